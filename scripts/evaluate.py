@@ -1,0 +1,17 @@
+"""Score a run, or several side by side; `--help` lists what can be set."""
+
+import sys
+
+from omegaconf import DictConfig
+
+from headcount.run.evaluate import evaluate
+from headcount.run.script import main
+
+
+@main("evaluate")
+def run(config: DictConfig) -> None:
+    sys.stdout.write(evaluate(config) + "\n")
+
+
+if __name__ == "__main__":
+    run()

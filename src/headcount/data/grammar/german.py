@@ -1,0 +1,109 @@
+"""German inflection: nouns, articles, adjectives, verbs."""
+
+from .lexicon import MODALS, Adjective, Noun, Verb
+
+CASES = ("nominative", "accusative", "dative", "genitive")
+
+# Endings of "der", by gender (p: plural) in the order of CASES; "dieser" has the same with its own stem.
+_DEFINITE = {
+    "m": ("der", "den", "dem", "des"),
+    "f": ("die", "die", "der", "der"),
+    "n": ("das", "das", "dem", "des"),
+    "p": ("die", "die", "den", "der"),
+}
+_INDEFINITE = {
+    "m": ("", "en", "em", "es"),
+    "f": ("e", "e", "er", "er"),
+    "n": ("", "", "em", "es"),
+    "p": ("e", "e", "en", "er"),
+}
+# Adjective endings after "der" (weak), after "ein" and "kein" (mixed), and without an article or after a name (strong).
+ENDINGS = {
+    "weak": {
+        "m": ("e", "en", "en", "en"),
+        "f": ("e", "e", "en", "en"),
+        "n": ("e", "e", "en", "en"),
+        "p": ("en", "en", "en", "en"),
+    },
+    "mixed": {
+        "m": ("er", "en", "en", "en"),
+        "f": ("e", "e", "en", "en"),
+        "n": ("es", "es", "en", "en"),
+        "p": ("en", "en", "en", "en"),
+    },
+    "strong": {
+        "m": ("er", "en", "em", "en"),
+        "f": ("e", "e", "er", "er"),
+        "n": ("es", "es", "em", "en"),
+        "p": ("e", "e", "en", "er"),
+    },
+}
+_RELATIVE = {
+    "m": ("der", "den", "dem", "dessen"),
+    "f": ("die", "die", "der", "deren"),
+    "n": ("das", "das", "dem", "dessen"),
+    "p": ("die", "die", "denen", "deren"),
+}
+# A preposition and the definite article after it always merge where both forms are usual.
+CONTRACTIONS = {
+    ("in", "dem"): "im",
+    ("in", "das"): "ins",
+    ("an", "dem"): "am",
+    ("an", "das"): "ans",
+    ("bei", "dem"): "beim",
+    ("von", "dem"): "vom",
+    ("zu", "dem"): "zum",
+    ("zu", "der"): "zur",
+}
+
+
+def _column(gender: str, plural: bool) -> str:
+    return "p" if plural else gender
+
+
+def article(kind: str, gender: str, plural: bool, case: str) -> str:
+    """The article: `kind` is "the", "a" (none in the plural), or "no"."""
+    column, row = _column(gender, plural), CASES.index(case)
+    if kind == "the":
+        return _DEFINITE[column][row]
+    if kind == "no":
+        return "kein" + _INDEFINITE[column][row]
+    return "" if plural else "ein" + _INDEFINITE[column][row]
+
+
+def relative(gender: str, plural: bool, case: str) -> str:
+    """The relative pronoun, which is also the demonstrative one."""
+    return _RELATIVE[_column(gender, plural)][CASES.index(case)]
+
+
+def adjective(word: Adjective, declension: str, gender: str, plural: bool, case: str) -> str:
+    """The adjective before a noun; `declension` is "weak", "mixed" or "strong"."""
+    ending = ENDINGS[declension][_column(gender, plural)][CASES.index(case)]
+    return word.stem + ending
+
+
+def noun(word: Noun, plural: bool, case: str) -> str:
+    """The noun: dative plural -n, genitive -s, weak nouns."""
+    if plural:
+        return word.plural + "n" if case == "dative" and word.plural[-1] not in "ns" else word.plural
+    if case == "genitive":
+        return word.genitive
+    return word.plural if word.weak and case != "nominative" else word.german
+
+
+def finite(verb: Verb, tense: str, plural: bool) -> str:
+    """The finite form without its particle; a modal verb as `tense` gives the form of the modal."""
+    if tense in MODALS:
+        return MODALS[tense][plural]
+    if verb.infinitive == "sein":
+        return {"present": ("ist", "sind"), "past": ("war", "waren")}[tense][plural]
+    if tense == "present":
+        return verb.infinitive if plural else verb.present
+    return verb.preterite + ("" if not plural else "n" if verb.preterite.endswith("e") else "en")
+
+
+def infinitive(verb: Verb, zu: bool = False) -> str:
+    """The infinitive; with `zu` that of an infinitive clause, where a particle takes "zu" in ("aufzumachen")."""
+    if not zu:
+        return verb.particle + verb.infinitive
+    return f"{verb.particle}zu{verb.infinitive}" if verb.particle else f"zu {verb.infinitive}"

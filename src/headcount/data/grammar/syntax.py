@@ -1,0 +1,506 @@
+"""Phrases and clauses that can say themselves in both languages.
+
+A phrase writes its words into a `Writer`, each with the keys of the meanings it carries; words of both languages that
+share a key are aligned. Every phrase owns eight keys (`base` for its head, and some for its article, negation and so on).
+
+Word order is fixed so that each source has one translation. English: subject, verb, objects, place, time. German middle
+field: time, place, recipient, object, "nicht", predicate, goal. "nicht" comes before the place where there is no object.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from . import english, german
+from .lexicon import MODALS, Adjective, Adverb, Noun, Preposition, Verb
+
+
+class Writer:
+    """Collects the words of one sentence in one language, and in English the links and pairs of lemmas."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.keys: list[tuple[int, ...]] = []
+        self.links: list[tuple[str, int, int]] = []
+        self.pairs: list[tuple[str, str, str]] = []
+
+    def add(self, text: str, *keys: int) -> None:
+        """Append the words of `text`, all with `keys`; a comma swallows one before it."""
+        if text in {",", "."} and self.words and self.words[-1] == ",":
+            self.words.pop()
+            self.keys.pop()
+        for word in text.split():
+            self.words.append(word)
+            self.keys.append(keys)
+
+    def text(self) -> str:
+        """The sentence: a capital first letter, no blank before a punctuation mark."""
+        joined = " ".join(self.words)
+        for mark in ",;.":
+            joined = joined.replace(" " + mark, mark)
+        return joined[0].upper() + joined[1:]
+
+
+class Phrase:
+    """Anything with keys of its own."""
+
+    @property
+    def base(self) -> int:
+        """The key of the head; the seven after it belong to the phrase too."""
+        return id(self) * 8
+
+
+@dataclass(eq=False)
+class NounPhrase(Phrase):
+    """A noun with what belongs to it. `article` is "the", "a" (nothing in the plural) or "" (names and after an owner).
+
+    `sense` is the phrase whose noun decides the translation of this one.
+    """
+
+    noun: Noun
+    plural: bool = False
+    article: str = "the"
+    adjectives: Sequence[Adjective] = ()
+    owner: Noun | None = None
+    genitive: "NounPhrase | None" = None
+    attribute: "PrepositionalPhrase | None" = None
+    relative: "Clause | None" = None
+    sense: "NounPhrase | None" = None
+    coordinated: "NounPhrase | None" = None
+
+    @property
+    def gender(self) -> str:
+        """Gender of the head noun."""
+        return self.noun.gender
+
+    def english(self, out: Writer) -> None:
+        """Write the phrase in English."""
+        base = self.base
+        start = len(out.words)
+        for i, adjective in enumerate(self.adjectives):
+            out.add(adjective.english, base + 3 + i)
+        out.add(english.noun(self.noun, self.plural), base)
+        if self.owner:
+            out.words.insert(start, self.owner.english + "'s")
+            out.keys.insert(start, (base + 2,))
+        elif self.article == "the" or (self.article == "a" and not self.plural):
+            word = "the" if self.article == "the" else english.article(out.words[start])
+            out.words.insert(start, word)
+            out.keys.insert(start, (base + 1,))
+        if self.sense:
+            out.links.append(("sense", base, self.sense.base))
+        if self.genitive:
+            out.add("of", self.genitive.base + 1)
+            self.genitive.english(out)
+        if self.attribute:
+            self.attribute.english(out)
+        if self.relative:
+            self.relative.relative_english(out, self)
+        if self.coordinated:
+            out.add("and", base + 7)
+            self.coordinated.english(out)
+
+    def german(self, out: Writer, case: str, preposition: tuple[str, int] | None = None, negated: int = 0) -> None:
+        """Write the phrase in German; `negated` is the key of a negation that its article takes in."""
+        base = self.base
+        kind = "no" if negated else self.article
+        word = "" if self.owner or not kind else german.article(kind, self.gender, self.plural, case)
+        if preposition:
+            merged = german.CONTRACTIONS.get((preposition[0], word)) if kind == "the" else None
+            if merged:
+                out.add(merged, preposition[1], base + 1)
+                word = ""
+            else:
+                out.add(preposition[0], preposition[1])
+        if word:
+            out.add(word, base + 1, *([negated] if negated else []))
+        if self.owner:
+            out.add(self.owner.genitive, base + 2)
+        declension = "weak" if kind == "the" else "mixed" if kind == "no" or (kind and not self.plural) else "strong"
+        if self.owner:
+            declension = "strong"
+        for i, adjective in enumerate(self.adjectives):
+            out.add(german.adjective(adjective, declension, self.gender, self.plural, case), base + 3 + i)
+        out.add(german.noun(self.noun, self.plural, case), base)
+        if self.genitive:
+            self.genitive.german(out, "genitive")
+        if self.attribute:
+            self.attribute.german(out)
+        if self.relative:
+            self.relative.relative_german(out, self)
+        if self.coordinated:
+            out.add("und", base + 7)
+            self.coordinated.german(out, case, negated=negated)
+
+
+@dataclass(eq=False)
+class Pronoun(Phrase):
+    """"it", "he", "she" or "they", standing for `antecedent`, or "he", "she", "they" for nobody in the sentence."""
+
+    english_word: str
+    antecedent: NounPhrase | None = None
+
+    @property
+    def plural(self) -> bool:
+        """Whether the verb stands in the plural."""
+        return self.english_word == "they"
+
+    def english(self, out: Writer) -> None:
+        """Write the pronoun in English, with its link."""
+        out.add(self.english_word, self.base)
+        if self.antecedent:
+            out.links.append(("antecedent", self.base, self.antecedent.base))
+
+    def german(self, out: Writer, case: str) -> None:
+        """Write the pronoun, always a subject, in the gender of its antecedent."""
+        gender = {"he": "m", "she": "f", "they": "f"}.get(self.english_word)
+        if gender is None:
+            gender = self.antecedent.gender if self.antecedent else "n"
+        out.add({"m": "er", "f": "sie", "n": "es"}[gender], self.base)
+
+
+@dataclass(eq=False)
+class Demonstrative(Phrase):
+    """"that one": a demonstrative subject, in German the same word as the relative pronoun."""
+
+    antecedent: NounPhrase
+    plural: bool = False
+
+    def english(self, out: Writer) -> None:
+        """Write the pronoun in English, with its link."""
+        out.add("that one", self.base)
+        out.links.append(("antecedent", self.base, self.antecedent.base))
+
+    def german(self, out: Writer, case: str) -> None:
+        """Write the pronoun in the gender of its antecedent."""
+        out.add(german.relative(self.antecedent.gender, False, case), self.base)
+
+
+@dataclass(eq=False)
+class PrepositionalPhrase(Phrase):
+    """A preposition and its noun phrase; `more` are further noun phrases that it governs, as a list "a, b and c"."""
+
+    preposition: Preposition
+    phrase: NounPhrase
+    more: Sequence[NounPhrase] = ()
+
+    def english(self, out: Writer) -> None:
+        """Write the phrase in English."""
+        out.add(self.preposition.english, self.base)
+        self.phrase.english(out)
+        self._rest(out, lambda phrase: phrase.english(out), "and")
+
+    def german(self, out: Writer) -> None:
+        """Write the phrase in German, in the case that the preposition governs."""
+        case = self.preposition.case
+        self.phrase.german(out, case, (self.preposition.german, self.base))
+        self._rest(out, lambda phrase: phrase.german(out, case), "und")
+
+    def _rest(self, out: Writer, write, joint: str) -> None:  # type: ignore[no-untyped-def]
+        for i, phrase in enumerate(self.more):
+            out.add(joint if i == len(self.more) - 1 else ",", phrase.base + 7)
+            write(phrase)
+
+
+Subject = NounPhrase | Pronoun | Demonstrative
+
+
+@dataclass(eq=False)
+class Clause(Phrase):
+    """A clause. `tense` is "past", "present" or a modal verb; `gap` says which place a relative pronoun fills.
+
+    `front` ("time" or "place") puts that phrase first; an `Adverb` there is a connecting one. `inverted` puts the verb
+    first, after a subordinate clause. `infinitive` or `that` follow at the end.
+    """
+
+    subject: Subject
+    verb: Verb
+    tense: str
+    object: NounPhrase | None = None
+    recipient: NounPhrase | None = None
+    predicate: Adjective | None = None
+    time: Adverb | None = None
+    place: PrepositionalPhrase | None = None
+    goals: Sequence[PrepositionalPhrase] = ()
+    negated: bool = False
+    front: "str | Adverb | None" = None
+    inverted: bool = False
+    gap: str = ""
+    infinitive: "Infinitive | None" = None
+    that: "Subordinate | None" = None
+    connector: int = field(default=0)
+
+    @property
+    def plural(self) -> bool:
+        """Number of the verb."""
+        return self.subject.plural
+
+    # English
+
+    def english(self, out: Writer) -> None:
+        """Write a main clause, or what follows a conjunction, in English."""
+        if isinstance(self.front, Adverb):
+            out.add(self.front.english, self.base + 5)
+        elif self.front == "time" and self.time:
+            out.add(self.time.english, self.base + 4)
+        elif self.front == "place" and self.place:
+            self.place.english(out)
+        self.subject.english(out)
+        self._english_rest(out)
+
+    def _english_rest(self, out: Writer) -> None:
+        self._register(out)
+        base, verb = self.base, self.verb
+        if self.tense in MODALS:
+            if self.negated and self.tense == "can":
+                out.add("cannot", base + 1, base + 2)
+            else:
+                out.add(self.tense, base + 1)
+                if self.negated:
+                    out.add("not", base + 2)
+            out.add(verb.english, base)
+        elif verb.english == "be":
+            out.add(english.finite(verb, self.tense, self.plural), base)
+            if self.negated:
+                out.add("not", base + 2)
+        elif self.negated:
+            out.add("did" if self.tense == "past" else "do" if self.plural else "does", base + 1)
+            out.add("not", base + 2)
+            out.add(verb.english, base)
+        else:
+            out.add(english.finite(verb, self.tense, self.plural), base)
+        self._english_complements(out)
+
+    def _english_complements(self, out: Writer) -> None:
+        if self.recipient and self.gap != "recipient":
+            self.recipient.english(out)
+        if self.object and self.gap != "object":
+            self.object.english(out)
+        if self.predicate:
+            out.add(self.predicate.english, self.base + 3)
+        for goal in self.goals:
+            goal.english(out)
+        if self.place and self.front != "place":
+            self.place.english(out)
+        if self.time and self.front != "time":
+            out.add(self.time.english, self.base + 4)
+        if self.infinitive:
+            self.infinitive.english(out)
+        if self.that:
+            self.that.english(out)
+
+    def _register(self, out: Writer) -> None:
+        """Note the link from the verb to its subject, and the pairs of lemmas."""
+        if self.gap != "subject":
+            out.links.append(("subject", self.base, self.subject.base))
+        self.note_pairs(out, self.subject)
+
+    def note_pairs(self, out: Writer, subject: Subject) -> None:
+        """Note which lemmas meet as subject or object and verb."""
+        if isinstance(subject, Demonstrative):
+            subject = subject.antecedent
+        if isinstance(subject, NounPhrase):
+            out.pairs.append(("subject", subject.noun.pool, self.verb.pool))
+        for phrase in (self.object, self.recipient):
+            part = phrase
+            while part:
+                out.pairs.append(("object", part.noun.pool, self.verb.pool))
+                part = part.coordinated
+
+    # German
+
+    def german(self, out: Writer) -> None:
+        """Write a main clause in German: the verb comes second (first where `inverted`)."""
+        if isinstance(self.front, Adverb):
+            out.add(self.front.german, self.base + 5)
+        elif self.front == "time" and self.time:
+            out.add(self.time.german, self.base + 4)
+        elif self.front == "place" and self.place:
+            self.place.german(out)
+        elif not self.inverted:
+            self.subject.german(out, "nominative")
+        self._german_finite(out)
+        if self.front or self.inverted:
+            self.subject.german(out, "nominative")
+        self._german_middle(out)
+        if self.tense in MODALS:
+            out.add(german.infinitive(self.verb), self.base)
+        elif self.verb.particle:
+            out.add(self.verb.particle, self.base)
+        self._german_end(out)
+
+    def german_final(self, out: Writer) -> None:
+        """Write what follows a conjunction in German: the verb comes last."""
+        if self.gap != "subject":
+            self.subject.german(out, "nominative")
+        self._german_middle(out)
+        if self.tense in MODALS:
+            out.add(german.infinitive(self.verb), self.base)
+            self._german_finite(out)
+        else:
+            keys = (self.base, self.base + 1)
+            out.add(self.verb.particle + german.finite(self.verb, self.tense, self.plural), *keys)
+        self._german_end(out)
+
+    def _german_finite(self, out: Writer) -> None:
+        keys = (self.base + 1,) if self.tense in MODALS else (self.base, self.base + 1)
+        out.add(german.finite(self.verb, self.tense, self.plural), *keys)
+
+    def _german_middle(self, out: Writer) -> None:
+        negation = self.base + 2 if self.negated else 0
+        has_object = bool((self.object and self.gap != "object") or (self.recipient and self.gap != "recipient"))
+        if self.time and self.front != "time":
+            out.add(self.time.german, self.base + 4)
+        if negation and not has_object and self.gap != "object":
+            out.add("nicht", negation)
+            negation = 0
+        if self.place and self.front != "place":
+            self.place.german(out)
+        if self.recipient and self.gap != "recipient":
+            self.recipient.german(out, "dative")
+        if self.object and self.gap != "object":
+            case = "dative" if self.verb.frame == "dative" else "accusative"
+            absorbs = bool(negation) and self.object.article == "a"
+            self.object.german(out, case, negated=negation if absorbs else 0)
+            negation = 0 if absorbs else negation
+        if negation:
+            out.add("nicht", negation)
+        if self.predicate:
+            out.add(self.predicate.german, self.base + 3)
+        for goal in self.goals:
+            goal.german(out)
+
+    def _german_end(self, out: Writer) -> None:
+        if self.infinitive:
+            self.infinitive.german(out)
+        if self.that:
+            self.that.german(out)
+
+    # Relative clauses
+
+    def relative_english(self, out: Writer, head: NounPhrase) -> None:
+        """Write this as a relative clause about `head`."""
+        person = head.noun.kind == "person"
+        pronoun = ("who" if self.gap == "subject" else "whom") if person else "that"
+        out.add(pronoun, self.base + 6)
+        out.links.append(("antecedent", self.base + 6, head.base))
+        finite = self.base + (self.tense in MODALS)
+        out.links.append(("conjunction", finite, self.base + 6))
+        if self.gap == "subject":
+            out.links.append(("subject", self.base, self.base + 6))
+        else:
+            self.subject.english(out)
+        self._english_rest(out)
+
+    def relative_german(self, out: Writer, head: NounPhrase) -> None:
+        """Write this as a relative clause about `head`, between commas."""
+        dative = self.gap == "recipient" or (self.gap == "object" and self.verb.frame == "dative")
+        case = "nominative" if self.gap == "subject" else "dative" if dative else "accusative"
+        out.add(",")
+        out.add(german.relative(head.gender, head.plural, case), self.base + 6)
+        self.german_final(out)
+        out.add(",")
+
+
+@dataclass(eq=False)
+class Subordinate(Phrase):
+    """A conjunction and its clause; the German verb comes last."""
+
+    conjunction: Adverb
+    clause: Clause
+
+    def english(self, out: Writer) -> None:
+        """Write it in English; a comma follows where a main clause does (see `Joint`)."""
+        out.add(self.conjunction.english, self.base)
+        finite = self.clause.base + (self.clause.tense in MODALS)
+        out.links.append(("conjunction", finite, self.base))
+        self.clause.english(out)
+
+    def german(self, out: Writer) -> None:
+        """Write it in German, between commas."""
+        if out.words:
+            out.add(",")
+        out.add(self.conjunction.german, self.base)
+        self.clause.german_final(out)
+        out.add(",")
+
+
+@dataclass(eq=False)
+class Infinitive(Phrase):
+    """"to" with an infinitive; `clause` gives the verb and what it takes, its subject is that of the clause above."""
+
+    clause: Clause
+
+    def english(self, out: Writer) -> None:
+        """Write it in English."""
+        out.add("to", self.base)
+        out.add(self.clause.verb.english, self.clause.base)
+        self.clause.note_pairs(out, self.clause.subject)
+        self.clause._english_complements(out)
+
+    def german(self, out: Writer) -> None:
+        """Write it in German, between commas."""
+        out.add(",")
+        self.clause._german_middle(out)
+        verb = self.clause.verb
+        if verb.particle:
+            out.add(german.infinitive(verb, zu=True), self.base, self.clause.base)
+        else:
+            out.add("zu", self.base)
+            out.add(german.infinitive(verb), self.clause.base)
+        out.add(",")
+
+
+@dataclass(eq=False)
+class Joint(Phrase):
+    """What stands between two clauses, or at the end: a mark or a coordinating conjunction in each language."""
+
+    source: str
+    target: str
+
+    def english(self, out: Writer) -> None:
+        """Write the English word or mark."""
+        out.add(self.source, self.base)
+
+    def german(self, out: Writer) -> None:
+        """Write the German one."""
+        out.add(self.target, self.base)
+
+
+Part = Clause | Subordinate | Joint
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One sentence in both languages with its structure; indices count words and punctuation marks."""
+
+    source: str
+    target: str
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    alignment: tuple[tuple[int, int], ...]
+    links: tuple[tuple[str, int, int], ...]
+    pairs: tuple[tuple[str, str, str], ...]
+
+
+def render(parts: Sequence[Part]) -> Rendered:
+    """Say the clauses in both languages, and end with a full stop."""
+    source, target = Writer(), Writer()
+    for part in (*parts, Joint(".", ".")):
+        part.english(source)
+        part.german(target)
+    heads: dict[int, int] = {}
+    at: dict[int, list[int]] = {}
+    for i, keys in enumerate(source.keys):
+        for key in keys:
+            heads.setdefault(key, i)
+            at.setdefault(key, []).append(i)
+    alignment = {(i, j) for j, keys in enumerate(target.keys) for key in keys for i in at.get(key, ())}
+    return Rendered(
+        source.text(),
+        target.text(),
+        tuple(source.words),
+        tuple(target.words),
+        tuple(sorted(alignment)),
+        tuple((relation, heads[dependent], heads[head]) for relation, dependent, head in source.links),
+        tuple(source.pairs),
+    )

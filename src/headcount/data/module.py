@@ -1,0 +1,284 @@
+"""From a corpus to batches, for Lightning: clean, train the tokenizer, encode, keep the result, serve it."""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytorch_lightning as pl
+import torch
+from datasets import Dataset, DatasetDict
+from filelock import FileLock
+from torch.utils.data import DataLoader
+
+from headcount.data.batches import Batch, Epochs, Sentences, SplitBatches, TrainStream, plan_split
+from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport
+from headcount.data.corpora import SPLITS, Corpus
+from headcount.data.tokenizer import SentencePiece, Tokenizer
+from headcount.errors import InputError
+
+FORMAT = 1  # part of the key of prepared data: raise it when what is stored there changes
+ENCODE_AT_ONCE = 50_000  # sentences whose piece numbers stand in memory as Python lists
+
+log = logging.getLogger(__name__)
+
+
+class TranslationData(pl.LightningDataModule):
+    """Batches of a parallel corpus.
+
+    `prepare_data` fills these:
+        tokenizer: the one in use.
+        data: splits train, valid, test with columns `source`, `target`, `source_ids`, `target_ids` (no BOS, no EOS)
+            and whatever else the corpus has; memory-mapped. Valid and test hold every pair of the corpus, in order.
+        report: what cleaning did.
+        prepared: the folder it all lies in, `<directory>/prepared/<key>`, where the key is drawn from the corpus and
+            all settings that matter.
+
+    Training never ends by itself: `train_dataloader` walks through one epoch after the other, and everything counts in
+    optimizer steps. Set `start_step` before asking for it to go on where a run left off.
+
+    Args:
+        corpus: where the text comes from.
+        tokenizer: how to train one, or one that is trained.
+        cleaning: what to drop from train.
+        batch_tokens: padded tokens of either side in one micro-batch of one process.
+        eval_batch_tokens: the same for valid and test; None for `batch_tokens`.
+        directory: where prepared data lands.
+        seed: of the order of batches.
+        max_length: pieces a side may have in train, longer pairs are dropped; None for no limit but the budget.
+        workers: processes that build batches beside the training process; 0 for none.
+        accumulation: micro-batches in one optimizer step of one process.
+        hide_source: every source is just the end of sentence, so that a model learns what the target alone tells.
+    """
+
+    tokenizer: Tokenizer
+    data: DatasetDict
+    report: CleaningReport
+    prepared: Path
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: SentencePiece | Tokenizer,
+        cleaning: Cleaning,
+        batch_tokens: int = 4096,
+        eval_batch_tokens: int | None = None,
+        directory: str | Path = "data",
+        seed: int = 1,
+        max_length: int | None = None,
+        workers: int = 0,
+        accumulation: int = 1,
+        hide_source: bool = False,
+    ) -> None:
+        super().__init__()
+        _require("data.batch_tokens", batch_tokens, least=1, example="4096")
+        _require("data.eval_batch_tokens", eval_batch_tokens, least=1, example="4096, or null for data.batch_tokens")
+        _require("data.max_length", max_length, least=1, example="128, or null for no limit")
+        _require("data.workers", workers, least=0, example="2, or 0 for none")
+        _require("trainer.accumulate_grad_batches", accumulation, least=1, example="1")
+        _require("seed", seed, least=0, example="1")
+        if max_length is not None and max_length >= batch_tokens:
+            raise ValueError(
+                f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
+                "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
+            )
+        self.corpus = corpus
+        self.cleaning = cleaning
+        self.batch_tokens = batch_tokens
+        self.eval_batch_tokens = eval_batch_tokens or batch_tokens
+        self.directory = Path(directory)
+        self.seed = seed
+        self.max_length = max_length
+        self.workers = workers
+        self.accumulation = accumulation
+        self.hide_source = hide_source
+        self.start_step = 0
+        self.source_language = corpus.source_language
+        self.target_language = corpus.target_language
+        self._tokenizer = tokenizer
+        self._sentences: dict[str, tuple[Sentences, Sentences]] = {}
+        self._epochs: Epochs | None = None
+
+    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Encode with this one, as that of a finished run, instead of training one; call before `prepare_data`."""
+        self._tokenizer = tokenizer
+        self._sentences = {}
+        self._epochs = None
+
+    def prepare_data(self) -> None:
+        """Cleans, trains the tokenizer, encodes and stores, where that has not been done before; then opens the result.
+
+        Any number of processes may call it at once: one builds, beside the final folder, and renames.
+
+        Raises:
+            InputError: something about the text; see the parts.
+        """
+        if self._sentences:
+            return
+        settings = {
+            "format": FORMAT,
+            "corpus": self.corpus.fingerprint(),
+            "cleaning": asdict(self.cleaning),
+            "tokenizer": self._tokenizer.fingerprint(),
+            "max_length": self.max_length,
+        }
+        key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        self.prepared = self.directory / "prepared" / key
+        if not self.prepared.is_dir():
+            self.prepared.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.prepared.with_suffix(".lock")):
+                if not self.prepared.is_dir():
+                    part = self.prepared.with_suffix(".part")
+                    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+                    part.mkdir()
+                    self._build(part)
+                    part.rename(self.prepared)
+        self._open()
+        log.info("%s to %s, in %s\n%s", self.source_language, self.target_language, self.prepared, self.report.table())
+
+    def setup(self, stage: str | None = None) -> None:
+        self.prepare_data()  # Lightning calls that on one process of a machine only
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Endless; the first batch is this process's first of optimizer step `start_step`."""
+        rank, world_size = self._rank_and_world_size()
+        stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step)
+        return self._loader(stream)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        return self.split_batches("valid")
+
+    def split_batches(self, split: str, batch_tokens: int | None = None) -> DataLoader[Batch]:
+        """This process's share of a split, each sentence once, sorted by length; shares may differ by one batch.
+
+        Args:
+            split: train, valid or test.
+            batch_tokens: the budget; None for `eval_batch_tokens`.
+        """
+        source, target = self._sentences[split]
+        plan = plan_split(source.lengths, target.lengths, batch_tokens=batch_tokens or self.eval_batch_tokens)
+        return self._loader(SplitBatches(source, target, plan, *self._rank_and_world_size()))
+
+    @property
+    def epochs(self) -> Epochs:
+        """The plans of all training epochs."""
+        multiple = self._rank_and_world_size()[1] * self.accumulation
+        if self._epochs is None or self._epochs.multiple != multiple:
+            source, target = self._sentences["train"]
+            self._epochs = Epochs(source.lengths, target.lengths, self.batch_tokens, self.seed, multiple)
+        return self._epochs
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of the first epoch; later ones differ by a few in a hundred."""
+        return self.epochs.plan(0).steps
+
+    @property
+    def padding(self) -> float:
+        """Share of padding among all tokens of the first epoch, both sides, 0 to 1."""
+        return self.epochs.plan(0).padding
+
+    @property
+    def global_batch_tokens(self) -> float:
+        """Real source and target tokens of an optimizer step over all processes; mean of the first epoch."""
+        plan = self.epochs.plan(0)
+        return plan.tokens / plan.steps
+
+    def epoch_of(self, step: int) -> float:
+        """How many epochs have been seen after `step` optimizer steps, with the part of the one under way."""
+        epoch, done = self.epochs.locate(step)
+        return epoch + done / self.epochs.plan(epoch).steps
+
+    def _build(self, folder: Path) -> None:
+        log.info("reading the corpus")
+        raw = self.corpus.load()
+        log.info("cleaning %s pairs", f"{sum(raw.num_rows.values()):,}")
+        data, report = self.cleaning(DatasetDict({split: raw[split] for split in SPLITS}))
+        tokenizer = self._tokenizer
+        tables = {split: pairs.with_format("arrow")[:] for split, pairs in data.items()}
+        if isinstance(tokenizer, SentencePiece):
+            log.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
+            train = tables["train"]
+            tokenizer = tokenizer.train(text for side in ("source", "target") for text in train[side].to_pylist())
+        log.info("encoding")
+        for split, table in tables.items():
+            for side in ("source", "target"):
+                table = table.append_column(f"{side}_ids", _encode(tokenizer, table[side].to_pylist()))
+            table = self._within_length(split, table, report)
+            # One record batch, so that one memory-mapped array holds all pieces of a column.
+            with (
+                pa.OSFile(str(folder / f"{split}.arrow"), "wb") as sink,
+                pa.ipc.new_stream(sink, table.schema) as writer,
+            ):
+                writer.write_table(table.combine_chunks())
+        report.require_pairs()
+        tokenizer.save(folder / "tokenizer.model")
+        (folder / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+
+    def _within_length(self, split: str, table: pa.Table, report: CleaningReport) -> pa.Table:
+        if self.max_length is None:
+            return table
+        lengths = [table[f"{side}_ids"].combine_chunks().value_lengths().to_numpy() for side in ("source", "target")]
+        fits = np.maximum(*lengths) <= self.max_length
+        counts = report.counts[split]
+        counts[TOO_MANY_PIECES] = int((~fits).sum())
+        if split != "train":
+            return table
+        counts["kept"] -= counts[TOO_MANY_PIECES]
+        return table.filter(pa.array(fits))
+
+    def _open(self) -> None:
+        try:
+            report = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
+            self.report = CleaningReport.from_dict(report)
+            self.tokenizer = Tokenizer.load(self.prepared / "tokenizer.model")
+            self.data = DatasetDict(
+                {split: Dataset.from_file(str(self.prepared / f"{split}.arrow")) for split in SPLITS}
+            )
+            self._sentences = {
+                split: (_sentences(pairs, "source_ids"), _sentences(pairs, "target_ids"))
+                for split, pairs in self.data.items()
+            }
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            raise InputError(
+                f"{self.prepared} is damaged ({error}); delete this folder, it will be built again"
+            ) from error
+        if self.hide_source:
+            for split, (source, target) in self._sentences.items():
+                nothing = Sentences(source.pieces[:0], np.zeros_like(source.offsets))
+                self._sentences[split] = (nothing, target)
+
+    def _loader(self, batches: TrainStream | SplitBatches) -> DataLoader[Batch]:
+        return DataLoader(
+            batches, batch_size=None, num_workers=self.workers, pin_memory=torch.cuda.is_available(), shuffle=None
+        )
+
+    def _rank_and_world_size(self) -> tuple[int, int]:
+        if self.trainer is not None:
+            return self.trainer.global_rank, self.trainer.world_size
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def _require(setting: str, value: int | None, least: int, example: str) -> None:
+    if value is not None and value < least:
+        raise ValueError(f"{setting}={value} is too small; give {least} or more, such as {example}")
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str]) -> pa.ChunkedArray:
+    starts = range(0, len(texts), ENCODE_AT_ONCE)
+    chunks = [
+        pa.array(tokenizer.encode(texts[start : start + ENCODE_AT_ONCE]), type=pa.list_(pa.int32())) for start in starts
+    ]
+    return pa.chunked_array(chunks, type=pa.list_(pa.int32()))
+
+
+def _sentences(pairs: Dataset, column: str) -> Sentences:
+    ids = pairs.data.column(column).combine_chunks()  # one chunk, as written: nothing is copied
+    return Sentences(ids.values.to_numpy(), ids.offsets.to_numpy().astype(np.int64))

@@ -1,0 +1,1 @@
+"""How good translations are: sacrebleu scores, their significance, and contrastive accuracy."""

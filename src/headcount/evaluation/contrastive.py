@@ -1,0 +1,84 @@
+"""Does a model find the right translation more probable than one that is wrong in a single respect?
+
+Sennrich 2017, "How grammatical is character-level neural machine translation?": no search, no reference overlap, just
+the two probabilities.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from headcount.data.batches import Sentences, collate, plan_split
+from headcount.data.tokenizer import PAD
+from headcount.model.transformer import Transformer
+
+LogProbability = Callable[[Sequence[str], Sequence[str]], list[float]]
+"""Log-probability of each target given its source."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of `total` pairs, `right` were ranked rightly."""
+
+    right: int
+    total: int
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.right / self.total
+
+
+def contrastive_accuracy(
+    log_probability: LogProbability,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    contrasts: Sequence[str],
+    groups: Sequence[tuple[str, str]],
+) -> dict[tuple[str, str], Accuracy]:
+    """Accuracy by group, here (phenomenon, grade), in order of first appearance. A tie counts as wrong."""
+    right = log_probability(sources, targets)
+    wrong = log_probability(sources, contrasts)
+    counts: dict[tuple[str, str], list[bool]] = {}
+    for group, good, bad in zip(groups, right, wrong, strict=True):
+        counts.setdefault(group, []).append(good > bad)
+    return {group: Accuracy(sum(wins), len(wins)) for group, wins in counts.items()}
+
+
+class TargetScorer:
+    """Log-probability of given targets under a model: no search, the target is fed in (`LogProbability`).
+
+    encode_source and encode_target turn lines into token ids. batch_tokens: padded tokens a side of a batch.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        encode_source: Callable[[list[str]], list[list[int]]],
+        encode_target: Callable[[list[str]], list[list[int]]],
+        batch_tokens: int = 8192,
+    ) -> None:
+        self.model = model
+        self.encode_source = encode_source
+        self.encode_target = encode_target
+        self.batch_tokens = batch_tokens
+
+    def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        return self.score(sources, targets)[0]
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[float], int]:
+        """Log-probability of each target, in nats, and how many tokens they have in all, ends of sentence counted."""
+        source = Sentences.of(self.encode_source(list(sources)))
+        target = Sentences.of(self.encode_target(list(targets)))
+        log_probs = torch.zeros(len(sources), dtype=torch.float64)
+        plan = plan_split(source.lengths, target.lengths, batch_tokens=self.batch_tokens)
+        for rows in plan.batches:
+            batch = collate(source, target, rows, 0).to(self.model.device)
+            logits = self.model.output(self.model(batch.source, batch.source_mask, batch.target_in))
+            losses = F.cross_entropy(
+                logits.float().transpose(1, 2), batch.target_out, ignore_index=PAD, reduction="none"
+            )
+            log_probs[rows] = -losses.sum(dim=1).double().cpu()
+        return log_probs.tolist(), int(target.lengths.sum())

@@ -1,0 +1,147 @@
+"""Attention: who may look where, how well a query fits a key, and the heads around it.
+
+Notation, here and everywhere: `batch`, `query`, `key`, `head`, `d_model`, `d_head`. Tensors are batch-first. One mask
+convention: True = may attend.
+
+The maths lives in an `Attend`: `attend(query, key, value, mask, state) -> (output, weights, state)` on tensors already
+split into heads. `MultiHeadAttention` projects, splits and merges around whichever one it is given.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+Heads = Float[Tensor, "batch head key d_head"]
+Mask = Bool[Tensor, "#batch #head #query key"]
+
+
+class Attended(NamedTuple):
+    """What attention gives back: output [batch, head, query, d_head], the weights [batch, head, query, key] if they
+    were asked for, and the state to hand in at the next target position (None where the kind has none)."""
+
+    output: Tensor
+    weights: Tensor | None
+    state: Any
+
+
+class Attend(Protocol):
+    """The seam between kinds of attention. `state` is None at the first position and then whatever was returned."""
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, state: Any, need_weights: bool
+    ) -> Attended: ...
+
+
+AttendFactory = Callable[..., Attend]
+"""Builds an `Attend` from the keywords num_heads, d_head and dropout."""
+
+
+class SoftmaxAttention(nn.Module):
+    """Softmax over the scores of all keys, then the weighted sum of the values; kinds differ in `score` alone."""
+
+    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.d_head = d_head
+        self.dropout = dropout
+
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        """Scores [batch, head, query, key] of query [batch, head, query, d_head] against key [batch, head, key, d_head]."""
+        raise TypeError(f"{type(self).__name__} does not say how it scores a query against a key")
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, state: None, need_weights: bool
+    ) -> Attended:
+        score = self.score(query, key)
+        if mask is not None:
+            score = score.masked_fill(~mask, float("-inf"))
+        weights = score.softmax(dim=-1)
+        output = F.dropout(weights, self.dropout, self.training) @ value
+        return Attended(output, weights if need_weights else None, None)
+
+
+class ScaledDotProduct(SoftmaxAttention):
+    """softmax(q k / sqrt(d_head)) v: Vaswani et al. 2017, "Attention is all you need", equation 1."""
+
+    def score(
+        self, query: Float[Tensor, "batch head query d_head"], key: Heads
+    ) -> Float[Tensor, "batch head query key"]:
+        return query @ key.transpose(-2, -1) * self.d_head**-0.5
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch head query d_head"],
+        key: Heads,
+        value: Heads,
+        mask: Mask | None,
+        state: None,
+        need_weights: bool,
+    ) -> Attended:
+        if need_weights:
+            return super().forward(query, key, value, mask, state, need_weights)
+        # Same maths without ever holding the weights. Its dropout_p would act in eval mode too, so it is switched here.
+        dropout = self.dropout if self.training else 0.0
+        return Attended(F.scaled_dot_product_attention(query, key, value, mask, dropout), None, None)
+
+
+class KeysValues(NamedTuple):
+    """Projected keys and values, each [batch, head, key, d_head]; what decoding keeps so as not to project twice."""
+
+    key: Tensor
+    value: Tensor
+
+    def append(self, other: "KeysValues") -> "KeysValues":
+        return KeysValues(torch.cat([self.key, other.key], dim=2), torch.cat([self.value, other.value], dim=2))
+
+    def select(self, rows: Tensor) -> "KeysValues":
+        return KeysValues(self.key.index_select(0, rows), self.value.index_select(0, rows))
+
+
+class MultiHeadAttention(nn.Module):
+    """Several heads side by side: Vaswani et al. 2017, section 3.2.2.
+
+    concat(head_1 .. head_h) W_O with head_i = gate_i * attend(q W_Qi, k W_Ki, v W_Vi)
+
+    `head_gate` [head] (or [batch, head], many settings in one pass) multiplies each head's output before W_O: Michel et
+    al. 2019, "Are sixteen heads really better than one?", equation 2. It is ones unless somebody studies the heads: a
+    zero masks a head, the gradient at one is its importance.
+    """
+
+    head_gate: Tensor
+
+    def __init__(self, d_model: int, num_heads: int, head_size: int, attend: AttendFactory, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_size = head_size
+        self.query = nn.Linear(d_model, num_heads * head_size)
+        self.key = nn.Linear(d_model, num_heads * head_size)
+        self.value = nn.Linear(d_model, num_heads * head_size)
+        self.output = nn.Linear(num_heads * head_size, d_model)
+        self.attend = attend(num_heads=num_heads, d_head=head_size, dropout=dropout)
+        self.register_buffer("head_gate", torch.ones(num_heads), persistent=False)
+
+    def project(self, context: Float[Tensor, "batch key d_model"]) -> KeysValues:
+        """Keys and values of the positions that can be looked at."""
+        return KeysValues(self._split(self.key(context)), self._split(self.value(context)))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        context: KeysValues,
+        mask: Mask | None = None,
+        state: Any = None,
+        need_weights: bool = False,
+    ) -> Attended:
+        """Output [batch, query, d_model] of x looking at `context` where `mask` is True; weights and state as `Attended`."""
+        query = self._split(self.query(x))
+        heads, weights, state = self.attend(query, context.key, context.value, mask, state, need_weights)
+        heads = heads * self.head_gate[..., None, None]
+        return Attended(self.output(heads.transpose(1, 2).flatten(2)), weights, state)
+
+    def _split(self, x: Tensor) -> Tensor:
+        # [batch, position, head * d_head] -> [batch, head, position, d_head]
+        return x.unflatten(2, (self.num_heads, self.head_size)).transpose(1, 2)

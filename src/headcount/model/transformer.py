@@ -1,0 +1,270 @@
+"""The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, logits out."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headcount.model.attention import AttendFactory, MultiHeadAttention, ScaledDotProduct
+from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, FeedForward, LayerState
+from headcount.model.positions import POSITIONS
+
+HeadCounts = int | Sequence[int]
+
+
+class AttentionWeights(NamedTuple):
+    """The weights of every head, one tensor a layer: [batch, head, query, key], rows summing to one."""
+
+    encoder: list[Tensor]
+    decoder: list[Tensor]
+    cross: list[Tensor]
+
+
+class DecoderState(NamedTuple):
+    """What search carries from step to step: a `LayerState` a layer, the source mask [sentence, 1, 1, source], and how
+    many target positions are already decoded."""
+
+    layers: list[LayerState]
+    source_mask: Tensor
+    position: int
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder with any head count in any layer.
+
+    num_heads: heads of all three kinds of attention. encoder_heads, decoder_heads and cross_heads override it for
+        encoder self-, decoder self- and cross-attention; each is one number, or one a layer.
+    head_size: size of a head's queries, keys and values; None means d_model / heads.
+    norm: "pre" or "post". positions: "sinusoidal" or "learned". tied_embeddings: source, target and output share one
+        matrix (Press and Wolf 2017).
+    dropout acts on embeddings and on each sublayer's output, attention_dropout on attention weights,
+        activation_dropout inside the feed-forward; each a probability in [0, 1).
+    cross_attention: builds the `Attend` of the cross-attention; scaled dot-product by default.
+
+    Raises ValueError, naming the setting, its value, what is allowed and the fix.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int = 512,
+        encoder_layers: int = 6,
+        decoder_layers: int = 6,
+        d_feed_forward: int = 2048,
+        num_heads: HeadCounts = 8,
+        encoder_heads: HeadCounts | None = None,
+        decoder_heads: HeadCounts | None = None,
+        cross_heads: HeadCounts | None = None,
+        head_size: int | None = None,
+        norm: str = "pre",
+        positions: str = "sinusoidal",
+        max_positions: int = 256,
+        tied_embeddings: bool = True,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        cross_attention: AttendFactory = ScaledDotProduct,
+    ) -> None:
+        super().__init__()
+        counts = {
+            "d_model": d_model,
+            "encoder_layers": encoder_layers,
+            "decoder_layers": decoder_layers,
+            "d_feed_forward": d_feed_forward,
+            "max_positions": max_positions,
+        }
+        for name, count in counts.items():
+            if count < 1:
+                raise ValueError(f"model.{name}={count}: must be 1 or more")
+        for name, probability in {
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+        }.items():
+            if not 0 <= probability < 1:
+                raise ValueError(f"model.{name}={probability}: a probability from 0 up to, not including, 1")
+        residual = partial(_choose("norm", norm, RESIDUALS), d_model, dropout)
+
+        def heads(name: str, own: HeadCounts | None, layers: int) -> list[int]:
+            name, value = (name, own) if own is not None else ("num_heads", num_heads)
+            return heads_per_layer(f"model.{name}", value, layers, d_model, head_size)
+
+        def attention(count: int, attend: AttendFactory = ScaledDotProduct) -> MultiHeadAttention:
+            return MultiHeadAttention(d_model, count, head_size or d_model // count, attend, attention_dropout)
+
+        def feed_forward() -> FeedForward:
+            return FeedForward(d_model, d_feed_forward, activation_dropout)
+
+        self.d_model = d_model
+        self.source_embedding = nn.Embedding(vocab_size, d_model)
+        self.target_embedding = self.source_embedding if tied_embeddings else nn.Embedding(vocab_size, d_model)
+        self.positions = nn.ModuleDict(
+            {side: _choose("positions", positions, POSITIONS)(d_model, max_positions) for side in ("source", "target")}
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.encoder = nn.ModuleList(
+            EncoderLayer(attention(count), feed_forward(), residual)
+            for count in heads("encoder_heads", encoder_heads, encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderLayer(attention(own), attention(cross, cross_attention), feed_forward(), residual)
+            for own, cross in zip(
+                heads("decoder_heads", decoder_heads, decoder_layers),
+                heads("cross_heads", cross_heads, decoder_layers),
+                strict=True,
+            )
+        )
+        self.encoder_norm = RESIDUALS[norm].final_norm(d_model)
+        self.decoder_norm = RESIDUALS[norm].final_norm(d_model)
+        self.output = nn.Linear(d_model, vocab_size, bias=False)
+        self._initialise()
+        if tied_embeddings:
+            self.output.weight = self.source_embedding.weight
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
+                nn.init.normal_(module.weight, std=self.d_model**-0.5)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and where ids and masks are wanted."""
+        return self.output.weight.device
+
+    @property
+    def head_counts(self) -> dict[str, list[int]]:
+        """Heads in each layer, for each of the three kinds of attention."""
+        return {
+            "encoder_heads": [layer.self_attention.num_heads for layer in self.encoder],
+            "decoder_heads": [layer.self_attention.num_heads for layer in self.decoder],
+            "cross_heads": [layer.cross_attention.num_heads for layer in self.decoder],
+        }
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+    ) -> Float[Tensor, "batch target d_model"]:
+        """Decoder output at every target position, given the target before it; `self.output` turns it into logits.
+
+        The two are apart so that a loss can leave out padding before the largest matrix product.
+        """
+        return self._run(source, source_mask, target, None)
+
+    def attention_weights(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+    ) -> AttentionWeights:
+        """Who looks where when `target` is translated from `source`: all heads, never averaged."""
+        weights = AttentionWeights([], [], [])
+        self._run(source, source_mask, target, weights)
+        return weights
+
+    def _run(self, source: Tensor, source_mask: Tensor, target: Tensor, weights: AttentionWeights | None) -> Tensor:
+        memory = self._encode(source, source_mask, weights)
+        length = target.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
+        x, _ = self._decode(target, self._first_state(memory, source_mask), causal, weights)
+        return x
+
+    def _embed(self, side: str, embedding: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
+        return self.dropout(self.positions[side](embedding(tokens) * self.d_model**0.5, start))
+
+    def _encode(self, source: Tensor, source_mask: Tensor, weights: AttentionWeights | None) -> Tensor:
+        x = self._embed("source", self.source_embedding, source)
+        for layer in self.encoder:
+            x, layer_weights = layer(x, source_mask[:, None, None, :], weights is not None)
+            if weights is not None:
+                weights.encoder.append(layer_weights)
+        return self.encoder_norm(x)
+
+    def _first_state(self, memory: Tensor, source_mask: Tensor) -> DecoderState:
+        layers = [LayerState(None, layer.cross_attention.project(memory), None) for layer in self.decoder]
+        return DecoderState(layers, source_mask[:, None, None, :], 0)
+
+    def _decode(
+        self, target: Tensor, state: DecoderState, causal: Tensor | None, weights: AttentionWeights | None
+    ) -> tuple[Tensor, DecoderState]:
+        x = self._embed("target", self.target_embedding, target, state.position)
+        layers = []
+        for layer, layer_state in zip(self.decoder, state.layers, strict=True):
+            x, self_weights, cross_weights, layer_state = layer(
+                x, layer_state, causal, state.source_mask, weights is not None
+            )
+            layers.append(layer_state)
+            if weights is not None:
+                weights.decoder.append(self_weights)
+                weights.cross.append(cross_weights)
+        return self.decoder_norm(x), DecoderState(layers, state.source_mask, state.position + target.shape[1])
+
+    # The three calls that search makes: see headcount.decoding.search.
+
+    def start(self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"]) -> DecoderState:
+        """Encode the source once; the state before the first target token."""
+        return self._first_state(self._encode(source, source_mask, None), source_mask)
+
+    def step(
+        self, tokens: Int[Tensor, "row"], state: DecoderState
+    ) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
+        """Log-probabilities of the next token after `tokens`, the newest of each row.
+
+        Rows are sentence x beam with the beams of a sentence next to each other.
+        """
+        x, state = self._decode(tokens[:, None], state, None, None)
+        return self.output(x[:, 0]).float().log_softmax(dim=-1), state
+
+    def reorder(self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]) -> DecoderState:
+        """The state whose row i is `rows[i]` of the old one; `sentences` are those that remain, in order."""
+        unchanged = len(sentences) == len(state.source_mask)
+        layers = [
+            LayerState(
+                layer.past and layer.past.select(rows),
+                layer.memory if unchanged else layer.memory.select(sentences),
+                layer.cross and layer.cross.select(rows),
+            )
+            for layer in state.layers
+        ]
+        mask = state.source_mask if unchanged else state.source_mask.index_select(0, sentences)
+        return DecoderState(layers, mask, state.position)
+
+
+def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, head_size: int | None) -> list[int]:
+    """`heads` as one number a layer.
+
+    Raises ValueError if there are not as many numbers as layers, or if one is below 1 or, with no `head_size`, does not
+    divide d_model.
+    """
+    per_layer = [heads] * layers if isinstance(heads, int) else list(heads)
+    if len(per_layer) != layers:
+        raise ValueError(f"{name}={per_layer}: {len(per_layer)} numbers for {layers} layers; give one number, or {layers}")
+    for count in per_layer:
+        if count < 1:
+            raise ValueError(f"{name}={count}: must be 1 or more")
+        if head_size is None and d_model % count:
+            fits = [n for n in range(1, d_model + 1) if d_model % n == 0]
+            below = max(n for n in fits if n < count)
+            above = min((n for n in fits if n > count), default=d_model)
+            raise ValueError(
+                f"{name}={count} does not divide model.d_model={d_model}: the nearest that do are {below} and {above}; "
+                f"or fix the size of a head with model.head_size"
+            )
+    if head_size is not None and head_size < 1:
+        raise ValueError(f"model.head_size={head_size}: must be 1 or more, or null for d_model / heads")
+    return per_layer
+
+
+def _choose(name: str, value: str, choices: dict[str, type]) -> type:
+    if value not in choices:
+        raise ValueError(f"model.{name}={value}: must be one of {', '.join(choices)}")
+    return choices[value]

@@ -1,0 +1,12 @@
+"""Where config becomes objects, and where a run directory is made, saved and loaded.
+
+A run directory holds everything that a later command needs:
+
+    config.yaml                resolved
+    tokenizer.model            sentencepiece
+    model.safetensors          the weights to use: the average
+    checkpoints/last.ckpt      the full training state, for resume
+    metrics.json               scores with their signatures, counts, versions
+    test.hyp.<lang>, test.ref.<lang>    plain text, for `sacrebleu`
+    logs/, train.log           curves, and what was said
+"""

@@ -1,0 +1,207 @@
+"""A run directory: opened, read, written. Every file is written beside and renamed."""
+
+import json
+import logging
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from headcount.data.module import TranslationData
+from headcount.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from headcount.decoding.translator import Codec, Search, Translator
+from headcount.errors import InputError
+from headcount.model.transformer import Transformer
+from headcount.run.config import TRUSTED, build, build_data
+from headcount.training.averaging import own_weights
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Run:
+    """A trained model and all that belongs to it."""
+
+    directory: Path
+    config: DictConfig
+    model: Transformer
+    tokenizer: Tokenizer
+    translator: Translator
+    trusted: frozenset[str]
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of source and target language."""
+        corpus = self.config.data.corpus
+        return (corpus.source, corpus.target) if "source" in corpus else ("en", "de")
+
+    def data(self) -> TranslationData:
+        """The run's corpus, prepared with the run's tokenizer."""
+        data: TranslationData = build_data(self.config, self.tokenizer, self.trusted)
+        data.prepare_data()
+        return data
+
+
+class HiddenSource:
+    """The codec of a model that was trained without its source: whatever the text, there is nothing to read."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.decode = tokenizer.decode
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[] for _ in texts]
+
+
+def codec_for(config: DictConfig, tokenizer: Tokenizer) -> Codec:
+    """How the source reaches the model that `config` describes."""
+    return HiddenSource(tokenizer) if config.data.hide_source else tokenizer
+
+
+def make_translator(model: Transformer, codec: Codec, search: Search) -> Translator:
+    """A translator of our model and tokenizer, which know nothing of each other."""
+    return Translator(model, codec, search, (PAD, BOS, EOS))
+
+
+def read_config(directory: Path) -> DictConfig:
+    """The config of a run directory. Raises InputError if it is not one."""
+    path = directory / "config.yaml"
+    if not path.is_file():
+        hint = "train one with `make train`" if not directory.exists() else "it has no config.yaml"
+        raise InputError(f"{directory} is not a run directory: {hint}")
+    try:
+        config = OmegaConf.create(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a readable config: {str(error).splitlines()[0]}") from error
+    if not isinstance(config, DictConfig) or "model" not in config or "data" not in config:
+        raise InputError(f"{path}: not the config of a run: it has no `model` and `data`")
+    return config
+
+
+def open_run(
+    directory: str | Path,
+    checkpoint: str | Path | None = None,
+    device: str = "auto",
+    search: Mapping[str, Any] | None = None,
+    trust: tuple[str, ...] = (),
+) -> Run:
+    """Everything in a run directory, ready to use.
+
+    checkpoint: other weights than model.safetensors. device: "auto", or any of torch's. search: overrides of the run's
+    search settings. trust: class names that its config may build beside headcount's own.
+    Raises InputError for a directory that is not a (finished) run, weights that don't fit, a device that isn't there.
+    """
+    directory = Path(directory)
+    config = read_config(directory)
+    trusted = TRUSTED | frozenset(trust)
+    weights = Path(checkpoint) if checkpoint else directory / "model.safetensors"
+    if not weights.is_file():
+        hint = f"; training may still be under way, or go on with resume={directory}" if not checkpoint else ""
+        raise InputError(f"{weights}: no such file{hint}")
+    tokenizer = Tokenizer.load(directory / "tokenizer.model")
+    settings = OmegaConf.merge(config.search, OmegaConf.create(dict(search or {})))
+    unknown = set(settings) - set(config.search)
+    if unknown:
+        raise InputError(
+            f"search.{min(unknown)}: no such setting; there are {', '.join(k for k in config.search if k[0] != '_')}"
+        )
+    model = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size)
+    try:
+        load_weights(model, read_weights(weights))
+    except (RuntimeError, SafetensorError, KeyError, OSError) as error:
+        raise InputError(f"{weights}: does not fit the model in {directory}: {str(error).splitlines()[0]}") from error
+    model.to(choose_device(device)).eval()
+    translator = make_translator(model, codec_for(config, tokenizer), build(settings, "search", trusted))
+    return Run(directory, config, model, tokenizer, translator, trusted)
+
+
+def load(directory: str | Path, checkpoint: str | Path | None = None, device: str = "auto") -> Translator:
+    """The translator of a run: `load("runs/latest").translate(["..."])`."""
+    return open_run(directory, checkpoint, device).translator
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The model's weights from a .safetensors file or a Lightning checkpoint."""
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    return {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
+
+
+def load_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+    """Copy weights into a model, each by name. Raises RuntimeError if one is missing, or has another shape."""
+    missing = set(own_weights(model)) - set(weights)
+    if missing:
+        raise RuntimeError(f"no weights for {min(missing)}")
+    model.load_state_dict(dict(weights), strict=False)
+
+
+def choose_device(device: str) -> torch.device:
+    """The torch device of that name; "auto" is a GPU if there is one. Raises InputError if it isn't there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.zeros(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device={device}: not available here ({str(error).splitlines()[0]}); try device=cpu") from error
+
+
+def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write weights beside and rename."""
+    beside = path.with_name(path.name + ".part")
+    save_file(dict(weights), beside)
+    beside.rename(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write beside and rename: nobody ever sees half a file."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text, encoding="utf-8")
+    beside.rename(path)
+
+
+def read_metrics(directory: Path) -> dict[str, Any]:
+    """metrics.json of a run, or an empty dict."""
+    path = directory / "metrics.json"
+    metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return metrics
+
+
+def update_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
+    """Put figures into metrics.json, dict by dict."""
+    merged = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(read_metrics(directory)), dict(figures)))
+    write_text(directory / "metrics.json", json.dumps(merged, indent=2, ensure_ascii=False) + "\n")
+
+
+def link_latest(directory: Path) -> None:
+    """Point runs/latest at a run that lies in the same folder."""
+    link = directory.parent / "latest"
+    if link.exists() and not link.is_symlink():
+        raise InputError(f"{link} is in the way: it should be a link to the newest run; move it elsewhere")
+    beside = link.with_name(f".latest-{os.getpid()}")
+    beside.symlink_to(directory.name)
+    beside.rename(link)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the figures depend on."""
+    packages = ("headcount", "torch", "pytorch-lightning", "datasets", "sentencepiece", "sacrebleu", "hydra-core")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def processor() -> str:
+    """The processor's name, as well as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

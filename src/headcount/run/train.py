@@ -1,0 +1,326 @@
+"""From a config to a finished run directory."""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import EarlyStopping
+from safetensors.torch import load_file
+
+from headcount.data.module import TranslationData
+from headcount.data.tokenizer import Tokenizer
+from headcount.decoding.translator import Search
+from headcount.errors import InputError
+from headcount.model.transformer import Transformer
+from headcount.run.config import TRUSTED, build, build_data
+from headcount.run.directory import (
+    Run,
+    choose_device,
+    codec_for,
+    link_latest,
+    load_weights,
+    make_translator,
+    processor,
+    read_config,
+    save_weights,
+    update_metrics,
+    versions,
+    write_text,
+)
+from headcount.run.evaluate import contrastive_table, evaluate_split, record, score_table
+from headcount.run.script import log_to_file
+from headcount.training.averaging import CheckpointAverage
+from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+from headcount.training.module import OptimizerFactory, TranslationTask, seed_everything_at
+
+logger = logging.getLogger(__name__)
+
+PLACEHOLDER_VOCABULARY = 8  # pieces, for a model that is built only to see whether its settings fit
+
+
+@dataclass
+class Parts:
+    """What a config describes, built before any data is read."""
+
+    data: TranslationData
+    trainer: pl.Trainer
+    task: dict[str, Any]  # loss, optimizer, schedule
+    averaging: CheckpointAverage
+    interrupt: StopOnInterrupt
+    progress: TrainingProgress
+    search: Search
+    precision: str  # what was chosen, and why
+
+
+def train(config: DictConfig, directory: Path) -> str:
+    """Train as the config says, into `directory`, and evaluate; what was reached and what to type next, as text.
+
+    Raises InputError for settings that cannot be honoured (all of them, before any data is read) or data that cannot be
+    used; SystemExit with code 130 after Ctrl-C, when a usable model has been saved.
+    """
+    if config.resume:
+        config = resumed_config(config, Path(config.resume))
+    check_processes(config)
+    directory = shared_directory(directory.resolve())
+    parts = build_parts(config, directory)
+    first_process = parts.trainer.is_global_zero
+    parts.data.prepare_data()
+    tokenizer = parts.data.tokenizer
+    if first_process:
+        directory.mkdir(parents=True, exist_ok=True)
+        log_to_file(directory / "train.log")
+        write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+        tokenizer.save(directory / "tokenizer.model")
+        if not _in_sweep():
+            link_latest(directory)
+    seed_everything_at(config.seed, 0)
+    model: Transformer = build(config.model, "model", vocab_size=tokenizer.vocab_size)
+    valid = parts.data.data["valid"]
+    task = TranslationTask(
+        model=model,
+        translator=make_translator(model, codec_for(config, tokenizer), greedy(parts.search)),
+        sources=valid["source"],
+        references=valid["target"],
+        seed=config.seed,
+        **parts.task,
+    )
+    checkpoint = directory / "checkpoints" / "last.ckpt"
+    if config.resume:
+        parts.data.start_step = _steps_done(checkpoint, config)
+    logger.info("run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, describe(parts, model, config))
+    parts.trainer.fit(task, datamodule=parts.data, ckpt_path=str(checkpoint) if config.resume else None)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    if not first_process:
+        return ""
+    step = parts.trainer.global_step
+    save_weights(parts.averaging.average(model, step), directory / "model.safetensors")
+    update_metrics(directory, training_figures(config, parts, model))
+    if parts.interrupt.interrupted:
+        logger.info("stopped at step %d; the model so far can be used. Go on with:", step)
+        logger.info("  python scripts/train.py resume=%s", show(directory))
+        raise SystemExit(130)
+    return finish(config, directory, model, tokenizer, parts)
+
+
+def build_parts(config: DictConfig, directory: Path) -> Parts:
+    """Everything that a config describes, the model too (without memory, to see that its settings fit).
+
+    Raises InputError with a line for each setting that is wrong.
+    """
+    errors: list[str] = []
+
+    def attempt(builder: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return builder(*arguments, **keywords)
+        except ValueError as error:
+            errors.append(str(error))
+
+    with torch.device("meta"):
+        attempt(build, config.model, "model", vocab_size=PLACEHOLDER_VOCABULARY)
+    task = {name: attempt(build, config[name], name) for name in ("loss", "optimizer", "schedule")}
+    if task["optimizer"] is not None:
+        attempt(build_optimizer, task["optimizer"])
+    search = attempt(build, config.search, "search")
+    averaging = attempt(build, config.averaging, "averaging")
+    checkpoint = attempt(build, config.checkpoint, "checkpoint")
+    data = attempt(build_data, config)
+    attempt(check_validation, config)
+    interrupt, progress = StopOnInterrupt(), TrainingProgress()
+    callbacks = [progress, averaging, checkpoint, interrupt]
+    if config.validation.patience is not None:
+        callbacks.append(EarlyStopping("valid/loss", patience=config.validation.patience))
+    precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
+    trainer = attempt(
+        build,
+        config.trainer,
+        "trainer",
+        precision=precision,
+        default_root_dir=directory,
+        logger=[build(node, f"logger.{name}")(save_dir=directory) for name, node in config.logger.items()],
+        callbacks=[callback for callback in callbacks if callback is not None],
+        # Everything counts in optimizer steps: there is one endless epoch, and validation every so many batches of it.
+        max_epochs=-1,
+        check_val_every_n_epoch=None,
+        val_check_interval=config.validation.every * config.trainer.accumulate_grad_batches,
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    if errors:
+        raise InputError("\n".join(dict.fromkeys(errors)))
+    task["samples"] = config.validation.samples
+    return Parts(data, trainer, task, averaging, interrupt, progress, search, f"{precision}, {why}")
+
+
+def build_optimizer(optimizer: OptimizerFactory) -> None:
+    """Let the optimizer say what it makes of its settings. Raises InputError."""
+    try:
+        optimizer([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"optimizer: {error}") from error
+
+
+def check_validation(config: DictConfig) -> None:
+    """Raises InputError for numbers of validation that make no sense."""
+    for name, least in {"every": 1, "samples": 0, "patience": 1}.items():
+        value = config.validation[name]
+        if value is not None and value < least:
+            raise InputError(f"validation.{name}={value}: must be {least} or more")
+
+
+def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
+    """Lightning's name of the precision to use, and why. `auto` takes bf16 where it pays."""
+    if precision != "auto":
+        return precision, "as asked for"
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        if torch.cuda.is_bf16_supported():
+            return "bf16-mixed", "since this GPU multiplies bf16 natively"
+        return "32-true", "since this GPU has no native bf16"
+    return "32-true", "since bf16 gains nothing here without a GPU"
+
+
+def check_processes(config: DictConfig) -> None:
+    """Raises InputError where the processes that torchrun started are not those that the trainer expects."""
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    devices = config.trainer.devices
+    if devices != local:
+        raise InputError(
+            f"trainer.devices={devices}, but {local} process{'es were' if local > 1 else ' was'} started: start one for "
+            f"each device with torchrun --nproc-per-node {devices} scripts/train.py trainer=ddp"
+            if world == 1
+            else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
+        )
+
+
+def shared_directory(directory: Path) -> Path:
+    """The first process's run directory, on all processes of a torchrun job."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return directory
+    store, rank, _ = next(dist.rendezvous("env://"))
+    if rank == 0:
+        store.set("headcount/run_directory", str(directory))
+    return Path(store.get("headcount/run_directory").decode())
+
+
+def resumed_config(config: DictConfig, directory: Path) -> DictConfig:
+    """The config of the run to go on with, and on top of it the single settings given on the command line.
+
+    Raises InputError for a directory that is not a run, or overrides that exchange whole parts.
+    """
+    resumed = read_config(directory)
+    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
+        key = override.key_or_group
+        if key in ("resume", "debug"):
+            continue
+        if override.is_delete() or override.is_add() or OmegaConf.select(resumed, key) is None or "/" in key:
+            raise InputError(f"{override.input_line}: no such setting in {directory}/config.yaml, which resume goes by")
+        if OmegaConf.is_config(OmegaConf.select(resumed, key)):
+            raise InputError(
+                f"{override.input_line}: resume goes on with the parts in {directory}/config.yaml; single settings can be "
+                f"changed, such as trainer.max_steps=N"
+            )
+        OmegaConf.update(resumed, key, override.value())
+    resumed.resume, resumed.debug = str(directory), config.debug
+    return resumed
+
+
+def _steps_done(checkpoint: Path, config: DictConfig) -> int:
+    if not checkpoint.is_file():
+        raise InputError(f"{checkpoint}: no such file, so there is nothing to resume; start anew without resume=")
+    steps: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
+    if steps >= config.trainer.max_steps:
+        raise InputError(f"{checkpoint} is at step {steps} of {config.trainer.max_steps}: to go on, raise trainer.max_steps")
+    return steps
+
+
+def describe(parts: Parts, model: Transformer, config: DictConfig) -> str:
+    """What is about to be trained, in a few lines."""
+    data = parts.data
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    heads = ", ".join(f"{name.removesuffix('_heads')} {_short(counts)}" for name, counts in model.head_counts.items())
+    return (
+        f"model: {parameters:,} parameters, {data.tokenizer.vocab_size:,} pieces; heads: {heads}\n"
+        f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} padding, "
+        f"{data.steps_per_epoch:,} steps an epoch; {config.trainer.max_steps:,} steps"
+    )
+
+
+def _short(counts: list[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else "/".join(map(str, counts))
+
+
+def training_figures(config: DictConfig, parts: Parts, model: Transformer) -> dict[str, Any]:
+    """What metrics.json says of the training itself."""
+    progress, step = parts.progress, parts.trainer.global_step
+    gpu = torch.cuda.get_device_name() if next(model.parameters()).is_cuda else None
+    return {
+        "seed": config.seed,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "model": model.head_counts,
+        "train": {
+            "steps": step,
+            "epochs": round(parts.data.epoch_of(step), 3),
+            "seconds": round(progress.seconds, 1),
+            "tokens": progress.tokens,
+            "tokens_per_second": round(progress.tokens / max(progress.step_seconds, 1e-9), 1),
+            "precision": parts.trainer.precision,
+        },
+        "versions": versions(),
+        "hardware": {"processor": processor(), "threads": torch.get_num_threads(), "gpu": gpu},
+    }
+
+
+def finish(config: DictConfig, directory: Path, model: Transformer, tokenizer: Tokenizer, parts: Parts) -> str:
+    """Score the averaged weights on valid and test; the summary that a run ends with."""
+    load_weights(model, load_file(directory / "model.safetensors"))
+    model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
+    translator = make_translator(model, codec_for(config, tokenizer), parts.search)
+    run = Run(directory, config, model, tokenizer, translator, TRUSTED)
+    figures = {}
+    for split in ("valid", "test"):
+        logger.info("translating the %s split with beam %d", split, parts.search.beam)
+        rows = parts.data.data[split]
+        hypotheses, figures[split] = evaluate_split(run, rows)
+        record(run, split, hypotheses, rows["target"], figures[split])
+    place = show(directory)
+    summary = [score_table(figures)]
+    if "contrastive" in figures["test"]:
+        summary.append(contrastive_table({"test": figures["test"]}))
+    train_figures = training_figures(config, parts, model)["train"]
+    summary.append(
+        f"{train_figures['steps']:,} steps, {train_figures['epochs']:.1f} epochs, {train_figures['seconds']:,.0f} s, "
+        f"{train_figures['tokens_per_second']:,.0f} real tokens/s\n"
+        f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.languages[1]}, train.log)\n"
+        f"next:  make translate RUN={place}\n"
+        f"       make evaluate RUN={place} ARGS='lowercase=true'\n"
+        f"       tensorboard --logdir {place}/logs"
+    )
+    return "\n\n".join(summary)
+
+
+def show(directory: Path) -> str:
+    """A directory as one would type it."""
+    return str(directory.relative_to(Path.cwd())) if directory.is_relative_to(Path.cwd()) else str(directory)
+
+
+def greedy(search: Search) -> Search:
+    """The same search with one beam: good enough to see how training goes, and fast."""
+    return Search(1, search.alpha, search.max_ratio, search.max_extra, search.batch_tokens)
+
+
+def _in_sweep() -> bool:
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN

@@ -1,0 +1,1 @@
+"""Training: loss, schedule, the LightningModule, weight averaging, checkpoints, progress."""

@@ -1,0 +1,166 @@
+"""What happens around the steps: a progress display, a checkpoint to resume from, and a clean stop on Ctrl-C."""
+
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from headcount.data.batches import Batch
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingProgress(Callback):
+    """Shows loss, learning rate, real tokens a second and time left: a bar for a person, a line now and then for a log.
+
+    It also counts, over all ranks and across interruptions: `tokens` (source and target, no padding), `seconds` from
+    the first step to the last with validation, and `step_seconds` without.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.seconds = 0.0
+        self.step_seconds = 0.0
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._lap = 0.0
+        self._shown = (0.0, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "seconds": self.seconds, "step_seconds": self.step_seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.tokens = state_dict["tokens"]
+        self.seconds = state_dict["seconds"]
+        self.step_seconds = state_dict["step_seconds"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._lap = time.perf_counter()
+        self._shown = (self.step_seconds, self.tokens)
+        if trainer.is_global_zero and sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task("", total=trainer.max_steps, completed=trainer.global_step, figures="")
+            self._bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Batch, batch_idx: int
+    ) -> None:
+        self.tokens += batch.tokens * trainer.world_size
+        self._count(step=True)
+        step = trainer.global_step
+        if not trainer.is_global_zero or (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        if self._bar is not None:
+            if step % 10 == 0:
+                self._bar.update(self._task, completed=step, figures=self._figures(trainer))
+        elif step % max(1, trainer.max_steps // 40) == 0:
+            left = (trainer.max_steps - step) * self.step_seconds / step
+            logger.info("step %d of %d  %s  %d min left", step, trainer.max_steps, self._figures(trainer), left / 60)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._count(step=True)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._count(step=False)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._count(step=False)
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _count(self, step: bool) -> None:
+        now = time.perf_counter()
+        if self._lap:
+            self.seconds += now - self._lap
+            self.step_seconds += now - self._lap if step else 0.0
+        self._lap = now
+
+    def _figures(self, trainer: Trainer) -> str:
+        seconds, tokens = self._shown
+        self._shown = (self.step_seconds, self.tokens)
+        rate = (self.tokens - tokens) / max(self.step_seconds - seconds, 1e-9)
+        metrics = trainer.progress_bar_metrics
+        return f"loss {metrics.get('train/loss', float('nan')):.3f}  lr {metrics.get('train/lr', 0):.1e}  {rate:,.0f} tokens/s"
+
+
+class LastCheckpoint(Callback):
+    """Writes the full training state to `checkpoints/last.ckpt` every so many optimizer steps, and at the end.
+
+    Written beside and renamed, so that whenever a run dies there is a whole one. Raises ValueError for `every` below 1.
+    """
+
+    def __init__(self, every: int = 500) -> None:
+        if every < 1:
+            raise ValueError(f"checkpoint.every={every}: must be 1 or more optimizer steps")
+        self.every = every
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and trainer.global_step % self.every == 0:
+            self.save(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        path = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        beside = path.with_suffix(".part")
+        trainer.save_checkpoint(beside)
+        if trainer.is_global_zero:
+            beside.rename(path)
+
+
+class StopOnInterrupt(Callback):
+    """Ctrl-C lets the step in hand finish, then ends training in good order; a second Ctrl-C kills.
+
+    Left to itself, Lightning would exit in the middle of a step, with half an update in the weights.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._previous: Any = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        def stop(number: int, frame: object) -> None:
+            self.interrupted = True
+            signal.signal(signal.SIGINT, self._previous)
+            if trainer.is_global_zero:
+                logger.info("stopping after this step (Ctrl-C again to kill)")
+
+        self._previous = signal.signal(signal.SIGINT, stop)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            # One rank may see the signal a step before another: all must stop at the same one.
+            if trainer.world_size > 1:
+                self.interrupted = trainer.strategy.reduce_boolean_decision(self.interrupted, all=False)
+            if self.interrupted:
+                trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        signal.signal(signal.SIGINT, self._previous)

@@ -1,0 +1,135 @@
+"""What Lightning trains: one model, one loss, one optimizer, and a validation that really translates."""
+
+import logging
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from headcount.data.batches import Batch
+from headcount.data.tokenizer import PAD
+from headcount.decoding.translator import Translator
+from headcount.evaluation.scoring import score
+from headcount.model.transformer import Transformer
+from headcount.training.loss import LabelSmoothing
+
+logger = logging.getLogger(__name__)
+
+OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+
+
+class TranslationTask(pl.LightningModule):
+    """Trains `model` on `Batch`es.
+
+    The loss of a micro-batch is the sum over its target tokens divided by the target tokens of the whole optimizer step
+    (`Batch.step_tokens`: all ranks, all micro-batches), so that one process and many follow the same gradient.
+
+    optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. translator: translates
+    the validation sentences with the model as it stands. sources and references: those sentences, as text.
+    samples: how many of their translations to log.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        loss: LabelSmoothing,
+        optimizer: OptimizerFactory,
+        schedule: Callable[[int], float],
+        translator: Translator,
+        sources: Sequence[str],
+        references: Sequence[str],
+        samples: int = 3,
+        seed: int = 1,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.optimizer_factory = optimizer
+        self.schedule = schedule
+        self.translator = translator
+        self.sources = list(sources)
+        self.references = list(references)
+        self.samples = samples
+        self.seed = seed
+        self._valid_sums: list[Tensor] = []
+
+    def configure_optimizers(self) -> dict[str, Any]:  # type: ignore[override]
+        # Weight decay pulls matrices to zero; on biases and norms it would only fight their purpose.
+        matrices = [p for p in self.model.parameters() if p.dim() > 1]
+        vectors = [p for p in self.model.parameters() if p.dim() <= 1]
+        optimizer = self.optimizer_factory([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}])
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        # Dropout as a function of (seed, position, rank): a run that is resumed goes on exactly as if never stopped,
+        # and no generator state has to be saved for it.
+        seed_everything_at(self.seed, 1 + batch_idx, self.global_rank)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss, likelihood = self._losses(batch)
+        micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            tokens = (batch.target_out != PAD).sum()
+            self.log("train/loss", likelihood / tokens, prog_bar=True)
+            self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
+        # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
+        return loss / batch.step_tokens * micro_batches
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        _, likelihood = self._losses(batch)
+        self._valid_sums.append(torch.stack([likelihood.double(), (batch.target_out != PAD).sum().double()]))
+
+    def on_validation_epoch_end(self) -> None:
+        sums = torch.stack(self._valid_sums).sum(dim=0)
+        self._valid_sums = []
+        if self.trainer.world_size > 1:
+            dist.all_reduce(sums)
+        loss = (sums[0] / sums[1]).item()
+        hypotheses = self._translate_shared()
+        bleu = score(hypotheses, self.references)["bleu"].value
+        # The same figures on every rank: callbacks that stop training must agree.
+        self.log_dict({"valid/loss": loss, "valid/ppl": math.exp(loss), "valid/bleu": bleu}, sync_dist=False)
+        if self.trainer.is_global_zero:
+            logger.info(
+                "step %d: validation loss %.3f, perplexity %.2f, BLEU %.2f (greedy)",
+                self.trainer.global_step,
+                loss,
+                math.exp(loss),
+                bleu,
+            )
+            for row in random.Random(self.seed).sample(
+                range(len(self.sources)), min(self.samples, len(self.sources))
+            ):
+                logger.info(
+                    "   source     %s\n   reference  %s\n   model      %s",
+                    self.sources[row],
+                    self.references[row],
+                    hypotheses[row],
+                )
+
+    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        hidden = self.model(batch.source, batch.source_mask, batch.target_in)
+        real = batch.target_out != PAD
+        return self.loss(self.model.output(hidden[real]), batch.target_out[real])
+
+    def _translate_shared(self) -> list[str]:
+        """The validation sentences translated, each rank its share, all on every rank."""
+        world, rank = self.trainer.world_size, self.trainer.global_rank
+        share = self.translator.translate(self.sources[rank::world])
+        if world == 1:
+            return share
+        shares: list[list[str]] = [[] for _ in range(world)]
+        dist.all_gather_object(shares, share)
+        return [shares[row % world][row // world] for row in range(len(self.sources))]
+
+
+def seed_everything_at(*numbers: int) -> None:
+    """Seed torch's generators with a mix of the numbers."""
+    torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1)))

@@ -1,0 +1,203 @@
+import gzip
+import time
+
+import datasets
+import pytest
+from datasets import Dataset, DatasetDict
+
+from headcount.data import corpora
+from headcount.data.corpora import FilesCorpus, HubCorpus, read_lines, read_parallel
+from headcount.errors import InputError
+
+SPLITS = {"train": 3, "valid": 2, "test": 1}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for split, count in SPLITS.items():
+        (tmp_path / f"{split}.en").write_text("".join(f"{split} {i}\n" for i in range(count)), encoding="utf-8")
+        packed = gzip.compress("".join(f"{split} {i} für\n" for i in range(count)).encode(), mtime=0)
+        (tmp_path / f"{split}.de.gz").write_bytes(packed)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\r\n\r\nb\r\n", ["a", "", "b"]),
+        (b"\n\n", ["", ""]),
+        ("one\u2028line\x0b\x0c\x85still\n".encode(), ["one\u2028line\x0b\x0c\x85still"]),
+        (b"\xef\xbb\xbfmark\n", ["mark"]),
+        (gzip.compress("für\nzwei\n".encode()), ["für", "zwei"]),
+    ],
+)
+def test_lines_end_at_line_feeds_only(tmp_path, content, lines):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    assert read_lines(path) == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"good\nbad \xff\n", r"text, line 2: not valid UTF-8"),
+        (b"\xef\xbb\xbfgood\ngood\n\xc3(", r"text, line 3: not valid UTF-8"),
+        (gzip.compress(b"cut short" * 50)[:-9], r"text: cannot be read"),
+        (b"\x1f\x8bnot gzip at all", r"text: cannot be read"),
+    ],
+)
+def test_unreadable_text_is_named_with_its_line(tmp_path, content, message):
+    (tmp_path / "text").write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        read_lines(tmp_path / "text")
+    assert "\n" not in str(error.value)
+
+
+def test_missing_file_and_folder_instead_of_file(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere: there is no such file"):
+        read_lines(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"cannot be read"):
+        read_lines(tmp_path)
+
+
+def test_unequal_line_counts_name_both_files_and_counts(tmp_path):
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    (tmp_path / "b").write_text("1\n2\n")
+    with pytest.raises(InputError, match=r"/a has 3 lines and .*/b has 2;"):
+        read_parallel(tmp_path / "a", tmp_path / "b")
+
+
+def test_folder_with_plain_and_packed_files(folder):
+    data = HubCorpus("anything", "en", "de", root=folder).load()
+    assert data.num_rows == SPLITS
+    assert data["valid"][1] == {"source": "valid 1", "target": "valid 1 für"}
+    turned = HubCorpus("anything", "de", "en", root=folder)
+    assert (turned.source_language, turned.target_language) == ("de", "en")
+    assert turned.load()["valid"][1] == {"source": "valid 1 für", "target": "valid 1"}
+
+
+def test_folder_that_lacks_a_file(folder):
+    with pytest.raises(InputError, match=r"has no train\.cs or train\.cs\.gz;"):
+        HubCorpus("anything", "en", "cs", root=folder).load()
+    with pytest.raises(InputError, match=r"data.root=.*nowhere: there is no such folder"):
+        HubCorpus("anything", "en", "de", root=folder / "nowhere").load()
+
+
+def test_own_files(folder):
+    paths = {f"{s}_{side}": folder / f"{s}.{e}" for s in SPLITS for side, e in (("source", "en"), ("target", "de.gz"))}
+    corpus = FilesCorpus("en", "de", **paths)
+    assert corpus.load()["train"]["target"][2] == "train 2 für"
+    assert corpus.fingerprint() == HubCorpus("anything", "en", "de", root=folder).fingerprint()
+    with pytest.raises(ValueError, match=r"data.target, data.test_source: not given"):
+        FilesCorpus("en", None, **{**paths, "test_source": None})
+
+
+def test_fingerprint_follows_content_languages_and_place_on_the_hub(folder):
+    first = HubCorpus("anything", "en", "de", root=folder).fingerprint()
+    assert HubCorpus("anything", "en", "de", root=str(folder)).fingerprint() == first
+    (folder / "test.en").write_text("other\n")
+    assert HubCorpus("anything", "en", "de", root=folder).fingerprint() != first
+    hub = [
+        HubCorpus("a/b", "en", "de"),
+        HubCorpus("a/c", "en", "de"),
+        HubCorpus("a/b", "de", "en"),
+        HubCorpus("a/b", "en", "de", name="x"),
+        HubCorpus("a/b", "en", "de", revision="x"),
+        HubCorpus("a/b", "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}),
+    ]
+    assert len({corpus.fingerprint() for corpus in hub}) == len(hub)
+
+
+def hub_folder(path, rows):
+    for split in ("train", "validation", "test"):
+        Dataset.from_dict(rows).to_parquet(path / "data" / f"{split}-00000-of-00001.parquet")
+    return str(path)
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"en": ["one\ntwo", None], "de": ["eins", "zwei"], "id": [1, 2]},
+        {"translation": [{"en": "one\ntwo", "de": "eins"}, {"en": None, "de": "zwei"}]},
+    ],
+    ids=["columns", "translation"],
+)
+def test_both_layouts_of_the_hub(tmp_path, rows):
+    corpus = HubCorpus(hub_folder(tmp_path / "set", rows), "en", "de")
+    data = corpus.load()
+    assert list(data) == ["train", "valid", "test"]
+    assert data["test"].to_dict() == {"source": ["one two", ""], "target": ["eins", "zwei"]}
+    before = corpus.fingerprint()
+    hub_folder(tmp_path / "set", {"en": ["other"], "de": ["anderes"]})
+    assert corpus.fingerprint() != before
+    with pytest.raises(InputError, match=r"has no language cs; it has en, de"):
+        HubCorpus(corpus.path, "en", "cs").load()
+    with pytest.raises(InputError, match=r"has no split dev; it has train, validation, test"):
+        HubCorpus(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
+
+
+def test_hub_that_answers(monkeypatch):
+    asked = []
+
+    class Answers:
+        def dataset_info(self, path, revision, timeout):
+            asked.append((path, revision))
+
+    def load_dataset(path, name, revision):
+        assert not datasets.config.HF_HUB_OFFLINE
+        asked.append((path, name, revision))
+        pairs = Dataset.from_dict({"en": ["a"], "de": ["b"]})
+        return DatasetDict({"train": pairs, "validation": pairs, "test": pairs})
+
+    monkeypatch.setattr(corpora, "HfApi", Answers)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    data = HubCorpus("some/set", "de", "en", name="raw", revision="v1").load()
+    assert asked == [("some/set", "v1"), ("some/set", "raw", "v1")]
+    assert data["valid"].to_dict() == {"source": ["b"], "target": ["a"]}
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
+    class Silent:
+        def dataset_info(self, path, revision, timeout):
+            raise OSError("[Errno -2] Name or service not known\nand more")
+
+    monkeypatch.setattr(corpora, "HfApi", Silent)
+    offline = datasets.config.HF_HUB_OFFLINE
+    start = time.perf_counter()
+    with pytest.raises(InputError) as error:
+        HubCorpus("nobody/nothing", "en", "de").load()
+    assert time.perf_counter() - start < 5
+    assert offline == datasets.config.HF_HUB_OFFLINE
+    message = str(error.value)
+    assert "\n" not in message
+    for part in (
+        "data.corpus.path=nobody/nothing",
+        "Name or service",
+        "data.root=DIR",
+        "train.en, train.de",
+        "data=files",
+    ):
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source": "en", "target": "en"}, r"data.source=en and data.target=en"),
+        ({"source": "en", "target": "de", "splits": {"train": "train"}}, r"data.corpus.splits"),
+    ],
+)
+def test_settings_are_checked_at_once(settings, message):
+    with pytest.raises(ValueError, match=message):
+        HubCorpus("some/set", **settings)

@@ -1,0 +1,142 @@
+import random
+import sys
+
+import pytest
+import sentencepiece
+
+from headcount.data.tokenizer import BOS, EOS, PAD, UNK, SentencePiece, Tokenizer, normalise
+from headcount.errors import InputError
+
+COLOURS = ("red", "blue", "yellow", "purple", "orange")
+ANIMALS = ("dog", "cat", "horse", "elephant", "butterfly")
+VERBS = ("sees", "follows", "remembers", "questions")
+COLOURS = ("red", "blue", "yellow", "purple", "orange")
+ANIMALS = ("dog", "cat", "horse", "elephant", "butterfly")
+VERBS = ("sees", "follows", "remembers", "questions")
+TEXT = [f"the {c} {a} {v} {n} Bäume" for c in COLOURS for a in ANIMALS for v in VERBS for n in range(5)]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def model_type(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model_type):
+    return SentencePiece(300, model_type).train(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("raw", "normal"),
+    [
+        ("", ""),
+        (" \t\u00a0\u3000\u2028 ", ""),
+        ("a\u0308  b\r\n", "ä b"),
+        ("\u2581a\u2581\u2581b", "a b"),
+        ("\ud800 \U0001f600", "\ufffd \U0001f600"),
+        ("ﬁ ½ ①", "ﬁ ½ ①"),  # NFC, not NFKC: nothing is replaced by its like
+    ],
+)
+def test_normalise(raw, normal):
+    assert normalise(raw) == normal
+    assert normalise(normal) == normal
+
+
+def test_any_text_comes_back(tokenizer):
+    draw = random.Random(0)
+    texts = ["".join(chr(draw.randrange(sys.maxunicode + 1)) for _ in range(draw.randrange(40))) for _ in range(300)]
+    texts += ["".join(chr(draw.randrange(256)) for _ in range(30)) for _ in range(100)]
+    texts += ["", "a\x00b", "<s> </s> <unk> <pad> <0x41>", "\u2581\u2581", "👩‍👩‍👧 ß ẞ", "\ufeff x", *TEXT]
+    ids = tokenizer.encode(texts)
+    assert not {PAD, UNK, BOS, EOS} & {piece for sentence in ids for piece in sentence}
+    assert max(piece for sentence in ids for piece in sentence) < tokenizer.vocab_size
+    assert tokenizer.decode(ids) == [normalise(text) for text in texts]
+
+
+def test_decode_stops_at_the_end_and_skips_special_pieces(tokenizer):
+    (ids,) = tokenizer.encode(["the red dog"])
+    assert tokenizer.decode([[BOS, *ids, EOS, *ids], [PAD, *ids, UNK, PAD], [], [EOS, 5]]) == [
+        "the red dog",
+        "the red dog",
+        "",
+        "",
+    ]
+
+
+def test_pieces_match_ids(tokenizer):
+    pieces = tokenizer.pieces("the  red dog")
+    assert len(pieces) == len(tokenizer.encode(["the red dog"])[0])
+    assert "".join(pieces).replace("\u2581", " ").strip() == "the red dog"
+
+
+def test_training_twice_gives_the_same_bytes(tokenizer, model_type, tmp_path):
+    tokenizer.save(tmp_path / "first")
+    SentencePiece(300, model_type).train(iter(TEXT)).save(tmp_path / "second")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
+
+
+def test_save_and_load(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.model")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.model")
+    assert loaded.vocab_size == tokenizer.vocab_size == 300
+    assert loaded.encode(TEXT) == tokenizer.encode(TEXT)
+    assert loaded.fingerprint() == tokenizer.fingerprint()
+
+
+def test_files_that_are_no_tokenizer(tmp_path):
+    with pytest.raises(InputError, match=r"nothing.model: cannot be read"):
+        Tokenizer.load(tmp_path / "nothing.model")
+    for content in (b"", b"no model"):
+        (tmp_path / "bad.model").write_bytes(content)
+        with pytest.raises(InputError, match=r"bad.model: not a sentencepiece model"):
+            Tokenizer.load(tmp_path / "bad.model")
+    with (tmp_path / "other.model").open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXT), model_writer=file, vocab_size=40, minloglevel=2
+        )
+    with pytest.raises(InputError, match=r"pad, unk, bos, eos as \(-1, 0, 1, 2\)"):
+        Tokenizer.load(tmp_path / "other.model")
+
+
+def test_vocabulary_too_large_names_the_largest_that_works(model_type):
+    with pytest.raises(InputError, match=r"tokenizer\.vocab_size=9000 .* the largest that works is \d+:") as error:
+        SentencePiece(9000, model_type).train(TEXT)
+    assert "\n" not in str(error.value)
+    largest = int(str(error.value).split("largest that works is ")[1].split(":")[0])
+    assert SentencePiece(largest, model_type).train(TEXT).vocab_size == largest
+    with pytest.raises(InputError, match=f"is {largest}:"):
+        SentencePiece(largest + 1, model_type).train(TEXT)
+
+
+def test_vocabulary_too_small_for_the_characters(model_type):
+    with pytest.raises(InputError, match=r"tokenizer\.vocab_size=270 is too small"):
+        SentencePiece(270, model_type).train(TEXT)
+
+
+def test_no_text(model_type):
+    with pytest.raises(InputError, match="no text to learn from"):
+        SentencePiece(300, model_type).train(["", " "])
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"vocab_size": 260}, "vocab_size=260"),
+        ({"vocab_size": 300, "model_type": "word"}, "model_type=word"),
+        ({"vocab_size": 300, "character_coverage": 2.0}, "character_coverage=2.0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, name):
+    with pytest.raises(ValueError, match=rf"tokenizer\.{name}"):
+        SentencePiece(**settings)
+
+
+def test_fingerprint_follows_every_setting():
+    settings = [SentencePiece(300), SentencePiece(301), SentencePiece(300, "unigram"), SentencePiece(300, "bpe", 0.99)]
+    assert len({setting.fingerprint() for setting in settings}) == 4
+
+
+def test_training_is_silent(model_type, capfd):
+    SentencePiece(300, model_type).train(TEXT)
+    assert capfd.readouterr() == ("", "")
