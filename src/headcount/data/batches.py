@@ -35,6 +35,8 @@ class Batch:
         target_out: what it should say: ends with EOS, then PAD.
         rows: row numbers in the split.
         step_tokens: real tokens of `target_out` in the whole optimizer step: all processes, all micro-batches.
+        tokens: real source and target tokens of this batch, padding left out; counted beforehand, since to ask an
+            accelerator would make it wait.
     """
 
     source: Int64[Tensor, "batch source"]
@@ -43,17 +45,13 @@ class Batch:
     target_out: Int64[Tensor, "batch target"]
     rows: Int64[Tensor, " batch"]
     step_tokens: int
+    tokens: int
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
         return self._each(Tensor.pin_memory)
-
-    @property
-    def tokens(self) -> int:
-        """Real source and target tokens, padding left out."""
-        return int(self.source_mask.sum() + (self.target_out != PAD).sum())
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
         return Batch(
@@ -63,6 +61,7 @@ class Batch:
             target_out=move(self.target_out),
             rows=move(self.rows),
             step_tokens=self.step_tokens,
+            tokens=self.tokens,
         )
 
 
@@ -115,6 +114,7 @@ def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens:
         target_out=torch.from_numpy(target_out),
         rows=torch.from_numpy(np.asarray(rows, dtype=np.int64)),
         step_tokens=step_tokens,
+        tokens=int(lengths.sum() + target_lengths.sum()) + 2 * len(rows),
     )
 
 

@@ -101,9 +101,7 @@ def beam_search(
 
         # log-probabilities only fall, so the best that a growing hypothesis can reach is its score now at full length.
         reach = scores[:, 0] / length_penalty((limits + 1).clamp(min=length + 1) if alpha > 0 else length + 1, alpha)
-        done = (
-            (finished_scores[:, -1] > float("-inf")) | (finished_scores[:, 0] >= reach) | (reach == float("-inf"))
-        )
+        done = (finished_scores[:, -1] > float("-inf")) | (finished_scores[:, 0] >= reach) | (reach == float("-inf"))
         rows = parent + torch.arange(len(index), device=device)[:, None] * width
         if bool(done.any()):
             _collect(results, index[done], finished_scores[done], finished_tokens[done], finished_lengths[done])

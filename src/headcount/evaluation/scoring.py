@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import PairedTest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest, Result
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ def _metrics(lowercase: bool) -> dict[str, BLEU | CHRF]:
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> dict[str, Score]:
-    """Corpus BLEU (Papineni et al. 2002; 13a tokens) and chrF2 (Popovic 2015), both 0 to 100, of one reference a line."""
+    """Corpus BLEU (Papineni et al. 2002; 13a tokens) and chrF2 (Popovic 2015), 0 to 100, of one reference a line."""
     scores = {}
     for name, metric in _metrics(lowercase).items():
         figure = metric.corpus_score(list(hypotheses), [list(references)])
@@ -54,10 +55,11 @@ def compare(
     signatures, table = test()
     comparisons: dict[str, dict[str, Comparison]] = {name: {} for name in systems}
     for metric, column in table.items():
-        if metric == "System":
-            continue
         for name, result in zip(systems, column, strict=True):
-            comparisons[name][_key(metric)] = Comparison(result.score, result.mean, result.ci, result.p_value)
+            if isinstance(result, Result):  # one column holds the systems' names
+                comparisons[name][_key(metric)] = Comparison(
+                    result.score, result.mean or result.score, result.ci or 0.0, result.p_value
+                )
     return comparisons, {_key(metric): str(signature) for metric, signature in signatures.items()}
 
 

@@ -50,7 +50,7 @@ class SoftmaxAttention(nn.Module):
         self.dropout = dropout
 
     def score(self, query: Tensor, key: Tensor) -> Tensor:
-        """Scores [batch, head, query, key] of query [batch, head, query, d_head] against key [batch, head, key, d_head]."""
+        """Scores [batch, head, query, key] of query [.., query, d_head] against key [.., key, d_head]."""
         raise TypeError(f"{type(self).__name__} does not say how it scores a query against a key")
 
     def forward(
@@ -136,7 +136,7 @@ class MultiHeadAttention(nn.Module):
         state: Any = None,
         need_weights: bool = False,
     ) -> Attended:
-        """Output [batch, query, d_model] of x looking at `context` where `mask` is True; weights and state as `Attended`."""
+        """Output [batch, query, d_model] of x looking at `context` where `mask` is True; the rest as in `Attended`."""
         query = self._split(self.query(x))
         heads, weights, state = self.attend(query, context.key, context.value, mask, state, need_weights)
         heads = heads * self.head_gate[..., None, None]

@@ -1,18 +1,15 @@
-"""The blocks of encoder and decoder: attention and feed-forward, each inside a residual connection."""
+"""The blocks of encoder and decoder: attention and feed-forward, each inside a residual connection.
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+The connection around a sublayer f is `after(x, f(before(x)))`; pre- and post-norm are two ways to fill that in.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from headcount.model.attention import Attended, KeysValues, MultiHeadAttention
-
-
-class Residual(Protocol):
-    """What stands around a sublayer f: `after(x, f(before(x)))`."""
-
-    def before(self, x: Tensor) -> Tensor: ...
-    def after(self, x: Tensor, update: Tensor) -> Tensor: ...
+from headcount.model.dropout import Dropout
 
 
 class PreNorm(nn.Module):
@@ -26,7 +23,7 @@ class PreNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
         return self.norm(x)
@@ -43,7 +40,7 @@ class PostNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
         return x
@@ -52,7 +49,7 @@ class PostNorm(nn.Module):
         return self.norm(x + self.dropout(update))
 
 
-RESIDUALS = {"pre": PreNorm, "post": PostNorm}
+RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
 ResidualFactory = Callable[[], PreNorm | PostNorm]
 
 
@@ -61,18 +58,22 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, d_model: int, d_hidden: int, dropout: float) -> None:
         super().__init__(
-            nn.Linear(d_model, d_hidden), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.Linear(d_hidden, d_model)
+            nn.Linear(d_model, d_hidden), nn.ReLU(inplace=True), Dropout(dropout), nn.Linear(d_hidden, d_model)
         )
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, self_attention: MultiHeadAttention, feed_forward: FeedForward, residual: ResidualFactory) -> None:
+    residuals: Sequence[PreNorm | PostNorm]
+
+    def __init__(
+        self, self_attention: MultiHeadAttention, feed_forward: FeedForward, residual: ResidualFactory
+    ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.feed_forward = feed_forward
-        self.residuals = nn.ModuleList([residual(), residual()])
+        self.residuals = nn.ModuleList([residual(), residual()])  # type: ignore[assignment]
 
     def forward(self, x: Tensor, mask: Tensor | None, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
         """x [batch, source, d_model] and the weights [batch, head, source, source] if asked for."""
@@ -107,6 +108,8 @@ class Decoded(NamedTuple):
 class DecoderLayer(nn.Module):
     """Causal self-attention, then attention to the source (the place of Bahdanau et al. 2015), then feed-forward."""
 
+    residuals: Sequence[PreNorm | PostNorm]
+
     def __init__(
         self,
         self_attention: MultiHeadAttention,
@@ -118,7 +121,7 @@ class DecoderLayer(nn.Module):
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.feed_forward = feed_forward
-        self.residuals = nn.ModuleList([residual(), residual(), residual()])
+        self.residuals = nn.ModuleList([residual(), residual(), residual()])  # type: ignore[assignment]
 
     def forward(
         self,

@@ -57,4 +57,7 @@ class LearnedPositions(nn.Module):
         return x + self.table[start:end]
 
 
-POSITIONS = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
+POSITIONS: dict[str, type[SinusoidalPositions | LearnedPositions]] = {
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
+}

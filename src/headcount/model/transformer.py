@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, MultiHeadAttention, ScaledDotProduct
+from headcount.model.dropout import Dropout
 from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, FeedForward, LayerState
 from headcount.model.positions import POSITIONS
 
 HeadCounts = int | Sequence[int]
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class AttentionWeights(NamedTuple):
@@ -46,6 +48,9 @@ class Transformer(nn.Module):
 
     Raises ValueError, naming the setting, its value, what is allowed and the fix.
     """
+
+    encoder: Sequence[EncoderLayer]
+    decoder: Sequence[DecoderLayer]
 
     def __init__(
         self,
@@ -104,12 +109,12 @@ class Transformer(nn.Module):
         self.positions = nn.ModuleDict(
             {side: _choose("positions", positions, POSITIONS)(d_model, max_positions) for side in ("source", "target")}
         )
-        self.dropout = nn.Dropout(dropout)
-        self.encoder = nn.ModuleList(
+        self.dropout = Dropout(dropout)
+        self.encoder = nn.ModuleList(  # type: ignore[assignment]
             EncoderLayer(attention(count), feed_forward(), residual)
             for count in heads("encoder_heads", encoder_heads, encoder_layers)
         )
-        self.decoder = nn.ModuleList(
+        self.decoder = nn.ModuleList(  # type: ignore[assignment]
             DecoderLayer(attention(own), attention(cross, cross_attention), feed_forward(), residual)
             for own, cross in zip(
                 heads("decoder_heads", decoder_heads, decoder_layers),
@@ -210,13 +215,13 @@ class Transformer(nn.Module):
 
     # The three calls that search makes: see headcount.decoding.search.
 
-    def start(self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"]) -> DecoderState:
+    def start(
+        self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"]
+    ) -> DecoderState:
         """Encode the source once; the state before the first target token."""
         return self._first_state(self._encode(source, source_mask, None), source_mask)
 
-    def step(
-        self, tokens: Int[Tensor, "row"], state: DecoderState
-    ) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
+    def step(self, tokens: Int[Tensor, "row"], state: DecoderState) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
         """Log-probabilities of the next token after `tokens`, the newest of each row.
 
         Rows are sentence x beam with the beams of a sentence next to each other.
@@ -224,7 +229,9 @@ class Transformer(nn.Module):
         x, state = self._decode(tokens[:, None], state, None, None)
         return self.output(x[:, 0]).float().log_softmax(dim=-1), state
 
-    def reorder(self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]) -> DecoderState:
+    def reorder(
+        self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
+    ) -> DecoderState:
         """The state whose row i is `rows[i]` of the old one; `sentences` are those that remain, in order."""
         unchanged = len(sentences) == len(state.source_mask)
         layers = [
@@ -247,7 +254,9 @@ def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, hea
     """
     per_layer = [heads] * layers if isinstance(heads, int) else list(heads)
     if len(per_layer) != layers:
-        raise ValueError(f"{name}={per_layer}: {len(per_layer)} numbers for {layers} layers; give one number, or {layers}")
+        raise ValueError(
+            f"{name}={per_layer}: {len(per_layer)} numbers for {layers} layers; give one number, or {layers}"
+        )
     for count in per_layer:
         if count < 1:
             raise ValueError(f"{name}={count}: must be 1 or more")
@@ -264,7 +273,7 @@ def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, hea
     return per_layer
 
 
-def _choose(name: str, value: str, choices: dict[str, type]) -> type:
+def _choose(name: str, value: str, choices: dict[str, type[Module]]) -> type[Module]:
     if value not in choices:
         raise ValueError(f"model.{name}={value}: must be one of {', '.join(choices)}")
     return choices[value]

@@ -152,7 +152,9 @@ def choose_device(device: str) -> torch.device:
     try:
         return torch.zeros(0, device=device).device
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device={device}: not available here ({str(error).splitlines()[0]}); try device=cpu") from error
+        raise InputError(
+            f"device={device}: not available here ({str(error).splitlines()[0]}); try device=cpu"
+        ) from error
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:

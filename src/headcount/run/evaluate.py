@@ -5,7 +5,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from tabulate import tabulate
 
-from headcount.data.corpora import read_lines, read_parallel
+from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import TargetScorer, contrastive_accuracy
 from headcount.evaluation.scoring import compare, score
@@ -143,8 +142,13 @@ def comparison_table(hypotheses: dict[str, list[str]], references: Sequence[str]
         for name, row in comparisons.items()
     ]
     return "\n".join(
-        ["paired bootstrap against the first run, ± half a 95 % interval", "", tabulate(table, headers="keys"), ""]
-        + _signature_lines(signatures)
+        [
+            "paired bootstrap against the first run, ± half a 95 % interval",
+            "",
+            tabulate(table, headers="keys"),
+            "",
+            *_signature_lines(signatures),
+        ]
     )
 
 
@@ -175,5 +179,3 @@ class progress_bar:  # noqa: N801 - used as a context manager
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
-
-

@@ -93,4 +93,3 @@ def log_to_file(path: Path) -> logging.Handler:
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logging.getLogger("headcount").addHandler(handler)
     return handler
-

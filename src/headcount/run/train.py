@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import EarlyStopping
 from safetensors.torch import load_file
+from torch.distributed.rendezvous import rendezvous
 
 from headcount.data.module import TranslationData
 from headcount.data.tokenizer import Tokenizer
@@ -68,8 +69,9 @@ def train(config: DictConfig, directory: Path) -> str:
     Raises InputError for settings that cannot be honoured (all of them, before any data is read) or data that cannot be
     used; SystemExit with code 130 after Ctrl-C, when a usable model has been saved.
     """
-    if config.resume:
-        config = resumed_config(config, Path(config.resume))
+    resume = bool(config.resume)
+    if resume:
+        config = resumed_config(Path(config.resume))
     check_processes(config)
     directory = shared_directory(directory.resolve())
     parts = build_parts(config, directory)
@@ -95,10 +97,12 @@ def train(config: DictConfig, directory: Path) -> str:
         **parts.task,
     )
     checkpoint = directory / "checkpoints" / "last.ckpt"
-    if config.resume:
+    if resume:
         parts.data.start_step = _steps_done(checkpoint, config)
-    logger.info("run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, describe(parts, model, config))
-    parts.trainer.fit(task, datamodule=parts.data, ckpt_path=str(checkpoint) if config.resume else None)
+    logger.info(
+        "run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, describe(parts, model, config)
+    )
+    parts.trainer.fit(task, datamodule=parts.data, ckpt_path=str(checkpoint) if resume else None)
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
@@ -199,8 +203,8 @@ def check_processes(config: DictConfig) -> None:
     devices = config.trainer.devices
     if devices != local:
         raise InputError(
-            f"trainer.devices={devices}, but {local} process{'es were' if local > 1 else ' was'} started: start one for "
-            f"each device with torchrun --nproc-per-node {devices} scripts/train.py trainer=ddp"
+            f"trainer.devices={devices}, but one process was started: start one a device with "
+            f"torchrun --nproc-per-node {devices} scripts/train.py trainer=ddp"
             if world == 1
             else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
         )
@@ -210,13 +214,13 @@ def shared_directory(directory: Path) -> Path:
     """The first process's run directory, on all processes of a torchrun job."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return directory
-    store, rank, _ = next(dist.rendezvous("env://"))
+    store, rank, _ = next(rendezvous("env://"))
     if rank == 0:
         store.set("headcount/run_directory", str(directory))
     return Path(store.get("headcount/run_directory").decode())
 
 
-def resumed_config(config: DictConfig, directory: Path) -> DictConfig:
+def resumed_config(directory: Path) -> DictConfig:
     """The config of the run to go on with, and on top of it the single settings given on the command line.
 
     Raises InputError for a directory that is not a run, or overrides that exchange whole parts.
@@ -226,15 +230,14 @@ def resumed_config(config: DictConfig, directory: Path) -> DictConfig:
         key = override.key_or_group
         if key in ("resume", "debug"):
             continue
-        if override.is_delete() or override.is_add() or OmegaConf.select(resumed, key) is None or "/" in key:
-            raise InputError(f"{override.input_line}: no such setting in {directory}/config.yaml, which resume goes by")
-        if OmegaConf.is_config(OmegaConf.select(resumed, key)):
+        parent, _, name = key.rpartition(".")
+        group = OmegaConf.select(resumed, parent) if parent else resumed
+        if not isinstance(group, DictConfig) or name not in group or OmegaConf.is_config(group[name]):
             raise InputError(
-                f"{override.input_line}: resume goes on with the parts in {directory}/config.yaml; single settings can be "
+                f"{override.input_line or key}: resume goes by {directory}/config.yaml, where only single settings can be "
                 f"changed, such as trainer.max_steps=N"
             )
-        OmegaConf.update(resumed, key, override.value())
-    resumed.resume, resumed.debug = str(directory), config.debug
+        group[name] = override.value()
     return resumed
 
 
@@ -243,7 +246,9 @@ def _steps_done(checkpoint: Path, config: DictConfig) -> int:
         raise InputError(f"{checkpoint}: no such file, so there is nothing to resume; start anew without resume=")
     steps: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
     if steps >= config.trainer.max_steps:
-        raise InputError(f"{checkpoint} is at step {steps} of {config.trainer.max_steps}: to go on, raise trainer.max_steps")
+        raise InputError(
+            f"{checkpoint} is at step {steps} of {config.trainer.max_steps}: to go on, raise trainer.max_steps"
+        )
     return steps
 
 

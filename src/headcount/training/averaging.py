@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -36,7 +37,7 @@ class CheckpointAverage(Callback):
         step = trainer.global_step
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if trainer.is_global_zero and new_step and step % self.every == 0:
-            self._snapshot(pl_module.model, step)
+            self._snapshot(cast("torch.nn.Module", pl_module.model), step)
 
     def average(self, model: torch.nn.Module, step: int) -> Weights:
         """Mean of the snapshots of up to `last` x `every` steps before `step`, the weights of now among them."""

@@ -102,7 +102,8 @@ class TrainingProgress(Callback):
         self._shown = (self.step_seconds, self.tokens)
         rate = (self.tokens - tokens) / max(self.step_seconds - seconds, 1e-9)
         metrics = trainer.progress_bar_metrics
-        return f"loss {metrics.get('train/loss', float('nan')):.3f}  lr {metrics.get('train/lr', 0):.1e}  {rate:,.0f} tokens/s"
+        loss, lr = metrics.get("train/loss", float("nan")), metrics.get("train/lr", 0.0)
+        return f"loss {loss:.3f}  lr {lr:.1e}  {rate:,.0f} tokens/s"
 
 
 class LastCheckpoint(Callback):

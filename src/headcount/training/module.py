@@ -104,9 +104,7 @@ class TranslationTask(pl.LightningModule):
                 math.exp(loss),
                 bleu,
             )
-            for row in random.Random(self.seed).sample(
-                range(len(self.sources)), min(self.samples, len(self.sources))
-            ):
+            for row in random.Random(self.seed).sample(range(len(self.sources)), min(self.samples, len(self.sources))):
                 logger.info(
                     "   source     %s\n   reference  %s\n   model      %s",
                     self.sources[row],
@@ -117,7 +115,7 @@ class TranslationTask(pl.LightningModule):
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden = self.model(batch.source, batch.source_mask, batch.target_in)
         real = batch.target_out != PAD
-        return self.loss(self.model.output(hidden[real]), batch.target_out[real])
+        return self.loss(hidden[real], self.model.output.weight, batch.target_out[real])
 
     def _translate_shared(self) -> list[str]:
         """The validation sentences translated, each rank its share, all on every rank."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -10,8 +11,8 @@ from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.errors import InputError
 
-from .phenomena import PHENOMENA, Draw, Unfit, plain
-from .syntax import Rendered, render
+from .phenomena import PHENOMENA, Draw, UnfitError, plain
+from .syntax import Rendered, render, say
 
 GRADES = ("easy", "hard")
 CELLS = tuple((phenomenon, grade) for phenomenon in PHENOMENA for grade in GRADES)
@@ -115,7 +116,7 @@ class _Maker:
         for _ in range(PATIENCE):
             try:
                 pair = self._try(phenomenon, grade, twin)
-            except Unfit:
+            except UnfitError:
                 continue
             if pair:
                 self.seen.update(("en " + pair.sentence.source, "de " + pair.sentence.target))
@@ -126,30 +127,28 @@ class _Maker:
         )
 
     def _try(self, phenomenon: str, grade: str, twin: bool | None) -> Pair | None:
-        contrast = ""
         if phenomenon == "plain":
-            sentence = render(plain(self.draw))
+            parts, contrast = plain(self.draw), ""
         else:
             build = PHENOMENA[phenomenon](self.draw, grade == "hard")
             flag = self.draw.chance(0.5) if twin is None else twin
-            sentence = render(build(flag))
-            other = render(build(not flag))
-            contrast = other.target
+            source, target = say(build(not flag))
+            contrast = target.text()
             # Both twins must be fit to stand here, or the choice between them would not be even.
-            if not all(self._fits(one) for one in (sentence, other)):
+            if not self._fits(source.text(), contrast, source.pairs):
                 return None
-        if not self._fits(sentence):
+            parts = build(flag)
+        sentence = render(parts)
+        if not self._fits(sentence.source, sentence.target, sentence.pairs):
             return None
         return Pair(phenomenon, grade, sentence, contrast)
 
-    def _fits(self, sentence: Rendered) -> bool:
-        if "en " + sentence.source in self.seen or "de " + sentence.target in self.seen:
+    def _fits(self, source: str, target: str, pairs: Sequence[tuple[str, str, str]]) -> bool:
+        if "en " + source in self.seen or "de " + target in self.seen:
             return False
-        if not all(self.draw.keeps(*pair) for pair in sentence.pairs):
+        if not all(self.draw.keeps(*pair) for pair in pairs):
             return False
-        if self.known:
-            return self.known.issuperset(words(sentence.source)) and self.known.issuperset(words(sentence.target))
-        return True
+        return not self.known or self.known.issuperset(words(source) + words(target))
 
 
 _FEATURES = Features(

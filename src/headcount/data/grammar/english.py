@@ -35,7 +35,7 @@ def noun(word: Noun, plural: bool) -> str:
 
 
 def article(following: str) -> str:
-    """"a" or "an", by the word that follows."""
+    """ "a" or "an", by the word that follows."""
     return "an" if following[0] in "aeiou" and not following.startswith(("uni", "use")) else "a"
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 NOUNS = {
-    # People. Occupations are generic masculines, so "he" refers to them. The first group has a plural like its singular.
+    # People. Occupations are generic masculines, so "he" refers to them. Those first have a plural like the singular.
     "person": """
         teacher Lehrer m Lehrer
         painter Maler m Maler
@@ -339,7 +339,7 @@ HOMOGRAPHS = """
     pen | Stall m Ställe | Stift m Stifte | ostrich/bouquet leaf/sheet rooster/tap heel/paragraph bowl/peel
     match | Streichholz n Streichhölzer | Spiel n Spiele | gate/goal chapel/band dish/court treetop/crown pear/bulb
     trunk | Stamm m Stämme | Rüssel m Rüssel | willow/pasture pear/bulb brake/horsefly soil/floor
-    letter | Brief m Briefe | Buchstabe w Buchstaben Buchstabens | bouquet/ostrich castle/lock train/draught heel/paragraph
+    letter | Brief m Briefe | Buchstabe w Buchstaben Buchstabens | bouquet/ostrich castle/lock heel/paragraph menu/map
     key | Schlüssel m Schlüssel | Taste f Tasten | wing/piano chapel/band corridor/gear gate/goal
     chest | Truhe f Truhen | Brust f Brüste | crown/treetop train/draught trailer/pendant pavement/plaster comb/ridge
     plant | Pflanze f Pflanzen | Fabrik f Fabriken | soil/floor leaf/sheet draught/train snake/queue pasture/willow
@@ -353,7 +353,7 @@ HOMOGRAPHS = """
     case | Etui n Etuis | Fall m Fälle | comb/ridge lens/lentil pendant/trailer heel/paragraph dish/court
     vessel | Gefäß n Gefäße | Schiff n Schiffe | bouquet/ostrich lentil/lens tap/rooster peel/bowl
     temple | Tempel m Tempel | Schläfe f Schläfen | ridge/comb melon/bowler pavement/plaster cylinder/top-hat
-    jam | Marmelade f Marmeladen | Stau m Staus Staus | pear/bulb slice/pane pendant/trailer plaster/pavement horsefly/brake
+    jam | Marmelade f Marmeladen | Stau m Staus Staus | pear/bulb slice/pane pendant/trailer horsefly/brake
     ruler | Herrscher m Herrscher | Lineal n Lineale | castle/lock crown/treetop menu/map bowler/melon
 """
 
@@ -402,7 +402,7 @@ VERBS = {
         crawl kriechen kriecht kroch
         climb klettern klettert kletterte
         fly/flew fliegen fliegt flog
-        swim/swam schwimmen schwimmt schwamm
+        stagger taumeln taumelt taumelte
         ride/rode reiten reitet ritt
         drive/drove fahren fährt fuhr
         stumble stolpern stolpert stolperte
@@ -483,7 +483,7 @@ VERBS = {
     """,
     "eat": """
         eat/ate essen isst aß
-        bake backen bäckt backte
+        season würzen würzt würzte
         taste probieren probiert probierte
         order bestellen bestellt bestellte
     """,
@@ -551,7 +551,6 @@ SEPARABLE = {
         exchange|replace um|aus tauschen tauscht tauschte
         exhibit|present aus|vor stellen stellt stellte
         throw away/threw away|knock over weg|um werfen wirft warf
-        hand out|divide up aus|auf teilen teilt teilte
         drag in|drag away hinein|weg schleppen schleppt schleppte
         carry in|carry out hinein|hinaus tragen trägt trug
     """,
@@ -567,7 +566,6 @@ SEPARABLE = {
         get in/got in|get out/got out ein|aus steigen steigt stieg
         go in/went in|go out/went out hinein|hinaus gehen geht ging
         stop|listen auf|zu hören hört hörte
-        fall asleep/fell asleep|sleep in/slept in ein|aus schlafen schläft schlief
         drive off/drove off|drive ahead/drove ahead ab|vor fahren fährt fuhr
     """,
 }
@@ -592,7 +590,6 @@ ADJECTIVES = {
         important wichtig
         useful nützlich
         unusual ungewöhnlich
-        thin dünn
     """,
     "living": """
         young jung
@@ -629,6 +626,7 @@ ADJECTIVES = {
         valuable wertvoll
         modern modern
         round rund
+        thin dünn
         dusty staubig
         broken kaputt
     """,
@@ -650,10 +648,11 @@ ADJECTIVES = {
 
 # "english=German", by the tenses that they go with.
 TIMES = {
-    "any": "today=heute often=oft sometimes=manchmal always=immer now=jetzt in the evening=abends at night=nachts "
-    "in the morning=morgens at noon=mittags every day=jeden Tag on Mondays=montags again=wieder here=hier "
+    "any": "today=heute often=oft sometimes=manchmal in the evening=abends at night=nachts "
+    "in the morning=morgens at noon=mittags every day=jeden Tag on Mondays=montags again=wieder "
     "on Sundays=sonntags every year=jedes Jahr at last=endlich",
-    "past": "yesterday=gestern last year=letztes Jahr recently=neulich then=dann back then=damals",
+    "past": "yesterday=gestern last year=letztes Jahr recently=neulich back then=damals",
+    "present": "now=jetzt nowadays=heutzutage",
     "future": "soon=bald tomorrow=morgen later=später next year=nächstes Jahr",
 }
 
@@ -670,7 +669,7 @@ PREPOSITIONS = {
 
 CONJUNCTIONS = {
     "because": "weil", "although": "obwohl", "when": "als", "if": "wenn", "while": "während", "before": "bevor",
-    "after": "nachdem", "until": "bis", "that": "dass", "whether": "ob",
+     "until": "bis", "that": "dass", "whether": "ob",
 }  # fmt: skip
 
 # German words that are a conjunction (verb last) and an adverb (verb second); English tells the two apart.
@@ -763,8 +762,8 @@ def _genitive(german: str, gender: str, plural: str) -> str:
     return german + ("es" if short or re.search(r"(s|ß|x|z|sch|st)$", german) else "s")
 
 
-def _noun(english: str, line: str, kind: str, pool: str = "") -> Noun:
-    german, gender, plural, *genitive = line.split()
+def _noun(english: str, entry: str, kind: str, pool: str = "") -> Noun:
+    german, gender, plural, *genitive = entry.split()
     given = genitive[0] if genitive else _genitive(german, gender, plural)
     return Noun(english, german, gender.replace("w", "m"), plural, given, gender == "w", kind, pool or german)
 
@@ -775,7 +774,10 @@ def _lines(table: str) -> list[str]:
 
 def _nouns() -> dict[str, tuple[Noun, ...]]:
     kinds = {
-        kind: tuple(_noun(*line.split(maxsplit=1), kind) for line in _lines(table)) for kind, table in NOUNS.items()
+        kind: tuple(
+            _noun(english, entry, kind) for english, _, entry in (line.partition(" ") for line in _lines(table))
+        )
+        for kind, table in NOUNS.items()
     }
     cues = [line.split(maxsplit=2) for line in _lines(CUES)]
     kinds["cue"] = tuple(_noun(english, line, "cue") for first, second, line in cues for english in (first, second))
@@ -817,7 +819,7 @@ OBJECTS = {
     "transitive": "person animal thing text food clothes device opening vehicle cue",
     "social": "person",
     "dative": "person",
-    "handle": "thing text clothes device vehicle cue",
+    "handle": "thing text clothes device",
     "eat": "food",
     "feed": "animal",
     "write": "text",
@@ -830,14 +832,23 @@ def _verb(english: str, german: str, frame: str, objects: str, pool: str = "") -
     infinitive, present, preterite = german.split()
     particle, _, infinitive = infinitive.rpartition("+")
     return Verb(
-        base, past or _past(base), particle, infinitive, present, preterite, frame, objects, pool or particle + infinitive
+        base,
+        past or _past(base),
+        particle,
+        infinitive,
+        present,
+        preterite,
+        frame,
+        objects,
+        pool or particle + infinitive,
     )
 
 
 def _verbs() -> dict[str, tuple[Verb, ...]]:
     return {
         frame: tuple(
-            _verb(*re.split(r" (?=[^ ]+ [^ ]+ [^ ]+$)", line), frame, OBJECTS.get(frame, "")) for line in _lines(table)
+            _verb(english, " ".join(german), frame, OBJECTS.get(frame, ""))
+            for english, *german in (line.rsplit(maxsplit=3) for line in _lines(table))
         )
         for frame, table in VERBS.items()
     }
@@ -847,14 +858,13 @@ def _separable() -> tuple[tuple[Verb, Verb], ...]:
     pairs = []
     for kind, table in SEPARABLE.items():
         for line in _lines(table):
-            english, particles, german = re.split(r" (?=[^ ]+ [^ ]+ [^ ]+ [^ ]+$)| (?=[^ ]+ [^ ]+ [^ ]+$)", line)
-            pairs.append(
-                tuple(
-                    _verb(word, f"{particle}+{german}", "separable", kind, german.split()[0] + particles)
-                    for word, particle in zip(english.split("|"), particles.split("|"), strict=True)
-                )
+            english, particles, *german = line.rsplit(maxsplit=4)
+            first, second = (
+                _verb(word, f"{particle}+{' '.join(german)}", "separable", kind, particles + german[0])
+                for word, particle in zip(english.split("|"), particles.split("|"), strict=True)
             )
-    return tuple((first, second) for first, second in pairs)
+            pairs.append((first, second))
+    return tuple(pairs)
 
 
 def _adjective(line: str) -> Adjective:
@@ -863,7 +873,10 @@ def _adjective(line: str) -> Adjective:
 
 
 def _adverbs(table: str) -> tuple[Adverb, ...]:
-    return tuple(Adverb(english.strip(), german) for english, german in re.findall(r"([A-Za-z ]+)=(jed\w+ \w+|\w+ Jahr|\w+)", table))
+    return tuple(
+        Adverb(english.strip(), german)
+        for english, german in re.findall(r"([A-Za-z ]+)=(jed\w+ \w+|\w+ Jahr|\w+)", table)
+    )
 
 
 def _prepositions(table: str) -> tuple[Preposition, ...]:

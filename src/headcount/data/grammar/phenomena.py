@@ -46,16 +46,17 @@ SUBJECTS = {
 TRANSITIVE = ("transitive", "transitive", "transitive", "social", "dative", "handle", "eat", "feed", "write")
 AND, BUT, SEMICOLON, COMMA = ("and", "und"), (", but", ", aber"), (";", ","), (",", ",")
 CONJUNCTIONS = {english: Adverb(english, german) for english, german in lexicon.CONJUNCTIONS.items()}
-# Those that a clause in any tense may follow.
-FREE = ("because", "although", "while", "before", "after", "until")
+# Those that clauses of each tense may follow; English has no "will" after the ones of time.
+MODAL = ("because", "although", "while")
+SIMPLE = {"past": (*MODAL, "before", "until", "when"), "present": (*MODAL, "before", "until", "if")}
 
 
-class Unfit(Exception):
+class UnfitError(Exception):
     """A choice led to where no lemma is left; draw the sentence again."""
 
 
 class Draw:
-    """Draws words and phrases; in `held_out` sentences all pairs of lemmas come from those kept back, elsewhere none."""
+    """Draws words and phrases; where `held_out`, all pairs of lemmas come from those kept back, else none."""
 
     def __init__(self, rng: Random, held_out: bool, seed: int) -> None:
         self.rng = rng
@@ -70,7 +71,7 @@ class Draw:
     def pick(self, items: Sequence[Item]) -> Item:
         """One of them, by `random()` alone, whose values Python promises to keep."""
         if not items:
-            raise Unfit
+            raise UnfitError
         return items[int(self.rng.random() * len(items))]
 
     def chance(self, probability: float) -> bool:
@@ -109,8 +110,13 @@ class Draw:
             return None
         kind = "any"
         if self.chance(0.3):
-            kind = "past" if self.tense == "past" else "future" if self.tense == "will" else "any"
+            kind = {"past": "past", "present": "present", "will": "future"}.get(self.tense, "any")
         return self.pick(lexicon.times[kind])
+
+    def conjunction(self) -> Adverb:
+        """A subordinating conjunction that suits the tense."""
+        suited = MODAL[:2] if self.tense == "will" else SIMPLE.get(self.tense, MODAL)
+        return CONJUNCTIONS[self.pick(suited)]
 
     def verb(self, frame: str) -> Verb:
         """A verb of the frame; "separable" ones are drawn by `separable`."""
@@ -133,6 +139,8 @@ class Draw:
             return NounPhrase(noun, article="")
         if plural is None:
             plural = self.chance(0.25)
+        if noun.kind == "cue":
+            plural, article = False, "the"
         found = NounPhrase(noun, plural)
         if article is None and self.chance(owner):
             found.article = ""
@@ -147,28 +155,43 @@ class Draw:
             found.attribute = self.attribute()
         return found
 
-    def attribute(self, plural: bool | None = None, kinds: str = "person animal in on opening vehicle") -> PrepositionalPhrase:
+    def attribute(
+        self, plural: bool | None = None, kinds: str = "person animal in on opening vehicle"
+    ) -> PrepositionalPhrase:
         """A prepositional phrase that belongs to the noun before it."""
         preposition = self.pick(lexicon.prepositions["noun"])
         return PrepositionalPhrase(preposition, self.phrase(self.pick(self.nouns(kinds)), plural, article="the"))
 
-    def place(self, chance: float = 0.3, owner: float = 0.05) -> PrepositionalPhrase | None:
-        """Where a clause happens, or nothing."""
+    def place(self, chance: float = 0.3, owner: float = 0.05, inside: bool = True) -> PrepositionalPhrase | None:
+        """Where a clause happens, or nothing; without `inside` no place that takes "in"."""
         if not self.chance(chance):
             return None
-        preposition = self.pick(lexicon.prepositions["place"])
+        preposition = self.pick(lexicon.prepositions["place"][not inside :])
         noun = self.pick(lexicon.nouns[preposition.english])
         return PrepositionalPhrase(preposition, self.phrase(noun, plural=self.chance(0.1), adjective=0.2, owner=owner))
 
-    def subject(self, verb: Verb, kinds: str = PEOPLE, plural: bool | None = None, pronoun: float = 0.0, **more: float) -> Subject:
+    def subject_of(
+        self,
+        verb: Verb,
+        kinds: str = PEOPLE,
+        plural: bool | None = None,
+        pronoun: float = 0.0,
+        adjective: float = 0.25,
+        attribute: float = 0.0,
+        genitive: float = 0.0,
+        owner: float = 0.08,
+    ) -> NounPhrase | Pronoun:
         """A subject for the verb."""
         if self.chance(pronoun):
             return Pronoun(self.pick(("he", "she", "they")))
-        return self.phrase(self.pick(self.fitting("subject", verb, kinds)), plural, **more)
+        noun = self.pick(self.fitting("subject", verb, kinds))
+        return self.phrase(noun, plural, None, adjective, attribute, genitive, owner)
 
-    def object(self, verb: Verb, plural: bool | None = None, article: str | None = None, **more: float) -> NounPhrase:
+    def object_of(
+        self, verb: Verb, plural: bool | None = None, article: str | None = None, adjective: float = 0.25
+    ) -> NounPhrase:
         """An object for the verb."""
-        return self.phrase(self.pick(self.fitting("object", verb, verb.objects)), plural, article, **more)
+        return self.phrase(self.pick(self.fitting("object", verb, verb.objects)), plural, article, adjective)
 
     def relative(self, head: NounPhrase, gap: str | None = None) -> None:
         """Hang a relative clause on the phrase."""
@@ -177,16 +200,16 @@ class Draw:
         if gap == "subject":
             verb = self.verb(self.pick(("transitive", "social", "intransitive")))
             if not self.keeps("subject", head.noun.pool, verb.pool):
-                raise Unfit
-            thing = self.object(verb, adjective=0.1) if verb.objects else None
+                raise UnfitError
+            thing = self.object_of(verb, adjective=0.1) if verb.objects else None
             head.relative = Clause(head, verb, self.tense, object=thing, gap=gap)
             if not thing:
                 head.relative.place = self.place(0.7)
         else:
             verb = self.verb("transitive")
             if not self.keeps("object", head.noun.pool, verb.pool):
-                raise Unfit
-            head.relative = Clause(self.subject(verb, adjective=0.1), verb, self.tense, object=head, gap=gap)
+                raise UnfitError
+            head.relative = Clause(self.subject_of(verb, adjective=0.1), verb, self.tense, object=head, gap=gap)
 
     # Clauses
 
@@ -198,7 +221,8 @@ class Draw:
         pronoun: float = 0.1,
         time: float = 0.3,
         place: float = 0.3,
-        **more: float,
+        attribute: float = 0.0,
+        genitive: float = 0.0,
     ) -> Clause:
         """A clause of any kind, or of the frame; a `subject` that is a noun phrase must be a person."""
         if frame is None:
@@ -207,14 +231,14 @@ class Draw:
         verb = self.verb(frame)
         kinds = SUBJECTS.get(frame, PEOPLE)
         if subject is None:
-            subject = self.subject(verb, kinds, pronoun=pronoun, **more)
+            subject = self.subject_of(verb, kinds, pronoun=pronoun, attribute=attribute, genitive=genitive)
         elif isinstance(subject, NounPhrase) and not self.keeps("subject", subject.noun.pool, verb.pool):
-            raise Unfit
+            raise UnfitError
         clause = Clause(subject, verb, tense, time=self.time(time))
         if verb.objects and frame != "give":
-            clause.object = self.object(verb)
+            clause.object = self.object_of(verb)
         if frame == "give":
-            clause.object = self.object(verb)
+            clause.object = self.object_of(verb)
             clause.recipient = self.phrase(self.pick(self.fitting("object", verb, PEOPLE)), owner=0.0)
         elif frame == "motion":
             clause.goals = self.goals()
@@ -224,7 +248,7 @@ class Draw:
 
     def goals(self) -> list[PrepositionalPhrase]:
         """Where, where to or which way somebody moves."""
-        kind = self.pick(("place", "goal", "goal", "way", "company"))
+        kind = self.pick(("place", "goal", "way", "company"))
         preposition = self.pick(lexicon.prepositions[kind])
         return [self.goal(preposition)]
 
@@ -237,9 +261,9 @@ class Draw:
         plural = self.chance(0.35 if preposition.english in {"with", "without", "around"} else 0.0)
         return PrepositionalPhrase(preposition, self.phrase(noun, plural, article, adjective=adjective, owner=owner))
 
-    def subordinate(self, **more: object) -> Subordinate:
+    def subordinate(self, time: float = 0.3, place: float = 0.3) -> Subordinate:
         """A subordinate clause with any conjunction."""
-        return Subordinate(CONJUNCTIONS[self.pick(FREE)], self.clause(**more))  # type: ignore[arg-type]
+        return Subordinate(self.conjunction(), self.clause(time=time, place=place))
 
     def start(self, tenses: Sequence[str] = TENSES) -> None:
         """Choose the tense of a new sentence."""
@@ -301,11 +325,11 @@ def _complex(draw: Draw) -> Sequence[Part]:
 def _reported(draw: Draw) -> Sequence[Part]:
     draw.start(("past", "present"))
     verb = draw.verb("that")
-    main = Clause(draw.subject(verb, pronoun=0.1), verb, draw.tense)
+    main = Clause(draw.subject_of(verb, pronoun=0.1), verb, draw.tense)
     conjunction = "that"
     if draw.chance(0.25):
         main.verb = next(verb for verb in lexicon.verbs["social"] if verb.english == "ask")
-        main.subject = draw.subject(main.verb)
+        main.subject = draw.subject_of(main.verb)
         conjunction = "whether"
     main.that = Subordinate(CONJUNCTIONS[conjunction], draw.clause(time=0.2))
     return [main]
@@ -322,7 +346,7 @@ def _relative(draw: Draw) -> Sequence[Part]:
 def _to(draw: Draw) -> Sequence[Part]:
     draw.start(("past", "present"))
     verb = draw.verb("to")
-    main = Clause(draw.subject(verb, pronoun=0.1), verb, draw.tense, time=draw.time(0.2))
+    main = Clause(draw.subject_of(verb, pronoun=0.1), verb, draw.tense, time=draw.time(0.2))
     main.infinitive = Infinitive(draw.clause(subject=main.subject, time=0.2))
     return [main]
 
@@ -330,19 +354,33 @@ def _to(draw: Draw) -> Sequence[Part]:
 def _particle(draw: Draw) -> Sequence[Part]:
     clause = _separable(draw, draw.pick(lexicon.separable)[draw.chance(0.5)])
     if draw.chance(0.5):
-        return [draw.clause(time=0.2), Subordinate(CONJUNCTIONS[draw.pick(FREE)], clause)]
+        return [draw.clause(time=0.2), Subordinate(draw.conjunction(), clause)]
     return [clause]
 
 
 def _cue(draw: Draw) -> Sequence[Part]:
     noun = draw.pick(lexicon.nouns["cue"])
     verb = draw.pick([verb for verb in lexicon.verbs["transitive"] if draw.keeps("object", noun.pool, verb.pool)])
-    clause = Clause(draw.subject(verb), verb, draw.tense, time=draw.time(0.2))
-    clause.object = draw.phrase(noun, plural=draw.chance(0.15), attribute=0.2)
+    clause = Clause(draw.subject_of(verb), verb, draw.tense, time=draw.time(0.2))
+    clause.object = draw.phrase(noun, attribute=0.2)
     return [clause]
 
 
-_PLAIN = (_simple, _simple, _thing, _thing, _giving, _conjoined, _complex, _complex, _reported, _relative, _to, _particle, _cue)
+_PLAIN = (
+    _simple,
+    _simple,
+    _thing,
+    _thing,
+    _giving,
+    _conjoined,
+    _complex,
+    _complex,
+    _reported,
+    _relative,
+    _to,
+    _particle,
+    _cue,
+)
 
 
 # Agreement. "Annas Lehrer schlief/schliefen": after a name the noun shows its number in neither form nor article.
@@ -367,7 +405,6 @@ def agreement(draw: Draw, hard: bool) -> Twins:
         singular, plural = Pronoun("she"), Pronoun("they")
         return lambda flag: [_with_subject(clause, plural if flag else singular)]
     phrases = [NounPhrase(noun, number, "", owner=owner) for number in (False, True)]
-    lead: list[Part] = []
     sub = None
     if hard:
         attribute = _chain(draw, draw.pick(AGREEMENT_DISTRACTORS))
@@ -380,13 +417,13 @@ def agreement(draw: Draw, hard: bool) -> Twins:
     if hard and draw.chance(0.3):
         clause.time = clause.time or draw.time(1.0)
         clause.front = "time"
-    conjunction = CONJUNCTIONS[draw.pick(FREE)]
+    conjunction = draw.conjunction()
     first = draw.chance(0.5)
 
     def build(flag: bool) -> Sequence[Part]:
         main = _with_subject(clause, phrases[flag])
         if sub is None:
-            return lead + [main]
+            return [main]
         if first:
             main.front = None
             return [sub, Subordinate(conjunction, main)]
@@ -422,13 +459,13 @@ def _last(attribute: PrepositionalPhrase) -> NounPhrase:
     while phrase.genitive or phrase.attribute:
         phrase = phrase.genitive or phrase.attribute.phrase  # type: ignore[union-attr]
     if phrase.noun.kind == "name":
-        raise Unfit
+        raise UnfitError
     return phrase
 
 
 # Pronouns. "it" is the one thing in the singular; "he" and "she" are the one person of that sex in the singular.
 
-PRONOUN_BY_NUMBER = 0.6  # of the hard ones: both twins say "it", and the number of two nouns decides
+PRONOUN_BY_NUMBER = 0.7  # of the hard ones: both twins say "it", and the number of two nouns decides
 
 
 def pronoun(draw: Draw, hard: bool) -> Twins:
@@ -447,14 +484,15 @@ def pronoun(draw: Draw, hard: bool) -> Twins:
     if gives:
         verb = draw.verb("give")
         if not (draw.keeps("object", thing.pool, verb.pool) and draw.keeps("object", person.pool, verb.pool)):
-            raise Unfit
-        subject = draw.subject(verb, "person", plural=True)
+            raise UnfitError
+        subject = draw.subject_of(verb, "person", plural=True, owner=0.0)
         main = Clause(subject, verb, draw.tense, object=thing_phrase, recipient=person_phrase)
     else:
         if not draw.keeps("subject", person.pool, verb.pool):
-            raise Unfit
+            raise UnfitError
         main = Clause(person_phrase, verb, draw.tense, object=thing_phrase)
-    sub_conjunction = CONJUNCTIONS[draw.pick(("because", "although", "while"))]
+    conjunction = CONJUNCTIONS[draw.pick(MODAL)]
+    tense = draw.tense
     middle = _plural_clause(draw) if hard else None
     if hard:
         thing_phrase.attribute = draw.attribute(plural=True)
@@ -462,9 +500,8 @@ def pronoun(draw: Draw, hard: bool) -> Twins:
 
     def build(flag: bool) -> Sequence[Part]:
         it = Pronoun("it", thing_phrase) if flag else Pronoun(personal, person_phrase)
-        return _says(main, middle, sub_conjunction, Clause(it, copula, draw_tense, predicate=predicate))
+        return _says(main, middle, conjunction, Clause(it, copula, tense, predicate=predicate))
 
-    draw_tense = draw.tense
     return build
 
 
@@ -473,7 +510,7 @@ def _plural_clause(draw: Draw) -> Clause | None:
     if draw.chance(0.3):
         return None
     verb = draw.verb("that")
-    return Clause(draw.subject(verb, "person", plural=True, attribute=0.0), verb, draw.tense, time=draw.time(0.4))
+    return Clause(draw.subject_of(verb, "person", plural=True, owner=0.0), verb, draw.tense, time=draw.time(0.4))
 
 
 def _says(main: Clause, middle: Clause | None, conjunction: Adverb, last: Clause) -> Sequence[Part]:
@@ -496,12 +533,15 @@ def _pronoun_by_number(draw: Draw, hard: bool) -> Twins:
     )
     owners = [draw.pick(lexicon.nouns["name"]) for _ in range(2)]
     swap = draw.chance(0.5)
-    subjects = [draw.subject(verb, "person", plural=True, attribute=0.3 if hard else 0.0) for verb in (first_verb, second_verb)]
+    subjects = [
+        draw.subject_of(verb, "person", plural=True, attribute=0.3 if hard else 0.0)
+        for verb in (first_verb, second_verb)
+    ]
     for subject in subjects:
         if isinstance(subject, NounPhrase) and subject.attribute:
             subject.attribute.phrase.plural = True
     middle = _plural_clause(draw) if hard else None
-    conjunction = CONJUNCTIONS[draw.pick(("because", "although", "while"))]
+    conjunction = CONJUNCTIONS[draw.pick(MODAL)]
     predicate = draw.pick(lexicon.adjectives["any"])
     tense = draw.tense
     times = [draw.time(0.3) for _ in range(2)] if hard else [None, None]
@@ -522,7 +562,7 @@ def _pronoun_by_number(draw: Draw, hard: bool) -> Twins:
     return build
 
 
-# Ambiguity. A word somewhere in the sentence, one of a pair that German calls by the same word, decides what the noun is.
+# Ambiguity. A word elsewhere in the sentence, one of a pair for which German has one word, decides what the noun is.
 
 AMBIGUITY_TWO_NOUNS = 0.5  # of the hard ones: a second ambiguous noun with its own cue stands in the sentence
 
@@ -533,11 +573,12 @@ def ambiguity(draw: Draw, hard: bool) -> Twins:
     homograph = draw.pick(lexicon.homographs)
     cues = draw.pick(homograph.cues)
     verb = draw.pick([v for v in lexicon.verbs["transitive"] if draw.keeps("object", homograph.senses[0].pool, v.pool)])
-    subject = draw.subject(verb, pronoun=0.1)
+    subject = draw.subject_of(verb, pronoun=0.1)
     adjectives = [draw.pick(lexicon.adjectives["any"])] if draw.chance(0.25) else []
     article = "a" if draw.chance(0.2) else "the"
-    cue_phrase = draw.phrase(cues[0], plural=draw.chance(0.1), article="the", adjective=0.15)
+    cue_phrase = draw.phrase(cues[0], adjective=0.15)
     time = draw.time(0.2)
+    tense = draw.tense
 
     def pair(flag: bool) -> tuple[NounPhrase, NounPhrase]:
         cue = NounPhrase(cues[flag], cue_phrase.plural, "the", cue_phrase.adjectives)
@@ -549,24 +590,24 @@ def ambiguity(draw: Draw, hard: bool) -> Twins:
         def easy(flag: bool) -> Sequence[Part]:
             noun, cue = pair(flag)
             noun.attribute = PrepositionalPhrase(preposition, cue)
-            return [Clause(subject, verb, draw_tense, object=noun, time=time)]
+            return [Clause(subject, verb, tense, object=noun, time=time)]
 
-        draw_tense = draw.tense
         return easy
-    tense = draw.tense
     second = _second_cue(draw, homograph, cues)
     cue_verb = draw.pick([v for v in lexicon.verbs["transitive"] if draw.keeps("object", cues[0].pool, v.pool)])
-    cue_subject = draw.subject(cue_verb)
+    cue_subject = draw.subject_of(cue_verb)
     middle = draw.clause(time=0.1, place=0.2, pronoun=0.0) if second is None or draw.chance(0.3) else None
-    conjunctions = [CONJUNCTIONS[draw.pick(FREE)] for _ in range(2)]
+    conjunction = draw.conjunction()
     other_verb = draw.pick(lexicon.verbs["transitive"])
-    other_subject = draw.subject(other_verb)
+    other_subject = draw.subject_of(other_verb)
     cue_first, own_first = draw.chance(0.5), draw.chance(0.5)
     extra = draw.attribute() if draw.chance(0.3) else None
     if second:
         noun, cue = second
-        if not (draw.keeps("object", noun.noun.pool, other_verb.pool) and draw.keeps("object", cue.noun.pool, cue_verb.pool)):
-            raise Unfit
+        if not (
+            draw.keeps("object", noun.noun.pool, other_verb.pool) and draw.keeps("object", cue.noun.pool, cue_verb.pool)
+        ):
+            raise UnfitError
 
     def build(flag: bool) -> Sequence[Part]:
         noun, cue = pair(flag)
@@ -575,23 +616,19 @@ def ambiguity(draw: Draw, hard: bool) -> Twins:
         told = Clause(cue_subject, cue_verb, tense, object=cue)
         if second:
             other, distractor = second
-            told.object = _joined(cue, distractor) if own_first else _joined(distractor, cue)
+            cue.coordinated, distractor.coordinated = (distractor, None) if own_first else (None, cue)
+            told.object = cue if own_first else distractor
             own_list: list[Part] = [own, joint(AND), Clause(other_subject, other_verb, tense, object=other)]
         elif middle:
             own_list = [own, joint(AND), middle]
         else:
             own_list = [own]
         if cue_first:
-            sub = Subordinate(conjunctions[0], told)
             own.inverted = True
-            return [sub, joint(COMMA), *own_list]
-        return [*own_list, Subordinate(conjunctions[0], told)]
+            return [Subordinate(conjunction, told), joint(COMMA), *own_list]
+        return [*own_list, Subordinate(conjunction, told)]
 
     return build
-
-
-def _joined(first: NounPhrase, second: NounPhrase) -> NounPhrase:
-    return NounPhrase(first.noun, first.plural, first.article, first.adjectives, coordinated=second)
 
 
 def _second_cue(draw: Draw, homograph: Homograph, cues: tuple[Noun, Noun]) -> tuple[NounPhrase, NounPhrase] | None:
@@ -601,7 +638,7 @@ def _second_cue(draw: Draw, homograph: Homograph, cues: tuple[Noun, Noun]) -> tu
     other = draw.pick([found for found in lexicon.homographs if found is not homograph])
     known = {noun.pool for pair in homograph.cues for noun in pair}
     if any(cues[0] in pair or cues[1] in pair for pair in other.cues):
-        raise Unfit
+        raise UnfitError
     pair = draw.pick([pair for pair in other.cues if pair[0].pool not in known])
     sense = draw.chance(0.5)
     cue = NounPhrase(pair[sense], article="the")
@@ -613,9 +650,11 @@ def _second_cue(draw: Draw, homograph: Homograph, cues: tuple[Noun, Noun]) -> tu
 
 def order(draw: Draw, hard: bool) -> Twins:
     """Whether the verb of a clause comes last or second."""
-    draw.start()
+    draw.start(("past", "past", "past", "present", "can", "must"))
     connector = draw.pick((*lexicon.CONNECTORS, "der"))
-    first = _place_clause(draw, connector) if not hard or draw.chance(0.5) else _place_clause(draw, connector, busy=True)
+    first = (
+        _place_clause(draw, connector) if not hard or draw.chance(0.5) else _place_clause(draw, connector, busy=True)
+    )
     if connector == "der":
         return _demonstrative(draw, first, hard)
     second = _tail(draw, hard)
@@ -631,7 +670,13 @@ def order(draw: Draw, hard: bool) -> Twins:
 def _tail(draw: Draw, hard: bool) -> Clause:
     clause = draw.clause(pronoun=0.0, time=0.7 if hard else 0.3, place=0.6 if hard else 0.4, attribute=0.3 * hard)
     subject = clause.subject
-    if hard and isinstance(subject, NounPhrase) and subject.noun.kind == "person" and not subject.attribute and draw.chance(0.5):
+    if (
+        hard
+        and isinstance(subject, NounPhrase)
+        and subject.noun.kind == "person"
+        and not subject.attribute
+        and draw.chance(0.5)
+    ):
         draw.relative(subject)
     return clause
 
@@ -640,7 +685,7 @@ def _place_clause(draw: Draw, connector: str, busy: bool = False) -> Clause:
     """A main clause before the connector, with what an adverb refers to: a thing for "with it", a place for "there"."""
     if connector == "damit":
         clause = draw.clause(frame="handle", time=0.0, place=0.0)
-        clause.object = draw.object(clause.verb, plural=False)
+        clause.object = draw.object_of(clause.verb, plural=False)
     elif connector == "da":
         clause = draw.clause(frame=draw.pick(("intransitive", "transitive")), time=0.0)
         clause.place = draw.place(1.0)
@@ -677,12 +722,12 @@ def _other_connector(draw: Draw) -> list[Part]:
 def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
     head = first.object
     if head is None or head.plural or head.owner:
-        raise Unfit
+        raise UnfitError
     tail = _tail(draw, hard)
     if tail.verb.frame not in {"intransitive", "motion", "transitive", "social", "handle", "dative"}:
-        raise Unfit
+        raise UnfitError
     if not draw.keeps("subject", head.noun.pool, tail.verb.pool):
-        raise Unfit
+        raise UnfitError
     first.time = None if first.front != "time" else first.time
     other = _other_connector(draw) if hard else None
 
@@ -704,12 +749,15 @@ def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
 # Particles. "machte ... auf/zu": the English verb decides the particle at the end of the clause.
 
 
-def _separable(draw: Draw, verb: Verb, subject: Subject | None = None, **more: float) -> Clause:
-    clause = Clause(subject or draw.subject(verb, **more), verb, draw.tense, time=draw.time())
+PARTICLE_SAME_STEM = 0.7  # of the other clauses of hard sentences: their verb has the same stem, either particle
+
+
+def _separable(draw: Draw, verb: Verb, attribute: float = 0.0) -> Clause:
+    clause = Clause(draw.subject_of(verb, attribute=attribute), verb, draw.tense, time=draw.time())
     if verb.objects:
-        clause.object = draw.object(verb)
+        clause.object = draw.object_of(verb)
     if not verb.objects or draw.chance(0.2):
-        clause.place = draw.place(0.5)
+        clause.place = draw.place(0.5, inside=bool(verb.objects))
     return clause
 
 
@@ -722,7 +770,7 @@ def particle(draw: Draw, hard: bool) -> Twins:
     tail: list[Part] = []
     if hard:
         clause.time = draw.time(0.7)
-        clause.place = draw.place(0.6)
+        clause.place = draw.place(0.6, inside=clause.object is not None)
         if clause.object and draw.chance(0.5):
             clause.object.attribute = draw.attribute()
             clause.place = None
@@ -730,11 +778,17 @@ def particle(draw: Draw, hard: bool) -> Twins:
             clause.place = clause.time = None
             draw.relative(clause.object)
         same = [found for found in lexicon.separable if found[0].infinitive == pair[0].infinitive]
-        second = _separable(draw, draw.pick(same if draw.chance(0.7) else lexicon.separable)[draw.chance(0.5)])
-        if draw.chance(0.5):
-            lead = [second, joint(AND)]
-        else:
-            tail = [joint(AND), second]
+        others = [
+            _separable(
+                draw, draw.pick(same if draw.chance(PARTICLE_SAME_STEM) else lexicon.separable)[draw.chance(0.5)]
+            )
+            for _ in range(2)
+        ]
+        first = draw.chance(0.5)
+        if first:
+            lead = [others[0], joint(AND)]
+        if not first or draw.chance(0.4):
+            tail = [joint(BUT if first else AND), others[1]]
         if draw.chance(0.3):
             tail.append(draw.subordinate(time=0.0, place=0.1))
 
@@ -748,11 +802,14 @@ def particle(draw: Draw, hard: bool) -> Twins:
 # Case. "in" and "on" say where, "into" and "onto" where to; German uses the same prepositions with another case.
 
 
+CASE_AFTER_NAMES = 0.8  # of the hard ones
+
+
 def case(draw: Draw, hard: bool) -> Twins:
     """The case after a preposition that takes two."""
     draw.start(("past", "past", "past", "present", "can", "must", "will"))
     verb = draw.verb("motion")
-    subject = draw.subject(verb, pronoun=0.1, attribute=0.2 * hard)
+    subject = draw.subject_of(verb, pronoun=0.1, attribute=0.2 * hard)
     kind = draw.chance(0.5)
     where, whither = lexicon.prepositions["place"][kind], lexicon.prepositions["goal"][kind]
     kinds = "on" if kind else "in"
@@ -763,22 +820,23 @@ def case(draw: Draw, hard: bool) -> Twins:
     phrase = draw.goal(where).phrase
     more: list[NounPhrase] = []
     if hard:
-        if draw.chance(0.7):
+        if draw.chance(CASE_AFTER_NAMES):
             # Behind a name no case shows in the first of the list, so the last one has to look back to the preposition.
             nouns = [noun for noun in draw.nouns(kinds) if noun.gender != "f" and not noun.weak]
             phrase = NounPhrase(draw.pick(nouns), article="", owner=draw.pick(names))
-            if draw.chance(0.5):
+            for _ in range(draw.pick((0, 1, 1, 2))):
                 more.append(NounPhrase(draw.pick(nouns), article="", owner=draw.pick(names)))
             more.append(draw.phrase(draw.pick(draw.nouns(kinds)), plural=False, article="the", adjective=0.4))
         else:
             phrase = draw.phrase(draw.pick(draw.nouns(kinds)), plural=False, article="the", adjective=0.9)
-        for _ in range(draw.pick((1, 2))):
-            before.append(draw.goal(draw.pick(_DISTRACTING)))
+        before.append(draw.goal(draw.pick(_DISTRACTING[0])))
+        if draw.chance(0.5):
+            before.insert(draw.chance(0.5), draw.goal(draw.pick(_DISTRACTING[1])))
         if draw.chance(0.4):
-            after.append(draw.goal(draw.pick(_DISTRACTING)))
+            after.append(draw.goal(draw.pick(_DISTRACTING[0])))
     tense = draw.tense
     sub = draw.clause(frame="motion", time=0.1) if hard and draw.chance(0.4) else None
-    conjunction = CONJUNCTIONS[draw.pick(FREE)]
+    conjunction = draw.conjunction()
 
     def build(flag: bool) -> Sequence[Part]:
         tested = PrepositionalPhrase(whither if flag else where, phrase, more)
@@ -789,10 +847,8 @@ def case(draw: Draw, hard: bool) -> Twins:
 
 
 _DISTRACTING = (
-    *lexicon.prepositions["company"],
-    *lexicon.prepositions["way"],
-    *lexicon.prepositions["place"],
-    *lexicon.prepositions["goal"],
+    (*lexicon.prepositions["company"], *lexicon.prepositions["way"]),
+    (*lexicon.prepositions["place"], *lexicon.prepositions["goal"]),
 )
 
 
@@ -822,7 +878,7 @@ def negation(draw: Draw, hard: bool) -> Twins:
     swap = (0, 1) if count == 2 else draw.pick(((0, 1), (1, 2), (0, 2)))
     if count == 3:
         clauses[({0, 1, 2} - set(swap)).pop()].negated = draw.chance(0.5)
-    conjunctions = [CONJUNCTIONS[draw.pick(FREE)] for _ in range(2)]
+    conjunctions = [CONJUNCTIONS[word] for word in draw.pick((("because", "although"), ("although", "because")))]
     but = draw.chance(0.4)
 
     def build(flag: bool) -> Sequence[Part]:
@@ -842,7 +898,7 @@ def _deniable(draw: Draw, subject: Subject | None = None) -> Clause:
     frame = draw.pick(("transitive", "transitive", "social", "handle", "dative", "eat", "intransitive"))
     clause = draw.clause(subject, frame=frame, time=0.15, place=0.0)
     if clause.object and draw.chance(0.5) and frame != "dative":
-        clause.object = draw.object(clause.verb, plural=False, article="a")
+        clause.object = draw.object_of(clause.verb, plural=False, article="a")
     elif clause.object and clause.object.article == "a" and clause.object.plural:
         clause.object.article = "the"
     return clause
@@ -855,14 +911,14 @@ def comma(draw: Draw, hard: bool) -> Twins:
     """What belongs to an infinitive clause, which in German the comma says."""
     draw.start(("past", "past", "present"))
     verb = draw.verb("to")
-    subject = draw.subject(verb, pronoun=0.05, attribute=0.4 * hard, genitive=0.2 * hard)
+    subject = draw.subject_of(verb, pronoun=0.05, attribute=0.4 * hard, genitive=0.2 * hard)
     lead: list[Part] = []
     if hard and draw.chance(0.35):
         lead = [draw.subordinate(time=0.2, place=0.2), joint(COMMA)]
     tail: list[Part] = []
-    if hard and draw.chance(0.6):
+    if hard and (not lead or draw.chance(0.5)):
         other = draw.verb("to")
-        said = Clause(draw.subject(other), other, draw.tense, time=draw.time(0.4))
+        said = Clause(draw.subject_of(other), other, draw.tense, time=draw.time(0.4))
         said.infinitive = Infinitive(draw.clause(said.subject, frame="intransitive", time=0.4, place=0.4))
         tail = [joint(AND), said]
     tense = draw.tense
@@ -872,11 +928,11 @@ def comma(draw: Draw, hard: bool) -> Twins:
         inner = draw.verb("dative")
         person = draw.pick(draw.fitting("object", verb, "person"))
         if not draw.keeps("object", person.pool, inner.pool):
-            raise Unfit
+            raise UnfitError
         recipient = draw.phrase(person, attribute=0.4 * hard, genitive=0.3 * hard)
-        subject = draw.subject(verb, pronoun=0.05, attribute=0.3 * hard)
+        subject = draw.subject_of(verb, pronoun=0.05, attribute=0.3 * hard)
         if isinstance(subject, NounPhrase) and not draw.keeps("subject", subject.noun.pool, inner.pool):
-            raise Unfit
+            raise UnfitError
         time = draw.time(0.6) if hard and recipient.attribute is None else None
 
         def promises(flag: bool) -> Sequence[Part]:
@@ -890,14 +946,14 @@ def comma(draw: Draw, hard: bool) -> Twins:
             return [*lead, main, *tail]
 
         return promises
-    inner = draw.verb(draw.pick(("intransitive", "intransitive", "transitive", "social")) )
+    inner = draw.verb(draw.pick(("intransitive", "intransitive", "transitive", "social")))
     if isinstance(subject, NounPhrase) and not draw.keeps("subject", subject.noun.pool, inner.pool):
-        raise Unfit
-    thing = draw.object(inner) if inner.objects else None
+        raise UnfitError
+    thing = draw.object_of(inner) if inner.objects else None
     place = draw.place(0.4 if thing is None else 0.0) if not hard else draw.place(0.7)
     when = draw.time(0.7 if hard or place is None else 0.2)
     if place is None and when is None:
-        raise Unfit
+        raise UnfitError
     moves_time = when is not None and (place is None or draw.chance(0.5))
 
     def build(flag: bool) -> Sequence[Part]:

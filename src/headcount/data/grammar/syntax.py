@@ -1,14 +1,14 @@
 """Phrases and clauses that can say themselves in both languages.
 
 A phrase writes its words into a `Writer`, each with the keys of the meanings it carries; words of both languages that
-share a key are aligned. Every phrase owns eight keys (`base` for its head, and some for its article, negation and so on).
+share a key are aligned. Every phrase owns eight keys (`base` for its head, others for its article, negation and so on).
 
-Word order is fixed so that each source has one translation. English: subject, verb, objects, place, time. German middle
-field: time, place, recipient, object, "nicht", predicate, goal. "nicht" comes before the place where there is no object.
+Word order is fixed so that each source has one translation. English: subject, verb, objects, goal, place, time. German
+middle field: time, place, recipient, object, "nicht", predicate, goal; without an object "nicht" precedes the place.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from . import english, german
 from .lexicon import MODALS, Adjective, Adverb, Noun, Preposition, Verb
@@ -28,7 +28,7 @@ class Writer:
         if text in {",", "."} and self.words and self.words[-1] == ",":
             self.words.pop()
             self.keys.pop()
-        for word in text.split():
+        for word in text.split(" ") if " " in text else (text,):
             self.words.append(word)
             self.keys.append(keys)
 
@@ -134,7 +134,7 @@ class NounPhrase(Phrase):
 
 @dataclass(eq=False)
 class Pronoun(Phrase):
-    """"it", "he", "she" or "they", standing for `antecedent`, or "he", "she", "they" for nobody in the sentence."""
+    """ "it", "he", "she" or "they", standing for `antecedent`, or "he", "she", "they" for nobody in the sentence."""
 
     english_word: str
     antecedent: NounPhrase | None = None
@@ -160,7 +160,7 @@ class Pronoun(Phrase):
 
 @dataclass(eq=False)
 class Demonstrative(Phrase):
-    """"that one": a demonstrative subject, in German the same word as the relative pronoun."""
+    """ "that one": a demonstrative subject, in German the same word as the relative pronoun."""
 
     antecedent: NounPhrase
     plural: bool = False
@@ -195,7 +195,7 @@ class PrepositionalPhrase(Phrase):
         self.phrase.german(out, case, (self.preposition.german, self.base))
         self._rest(out, lambda phrase: phrase.german(out, case), "und")
 
-    def _rest(self, out: Writer, write, joint: str) -> None:  # type: ignore[no-untyped-def]
+    def _rest(self, out: Writer, write: Callable[[NounPhrase], None], joint: str) -> None:
         for i, phrase in enumerate(self.more):
             out.add(joint if i == len(self.more) - 1 else ",", phrase.base + 7)
             write(phrase)
@@ -227,7 +227,6 @@ class Clause(Phrase):
     gap: str = ""
     infinitive: "Infinitive | None" = None
     that: "Subordinate | None" = None
-    connector: int = field(default=0)
 
     @property
     def plural(self) -> bool:
@@ -426,7 +425,7 @@ class Subordinate(Phrase):
 
 @dataclass(eq=False)
 class Infinitive(Phrase):
-    """"to" with an infinitive; `clause` gives the verb and what it takes, its subject is that of the clause above."""
+    """ "to" with an infinitive; `clause` gives the verb and what it takes, its subject is that of the clause above."""
 
     clause: Clause
 
@@ -475,32 +474,32 @@ class Rendered:
 
     source: str
     target: str
-    source_words: tuple[str, ...]
-    target_words: tuple[str, ...]
     alignment: tuple[tuple[int, int], ...]
     links: tuple[tuple[str, int, int], ...]
     pairs: tuple[tuple[str, str, str], ...]
 
 
-def render(parts: Sequence[Part]) -> Rendered:
-    """Say the clauses in both languages, and end with a full stop."""
+def say(parts: Sequence[Part]) -> tuple[Writer, Writer]:
+    """Write the clauses and a full stop in English and in German."""
     source, target = Writer(), Writer()
     for part in (*parts, Joint(".", ".")):
         part.english(source)
         part.german(target)
-    heads: dict[int, int] = {}
+    return source, target
+
+
+def render(parts: Sequence[Part]) -> Rendered:
+    """Say the clauses in both languages, and work out what belongs to what."""
+    source, target = say(parts)
     at: dict[int, list[int]] = {}
     for i, keys in enumerate(source.keys):
         for key in keys:
-            heads.setdefault(key, i)
             at.setdefault(key, []).append(i)
     alignment = {(i, j) for j, keys in enumerate(target.keys) for key in keys for i in at.get(key, ())}
     return Rendered(
         source.text(),
         target.text(),
-        tuple(source.words),
-        tuple(target.words),
         tuple(sorted(alignment)),
-        tuple((relation, heads[dependent], heads[head]) for relation, dependent, head in source.links),
+        tuple((relation, at[dependent][0], at[head][0]) for relation, dependent, head in source.links),
         tuple(source.pairs),
     )

@@ -1,0 +1,66 @@
+# headcount: `make train` and `make test` need Python 3.11 or newer, make, and a package index; nothing else.
+
+PYTHON ?= python3
+RUN    ?= runs/latest
+DATA   ?=
+MODEL  ?=
+ARGS   ?=
+
+BIN := .venv/bin
+CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(ARGS)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train evaluate translate test test-all lint format clean
+
+help:  ## Show what there is
+	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "Every setting: $(BIN)/python scripts/train.py --help (after make setup)"
+
+setup: .venv/dev  ## Make .venv with everything, development tools included
+
+train: .venv/core  ## Train a model, score it, leave a run directory
+	$(BIN)/python scripts/train.py $(CHOICES)
+
+evaluate: .venv/core  ## Score RUN with sacrebleu
+	$(BIN)/python scripts/evaluate.py run=$(RUN) $(ARGS)
+
+translate: .venv/core  ## Translate standard input with RUN
+	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
+
+test: .venv/dev  ## Run the quick tests
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: .venv/dev  ## Run all tests, the slow ones too
+	$(BIN)/python -m pytest -m "slow or not slow" $(ARGS)
+
+lint: .venv/dev  ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/dev  ## Put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove caches and prepared data; runs and the environment stay
+	rm -rf data/prepared .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find src scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Installed again only when the requirements change.
+.venv/core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..."; exit 2; }
+	@test -x $(BIN)/python || { echo "making .venv"; $(PYTHON) -m venv .venv; }
+	@echo "installing what training needs (a minute or two)"
+	@$(PIP) --editable .
+	@touch $@
+
+.venv/dev: .venv/core
+	@echo "installing the development tools"
+	@$(PIP) --editable ".[dev]"
+	@touch $@

@@ -1,0 +1,228 @@
+import itertools
+import pickle
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from headcount.data.batches import (
+    Batch,
+    Epochs,
+    Sentences,
+    SplitBatches,
+    TrainStream,
+    collate,
+    in_order_of_length,
+    plan_epoch,
+    plan_split,
+)
+from headcount.data.tokenizer import BOS, EOS, PAD
+from headcount.errors import InputError
+
+
+def lengths(count, seed=0):
+    """Lengths of sentence pairs as they are: skewed, and alike on both sides."""
+    draw = np.random.default_rng(seed)
+    source = 2 + draw.poisson(draw.gamma(4, 3, count))
+    return source, np.maximum(1, np.rint(source * draw.normal(1.1, 0.15, count))).astype(int)
+
+
+def same(one, other):
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+# Hand-made: row i of three pieces is 10 i + 0, 1, 2.
+IDS = [[10 * row + i for i in range(n)] for row, n in enumerate([2, 0, 3])]
+
+
+def test_a_batch_by_hand():
+    source, target = Sentences.of(IDS), Sentences.of([[7], [8, 9], []])
+    assert source.lengths.tolist() == [3, 1, 4]
+    batch = collate(source, target, np.array([2, 0, 1]), step_tokens=99)
+    assert batch.source.tolist() == [[20, 21, 22, EOS], [0, 1, EOS, PAD], [EOS, PAD, PAD, PAD]]
+    assert batch.source_mask.tolist() == [[True] * 4, [True] * 3 + [False], [True] + [False] * 3]
+    assert batch.target_in.tolist() == [[BOS, PAD, PAD], [BOS, 7, PAD], [BOS, 8, 9]]
+    assert batch.target_out.tolist() == [[EOS, PAD, PAD], [7, EOS, PAD], [8, 9, EOS]]
+    assert batch.rows.tolist() == [2, 0, 1]
+    assert (batch.step_tokens, batch.tokens) == (99, 8 + 6)
+    for tensor in (batch.source, batch.target_in, batch.target_out, batch.rows):
+        assert tensor.dtype == torch.int64
+    assert batch.source_mask.dtype == torch.bool
+
+
+def test_moving_a_batch_moves_every_tensor():
+    batch = collate(Sentences.of(IDS), Sentences.of(IDS), np.arange(3), step_tokens=5)
+    moved = batch.to("meta")
+    tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
+    assert len(tensors) == 5
+    assert all(tensor.device.type == "meta" for tensor in tensors)
+    assert (moved.step_tokens, moved.tokens) == (batch.step_tokens, batch.tokens)
+
+
+@pytest.mark.parametrize("multiple", [1, 2, 3, 8])
+@pytest.mark.parametrize("batch_tokens", [100, 512])
+def test_every_row_once_within_budget_and_a_multiple(batch_tokens, multiple):
+    source, target = lengths(3000)
+    plan = plan_epoch(source, target, batch_tokens=batch_tokens, seed=1, epoch=4, multiple=multiple)
+    assert sorted(np.concatenate(plan.batches)) == list(range(3000))
+    for rows in plan.batches:
+        assert len(rows) > 0
+        assert len(rows) * max(source[rows].max(), target[rows].max()) <= batch_tokens
+    assert len(plan.batches) == plan.steps * multiple
+    by_hand = [
+        sum(target[rows].sum() for rows in plan.batches[step * multiple : (step + 1) * multiple])
+        for step in range(plan.steps)
+    ]
+    assert plan.step_tokens.tolist() == by_hand
+    assert plan.tokens == source.sum() + target.sum()
+    padded = sum(len(rows) * (source[rows].max() + target[rows].max()) for rows in plan.batches)
+    assert plan.padding == pytest.approx(1 - plan.tokens / padded)
+
+
+def test_batches_are_full():
+    source, target = lengths(20_000)
+    plan = plan_epoch(source, target, batch_tokens=2048, seed=1, epoch=0)
+    assert plan.padding < 0.1
+    # The fewest batches that could hold so many tokens on the fuller side, and a few in a hundred more.
+    assert len(plan.batches) < 1.15 * max(source.sum(), target.sum()) / 2048
+
+
+def test_sizes_by_hand():
+    # In order of length 1 2 2 3 5 8 with a budget of 8: 1 2 2 (3 x 2 = 6, a fourth would make 4 x 3 = 12), 3, 5, 8.
+    source = np.array([8, 2, 5, 1, 3, 2])
+    batches = in_order_of_length(source, np.ones(6, dtype=int), batch_tokens=8)
+    assert [sorted(source[rows]) for rows in batches] == [[1, 2, 2], [3], [5], [8]]
+    # The longer side decides, whichever it is.
+    assert [len(rows) for rows in in_order_of_length(np.array([1, 1, 1, 1]), np.array([4, 4, 4, 4]), 8)] == [2, 2]
+
+
+def test_the_plan_is_a_pure_function():
+    source, target = lengths(2000)
+    settings = {"batch_tokens": 256, "seed": 1, "epoch": 3, "multiple": 2}
+    plan = plan_epoch(source, target, **settings)
+    np.random.seed(5)  # nobody's global state matters
+    assert same(plan.batches, plan_epoch(source.copy(), target.copy(), **settings).batches)
+    for other in ({"seed": 2}, {"epoch": 4}):
+        assert not same(plan.batches, plan_epoch(source, target, **{**settings, **other}).batches)
+
+
+def test_epochs_group_sentences_differently():
+    source, target = lengths(20_000)
+    first, second = np.empty(20_000, dtype=int), np.empty(20_000, dtype=int)
+    for epoch, labels in enumerate((first, second)):
+        plan = plan_epoch(source, target, batch_tokens=1024, seed=1, epoch=epoch)
+        for number, rows in enumerate(plan.batches):
+            labels[rows] = number
+        sizes = np.array([len(rows) for rows in plan.batches])
+    _, together = np.unique(first * 10_000 + second, return_counts=True)
+    assert (together**2).sum() < 0.2 * (sizes**2).sum()
+
+
+@pytest.mark.parametrize(("world_size", "accumulation"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])
+def test_shares_of_all_processes_make_the_plan(world_size, accumulation):
+    source, target = lengths(2000)
+    multiple = world_size * accumulation
+    plan = plan_epoch(source, target, batch_tokens=256, seed=1, epoch=0, multiple=multiple)
+    shares = [list(plan.share(rank, world_size)) for rank in range(world_size)]
+    for rank, share in enumerate(shares):
+        assert len(share) == plan.steps * accumulation
+        for position, (rows, step_tokens) in enumerate(share):
+            step, micro_batch = divmod(position, accumulation)
+            assert rows is plan.batches[step * multiple + micro_batch * world_size + rank]
+            assert step_tokens == plan.step_tokens[step]
+        late = list(plan.share(rank, world_size, start_step=3))
+        assert same([rows for rows, _ in late], [rows for rows, _ in share[3 * accumulation :]])
+
+
+def test_one_process_that_accumulates_sees_what_two_see():
+    source, target = lengths(1000)
+    plan = plan_epoch(source, target, batch_tokens=256, seed=1, epoch=0, multiple=2)
+    alone = [rows for rows, _ in plan.share(0, 1)]
+    together = [rows for pair in zip(plan.share(0, 2), plan.share(1, 2), strict=True) for rows, _ in pair]
+    assert same(alone, together)
+
+
+@pytest.mark.parametrize(("count", "multiple"), [(5, 8), (0, 1), (5, 4)])
+def test_too_few_sentences(count, multiple):
+    # 5 sentences that fill a batch each cannot be 4 batches within budget, nor 8 that are not empty.
+    tens = np.full(count, 10)
+    with pytest.raises(InputError, match=rf"{count} training pairs are too few for optimizer steps of {multiple} "):
+        plan_epoch(tens, tens, batch_tokens=10, seed=1, epoch=0, multiple=multiple)
+
+
+def test_as_few_sentences_as_can_be():
+    plan = plan_epoch(np.full(8, 3), np.full(8, 3), batch_tokens=100, seed=1, epoch=0, multiple=8)
+    assert [len(rows) for rows in plan.batches] == [1] * 8
+
+
+def test_a_sentence_over_the_budget_is_named_in_training_and_alone_in_evaluation():
+    source, target = np.array([4, 50, 4]), np.array([4, 60, 4])
+    with pytest.raises(InputError, match=r"data\.batch_tokens=40 is too small for row 1 .* 60 tokens"):
+        plan_epoch(source, target, batch_tokens=40, seed=1, epoch=0)
+    assert [rows.tolist() for rows in plan_split(source, target, batch_tokens=40).batches] == [[0, 2], [1]]
+
+
+def test_a_million_sentences_are_planned_in_two_seconds():
+    source, target = lengths(1_000_000)
+    start = time.perf_counter()
+    plan_epoch(source, target, batch_tokens=4096, seed=1, epoch=0, multiple=8)
+    assert time.perf_counter() - start < 2
+
+
+def sentences(source_lengths, seed):
+    draw = np.random.default_rng(seed)
+    return Sentences.of([draw.integers(4, 99, length - 1).tolist() for length in source_lengths])
+
+
+@pytest.fixture(scope="module")
+def stream_parts():
+    source, target = lengths(150)
+    return sentences(source, 1), sentences(target, 2), Epochs(source, target, 128, seed=1, multiple=2)
+
+
+def test_the_stream_walks_through_epochs_and_starts_anywhere(stream_parts):
+    source, target, epochs = stream_parts
+    steps = [epochs.plan(epoch).steps for epoch in range(3)]
+    total = sum(steps)
+    every = [list(itertools.islice(TrainStream(source, target, epochs, rank, 2, 0), total)) for rank in range(2)]
+    end = 0
+    for count in steps:
+        rows = [batch.rows for batches in every for batch in batches[end : end + count]]
+        assert sorted(torch.cat(rows).tolist()) == list(range(150))
+        end += count
+    for start in (1, steps[0] - 1, steps[0], steps[0] + steps[1] + 1):
+        late = next(iter(TrainStream(source, target, epochs, 1, 2, start)))
+        assert equal(late, every[1][start])
+    for step in range(total):
+        real = sum(int((every[rank][step].target_out != PAD).sum()) for rank in range(2))
+        assert every[0][step].step_tokens == every[1][step].step_tokens == real
+    assert epochs.locate(steps[0] + 2) == (1, 2)
+
+
+def equal(one: Batch, other: Batch) -> bool:
+    return all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+        for a, b in zip(vars(one).values(), vars(other).values(), strict=True)
+    )
+
+
+def test_workers_keep_the_order(stream_parts):
+    source, target, epochs = stream_parts
+    stream = TrainStream(source, target, epochs, 0, 1, 1)
+    with_workers = itertools.islice(DataLoader(stream, batch_size=None, num_workers=2), 40)
+    alone = itertools.islice(pickle.loads(pickle.dumps(stream)), 40)
+    assert all(equal(a, b) for a, b in zip(with_workers, alone, strict=True))
+
+
+def test_a_split_is_shared_out_once(stream_parts):
+    source, target, _ = stream_parts
+    plan = plan_split(source.lengths, target.lengths, batch_tokens=128)
+    shares = [SplitBatches(source, target, plan, rank, 3) for rank in range(3)]
+    batches = [share[index] for share in shares for index in range(len(share))]
+    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(150))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    for batch in batches:
+        assert batch.step_tokens == (batch.target_out != PAD).sum()
+        assert batch.tokens == batch.source_mask.sum() + batch.step_tokens

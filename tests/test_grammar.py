@@ -1,0 +1,625 @@
+"""The built-in corpus: right German, splits without overlap, contrasts that only the source can tell apart."""
+
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+
+import pytest
+
+from headcount.data.grammar import Grammar, english, german, lexicon, words
+from headcount.data.grammar.corpus import CELLS, Pair
+from headcount.data.grammar.lexicon import Adverb
+from headcount.data.grammar.phenomena import PHENOMENA
+from headcount.data.grammar.syntax import (
+    Clause,
+    Demonstrative,
+    Infinitive,
+    Joint,
+    NounPhrase,
+    Part,
+    PrepositionalPhrase,
+    Pronoun,
+    Subordinate,
+    render,
+)
+
+SIZES = {"train_size": 4_000, "valid_size": 100, "test_size": 320}
+
+NOUNS = {noun.english: noun for nouns in lexicon.nouns.values() for noun in nouns}
+VERBS = {verb.english: verb for verbs in lexicon.verbs.values() for verb in verbs}
+VERBS.update({verb.english: verb for pair in lexicon.separable for verb in pair})
+ADJECTIVES = {word.english: word for table in lexicon.adjectives.values() for word in table}
+PREPOSITIONS = {word.english: word for table in lexicon.prepositions.values() for word in table}
+HOMOGRAPHS = {found.senses[0].english: found for found in lexicon.homographs}
+TODAY = Adverb("today", "heute")
+
+
+@pytest.fixture(scope="module")
+def splits() -> dict[str, list[Pair]]:
+    return Grammar(**SIZES).generate()
+
+
+@pytest.fixture(scope="module")
+def everything(splits: dict[str, list[Pair]]) -> list[Pair]:
+    return [pair for pairs in splits.values() for pair in pairs]
+
+
+# The German, checked by hand
+
+
+def the(noun: str, *adjectives: str, plural: bool = False, article: str = "the") -> NounPhrase:
+    return NounPhrase(NOUNS[noun], plural, article, [ADJECTIVES[word] for word in adjectives])
+
+
+def a(noun: str, *adjectives: str) -> NounPhrase:
+    return the(noun, *adjectives, article="a")
+
+
+def some(noun: str, *adjectives: str) -> NounPhrase:
+    return the(noun, *adjectives, plural=True, article="a")
+
+
+def name(word: str) -> NounPhrase:
+    return NounPhrase(NOUNS[word], article="")
+
+
+def owned(owner: str, noun: str, *adjectives: str, plural: bool = False) -> NounPhrase:
+    found = the(noun, *adjectives, plural=plural, article="")
+    found.owner = NOUNS[owner]
+    return found
+
+
+def at(preposition: str, phrase: NounPhrase, *more: NounPhrase) -> PrepositionalPhrase:
+    return PrepositionalPhrase(PREPOSITIONS[preposition], phrase, more)
+
+
+def does(subject: NounPhrase | Pronoun | Demonstrative, verb: str, tense: str = "past", **more: object) -> Clause:
+    return Clause(subject, VERBS[verb], tense, **more)  # type: ignore[arg-type]
+
+
+def sub(english_word: str, german_word: str, clause: Clause) -> Subordinate:
+    return Subordinate(Adverb(english_word, german_word), clause)
+
+
+def who(head: NounPhrase, verb: str, gap: str, **more: object) -> NounPhrase:
+    subject = more.pop("subject", head)
+    if gap == "object":
+        more["object"] = head
+    head.relative = does(subject, verb, gap=gap, **more)  # type: ignore[arg-type]
+    return head
+
+
+OLD = ADJECTIVES["old"]
+SINCE_THEN = Adverb("since then", "seitdem")
+
+
+def sense(noun: str, which: int, cue: NounPhrase, *adjectives: str, article: str = "the") -> NounPhrase:
+    found = [ADJECTIVES[word] for word in adjectives]
+    return NounPhrase(HOMOGRAPHS[noun].senses[which], article=article, adjectives=found, sense=cue)
+
+
+def with_attribute(phrase: NounPhrase, attribute: PrepositionalPhrase) -> NounPhrase:
+    phrase.attribute = attribute
+    return phrase
+
+
+def of(phrase: NounPhrase, genitive: NounPhrase) -> NounPhrase:
+    phrase.genitive = genitive
+    return phrase
+
+
+LAMP, COAT, WOMAN, DOG = the("lamp"), the("coat", "wet"), the("woman"), a("dog", "big")
+SNAKE, QUEUE = the("snake"), the("queue")
+
+SENTENCES: list[tuple[list[Part], str, str]] = [
+    (
+        [does(the("man"), "see", object=a("dog", "old"))],
+        "The man saw an old dog.",
+        "Der Mann sah einen alten Hund.",
+    ),
+    (
+        [does(owned("Anna", "teacher", plural=True), "sleep", place=at("in", the("garden")))],
+        "Anna's teachers slept in the garden.",
+        "Annas Lehrer schliefen im Garten.",
+    ),
+    (
+        [does(with_attribute(owned("Anna", "teacher"), at("near", the("house", plural=True))), "sleep")],
+        "Anna's teacher near the houses slept.",
+        "Annas Lehrer bei den Häusern schlief.",
+    ),
+    (
+        [does(owned("Peter", "car", "new"), "shine", "present")],
+        "Peter's new car shines.",
+        "Peters neues Auto glänzt.",
+    ),
+    (
+        [
+            does(the("woman"), "buy", object=LAMP),
+            sub("because", "weil", does(Pronoun("it", LAMP), "be", predicate=OLD)),
+        ],
+        "The woman bought the lamp because it was old.",
+        "Die Frau kaufte die Lampe, weil sie alt war.",
+    ),
+    (
+        [
+            does(the("woman"), "buy", object=COAT),
+            sub("because", "weil", does(Pronoun("it", COAT), "be", predicate=OLD)),
+        ],
+        "The woman bought the wet coat because it was old.",
+        "Die Frau kaufte den nassen Mantel, weil er alt war.",
+    ),
+    (
+        [does(name("Paul"), "see", object=with_attribute(sense("bank", 0, SNAKE), at("behind", SNAKE)))],
+        "Paul saw the bank behind the snake.",
+        "Paul sah das Ufer hinter der Schlange.",
+    ),
+    (
+        [
+            does(
+                name("Paul"),
+                "see",
+                object=with_attribute(sense("bank", 1, QUEUE, "old", article="a"), at("behind", QUEUE)),
+            )
+        ],
+        "Paul saw an old bank behind the queue.",
+        "Paul sah eine alte Bank hinter der Schlange.",
+    ),
+    (
+        [does(the("man"), "wait"), sub("since", "seitdem", does(WOMAN, "sleep", place=at("in", the("house"))))],
+        "The man waited since the woman slept in the house.",
+        "Der Mann wartete, seitdem die Frau im Haus schlief.",
+    ),
+    (
+        [
+            does(the("man"), "wait"),
+            Joint(";", ","),
+            does(WOMAN, "sleep", place=at("in", the("house")), front=SINCE_THEN),
+        ],
+        "The man waited; since then the woman slept in the house.",
+        "Der Mann wartete, seitdem schlief die Frau im Haus.",
+    ),
+    (
+        [
+            does(the("boy"), "carry", "can", object=the("box")),
+            sub("so that", "damit", does(WOMAN, "open", "can", object=the("door"))),
+        ],
+        "The boy can carry the box so that the woman can open the door.",
+        "Der Junge kann die Kiste tragen, damit die Frau die Tür aufmachen kann.",
+    ),
+    (
+        [does(name("Eva"), "greet", object=WOMAN), Joint(";", ","), does(Demonstrative(WOMAN), "laugh")],
+        "Eva greeted the woman; that one laughed.",
+        "Eva grüßte die Frau, die lachte.",
+    ),
+    (
+        [does(the("woman"), "close", object=the("window"), time=TODAY)],
+        "The woman closed the window today.",
+        "Die Frau machte heute das Fenster zu.",
+    ),
+    (
+        [
+            does(the("woman"), "wait"),
+            sub("until", "bis", does(the("boy", plural=True), "switch off", object=the("radio"))),
+        ],
+        "The woman waited until the boys switched off the radio.",
+        "Die Frau wartete, bis die Jungen das Radio ausschalteten.",
+    ),
+    (
+        [does(the("girl"), "try", infinitive=Infinitive(does(the("girl"), "switch on", object=the("heater"))))],
+        "The girl tried to switch on the heater.",
+        "Das Mädchen versuchte, die Heizung einzuschalten.",
+    ),
+    (
+        [
+            does(
+                name("Leon"),
+                "dance",
+                goals=[at("into", the("garden")), at("with", the("friend", "young", plural=True))],
+            )
+        ],
+        "Leon danced into the garden with the young friends.",
+        "Leon tanzte in den Garten mit den jungen Freunden.",
+    ),
+    (
+        [does(name("Leon"), "run", goals=[at("into", owned("Anna", "garden"), the("house", "small"))])],
+        "Leon ran into Anna's garden and the small house.",
+        "Leon rannte in Annas Garten und das kleine Haus.",
+    ),
+    (
+        [does(name("Leon"), "run", goals=[at("in", owned("Anna", "garden"), the("house", "small"))])],
+        "Leon ran in Anna's garden and the small house.",
+        "Leon rannte in Annas Garten und dem kleinen Haus.",
+    ),
+    (
+        [
+            does(
+                name("Eva"),
+                "walk",
+                "will",
+                goals=[at("to", the("church"))],
+                time=Adverb("tomorrow", "morgen"),
+                front="time",
+            )
+        ],
+        "Tomorrow Eva will walk to the church.",
+        "Morgen wird Eva zur Kirche gehen.",
+    ),
+    (
+        [does(the("king"), "see", "present", object=a("dog", "big"), negated=True)],
+        "The king does not see a big dog.",
+        "Der König sieht keinen großen Hund.",
+    ),
+    (
+        [does(the("king"), "see", object=the("dog"), negated=True)],
+        "The king did not see the dog.",
+        "Der König sah den Hund nicht.",
+    ),
+    (
+        [does(the("cat", plural=True), "sleep", "can", place=at("on", the("roof")), negated=True)],
+        "The cats cannot sleep on the roof.",
+        "Die Katzen können nicht auf dem Dach schlafen.",
+    ),
+    (
+        [does(name("Eva"), "promise", recipient=the("neighbour"), infinitive=Infinitive(does(name("Eva"), "help")))],
+        "Eva promised the neighbour to help.",
+        "Eva versprach dem Nachbarn, zu helfen.",
+    ),
+    (
+        [does(name("Eva"), "promise", infinitive=Infinitive(does(name("Eva"), "help", object=the("neighbour"))))],
+        "Eva promised to help the neighbour.",
+        "Eva versprach, dem Nachbarn zu helfen.",
+    ),
+    (
+        [
+            does(
+                who(the("man"), "see", "object", subject=the("child")),
+                "give",
+                recipient=the("lion"),
+                object=some("apple", "red"),
+            ),
+            Joint("and", "und"),
+            does(the("nun"), "sing"),
+        ],
+        "The man whom the child saw gave the lion red apples and the nun sang.",
+        "Der Mann, den das Kind sah, gab dem Löwen rote Äpfel und die Nonne sang.",
+    ),
+    (
+        [
+            sub("although", "obwohl", does(of(the("dog", plural=True), the("boy", "young")), "sleep")),
+            Joint(",", ","),
+            does(who(the("woman", plural=True), "help", "subject", object=a("child")), "laugh", inverted=True),
+        ],
+        "Although the dogs of the young boy slept, the women who helped a child laughed.",
+        "Obwohl die Hunde des jungen Jungen schliefen, lachten die Frauen, die einem Kind halfen.",
+    ),
+    (
+        [does(name("Nora"), "invite", object=who(the("prince", "expensive"), "thank", "object", subject=name("Paul")))],
+        "Nora invited the expensive prince whom Paul thanked.",
+        "Nora lud den teuren Prinzen, dem Paul dankte, ein.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "source", "target"), SENTENCES, ids=[line[1] for line in SENTENCES])
+def test_sentences_checked_by_hand(parts: list[Part], source: str, target: str) -> None:
+    rendered = render(parts)
+    assert (rendered.source, rendered.target) == (source, target)
+
+
+@pytest.mark.parametrize(
+    ("declension", "forms"),
+    [
+        ("weak", "alte alten alten alten | alte alte alten alten | alte alte alten alten | alten alten alten alten"),
+        (
+            "mixed",
+            "alter alten alten alten | alte alte alten alten | altes altes alten alten | alten alten alten alten",
+        ),
+        ("strong", "alter alten altem alten | alte alte alter alter | altes altes altem alten | alte alte alten alter"),
+    ],
+)
+def test_adjective_endings(declension: str, forms: str) -> None:
+    old = ADJECTIVES["old"]
+    for gender, row in zip("mfnp", forms.split(" | "), strict=True):
+        made = [german.adjective(old, declension, gender, gender == "p", case) for case in german.CASES]
+        assert made == row.split()
+
+
+@pytest.mark.parametrize(
+    ("noun", "singular", "plural"),
+    [
+        ("man", "Mann Mann Mann Mannes", "Männer Männer Männern Männer"),
+        ("boy", "Junge Jungen Jungen Jungen", "Jungen Jungen Jungen Jungen"),
+        ("woman", "Frau Frau Frau Frau", "Frauen Frauen Frauen Frauen"),
+        ("teacher", "Lehrer Lehrer Lehrer Lehrers", "Lehrer Lehrer Lehrern Lehrer"),
+        ("car", "Auto Auto Auto Autos", "Autos Autos Autos Autos"),
+        ("castle", "Schloss Schloss Schloss Schlosses", "Schlösser Schlösser Schlössern Schlösser"),
+        ("bus", "Bus Bus Bus Busses", "Busse Busse Bussen Busse"),
+        ("girl", "Mädchen Mädchen Mädchen Mädchens", "Mädchen Mädchen Mädchen Mädchen"),
+    ],
+)
+def test_noun_forms(noun: str, singular: str, plural: str) -> None:
+    for number, row in ((False, singular), (True, plural)):
+        assert [german.noun(NOUNS[noun], number, case) for case in german.CASES] == row.split()
+
+
+@pytest.mark.parametrize(
+    ("verb", "forms"),
+    [
+        ("open", "macht machen machte machten aufmachen aufzumachen"),
+        ("return", "kommt kommen kam kamen zurückkommen zurückzukommen"),
+        ("whisper", "flüstert flüstern flüsterte flüsterten flüstern zu flüstern"),
+        ("eat", "isst essen aß aßen essen zu essen"),
+    ],
+)
+def test_verb_forms(verb: str, forms: str) -> None:
+    word = VERBS[verb]
+    finite = [german.finite(word, tense, plural) for tense in ("present", "past") for plural in (False, True)]
+    assert " ".join([*finite, german.infinitive(word), german.infinitive(word, zu=True)]) == forms
+
+
+def test_english_forms() -> None:
+    assert [english.noun(NOUNS[word], True) for word in ("wolf", "nun", "potato", "bus", "aunt")] == [
+        "wolves", "nuns", "potatoes", "buses", "aunts",
+    ]  # fmt: skip
+    assert [english.third(word) for word in ("carry in", "try", "miss", "go out", "obey")] == [
+        "carries in", "tries", "misses", "goes out", "obeys",
+    ]  # fmt: skip
+    assert [english.article(word) for word in ("apple", "uniform", "useful", "unusual", "dog")] == [
+        "an", "a", "a", "an", "a",
+    ]  # fmt: skip
+
+
+def test_structure_checked_by_hand() -> None:
+    neighbour = the("neighbour")
+    lamp = the("lamp")
+    parts = [
+        does(who(neighbour, "laugh", "subject"), "see", "present", object=lamp, negated=True),
+        sub("because", "weil", does(Pronoun("it", lamp), "shine", "can")),
+    ]
+    rendered = render(parts)
+    source, target = words(rendered.source), words(rendered.target)
+    assert " ".join(source) == "The neighbour who laughed does not see the lamp because it can shine ."
+    assert " ".join(target) == "Der Nachbar , der lachte , sieht die Lampe nicht , weil sie glänzen kann ."
+    aligned = {(source[i], target[j]) for i, j in rendered.alignment}
+    assert aligned == {
+        ("The", "Der"), ("neighbour", "Nachbar"), ("who", "der"), ("laughed", "lachte"), ("does", "sieht"),
+        ("see", "sieht"), ("not", "nicht"), ("the", "die"), ("lamp", "Lampe"), ("because", "weil"), ("it", "sie"),
+        ("can", "kann"), ("shine", "glänzen"), (".", "."),
+    }  # fmt: skip
+    assert {(relation, source[i], source[j]) for relation, i, j in rendered.links} == {
+        ("antecedent", "who", "neighbour"),
+        ("conjunction", "laughed", "who"),
+        ("subject", "laughed", "who"),
+        ("subject", "see", "neighbour"),
+        ("conjunction", "can", "because"),
+        ("antecedent", "it", "lamp"),
+        ("subject", "shine", "it"),
+    }
+
+
+def test_a_contraction_and_kein_carry_both_meanings() -> None:
+    rendered = render([does(name("Eva"), "see", object=a("dog"), negated=True, place=at("in", the("house")))])
+    source, target = words(rendered.source), words(rendered.target)
+    assert rendered.target == "Eva sah im Haus keinen Hund."
+    aligned = {(source[i], target[j]) for i, j in rendered.alignment}
+    assert {("in", "im"), ("the", "im"), ("not", "keinen"), ("a", "keinen")} <= aligned
+
+
+# The lexicon
+
+
+def test_lexicon_is_large_and_each_lemma_has_one_translation() -> None:
+    translations = defaultdict(set)
+    for noun in NOUNS.values():
+        translations[noun.english].add(noun.german)
+    for verbs in (*lexicon.verbs.values(), *lexicon.separable):
+        for verb in verbs:
+            translations[f"to {verb.english}"].add(verb.particle + verb.infinitive)
+    for word in ADJECTIVES.values():
+        translations[word.english].add(word.german)
+    assert all(len(found) == 1 for found in translations.values())
+    assert len(translations) > 450
+    # A homograph is nowhere else in the lexicon, and no cue is one.
+    assert not set(HOMOGRAPHS) & set(NOUNS)
+    assert len(HOMOGRAPHS) >= 12
+
+
+def test_every_pair_of_cues_is_one_german_noun() -> None:
+    for homograph in lexicon.homographs:
+        assert len(homograph.cues) >= 3
+        for first, second in homograph.cues:
+            assert first.english != second.english
+            assert (first.german, first.gender, first.plural) == (second.german, second.gender, second.plural)
+
+
+def test_german_nouns_have_one_gender_and_plural() -> None:
+    forms = defaultdict(set)
+    senses = [noun for found in lexicon.homographs for noun in found.senses]
+    for noun in (*NOUNS.values(), *senses):
+        forms[noun.german].add((noun.gender, noun.plural, noun.genitive))
+        assert noun.gender in {"m", "f", "n"}
+        assert noun.german[0].isupper()
+        if noun.german.endswith("chen") and noun.german not in {"Kuchen", "Zeichen", "Abzeichen", "Drachen"}:
+            assert noun.gender == "n"
+        if re.search(r"(ung|heit|keit|schaft|erin)$", noun.german):
+            assert noun.gender == "f"
+    assert all(len(found) == 1 for found in forms.values()), {k: v for k, v in forms.items() if len(v) > 1}
+
+
+# The corpus
+
+
+def test_same_seed_same_corpus_other_seed_another() -> None:
+    one, same, other = (Grammar(3_000, 1, 16, seed).generate() for seed in (3, 3, 4))
+    assert one == same
+    assert one["test"] != other["test"]
+
+
+def test_the_corpus_does_not_depend_on_the_process() -> None:
+    program = (
+        "from headcount.data.grammar import Grammar;"
+        "print([pair.sentence.source for pair in Grammar(3000, 1, 16).generate()['test']])"
+    )
+    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str([pair.sentence.source for pair in Grammar(3000, 1, 16).generate()["test"]])
+
+
+def test_fingerprint_changes_with_sizes_and_seed() -> None:
+    assert Grammar().fingerprint() == Grammar().fingerprint()
+    others = [Grammar(), Grammar(seed=2), Grammar(train_size=29_999), Grammar(valid_size=999), Grammar(test_size=999)]
+    assert len({grammar.fingerprint() for grammar in others}) == len(others)
+
+
+@pytest.mark.parametrize("bad", [{"train_size": 0}, {"valid_size": -1}, {"test_size": 2.5}, {"seed": "one"}])
+def test_wrong_values_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Grammar(**bad)  # type: ignore[arg-type]
+
+
+def test_a_train_split_too_small_for_its_test_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train_size: .*larger"):
+        Grammar(train_size=20, valid_size=1, test_size=16).generate()
+
+
+def test_load_gives_the_columns() -> None:
+    data = Grammar(train_size=3_000, valid_size=20, test_size=32).load()
+    assert {split: len(rows) for split, rows in data.items()} == {"train": 3_000, "valid": 20, "test": 32}
+    columns = ["source", "target", "phenomenon", "grade", "contrast", "alignment", "links"]
+    assert all(rows.column_names == columns for rows in data.values())
+    row = data["test"][0]
+    assert set(row["alignment"][0]) == {"source", "target"}
+    assert set(row["links"][0]) == {"relation", "dependent", "head"}
+
+
+def test_test_split_is_filled_evenly(splits: dict[str, list[Pair]]) -> None:
+    counts = Counter((pair.phenomenon, pair.grade) for pair in splits["test"])
+    assert counts == dict.fromkeys(CELLS, SIZES["test_size"] // len(CELLS))
+    assert len(PHENOMENA) == 8
+    assert {pair.phenomenon for pair in splits["train"]} == {"plain", *PHENOMENA}
+
+
+def test_no_pair_of_lemmas_of_train_is_in_valid_or_test(splits: dict[str, list[Pair]]) -> None:
+    pairs = {split: {pair for found in made for pair in found.sentence.pairs} for split, made in splits.items()}
+    assert len(pairs["train"]) > 1_000
+    assert len(pairs["test"]) > 100
+    assert not pairs["train"] & (pairs["valid"] | pairs["test"])
+
+
+def test_every_word_of_valid_and_test_is_in_train(splits: dict[str, list[Pair]]) -> None:
+    known = {
+        word
+        for pair in splits["train"]
+        for text in (pair.sentence.source, pair.sentence.target)
+        for word in words(text)
+    }
+    for pair in (*splits["valid"], *splits["test"]):
+        assert known.issuperset(words(pair.sentence.source + " " + pair.sentence.target + " " + pair.contrast))
+
+
+def test_a_source_has_one_target_and_nothing_occurs_twice(everything: list[Pair]) -> None:
+    sources = [pair.sentence.source for pair in everything]
+    targets = [pair.sentence.target for pair in everything]
+    assert len(set(sources)) == len(sources)
+    assert len(set(targets)) == len(targets)
+
+
+def test_indices_are_in_range_and_of_the_right_words(everything: list[Pair]) -> None:
+    for pair in everything:
+        source, target = words(pair.sentence.source), words(pair.sentence.target)
+        assert all(i < len(source) and j < len(target) for i, j in pair.sentence.alignment)
+        # All but commas and the articles and the "did" that German lacks are aligned.
+        loose = {target[j] for j in range(len(target))} - {target[j] for _, j in pair.sentence.alignment}
+        assert loose <= {","}, (pair.sentence.source, pair.sentence.target, loose)
+        for relation, dependent, head in pair.sentence.links:
+            assert dependent < len(source)
+            assert head < len(source)
+            if relation == "sense":
+                assert source[dependent] in HOMOGRAPHS
+            if relation == "antecedent":
+                assert source[dependent] in {"who", "whom", "that", "it", "he", "she"}
+                assert head < dependent
+            if relation == "conjunction":
+                assert head < dependent
+
+
+def test_each_phenomenon_carries_its_link(splits: dict[str, list[Pair]]) -> None:
+    needed = {"agreement": "subject", "pronoun": "antecedent", "ambiguity": "sense"}
+    for pair in splits["test"]:
+        if pair.phenomenon in needed:
+            assert needed[pair.phenomenon] in {relation for relation, _, _ in pair.sentence.links}
+
+
+# The contrasts
+
+
+def difference(pair: Pair) -> tuple[list[str], list[str]]:
+    """The words between the first and the last that differ."""
+    right, wrong = words(pair.sentence.target), words(pair.contrast)
+    while right and wrong and right[0] == wrong[0]:
+        right, wrong = right[1:], wrong[1:]
+    while right and wrong and right[-1] == wrong[-1]:
+        right, wrong = right[:-1], wrong[:-1]
+    return right, wrong
+
+
+def test_contrasts_differ_in_just_what_is_tested(splits: dict[str, list[Pair]]) -> None:
+    for pair in splits["test"]:
+        right, wrong = difference(pair)
+        where = (pair.sentence.target, pair.contrast)
+        assert right != wrong, where
+        if pair.phenomenon in {"agreement", "particle"}:
+            assert (len(right), len(wrong)) == (1, 1), where
+        elif pair.phenomenon == "pronoun":
+            assert {*right, *wrong} < {"er", "sie", "es"}, where
+        elif pair.phenomenon in {"order", "punctuation"}:
+            assert Counter(right) == Counter(wrong), where
+            without = [[word for word in words(text) if word != ","] for text in where]
+            assert (without[0] == without[1]) == (pair.phenomenon == "punctuation"), where
+        elif pair.phenomenon in {"case", "ambiguity"}:
+            assert len(right) <= 3, where
+            assert len(wrong) <= 3, where
+        elif pair.grade == "easy":
+            assert {word.lower()[:4] for word in wrong + right} & {"kein", "nich"}, where
+
+
+def test_plain_sentences_have_no_contrast(everything: list[Pair]) -> None:
+    for pair in everything:
+        assert (pair.contrast == "") == (pair.phenomenon == "plain")
+
+
+LABELS = {
+    "agreement": lambda right, wrong: len(right[0]) > len(wrong[0]),
+    "pronoun": lambda right, wrong: right[0] < wrong[0],
+    "ambiguity": lambda right, wrong: right < wrong,
+    "order": lambda right, wrong: right < wrong,
+    "particle": lambda right, wrong: right < wrong,
+    "case": lambda right, wrong: right < wrong,
+    "negation": lambda right, wrong: right < wrong,
+    "punctuation": lambda right, wrong: right[0] == ",",
+}
+
+
+def test_neither_twin_is_more_frequent(splits: dict[str, list[Pair]]) -> None:
+    found = defaultdict(list)
+    for pair in splits["train"]:
+        if pair.contrast:
+            found[pair.phenomenon, pair.grade].append(LABELS[pair.phenomenon](*difference(pair)))
+    for cell, labels in found.items():
+        assert abs(sum(labels) / len(labels) - 0.5) < 4 * 0.5 / len(labels) ** 0.5, cell
+
+
+def test_counts_of_target_trigrams_cannot_tell_the_contrast(splits: dict[str, list[Pair]]) -> None:
+    def trigrams(text: str) -> list[tuple[str, ...]]:
+        padded = ["<", "<", *words(text), ">"]
+        return [tuple(padded[i : i + 3]) for i in range(len(padded) - 2)]
+
+    counts = Counter(gram for pair in splits["train"] for gram in trigrams(pair.sentence.target))
+    hits = []
+    for pair in splits["test"]:
+        right, wrong = (
+            sum(counts[gram] > 0 for gram in trigrams(text)) for text in (pair.sentence.target, pair.contrast)
+        )
+        hits.append(0.5 if right == wrong else float(right > wrong))
+    assert 0.4 < sum(hits) / len(hits) < 0.6

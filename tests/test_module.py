@@ -1,0 +1,295 @@
+import itertools
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from datasets import Dataset, DatasetDict
+
+from headcount.data.cleaning import Cleaning
+from headcount.data.module import TranslationData
+from headcount.data.tokenizer import EOS, PAD, SentencePiece
+from headcount.errors import InputError
+
+NOUNS = {"dog": "Hund", "cat": "Kater", "horse": "Gaul", "bird": "Vogel", "bear": "Bär", "wolf": "Wolf"}
+VERBS = {"sees": "sieht", "hears": "hört", "seeks": "sucht", "likes": "mag", "chases": "jagt"}
+
+
+class Toy:
+    """A corpus that counts how often it is read."""
+
+    source_language = "en"
+    target_language = "de"
+
+    def __init__(self, extra: str = "x") -> None:
+        self.extra = extra
+        self.loads = 0
+
+    def load(self) -> DatasetDict:
+        self.loads += 1
+        clauses = [
+            (f"the {a} {v} the {b}", f"der {NOUNS[a]} {VERBS[v]} den {NOUNS[b]}")
+            for a in NOUNS
+            for v in VERBS
+            for b in NOUNS
+        ]
+        long = [(" and ".join(["the dog"] * n), " und ".join(["der Hund"] * n)) for n in (30, 31)]
+        return DatasetDict(
+            {
+                "train": self._dataset([*clauses[:150], long[0]]),
+                "valid": self._dataset([*clauses[150:165], ("  spaced  out ", " so  wie es war "), long[1]]),
+                "test": self._dataset(clauses[165:]),
+            }
+        )
+
+    def _dataset(self, pairs):
+        source, target = zip(*pairs, strict=True)
+        return Dataset.from_dict({"source": source, "target": target, "extra": [self.extra] * len(pairs)})
+
+    def fingerprint(self) -> str:
+        return self.extra
+
+
+def module(directory, corpus=None, **settings):
+    settings = {"batch_tokens": 64, "max_length": 40, "directory": directory, **settings}
+    tokenizer = settings.pop("tokenizer", None) or SentencePiece(320)
+    return TranslationData(corpus or Toy(), tokenizer, settings.pop("cleaning", Cleaning()), **settings)
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    data = module(tmp_path)
+    data.prepare_data()
+    return data
+
+
+def stream(data, count):
+    return list(itertools.islice(data.train_dataloader(), count))
+
+
+def test_prepared_splits(prepared):
+    raw = Toy().load()
+    data = prepared.data
+    assert prepared.report.counts["train"]["too many pieces"] == 1
+    assert prepared.report.counts["train"]["kept"] == data["train"].num_rows == 150
+    assert prepared.report.counts["valid"]["too many pieces"] == 1
+    for split in ("valid", "test"):
+        assert data[split]["source"][:] == raw[split]["source"][:]
+        assert data[split]["target"][:] == raw[split]["target"][:]
+    assert data["train"]["extra"][:] == ["x"] * 150
+    for pairs in data.values():
+        for side in ("source", "target"):
+            assert pairs[f"{side}_ids"][:] == prepared.tokenizer.encode(pairs[side][:])
+    assert (prepared.source_language, prepared.target_language) == ("en", "de")
+
+
+def test_batches_hold_the_text(prepared):
+    for batch in prepared.val_dataloader():
+        for row, ids, mask in zip(batch.rows.tolist(), batch.source.tolist(), batch.source_mask.tolist(), strict=True):
+            pair = prepared.data["valid"][row]
+            assert prepared.tokenizer.decode([ids]) == [" ".join(pair["source"].split())]
+            assert sum(mask) == len(pair["source_ids"]) + 1
+    rows = [batch.rows for batch in prepared.split_batches("test", batch_tokens=100)]
+    assert sorted(torch.cat(rows).tolist()) == list(range(15))
+
+
+def test_a_second_start_reads_what_the_first_one_made(prepared, tmp_path, caplog):
+    corpus = Toy()
+    again = module(tmp_path, corpus)
+    with caplog.at_level(logging.INFO):
+        again.prepare_data()
+        again.prepare_data()
+        again.setup("fit")
+    assert corpus.loads == 0
+    assert again.prepared == prepared.prepared
+    assert again.report == prepared.report
+    assert again.report.table() in caplog.text
+    assert caplog.text.count("normalised") == 1
+    assert equal(stream(again, 30), stream(prepared, 30))
+
+
+def equal(one, other):
+    return len(one) == len(other) and all(
+        torch.equal(a.source, b.source) and torch.equal(a.target_out, b.target_out) and a.step_tokens == b.step_tokens
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"corpus": Toy("y")},
+        {"tokenizer": SentencePiece(310)},
+        {"cleaning": Cleaning(max_words=50)},
+        {"max_length": 39},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_whatever_matters_makes_another_folder(prepared, tmp_path, change):
+    other = module(tmp_path, **change)
+    other.prepare_data()
+    assert other.prepared != prepared.prepared
+
+
+@pytest.mark.parametrize("change", [{"batch_tokens": 80}, {"seed": 2}, {"hide_source": True}, {"workers": 1}])
+def test_what_does_not_matter_does_not(prepared, tmp_path, change):
+    corpus = Toy()
+    other = module(tmp_path, corpus, **change)
+    other.prepare_data()
+    assert corpus.loads == 0
+
+
+def test_of_several_at_once_one_builds(tmp_path):
+    # Threads stand in for processes: the lock is on the open file, which each has for itself.
+    corpora = [Toy() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda corpus: module(tmp_path, corpus).prepare_data(), corpora))
+    assert sum(corpus.loads for corpus in corpora) == 1
+    assert not list((tmp_path / "prepared").glob("*.part"))
+
+
+def test_what_a_killed_process_left_is_no_obstacle(prepared, tmp_path):
+    part = prepared.prepared.with_suffix(".part")
+    prepared.prepared.rename(part)
+    (part / "report.json").write_text("{")
+    again = module(tmp_path)
+    again.prepare_data()
+    assert again.report == prepared.report
+
+
+def test_a_damaged_folder_is_named(prepared, tmp_path):
+    (prepared.prepared / "report.json").write_text("{")
+    with pytest.raises(InputError, match=rf"{prepared.prepared} is damaged .*delete this folder"):
+        module(tmp_path).prepare_data()
+
+
+def test_the_tokenizer_of_a_run(prepared, tmp_path):
+    other = SentencePiece(310).train(Toy().load()["train"]["source"][:])
+    given, used = module(tmp_path, tokenizer=other), module(tmp_path)
+    used.use_tokenizer(other)
+    for data in (given, used):
+        data.prepare_data()
+        assert data.tokenizer.vocab_size == 310
+        assert data.data["test"]["source_ids"][:] == other.encode(data.data["test"]["source"][:])
+    assert given.prepared == used.prepared != prepared.prepared
+
+
+def test_going_on_where_a_run_left_off(tmp_path):
+    data = module(tmp_path, accumulation=2)
+    data.prepare_data()
+    steps = data.steps_per_epoch
+    every = stream(data, 4 * (steps + 5))
+    for start in (1, steps - 1, steps, steps + 3):
+        data.start_step = start
+        assert equal(stream(data, 6), every[2 * start : 2 * start + 6])
+    assert data.epoch_of(0) == 0
+    assert data.epoch_of(steps) == 1
+    assert 0 < data.epoch_of(steps // 2) < 1
+
+
+def test_figures_of_the_first_epoch(tmp_path):
+    data = module(tmp_path, accumulation=2)
+    data.prepare_data()
+    first = stream(data, 2 * data.steps_per_epoch)
+    assert sorted(torch.cat([batch.rows for batch in first]).tolist()) == list(range(150))
+    assert data.global_batch_tokens == sum(batch.tokens for batch in first) / data.steps_per_epoch
+    padded = sum(batch.source.numel() + batch.target_out.numel() for batch in first)
+    assert data.padding == pytest.approx(1 - sum(batch.tokens for batch in first) / padded)
+
+
+@pytest.mark.parametrize("from_environment", [True, False])
+def test_two_processes_see_what_one_sees_that_accumulates(tmp_path, monkeypatch, from_environment):
+    alone = module(tmp_path, accumulation=2)
+    alone.prepare_data()
+    shares = []
+    for rank in range(2):
+        data = module(tmp_path)
+        data.prepare_data()
+        if from_environment:
+            monkeypatch.setenv("RANK", str(rank))
+            monkeypatch.setenv("WORLD_SIZE", "2")
+        else:
+            data.trainer = type("Trainer", (), {"global_rank": rank, "world_size": 2})()
+        shares.append(stream(data, 20))
+    monkeypatch.undo()
+    together = [batch for pair in zip(*shares, strict=True) for batch in pair]
+    assert equal(together, stream(alone, 40))
+
+
+def test_a_hidden_source_is_its_end_alone(prepared, tmp_path):
+    hidden = module(tmp_path, hide_source=True)
+    hidden.prepare_data()
+    batches = [*stream(hidden, 10), *hidden.val_dataloader()]
+    assert all(torch.equal(batch.source, torch.full((len(batch.rows), 1), EOS)) for batch in batches)
+    assert all(batch.source_mask.all() for batch in batches)
+    assert all((batch.target_out != PAD).sum() > len(batch.rows) for batch in batches)
+
+
+class CountTokens(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.seen: list[list[int]] = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch.rows.tolist())
+        return self.weight.sum()
+
+    def validation_step(self, batch, batch_idx):
+        return None
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_lightning_trains_across_epochs_by_steps(tmp_path):
+    data = module(tmp_path / "data", accumulation=2)
+    data.prepare_data()
+    data.start_step = 3
+    expected = [batch.rows.tolist() for batch in stream(data, 2 * (data.steps_per_epoch + 4))]
+    task = CountTokens()
+    trainer = pl.Trainer(
+        max_steps=data.steps_per_epoch + 4,
+        accumulate_grad_batches=2,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(task, datamodule=data)
+    assert task.seen == expected
+
+
+def test_text_that_leaves_nothing(tmp_path):
+    with pytest.raises(InputError, match=r"no pair of the train split is left: 151 read, .*relax data\.max_length"):
+        module(tmp_path, max_length=2).prepare_data()
+    assert not [path for path in (tmp_path / "prepared").iterdir() if path.suffix not in (".lock", ".part")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_tokens": 0}, r"data\.batch_tokens=0"),
+        ({"eval_batch_tokens": 0}, r"data\.eval_batch_tokens=0"),
+        ({"max_length": 0}, r"data\.max_length=0"),
+        ({"max_length": 64}, r"data\.max_length=64 does not fit into data\.batch_tokens=64"),
+        ({"workers": -1}, r"data\.workers=-1"),
+        ({"accumulation": 0}, r"trainer\.accumulate_grad_batches=0"),
+        ({"seed": -1}, r"seed=-1"),
+    ],
+)
+def test_impossible_settings_are_refused(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        module(tmp_path, **settings)
+
+
+def test_pieces_are_memory_mapped(prepared):
+    source, _ = prepared._sentences["train"]
+    assert isinstance(source.pieces, np.ndarray)
+    assert not source.pieces.flags.owndata
+    assert not source.pieces.flags.writeable
