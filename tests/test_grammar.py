@@ -551,6 +551,24 @@ def test_each_phenomenon_carries_its_link(splits: dict[str, list[Pair]]) -> None
             assert needed[pair.phenomenon] in {relation for relation, _, _ in pair.sentence.links}
 
 
+def test_every_ambiguous_noun_has_just_one_word_that_decides_it(everything: list[Pair]) -> None:
+    seen = 0
+    for pair in everything:
+        source, target = words(pair.sentence.source), words(pair.sentence.target)
+        for noun in set(source) & set(HOMOGRAPHS):
+            homograph = HOMOGRAPHS[noun]
+            cues = [[cue.english for cue in column] for column in zip(*homograph.cues, strict=True)]
+            found = [(word, which) for which in (0, 1) for word in cues[which] if word in source]
+            assert len(found) == 1, (noun, pair.sentence.source)
+            links = [link for link in pair.sentence.links if link[0] == "sense" and source[link[1]] == noun]
+            assert [source[head] for _, _, head in links] == [found[0][0]]
+            forms = [{german.noun(sense, False, case) for case in german.CASES} for sense in homograph.senses]
+            which = found[0][1]
+            assert forms[which] & set(target), pair.sentence.target
+            seen += 1
+    assert seen > 300
+
+
 # The contrasts
 
 

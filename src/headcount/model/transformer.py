@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, logits out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, MultiHeadAttention, ScaledDotProduct
 from headcount.model.dropout import Dropout
-from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, FeedForward, LayerState
+from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, FeedForward, LayerState, ResidualFactory
 from headcount.model.positions import POSITIONS
 
 HeadCounts = int | Sequence[int]
@@ -91,7 +91,8 @@ class Transformer(nn.Module):
         }.items():
             if not 0 <= probability < 1:
                 raise ValueError(f"model.{name}={probability}: a probability from 0 up to, not including, 1")
-        residual = partial(_choose("norm", norm, RESIDUALS), d_model, dropout)
+        norm_order = _choose("norm", norm, RESIDUALS)
+        residual: ResidualFactory = partial(norm_order, d_model, dropout)
 
         def heads(name: str, own: HeadCounts | None, layers: int) -> list[int]:
             name, value = (name, own) if own is not None else ("num_heads", num_heads)
@@ -122,8 +123,8 @@ class Transformer(nn.Module):
                 strict=True,
             )
         )
-        self.encoder_norm = RESIDUALS[norm].final_norm(d_model)
-        self.decoder_norm = RESIDUALS[norm].final_norm(d_model)
+        self.encoder_norm = norm_order.final_norm(d_model)
+        self.decoder_norm = norm_order.final_norm(d_model)
         self.output = nn.Linear(d_model, vocab_size, bias=False)
         self._initialise()
         if tied_embeddings:
@@ -273,7 +274,7 @@ def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, hea
     return per_layer
 
 
-def _choose(name: str, value: str, choices: dict[str, type[Module]]) -> type[Module]:
+def _choose(name: str, value: str, choices: Mapping[str, type[Module]]) -> type[Module]:
     if value not in choices:
         raise ValueError(f"model.{name}={value}: must be one of {', '.join(choices)}")
     return choices[value]

@@ -234,8 +234,8 @@ def resumed_config(directory: Path) -> DictConfig:
         group = OmegaConf.select(resumed, parent) if parent else resumed
         if not isinstance(group, DictConfig) or name not in group or OmegaConf.is_config(group[name]):
             raise InputError(
-                f"{override.input_line or key}: resume goes by {directory}/config.yaml, where only single settings can be "
-                f"changed, such as trainer.max_steps=N"
+                f"{override.input_line or key}: resume goes by {directory}/config.yaml, where single settings can "
+                f"be changed, such as trainer.max_steps=N"
             )
         group[name] = override.value()
     return resumed

@@ -20,6 +20,8 @@ CELLS = tuple((phenomenon, grade) for phenomenon in PHENOMENA for grade in GRADE
 PLAIN_SHARE = 0.25
 # Draws for one sentence before the sizes asked for count as impossible.
 PATIENCE = 2_000
+# Words and punctuation marks of a sentence.
+LENGTHS = range(4, 33)
 
 
 def words(text: str) -> list[str]:
@@ -139,7 +141,7 @@ class _Maker:
                 return None
             parts = build(flag)
         sentence = render(parts)
-        if not self._fits(sentence.source, sentence.target, sentence.pairs):
+        if sentence.target == contrast or not self._fits(sentence.source, sentence.target, sentence.pairs):
             return None
         return Pair(phenomenon, grade, sentence, contrast)
 
@@ -148,7 +150,10 @@ class _Maker:
             return False
         if not all(self.draw.keeps(*pair) for pair in pairs):
             return False
-        return not self.known or self.known.issuperset(words(source) + words(target))
+        found = words(source), words(target)
+        if not all(len(text) in LENGTHS for text in found):
+            return False
+        return not self.known or self.known.issuperset(found[0] + found[1])
 
 
 _FEATURES = Features(

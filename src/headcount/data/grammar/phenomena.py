@@ -593,56 +593,52 @@ def ambiguity(draw: Draw, hard: bool) -> Twins:
             return [Clause(subject, verb, tense, object=noun, time=time)]
 
         return easy
-    second = _second_cue(draw, homograph, cues)
-    cue_verb = draw.pick([v for v in lexicon.verbs["transitive"] if draw.keeps("object", cues[0].pool, v.pool)])
+    second = _second_cue(draw, homograph, cues) if draw.chance(AMBIGUITY_TWO_NOUNS) else None
+    # The clause with the cue; a second cue is its object, with the first behind a preposition, or the other way round.
+    outer = second is None or draw.chance(0.5)
+    object_pool = cues[0].pool if second is None or outer else second[1].noun.pool
+    cue_verb = draw.pick([v for v in lexicon.verbs["transitive"] if draw.keeps("object", object_pool, v.pool)])
     cue_subject = draw.subject_of(cue_verb)
-    middle = draw.clause(time=0.1, place=0.2, pronoun=0.0) if second is None or draw.chance(0.3) else None
+    beside = draw.pick(lexicon.prepositions["noun"])
+    if second is None:
+        between = draw.clause(time=0.1, place=0.2, pronoun=0.0)
+        if between.object and between.object.noun.pool in _pools(homograph):
+            raise UnfitError  # another cue for the same noun
+    else:
+        pool = second[0].noun.pool
+        other_verb = draw.pick([v for v in lexicon.verbs["transitive"] if draw.keeps("object", pool, v.pool)])
+        between = Clause(draw.subject_of(other_verb), other_verb, tense, object=second[0])
     conjunction = draw.conjunction()
-    other_verb = draw.pick(lexicon.verbs["transitive"])
-    other_subject = draw.subject_of(other_verb)
-    cue_first, own_first = draw.chance(0.5), draw.chance(0.5)
-    extra = draw.attribute() if draw.chance(0.3) else None
-    if second:
-        noun, cue = second
-        if not (
-            draw.keeps("object", noun.noun.pool, other_verb.pool) and draw.keeps("object", cue.noun.pool, cue_verb.pool)
-        ):
-            raise UnfitError
+    cue_first, extra = draw.chance(0.5), draw.attribute() if draw.chance(0.3) else None
 
     def build(flag: bool) -> Sequence[Part]:
         noun, cue = pair(flag)
         noun.attribute = extra
-        own = Clause(subject, verb, tense, object=noun, time=time)
-        told = Clause(cue_subject, cue_verb, tense, object=cue)
+        told = Clause(cue_subject, cue_verb, tense, object=cue if outer or second is None else second[1])
         if second:
-            other, distractor = second
-            cue.coordinated, distractor.coordinated = (distractor, None) if own_first else (None, cue)
-            told.object = cue if own_first else distractor
-            own_list: list[Part] = [own, joint(AND), Clause(other_subject, other_verb, tense, object=other)]
-        elif middle:
-            own_list = [own, joint(AND), middle]
-        else:
-            own_list = [own]
-        if cue_first:
-            own.inverted = True
-            return [Subordinate(conjunction, told), joint(COMMA), *own_list]
-        return [*own_list, Subordinate(conjunction, told)]
+            first, last = (cue, second[1]) if outer else (second[1], cue)
+            first.attribute, last.attribute = PrepositionalPhrase(beside, last), None
+        own = Clause(subject, verb, tense, object=noun, time=time, inverted=cue_first)
+        sub = Subordinate(conjunction, told)
+        return [sub, joint(COMMA), own, joint(AND), between] if cue_first else [own, joint(AND), between, sub]
 
     return build
 
 
-def _second_cue(draw: Draw, homograph: Homograph, cues: tuple[Noun, Noun]) -> tuple[NounPhrase, NounPhrase] | None:
-    """Another ambiguous noun with its cue, neither of which says anything about the first; or none."""
-    if not draw.chance(AMBIGUITY_TWO_NOUNS):
-        return None
-    other = draw.pick([found for found in lexicon.homographs if found is not homograph])
-    known = {noun.pool for pair in homograph.cues for noun in pair}
-    if any(cues[0] in pair or cues[1] in pair for pair in other.cues):
-        raise UnfitError
+def _second_cue(draw: Draw, homograph: Homograph, cues: tuple[Noun, Noun]) -> tuple[NounPhrase, NounPhrase]:
+    """Another ambiguous noun with its cue, neither of which says anything about the first, nor its cues about it."""
+    known = _pools(homograph)
+    other = draw.pick(
+        [found for found in lexicon.homographs if found is not homograph and cues[0].pool not in _pools(found)]
+    )
     pair = draw.pick([pair for pair in other.cues if pair[0].pool not in known])
     sense = draw.chance(0.5)
     cue = NounPhrase(pair[sense], article="the")
     return NounPhrase(other.senses[sense], article="the", sense=cue), cue
+
+
+def _pools(homograph: Homograph) -> set[str]:
+    return {pair[0].pool for pair in homograph.cues}
 
 
 # Verb-final order. "seitdem", "damit", "da", "solange" and "der, die, das" begin clauses of either order in German.
@@ -721,7 +717,8 @@ def _other_connector(draw: Draw) -> list[Part]:
 
 def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
     head = first.object
-    if head is None or head.plural or head.owner:
+    # The object must end its clause, or a relative clause would stand elsewhere than a main clause.
+    if head is None or head.plural or head.owner or first.verb.particle or first.tense in lexicon.MODALS:
         raise UnfitError
     tail = _tail(draw, hard)
     if tail.verb.frame not in {"intransitive", "motion", "transitive", "social", "handle", "dative"}:

@@ -65,7 +65,6 @@ class NounPhrase(Phrase):
     attribute: "PrepositionalPhrase | None" = None
     relative: "Clause | None" = None
     sense: "NounPhrase | None" = None
-    coordinated: "NounPhrase | None" = None
 
     @property
     def gender(self) -> str:
@@ -95,9 +94,6 @@ class NounPhrase(Phrase):
             self.attribute.english(out)
         if self.relative:
             self.relative.relative_english(out, self)
-        if self.coordinated:
-            out.add("and", base + 7)
-            self.coordinated.english(out)
 
     def german(self, out: Writer, case: str, preposition: tuple[str, int] | None = None, negated: int = 0) -> None:
         """Write the phrase in German; `negated` is the key of a negation that its article takes in."""
@@ -127,9 +123,6 @@ class NounPhrase(Phrase):
             self.attribute.german(out)
         if self.relative:
             self.relative.relative_german(out, self)
-        if self.coordinated:
-            out.add("und", base + 7)
-            self.coordinated.german(out, case, negated=negated)
 
 
 @dataclass(eq=False)
@@ -300,10 +293,8 @@ class Clause(Phrase):
         if isinstance(subject, NounPhrase):
             out.pairs.append(("subject", subject.noun.pool, self.verb.pool))
         for phrase in (self.object, self.recipient):
-            part = phrase
-            while part:
-                out.pairs.append(("object", part.noun.pool, self.verb.pool))
-                part = part.coordinated
+            if phrase:
+                out.pairs.append(("object", phrase.noun.pool, self.verb.pool))
 
     # German
 
