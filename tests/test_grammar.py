@@ -251,6 +251,16 @@ SENTENCES: list[tuple[list[Part], str, str]] = [
         "Der König sieht keinen großen Hund.",
     ),
     (
+        [does(the("king"), "help", object=the("aunt"), place=at("at", the("station")), time=TODAY)],
+        "The king helped the aunt at the station today.",
+        "Der König half heute der Tante am Bahnhof.",
+    ),
+    (
+        [does(the("king"), "see", object=the("dog"), place=at("at", the("station")), time=TODAY)],
+        "The king saw the dog at the station today.",
+        "Der König sah heute am Bahnhof den Hund.",
+    ),
+    (
         [does(the("king"), "see", object=the("dog"), negated=True)],
         "The king did not see the dog.",
         "Der König sah den Hund nicht.",

@@ -55,11 +55,13 @@ def compare(
     signatures, table = test()
     comparisons: dict[str, dict[str, Comparison]] = {name: {} for name in systems}
     for metric, column in table.items():
-        for name, result in zip(systems, column, strict=True):
-            if isinstance(result, Result):  # one column holds the systems' names
-                comparisons[name][_key(metric)] = Comparison(
-                    result.score, result.mean or result.score, result.ci or 0.0, result.p_value
-                )
+        results = [result for result in column if isinstance(result, Result)]  # one column holds the systems' names
+        for name, result in zip(systems, results, strict=False):
+            # sacrebleu counts resamples beyond the difference seen, so that it finds no difference significant.
+            p_value = 1.0 if result.p_value is not None and result.score == results[0].score else result.p_value
+            comparisons[name][_key(metric)] = Comparison(
+                result.score, float(result.mean or 0.0), float(result.ci or 0.0), p_value
+            )
     return comparisons, {_key(metric): str(signature) for metric, signature in signatures.items()}
 
 

@@ -4,7 +4,8 @@ A phrase writes its words into a `Writer`, each with the keys of the meanings it
 share a key are aligned. Every phrase owns eight keys (`base` for its head, others for its article, negation and so on).
 
 Word order is fixed so that each source has one translation. English: subject, verb, objects, goal, place, time. German
-middle field: time, place, recipient, object, "nicht", predicate, goal; without an object "nicht" precedes the place.
+middle field: time, what is in the dative, place, what is in the accusative, "nicht", predicate, goal; without an object
+"nicht" precedes the place.
 """
 
 from collections.abc import Callable, Sequence
@@ -263,7 +264,7 @@ class Clause(Phrase):
         self._english_complements(out)
 
     def _english_complements(self, out: Writer) -> None:
-        if self.recipient and self.gap != "recipient":
+        if self.recipient:
             self.recipient.english(out)
         if self.object and self.gap != "object":
             self.object.english(out)
@@ -337,27 +338,33 @@ class Clause(Phrase):
 
     def _german_middle(self, out: Writer) -> None:
         negation = self.base + 2 if self.negated else 0
-        has_object = bool((self.object and self.gap != "object") or (self.recipient and self.gap != "recipient"))
+        thing = self.object if self.gap != "object" else None
+        dative = self.verb.frame == "dative"
         if self.time and self.front != "time":
             out.add(self.time.german, self.base + 4)
-        if negation and not has_object and self.gap != "object":
+        if self.recipient:
+            self.recipient.german(out, "dative")
+        if thing and dative:
+            negation = self._german_object(out, thing, "dative", negation)
+        if negation and not thing and not self.recipient and self.gap != "object":
             out.add("nicht", negation)
             negation = 0
         if self.place and self.front != "place":
             self.place.german(out)
-        if self.recipient and self.gap != "recipient":
-            self.recipient.german(out, "dative")
-        if self.object and self.gap != "object":
-            case = "dative" if self.verb.frame == "dative" else "accusative"
-            absorbs = bool(negation) and self.object.article == "a"
-            self.object.german(out, case, negated=negation if absorbs else 0)
-            negation = 0 if absorbs else negation
+        if thing and not dative:
+            negation = self._german_object(out, thing, "accusative", negation)
         if negation:
             out.add("nicht", negation)
         if self.predicate:
             out.add(self.predicate.german, self.base + 3)
         for goal in self.goals:
             goal.german(out)
+
+    def _german_object(self, out: Writer, thing: NounPhrase, case: str, negation: int) -> int:
+        """Write the object; an indefinite one takes the negation in ("kein"). Returns the negation still to be said."""
+        absorbs = negation and thing.article == "a"
+        thing.german(out, case, negated=negation if absorbs else 0)
+        return 0 if absorbs else negation
 
     def _german_end(self, out: Writer) -> None:
         if self.infinitive:
@@ -383,7 +390,7 @@ class Clause(Phrase):
 
     def relative_german(self, out: Writer, head: NounPhrase) -> None:
         """Write this as a relative clause about `head`, between commas."""
-        dative = self.gap == "recipient" or (self.gap == "object" and self.verb.frame == "dative")
+        dative = self.gap == "object" and self.verb.frame == "dative"
         case = "nominative" if self.gap == "subject" else "dative" if dative else "accusative"
         out.add(",")
         out.add(german.relative(head.gender, head.plural, case), self.base + 6)

@@ -1,0 +1,119 @@
+"""The seam of attention: shapes, masks, gates, and the fast path against the one that shows its weights."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from headcount.model.attention import KeysValues, MultiHeadAttention, ScaledDotProduct, SoftmaxAttention
+
+
+def make_attention(num_heads: int = 4, head_size: int = 3, d_model: int = 12) -> MultiHeadAttention:
+    torch.manual_seed(0)
+    return MultiHeadAttention(d_model, num_heads, head_size, ScaledDotProduct, dropout=0.0).double().eval()
+
+
+def random_mask(*shape: int) -> torch.Tensor:
+    mask = torch.rand(shape) > 0.4
+    mask[..., 0] = True  # a query that may look nowhere has no softmax
+    return mask
+
+
+def test_the_path_that_shows_weights_equals_the_fast_one():
+    attention = make_attention()
+    x, context = torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
+    mask = random_mask(2, 1, 5, 7)
+    fast = attention(x, attention.project(context), mask)
+    shown = attention(x, attention.project(context), mask, need_weights=True)
+    assert fast.weights is None
+    torch.testing.assert_close(fast.output, shown.output, rtol=0, atol=1e-12)
+    assert shown.weights.shape == (2, 4, 5, 7)
+    torch.testing.assert_close(shown.weights.sum(-1), torch.ones(2, 4, 5).double())
+    assert (shown.weights.masked_select(~mask.expand_as(shown.weights)) == 0).all()
+
+
+def test_scaled_dot_product_is_equation_1_element_by_element():
+    torch.manual_seed(1)
+    query, key, value = (torch.randn(1, 2, n, 3).double() for n in (2, 4, 4))
+    output, weights, _ = ScaledDotProduct(2, 3)(query, key, value, None, None, True)
+    for head in range(2):
+        for q in range(2):
+            scores = [sum(query[0, head, q, i] * key[0, head, k, i] for i in range(3)) / 3**0.5 for k in range(4)]
+            total = sum(score.exp() for score in scores)
+            for k in range(4):
+                assert weights[0, head, q, k].item() == pytest.approx((scores[k].exp() / total).item(), abs=1e-12)
+            expected = sum(scores[k].exp() / total * value[0, head, k] for k in range(4))
+            torch.testing.assert_close(output[0, head, q], expected)
+
+
+def test_equals_torch_multi_head_attention_with_the_same_weights():
+    ours = make_attention()
+    theirs = torch.nn.MultiheadAttention(12, 4, batch_first=True).double().eval()
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        theirs.out_proj.bias.copy_(ours.output.bias)
+    x, context = torch.randn(3, 5, 12).double(), torch.randn(3, 6, 12).double()
+    mask = random_mask(3, 6)
+    output, weights, _ = ours(x, ours.project(context), mask[:, None, None], need_weights=True)
+    expected, expected_weights = theirs(
+        x, context, context, key_padding_mask=~mask, need_weights=True, average_attn_weights=False
+    )
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
+
+
+def test_a_zero_gate_equals_a_head_cut_out():
+    attention = make_attention()
+    x = torch.randn(2, 5, 12).double()
+    attention.head_gate[2] = 0
+    masked = attention(x, attention.project(x)).output
+    kept = [0, 1, 3]
+    rows = [3 * head + i for head in kept for i in range(3)]
+    small = make_attention(num_heads=3)
+    with torch.no_grad():
+        for name in ("query", "key", "value"):
+            getattr(small, name).weight.copy_(getattr(attention, name).weight[rows])
+            getattr(small, name).bias.copy_(getattr(attention, name).bias[rows])
+        small.output.weight.copy_(attention.output.weight[:, rows])
+        small.output.bias.copy_(attention.output.bias)
+    torch.testing.assert_close(masked, small(x, small.project(x)).output, rtol=0, atol=1e-12)
+
+
+def test_gates_may_differ_from_row_to_row():
+    attention = make_attention()
+    x = torch.randn(2, 5, 12).double()
+    attention.head_gate = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 0]]).double()
+    both = attention(x, attention.project(x)).output
+    for row, gate in enumerate(attention.head_gate.clone()):
+        attention.head_gate = gate
+        one = x[row : row + 1]
+        torch.testing.assert_close(both[row : row + 1], attention(one, attention.project(one)).output)
+
+
+def test_the_gate_is_not_a_weight():
+    attention = make_attention()
+    assert "head_gate" not in attention.state_dict()
+    assert all(name != "head_gate" for name, _ in attention.named_parameters())
+
+
+def test_another_score_is_one_method():
+    class Dot(SoftmaxAttention):
+        def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+            return query @ key.transpose(-2, -1)
+
+    attention = MultiHeadAttention(12, 4, 3, Dot, dropout=0.0).double().eval()
+    x = torch.randn(2, 5, 12).double()
+    context = attention.project(x)
+    split = attention.query(x).unflatten(2, (4, 3)).transpose(1, 2)
+    weights = F.softmax(split @ context.key.transpose(-2, -1), dim=-1)
+    expected = attention.output((weights @ context.value).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(attention(x, context).output, expected)
+
+
+def test_keys_and_values_append_and_select():
+    first = KeysValues(torch.arange(4.0).view(2, 1, 2, 1), torch.arange(4.0).view(2, 1, 2, 1) + 10)
+    both = first.append(first)
+    assert both.key[:, 0, :, 0].tolist() == [[0, 1, 0, 1], [2, 3, 2, 3]]
+    picked = both.select(torch.tensor([1, 1, 0]))
+    assert picked.value[:, 0, :, 0].tolist() == [[12, 13, 12, 13], [12, 13, 12, 13], [10, 11, 10, 11]]

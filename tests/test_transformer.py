@@ -1,0 +1,221 @@
+"""The model against torch's own layers, and what must not change its output."""
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.model.layers import PostNorm
+from headcount.model.transformer import Transformer, heads_per_layer
+
+SMALL = {
+    "vocab_size": 11,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "d_feed_forward": 24,
+    "num_heads": 4,
+}
+
+
+def make(**settings: object) -> Transformer:
+    torch.manual_seed(0)
+    model = Transformer(**(SMALL | {"dropout": 0.0} | settings)).double().eval()
+    with torch.no_grad():  # biases and gains away from 0 and 1, so that a forgotten one shows
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    source = torch.randint(4, 11, (3, 6))
+    mask = torch.arange(6) < torch.tensor([6, 4, 1])[:, None]
+    return source.masked_fill(~mask, 0), mask, torch.randint(4, 11, (3, 5))
+
+
+def copy_attention(ours, theirs):
+    theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+    theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+    theirs.out_proj.load_state_dict(ours.output.state_dict())
+
+
+def torch_twin(model: Transformer, pre: bool) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
+    """torch's own encoder and decoder, with our model's weights."""
+    settings = {"dropout": 0.0, "batch_first": True, "norm_first": pre}
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 4, 24, **settings),
+        2,
+        norm=nn.LayerNorm(16) if pre else None,
+        enable_nested_tensor=False,
+    ).double()
+    decoder = nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(16, 4, 24, **settings), 2, norm=nn.LayerNorm(16) if pre else None
+    ).double()
+    with torch.no_grad():
+        for ours, theirs in zip([*model.encoder, *model.decoder], [*encoder.layers, *decoder.layers], strict=True):
+            copy_attention(ours.self_attention, theirs.self_attn)
+            if hasattr(theirs, "multihead_attn"):
+                copy_attention(ours.cross_attention, theirs.multihead_attn)
+            theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
+            theirs.linear2.load_state_dict(ours.feed_forward[3].state_dict())
+            for number, residual in enumerate(ours.residuals, start=1):
+                getattr(theirs, f"norm{number}").load_state_dict(residual.norm.state_dict())
+        if pre:
+            encoder.norm.load_state_dict(model.encoder_norm.state_dict())
+            decoder.norm.load_state_dict(model.decoder_norm.state_dict())
+    return encoder, decoder
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_equals_torch_transformer_with_copied_weights_outputs_and_gradients(norm):
+    model = make(norm=norm, positions="learned", max_positions=9, tied_embeddings=False)
+    encoder, decoder = torch_twin(model, pre=norm == "pre")
+    source, mask, target = batch()
+    ours = model(source, mask, target)
+    embedded = model._embed("source", model.source_embedding, source).detach().requires_grad_()
+    memory = encoder(embedded, src_key_padding_mask=~mask)
+    causal = ~torch.ones(5, 5, dtype=torch.bool).tril()
+    given = model._embed("target", model.target_embedding, target).detach().requires_grad_()
+    theirs = decoder(given, memory, tgt_mask=causal, memory_key_padding_mask=~mask)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+
+    direction = torch.randn_like(ours)
+    ours.backward(direction)
+    theirs.backward(direction)
+    for mine, other in zip([*model.encoder, *model.decoder], [*encoder.layers, *decoder.layers], strict=True):
+        attention = mine.self_attention
+        stacked = torch.cat([getattr(attention, name).weight.grad for name in ("query", "key", "value")])
+        torch.testing.assert_close(stacked, other.self_attn.in_proj_weight.grad, rtol=0, atol=1e-9)
+        first, second = mine.feed_forward[0].weight.grad, mine.feed_forward[3].weight.grad
+        torch.testing.assert_close(first, other.linear1.weight.grad, rtol=0, atol=1e-9)
+        torch.testing.assert_close(second, other.linear2.weight.grad, rtol=0, atol=1e-9)
+        norms = [residual.norm.weight.grad for residual in mine.residuals]
+        for number, gradient in enumerate(norms, start=1):
+            torch.testing.assert_close(gradient, getattr(other, f"norm{number}").weight.grad, rtol=0, atol=1e-9)
+    # The gradient that reaches the embeddings has gone through everything.
+    expected = torch.zeros_like(model.source_embedding.weight)
+    expected.index_add_(0, source.flatten(), embedded.grad.flatten(0, 1) * 4)
+    torch.testing.assert_close(model.source_embedding.weight.grad, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"num_heads": [1, 2], "head_size": 5}])
+def test_padding_and_company_change_nothing(settings):
+    model = make(**settings)
+    source, mask, target = batch()
+    together = model(source, mask, target)
+    for row in range(3):
+        length = int(mask[row].sum())
+        alone = model(source[row : row + 1, :length], mask[row : row + 1, :length], target[row : row + 1])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
+
+
+def test_a_later_target_token_changes_nothing_before_it():
+    model = make()
+    source, mask, target = batch()
+    before = model(source, mask, target)
+    changed = target.clone()
+    changed[:, 3] = (changed[:, 3] - 3) % 7 + 4
+    after = model(source, mask, changed)
+    torch.testing.assert_close(before[:, :3], after[:, :3], rtol=0, atol=0)
+    assert not torch.allclose(before[:, 3], after[:, 3])
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("settings", [{}, {"norm": "post", "positions": "learned"}, {"cross_heads": [2, 8]}])
+def test_cached_decoding_equals_uncached(settings, beam):
+    model = make(**settings)
+    source, mask, target = batch()
+    state = model.start(source, mask)
+    rows = torch.arange(3).repeat_interleave(beam)
+    state = model.reorder(state, rows, torch.arange(3))
+    for position in range(5):
+        log_probs, state = model.step(target[rows, position], state)
+        hidden = model(source, mask, target[:, : position + 1])[:, -1]
+        expected = model.output(hidden).float().log_softmax(-1)[rows]
+        torch.testing.assert_close(log_probs, expected, rtol=0, atol=1e-5)
+
+
+def test_reorder_follows_rows_and_drops_sentences():
+    model = make()
+    source, mask, target = batch()
+    beam_rows = torch.arange(3).repeat_interleave(2)
+    state = model.reorder(model.start(source, mask), beam_rows, torch.arange(3))
+    tokens = torch.stack([target[:, 0], target[:, 1]], dim=1).flatten()  # two beams with different first tokens
+    _, state = model.step(tokens, state)
+    # Sentence 1 is done; in sentence 2 both beams continue the second one.
+    state = model.reorder(state, torch.tensor([1, 0, 5, 5]), torch.tensor([0, 2]))
+    log_probs, _ = model.step(torch.tensor([5, 6, 7, 8]), state)
+    for row, (sentence, first, second) in enumerate([(0, 1, 5), (0, 0, 6), (2, 1, 7), (2, 1, 8)]):
+        given = torch.tensor([[target[sentence, first], second]])
+        hidden = model(source[sentence : sentence + 1], mask[sentence : sentence + 1], given)[:, -1]
+        torch.testing.assert_close(log_probs[row], model.output(hidden).float().log_softmax(-1)[0], rtol=0, atol=1e-5)
+
+
+def test_attention_weights_are_those_of_every_head():
+    model = make(encoder_heads=[2, 4], decoder_heads=1, cross_heads=8)
+    source, mask, target = batch()
+    weights = model.attention_weights(source, mask, target)
+    assert [w.shape[1] for w in weights.encoder] == [2, 4]
+    assert [w.shape[1] for w in weights.decoder] == [1, 1]
+    assert [w.shape for w in weights.cross] == [(3, 8, 5, 6)] * 2
+    assert model.head_counts == {"encoder_heads": [2, 4], "decoder_heads": [1, 1], "cross_heads": [8, 8]}
+    for layer in weights.cross:
+        assert (layer[1, :, :, 4:] == 0).all()
+        torch.testing.assert_close(layer.sum(-1), torch.ones(3, 8, 5).double())
+    for layer in weights.decoder:
+        assert (layer.triu(1) == 0).all()
+
+
+def test_post_norm_has_no_norm_after_the_stack():
+    assert PostNorm.final_norm is nn.Identity
+    assert isinstance(make(norm="post").encoder_norm, nn.Identity)
+
+
+def test_tied_embeddings_are_one_matrix():
+    tied, untied = make(), make(tied_embeddings=False)
+    assert tied.output.weight is tied.source_embedding.weight is tied.target_embedding.weight
+    assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 2 * 11 * 16
+
+
+def test_sinusoidal_positions_are_those_of_the_paper_and_grow():
+    model = make(max_positions=4)
+    table = model.positions["source"]
+    encoded = table(torch.zeros(1, 7, 16).double(), start=2)[0]
+    for position in range(7):
+        for i in range(8):
+            angle = torch.tensor((2 + position) / 10_000 ** (2 * i / 16), dtype=torch.float64)
+            assert encoded[position, 2 * i].item() == pytest.approx(angle.sin().item(), abs=1e-6)
+            assert encoded[position, 2 * i + 1].item() == pytest.approx(angle.cos().item(), abs=1e-6)
+
+
+def test_learned_positions_end():
+    model = make(positions="learned", max_positions=5)
+    source, mask, target = batch()
+    with pytest.raises(ValueError, match=r"6 pieces.*model\.max_positions=5"):
+        model(source, mask, target)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_heads": 5}, r"model\.num_heads=5 does not divide model\.d_model=16: the nearest that do are 4 and 8"),
+        ({"cross_heads": 32}, r"model\.cross_heads=32 does not divide model\.d_model=16: the nearest that do are 16"),
+        ({"encoder_heads": [4, 4, 4]}, r"model\.encoder_heads=\[4, 4, 4\]: 3 numbers for 2 layers"),
+        ({"decoder_heads": 0}, r"model\.decoder_heads=0: must be 1 or more"),
+        ({"head_size": 0}, r"model\.head_size=0"),
+        ({"norm": "middle"}, r"model\.norm=middle: must be one of pre, post"),
+        ({"positions": "none"}, r"model\.positions=none: must be one of sinusoidal, learned"),
+        ({"dropout": 1.0}, r"model\.dropout=1\.0"),
+        ({"decoder_layers": 0}, r"model\.decoder_layers=0"),
+    ],
+)
+def test_wrong_settings_say_what_is_allowed(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Transformer(**(SMALL | settings))
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_size", "expected"), [(4, None, [4, 4, 4]), ([1, 2, 8], None, [1, 2, 8]), (3, 10, [3, 3, 3])]
+)
+def test_heads_per_layer(heads, head_size, expected):
+    assert heads_per_layer("model.num_heads", heads, 3, 16, head_size) == expected

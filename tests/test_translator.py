@@ -1,0 +1,75 @@
+"""Lines in, lines out."""
+
+import pytest
+import torch
+
+from headcount.data.tokenizer import BOS, EOS, PAD
+from headcount.decoding.translator import Search, Translator
+from headcount.model.transformer import Transformer
+
+
+class Letters:
+    """A codec of one token a letter."""
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[4 + ord(letter) - ord("a") for letter in text if letter != " "] for text in texts]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        return ["".join(chr(ord("a") + i - 4) if i >= 4 else "?" for i in row) for row in ids]
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    torch.manual_seed(4)
+    model = Transformer(30, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)  # far from uniform, so that different sources get different translations
+    return model.eval()
+
+
+def translator(model: Transformer, search: Search) -> Translator:
+    return Translator(model, Letters(), search, (PAD, BOS, EOS))
+
+
+def test_as_many_lines_out_in_order_and_empty_stays_empty(model):
+    lines = ["abc", "", "zyxwvutsrq", "  ", "b", "abc", "hello", "q" * 40]
+    together = translator(model, Search(beam=3)).translate(lines)
+    assert len(together) == len(lines)
+    assert together[1] == together[3] == ""
+    assert len(set(together)) > 3
+    for line, translation in zip(lines, together, strict=True):
+        assert translator(model, Search(beam=3)).translate([line]) == [translation]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 30, 1000])
+def test_batching_changes_nothing(model, batch_tokens):
+    lines = [chr(ord("a") + i) * (1 + i % 7) for i in range(26)]
+    expected = [translator(model, Search(beam=2)).translate([line])[0] for line in lines]
+    assert translator(model, Search(beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
+
+
+def test_the_length_is_capped(model):
+    translations = translator(model, Search(beam=1, max_ratio=0, max_extra=3)).translate(["abcdefgh", "z"])
+    assert all(len(translation) <= 3 for translation in translations)
+
+
+def test_progress_ends_at_the_number_of_lines(model):
+    seen: list[int] = []
+    translator(model, Search(beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam": 0}, "search.beam=0"),
+        ({"alpha": -1}, "search.alpha=-1"),
+        ({"max_ratio": 0, "max_extra": 0}, "search.max_ratio=0"),
+        ({"batch_tokens": 0}, "search.batch_tokens=0"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Search(**settings)
