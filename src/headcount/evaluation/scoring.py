@@ -55,8 +55,8 @@ def compare(
     signatures, table = test()
     comparisons: dict[str, dict[str, Comparison]] = {name: {} for name in systems}
     for metric, column in table.items():
-        results = [result for result in column if isinstance(result, Result)]  # one column holds the systems' names
-        for name, result in zip(systems, results, strict=False):
+        results = [result for result in column if isinstance(result, Result)]
+        for name, result in zip(systems if results else (), results, strict=True):  # one column holds only names
             # sacrebleu counts resamples beyond the difference seen, so that it finds no difference significant.
             p_value = 1.0 if result.p_value is not None and result.score == results[0].score else result.p_value
             comparisons[name][_key(metric)] = Comparison(

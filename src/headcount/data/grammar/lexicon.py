@@ -333,28 +333,28 @@ CUES = """
 # English nouns with two German translations: "english | German gender plural | German gender plural | cues". The first
 # word of each pair of cues calls for the first translation, the second for the other; each pair is one German word.
 HOMOGRAPHS = """
-    bank | Ufer n Ufer | Bank f Banken | snake/queue castle/lock treetop/crown camp/warehouse willow/pasture
-    bat | Fledermaus f Fledermäuse | Schläger m Schläger | gate/goal treetop/crown wing/piano ceiling/blanket
-    crane | Kranich m Kraniche | Kran m Kräne | wing/piano horsefly/brake herring/tent-peg soil/floor camp/warehouse
-    pen | Stall m Ställe | Stift m Stifte | ostrich/bouquet leaf/sheet rooster/tap heel/paragraph bowl/peel
-    match | Streichholz n Streichhölzer | Spiel n Spiele | gate/goal chapel/band dish/court treetop/crown pear/bulb
-    trunk | Stamm m Stämme | Rüssel m Rüssel | willow/pasture pear/bulb brake/horsefly soil/floor
-    letter | Brief m Briefe | Buchstabe w Buchstaben Buchstabens | bouquet/ostrich castle/lock heel/paragraph menu/map
-    key | Schlüssel m Schlüssel | Taste f Tasten | wing/piano chapel/band corridor/gear gate/goal
-    chest | Truhe f Truhen | Brust f Brüste | crown/treetop train/draught trailer/pendant pavement/plaster comb/ridge
-    plant | Pflanze f Pflanzen | Fabrik f Fabriken | soil/floor leaf/sheet draught/train snake/queue pasture/willow
-    board | Brett n Bretter | Vorstand m Vorstände | dish/court melon/bowler heel/paragraph slice/pane
-    bill | Schnabel m Schnäbel | Rechnung f Rechnungen | ostrich/bouquet wing/piano rooster/tap treetop/crown
-    file | Feile f Feilen | Akte f Akten | dish/court lock/castle heel/paragraph pendant/trailer comb/ridge
-    date | Dattel f Datteln | Datum n Daten | dish/court leaf/sheet menu/map slice/pane peel/bowl
-    fan | Ventilator m Ventilatoren | Fan m Fans Fans | ceiling/blanket bulb/pear draught/train gate/goal
-    seal | Robbe f Robben | Siegel n Siegel | herring/tent-peg leaf/sheet dish/court snake/queue
-    palm | Palme f Palmen | Handfläche f Handflächen | treetop/crown pavement/plaster trailer/pendant leaf/sheet
-    case | Etui n Etuis | Fall m Fälle | comb/ridge lens/lentil pendant/trailer heel/paragraph dish/court
-    vessel | Gefäß n Gefäße | Schiff n Schiffe | bouquet/ostrich lentil/lens tap/rooster peel/bowl
-    temple | Tempel m Tempel | Schläfe f Schläfen | ridge/comb melon/bowler pavement/plaster cylinder/top-hat
-    jam | Marmelade f Marmeladen | Stau m Staus Staus | pear/bulb slice/pane pendant/trailer horsefly/brake
-    ruler | Herrscher m Herrscher | Lineal n Lineale | castle/lock crown/treetop menu/map bowler/melon
+    bank | Ufer n Ufer | Bank f Banken | snake/queue castle/lock treetop/crown
+    bat | Fledermaus f Fledermäuse | Schläger m Schläger | gate/goal treetop/crown wing/piano
+    crane | Kranich m Kraniche | Kran m Kräne | wing/piano horsefly/brake herring/tent-peg
+    pen | Stall m Ställe | Stift m Stifte | ostrich/bouquet leaf/sheet rooster/tap
+    match | Streichholz n Streichhölzer | Spiel n Spiele | gate/goal chapel/band dish/court
+    trunk | Stamm m Stämme | Rüssel m Rüssel | willow/pasture pear/bulb brake/horsefly
+    letter | Brief m Briefe | Buchstabe w Buchstaben Buchstabens | bouquet/ostrich castle/lock heel/paragraph
+    key | Schlüssel m Schlüssel | Taste f Tasten | wing/piano chapel/band corridor/gear
+    chest | Truhe f Truhen | Brust f Brüste | crown/treetop train/draught trailer/pendant
+    plant | Pflanze f Pflanzen | Fabrik f Fabriken | soil/floor leaf/sheet draught/train
+    board | Brett n Bretter | Vorstand m Vorstände | dish/court melon/bowler heel/paragraph
+    bill | Schnabel m Schnäbel | Rechnung f Rechnungen | ostrich/bouquet wing/piano rooster/tap
+    file | Feile f Feilen | Akte f Akten | dish/court lock/castle heel/paragraph
+    date | Dattel f Datteln | Datum n Daten | dish/court leaf/sheet menu/map
+    fan | Ventilator m Ventilatoren | Fan m Fans Fans | ceiling/blanket bulb/pear draught/train
+    seal | Robbe f Robben | Siegel n Siegel | herring/tent-peg leaf/sheet dish/court
+    palm | Palme f Palmen | Handfläche f Handflächen | treetop/crown pavement/plaster trailer/pendant
+    case | Etui n Etuis | Fall m Fälle | comb/ridge lens/lentil pendant/trailer
+    vessel | Gefäß n Gefäße | Schiff n Schiffe | bouquet/ostrich lentil/lens tap/rooster
+    temple | Tempel m Tempel | Schläfe f Schläfen | ridge/comb melon/bowler pavement/plaster
+    jam | Marmelade f Marmeladen | Stau m Staus Staus | pear/bulb slice/pane pendant/trailer
+    ruler | Herrscher m Herrscher | Lineal n Lineale | castle/lock crown/treetop menu/map
 """
 
 # Verbs: "english[/past] [particle+]infinitive third-singular past", by what they take.
