@@ -4,14 +4,14 @@ import sys
 
 from omegaconf import DictConfig
 
-from headcount.run.directory import open_run
+from headcount.run.directory import open_as_asked
 from headcount.run.script import main
 from headcount.run.translate import converse, translate_stream
 
 
 @main("translate")
 def run(config: DictConfig) -> None:
-    opened = open_run(config.run, config.checkpoint, config.device, config.search, tuple(config.trust))
+    opened = open_as_asked(config, config.run)
     if sys.stdin.isatty():
         converse(opened)
     else:

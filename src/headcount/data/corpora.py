@@ -85,14 +85,14 @@ class FilesCorpus:
 
     def __init__(
         self,
-        source: str,
-        target: str,
-        train_source: str | Path,
-        train_target: str | Path,
-        valid_source: str | Path,
-        valid_target: str | Path,
-        test_source: str | Path,
-        test_target: str | Path,
+        source: str | None,
+        target: str | None,
+        train_source: str | Path | None,
+        train_target: str | Path | None,
+        valid_source: str | Path | None,
+        valid_target: str | Path | None,
+        test_source: str | Path | None,
+        test_target: str | Path | None,
     ) -> None:
         given = {
             "source": source,
@@ -110,9 +110,10 @@ class FilesCorpus:
                 f"{', '.join(missing)}: not given; data=files needs both language codes and the paths of six files, "
                 "such as data.source=de data.target=en data.train_source=train.de"
             )
-        self.source_language = source
-        self.target_language = target
-        self.paths = {split: (Path(given[f"{split}_source"]), Path(given[f"{split}_target"])) for split in SPLITS}
+        self.source_language, self.target_language = str(source), str(target)
+        self.paths = {
+            split: (Path(str(given[f"{split}_source"])), Path(str(given[f"{split}_target"]))) for split in SPLITS
+        }
 
     def load(self) -> DatasetDict:
         pairs = {split: read_parallel(*paths) for split, paths in self.paths.items()}

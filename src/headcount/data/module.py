@@ -136,8 +136,11 @@ class TranslationData(pl.LightningDataModule):
                     part = self.prepared.with_suffix(".part")
                     shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
                     part.mkdir()
-                    self._build(part)
-                    part.rename(self.prepared)
+                    try:
+                        self._build(part)
+                        part.rename(self.prepared)
+                    finally:
+                        shutil.rmtree(part, ignore_errors=True)
         self._open()
         log.info("%s to %s, in %s\n%s", self.source_language, self.target_language, self.prepared, self.report.table())
 

@@ -1,17 +1,21 @@
 """From config to objects: what may be built, and one line for what cannot."""
 
+import hashlib
+import itertools
 import os
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from headcount.data.module import TranslationData
-from headcount.data.tokenizer import Tokenizer
 from headcount.errors import InputError
+from headcount.run.types import wrong_types
 
 # What a config that comes with a run may build. `_target_` names code to call, so a config that somebody else made is
 # code unless each exact name is known. `trust=[...]` on the command line adds names of your own.
@@ -41,15 +45,30 @@ TRUSTED = frozenset(
 def run_directory(resume: str | None) -> str:
     """Where a single run goes: the run to go on with, or a new folder named after the time."""
     if resume:
-        return str(Path(resume).resolve())
+        return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # what is not there, `train` will say
     if int(os.environ.get("RANK", 0)) > 0:
         return "."  # the first process says where: see `shared_directory`
-    return f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    name = first = Path(f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}")
+    for number in itertools.count(2):
+        try:
+            name.mkdir(parents=True)  # taken at once: of two runs started in the same second, each gets its own
+            break
+        except FileExistsError:
+            name = first.with_name(f"{first.name}_{number}")
+    return str(name)
 
 
-def peak_rate(d_model: int) -> float:
+def job_directory(overrides: str) -> str:
+    """The folder of one job of a sweep: its overrides, as one name even if there are paths among them."""
+    name = overrides.replace("/", "_")
+    # File systems take 255 bytes; two jobs must not meet in what is left of their names.
+    return name if len(name) <= 200 else f"{name[:180]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def peak_rate(d_model: Any) -> float:
     """Peak learning rate by width: 5e-3 at d_model 128, and inversely proportional to it."""
-    return 5e-3 * 128 / d_model
+    # Where d_model is no width, the model says so; one line for that is enough.
+    return 5e-3 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
 
 
 def group_count() -> int:
@@ -59,25 +78,32 @@ def group_count() -> int:
 
 def register_resolvers() -> None:
     """What conf/ may write between ${ and }, beside Hydra's own."""
-    for resolver in (run_directory, peak_rate, group_count):
-        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
+    for resolver in (run_directory, job_directory, peak_rate, group_count):
+        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True, use_cache=resolver is run_directory)
 
 
 def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **arguments: Any) -> Any:
-    """The object that `node` describes. Raises InputError naming `setting`, with the constructor's own message.
+    """The object that `node` describes. Raises InputError with a line for each setting that is wrong.
 
-    trusted: if given, the only `_target_`s allowed.
+    setting: the node's name. trusted: if given, the only `_target_`s allowed. arguments: go before the node's own.
     """
     if trusted is not None:
         _check_targets(OmegaConf.to_container(node, resolve=False), setting, trusted)
     try:
+        values: Any = OmegaConf.to_container(node, resolve=True)
+        if isinstance(values, dict) and "_target_" in values:
+            own = {name: value for name, value in values.items() if name not in arguments}
+            if wrong := wrong_types(get_object(values["_target_"]), own, lambda name: f"{setting}.{name}"):
+                raise InputError("\n".join(wrong))
         return instantiate(node, **arguments)
     except InstantiationException as error:
-        cause = error.__cause__ or error
-        message = str(cause).splitlines()[0]
-        if isinstance(cause, InputError | ValueError):
-            raise InputError(message) from error
-        raise InputError(f"{setting}: {message}") from error
+        first, *more = str(error.__cause__ or error).splitlines()
+        message = f"{first} {more[0]}" if more and first.endswith(":") else first
+        # Our own classes name the setting, others don't.
+        named = message.startswith(setting.partition(".")[0])
+        raise InputError(message if named else f"{setting}: {message}") from error
+    except OmegaConfBaseException as error:
+        raise InputError(f"{setting}: {str(error).splitlines()[0]}") from error
 
 
 def _check_targets(node: Any, setting: str, trusted: frozenset[str]) -> None:
@@ -97,18 +123,44 @@ def _check_targets(node: Any, setting: str, trusted: frozenset[str]) -> None:
         raise InputError(f"{setting}: the run's config.yaml must be resolved, but holds {node!r}")
 
 
-def build_data(config: DictConfig, tokenizer: Tokenizer | None = None, trusted: frozenset[str] | None = None) -> Any:
-    """The data module; with `tokenizer`, a trained one instead of the one that its settings would train."""
+class Problems:
+    """What is wrong with settings, collected so that it can be said at once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def attempt(self, builder: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """What `builder` gives, or None where it raises ValueError."""
+        try:
+            return builder(*arguments, **keywords)
+        except ValueError as error:
+            self.lines.append(str(error))
+
+    def say(self) -> None:
+        """Raises InputError with a line for each, if there are any."""
+        if self.lines:
+            raise InputError("\n".join(dict.fromkeys("\n".join(self.lines).splitlines())))
+
+
+def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> TranslationData:
+    """The data module, nothing read yet. Raises InputError with a line for each setting that is wrong."""
     data = config.data
-    return TranslationData(
-        corpus=build(data.corpus, "data.corpus", trusted),
-        tokenizer=tokenizer or build(config.tokenizer, "tokenizer", trusted),
-        cleaning=build(data.cleaning, "data.cleaning", trusted),
-        batch_tokens=data.batch_tokens,
-        max_length=data.max_length,
-        directory=data.directory,
-        workers=data.workers,
-        hide_source=data.hide_source,
-        seed=config.seed,
-        accumulation=config.trainer.accumulate_grad_batches,
-    )
+    settings = {
+        "batch_tokens": data.batch_tokens,
+        "max_length": data.max_length,
+        "directory": data.directory,
+        "workers": data.workers,
+        "hide_source": data.hide_source,
+        "seed": config.seed,
+        "accumulation": config.trainer.accumulate_grad_batches,
+    }
+    elsewhere = {"seed": "seed", "accumulation": "trainer.accumulate_grad_batches"}
+    problems = Problems()
+    problems.lines += wrong_types(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))
+    parts = {
+        "corpus": problems.attempt(build, data.corpus, "data.corpus", trusted),
+        "tokenizer": problems.attempt(build, config.tokenizer, "tokenizer", trusted),
+        "cleaning": problems.attempt(build, data.cleaning, "data.cleaning", trusted),
+    }
+    problems.say()
+    return TranslationData(**parts, **settings)

@@ -4,10 +4,11 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from headcount.decoding.translator import Codec, Search, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 from headcount.run.config import TRUSTED, build, build_data
+from headcount.run.types import wrong_types
 from headcount.training.averaging import own_weights
 
 logger = logging.getLogger(__name__)
@@ -42,12 +44,12 @@ class Run:
     @property
     def languages(self) -> tuple[str, str]:
         """Codes of source and target language."""
-        corpus = self.config.data.corpus
-        return (corpus.source, corpus.target) if "source" in corpus else ("en", "de")
+        corpus = build(self.config.data.corpus, "data.corpus", self.trusted)
+        return corpus.source_language, corpus.target_language
 
     def data(self) -> TranslationData:
-        """The run's corpus, prepared with the run's tokenizer."""
-        data: TranslationData = build_data(self.config, self.tokenizer, self.trusted)
+        """The run's corpus, prepared as for its training."""
+        data = build_data(self.config, self.trusted)
         data.prepare_data()
         return data
 
@@ -82,8 +84,9 @@ def read_config(directory: Path) -> DictConfig:
         config = OmegaConf.create(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a readable config: {str(error).splitlines()[0]}") from error
-    if not isinstance(config, DictConfig) or "model" not in config or "data" not in config:
-        raise InputError(f"{path}: not the config of a run: it has no `model` and `data`")
+    groups = ("data", "tokenizer", "model", "search")
+    if not isinstance(config, DictConfig) or not all(isinstance(config.get(name), DictConfig) for name in groups):
+        raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
     return config
 
 
@@ -92,12 +95,12 @@ def open_run(
     checkpoint: str | Path | None = None,
     device: str = "auto",
     search: Mapping[str, Any] | None = None,
-    trust: tuple[str, ...] = (),
+    trust: Sequence[str] = (),
 ) -> Run:
     """Everything in a run directory, ready to use.
 
-    checkpoint: other weights than model.safetensors. device: "auto", or any of torch's. search: overrides of the run's
-    search settings. trust: class names that its config may build beside headcount's own.
+    checkpoint: other weights than model.safetensors. device: "auto", or any of torch's. search: settings other than the
+    run's, None for the run's own. trust: class names that its config may build beside headcount's own.
     Raises InputError for a directory that is not a (finished) run, weights that don't fit, a device that isn't there.
     """
     directory = Path(directory)
@@ -108,20 +111,27 @@ def open_run(
         hint = f"; training may still be under way, or go on with resume={directory}" if not checkpoint else ""
         raise InputError(f"{weights}: no such file{hint}")
     tokenizer = Tokenizer.load(directory / "tokenizer.model")
-    settings = OmegaConf.merge(config.search, OmegaConf.create(dict(search or {})))
-    unknown = set(settings) - set(config.search)
-    if unknown:
-        raise InputError(
-            f"search.{min(unknown)}: no such setting; there are {', '.join(k for k in config.search if k[0] != '_')}"
-        )
+    chosen = {name: value for name, value in (search or {}).items() if value is not None}
+    settings = OmegaConf.merge(config.search, OmegaConf.create(chosen))
     model = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size)
     try:
         load_weights(model, read_weights(weights))
-    except (RuntimeError, SafetensorError, KeyError, OSError) as error:
-        raise InputError(f"{weights}: does not fit the model in {directory}: {str(error).splitlines()[0]}") from error
+    except RuntimeError as error:
+        what = str(error).splitlines()[-1].strip()  # Torch says what it was doing, then a line for each misfit.
+        raise InputError(f"{weights}: does not fit the model in {directory}: {what}") from error
     model.to(choose_device(device)).eval()
     translator = make_translator(model, codec_for(config, tokenizer), build(settings, "search", trusted))
     return Run(directory, config, model, tokenizer, translator, trusted)
+
+
+def open_as_asked(config: DictConfig, directory: str) -> Run:
+    """`open_run` with the settings that conf/evaluate.yaml and conf/translate.yaml share. Raises InputError."""
+    given: Any = OmegaConf.to_container(config)
+    settings = {name: given[name] for name in ("checkpoint", "device", "trust")}
+    values = settings | {"directory": directory}
+    if wrong := wrong_types(open_run, values, lambda name: "run" if name == "directory" else name):
+        raise InputError("\n".join(wrong))
+    return open_run(directory, search=given["search"], **settings)
 
 
 def load(directory: str | Path, checkpoint: str | Path | None = None, device: str = "auto") -> Translator:
@@ -130,10 +140,15 @@ def load(directory: str | Path, checkpoint: str | Path | None = None, device: st
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The model's weights from a .safetensors file or a Lightning checkpoint."""
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    """The model's weights from a .safetensors file or a Lightning checkpoint. Raises InputError for anything else."""
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, OSError) as error:
+        raise InputError(
+            f"{path}: no weights can be read from it; give a .safetensors or .ckpt file of a run"
+        ) from error
     return {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
 
 
@@ -172,9 +187,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_metrics(directory: Path) -> dict[str, Any]:
-    """metrics.json of a run, or an empty dict."""
+    """metrics.json of a run, or an empty dict. Raises InputError for a damaged one."""
     path = directory / "metrics.json"
-    metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise InputError(f"{path}: not readable JSON ({error}); move it away, and evaluate the run again") from error
+    if not isinstance(metrics, dict):
+        raise InputError(f"{path}: not the figures of a run; move it away, and evaluate the run again")
     return metrics
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from datasets import Dataset
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import Progress
 from tabulate import tabulate
@@ -17,7 +17,7 @@ from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import TargetScorer, contrastive_accuracy
 from headcount.evaluation.scoring import compare, score
-from headcount.run.directory import Run, open_run, update_metrics, write_text
+from headcount.run.directory import Run, open_as_asked, read_metrics, update_metrics, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ Figures = dict[str, Any]
 
 def evaluate(config: DictConfig) -> str:
     """What conf/evaluate.yaml asks for, as text for a person. Writes to the runs what is theirs."""
-    directories = [config.run] if isinstance(config.run, str) else list(config.run)
+    directories = list(config.run) if OmegaConf.is_list(config.run) else [config.run]
     if not directories:
         raise InputError("run=[]: give a run directory, or several")
     if config.split not in ("test", "valid"):
@@ -35,10 +35,14 @@ def evaluate(config: DictConfig) -> str:
         raise InputError("input= and reference= go together: the text to translate, and its translation")
     if config.checkpoint and len(directories) > 1:
         raise InputError("checkpoint= goes with one run: it replaces that run's weights")
-    runs = {
-        name: open_run(name, config.checkpoint, config.device, config.search, tuple(config.trust))
-        for name in directories
-    }
+    if not isinstance(config.lowercase, bool):
+        raise InputError(f"lowercase={config.lowercase}: must be true or false")
+    runs = {name: open_as_asked(config, name) for name in directories}
+    chosen = [config.input, config.checkpoint, *config.search.values()]
+    own = all(choice is None for choice in chosen)
+    if own:
+        for run in runs.values():
+            read_metrics(run.directory)  # what is damaged should show before the work, not after
     if config.input is not None:
         sources, references = read_parallel(config.input, config.reference)
         rows = {name: Dataset.from_dict({"source": sources, "target": references}) for name in runs}
@@ -48,7 +52,6 @@ def evaluate(config: DictConfig) -> str:
     for name, split in rows.items():
         if split["target"] != first["target"]:
             raise InputError(f"{name}: another {config.split} split than {directories[0]}; compare runs of one corpus")
-    own = config.input is None and config.checkpoint is None and not config.search
     hypotheses: dict[str, list[str]] = {}
     figures: dict[str, Figures] = {}
     for name, run in runs.items():

@@ -1,22 +1,27 @@
 """What every script shares: Hydra's command line, plain messages, and one line for what a person got wrong."""
 
+import contextlib
 import functools
+import itertools
 import logging
 import os
 import sys
+import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
 from headcount.run.config import register_resolvers
 
+WRONG = (InputError, HydraException, OmegaConfBaseException)  # what a person can put right
 CONF = Path(__file__).parents[3] / "conf"
 
 
@@ -25,15 +30,28 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
     got wrong, with exit code 2 (`debug=true` shows the traceback)."""
 
     def decorate(function: Callable[[DictConfig], None]) -> Callable[[], None]:
+        failed = False
+
+        def complain(error: Exception, where: str = "") -> None:
+            nonlocal failed
+            failed = True
+            if "debug=true" in sys.argv:
+                traceback.print_exception(error)
+            sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error))
+
         @functools.wraps(function)
         def guarded(config: DictConfig) -> None:
             try:
                 function(config)
-            except InputError:
-                if config.debug:
-                    raise
+            except WRONG as error:
+                # Said here and not passed on: Hydra would add a line of its own, and tell only the first of a sweep.
+                hydra_config = HydraConfig.get()
+                sweep = hydra_config.mode == RunMode.MULTIRUN
+                complain(error, f"{hydra_config.job.override_dirname}: " if sweep else "")
+            except BrokenPipeError:
+                _stop_writing()
+            finally:
                 _remove_if_empty()
-                raise
 
         script = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)
 
@@ -41,37 +59,43 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
             os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
             register_resolvers()
             set_up_logging()
-            debug = "debug=true" in sys.argv
             try:
                 script()
-            except (InputError, HydraException, OmegaConfBaseException) as error:
-                if debug:
-                    raise
-                sys.exit(_complain(error))
+                sys.stdout.flush()
+            except WRONG as error:
+                complain(error)
             except KeyboardInterrupt:
                 sys.exit(130)
             except BrokenPipeError:
-                # The reader of our output has gone, as `| head` does. Nothing is wrong, and nothing more can be said.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                _stop_writing()
+            if failed:
+                sys.exit(2)
 
         return run
 
     return decorate
 
 
-def _complain(error: Exception) -> int:
+def _lines(error: Exception) -> list[str]:
+    """What to say: a line for each wrong setting. Hydra's messages go on with what only its authors can use."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Several settings may be wrong at once: a line each. Hydra's own messages say in the first two what is wrong.
-    messages = lines if isinstance(error, InputError) else [" ".join(lines[:2])]
-    sys.stderr.writelines(f"error: {message}\n" for message in messages)
-    return 2
+    if isinstance(error, InputError):
+        return lines
+    useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
+    return ["; ".join(line.rstrip(".") for line in useful).replace(":; ", ": ") or repr(error)]
+
+
+def _stop_writing() -> None:
+    """The reader of our output has gone, as `| head` does. Nothing is wrong, and nothing more can be said."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _remove_if_empty() -> None:
-    """Take back the directory that Hydra made, if nothing was written to it."""
+    """Take back the folders that Hydra made, if nothing was written to them."""
     output = Path(HydraConfig.get().runtime.output_dir)
-    if output.is_dir() and output != Path.cwd() and not any(output.iterdir()):
-        output.rmdir()
+    for folder in (output, output.parent):
+        if folder.is_dir() and folder != Path.cwd() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def set_up_logging() -> None:
@@ -83,13 +107,19 @@ def set_up_logging() -> None:
     for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # The loader of an endless stream has no use for worker processes, and batches know their own size.
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
 
 
-def log_to_file(path: Path) -> logging.Handler:
+@contextlib.contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
     """Copy what is said to a file as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    logging.getLogger("headcount").addHandler(handler)
-    return handler
+    logger = logging.getLogger("headcount")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

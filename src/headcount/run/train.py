@@ -1,8 +1,11 @@
 """From a config to a finished run directory."""
 
+import contextlib
+import csv
 import logging
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,9 @@ import torch
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.loggers import CSVLogger, Logger
 from safetensors.torch import load_file
 from torch.distributed.rendezvous import rendezvous
 
@@ -23,7 +26,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.decoding.translator import Search
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
-from headcount.run.config import TRUSTED, build, build_data
+from headcount.run.config import TRUSTED, Problems, build, build_data
 from headcount.run.directory import (
     Run,
     choose_device,
@@ -40,6 +43,7 @@ from headcount.run.directory import (
 )
 from headcount.run.evaluate import contrastive_table, evaluate_split, record, score_table
 from headcount.run.script import log_to_file
+from headcount.run.types import fits
 from headcount.training.averaging import CheckpointAverage
 from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
 from headcount.training.module import OptimizerFactory, TranslationTask, seed_everything_at
@@ -67,26 +71,46 @@ def train(config: DictConfig, directory: Path) -> str:
     """Train as the config says, into `directory`, and evaluate; what was reached and what to type next, as text.
 
     Raises InputError for settings that cannot be honoured (all of them, before any data is read) or data that cannot be
-    used; SystemExit with code 130 after Ctrl-C, when a usable model has been saved.
+    used; SystemExit when it was stopped, see `fit`.
     """
     resume = bool(config.resume)
     if resume:
         config = resumed_config(Path(config.resume))
+    elif (directory / "config.yaml").exists():
+        raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
     check_processes(config)
     directory = shared_directory(directory.resolve())
+    checkpoint = directory / "checkpoints" / "last.ckpt"
     parts = build_parts(config, directory)
-    first_process = parts.trainer.is_global_zero
+    parts.data.start_step = _steps_done(checkpoint, config) if resume else 0
     parts.data.prepare_data()
-    tokenizer = parts.data.tokenizer
-    if first_process:
-        directory.mkdir(parents=True, exist_ok=True)
-        log_to_file(directory / "train.log")
-        write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-        tokenizer.save(directory / "tokenizer.model")
-        if not _in_sweep():
-            link_latest(directory)
     seed_everything_at(config.seed, 0)
-    model: Transformer = build(config.model, "model", vocab_size=tokenizer.vocab_size)
+    model: Transformer = build(config.model, "model", vocab_size=parts.data.tokenizer.vocab_size)
+    summary = describe(parts, model, config)  # plans an epoch, so nothing can be wrong with the batches either
+    with open_directory(directory, config, parts) if parts.trainer.is_global_zero else contextlib.nullcontext():
+        logger.info("run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, summary)
+        return fit(config, directory, parts, model, checkpoint if resume else None)
+
+
+@contextlib.contextmanager
+def open_directory(directory: Path, config: DictConfig, parts: Parts) -> Iterator[None]:
+    """Make it a run directory, and the newest; while it is open, what is said is kept in its log."""
+    if directory.parent == Path("runs").resolve():
+        link_latest(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+    parts.data.tokenizer.save(directory / "tokenizer.model")
+    keep_curves(parts.trainer.loggers, parts.data.start_step)
+    with log_to_file(directory / "train.log"):
+        yield
+
+
+def fit(config: DictConfig, directory: Path, parts: Parts, model: Transformer, checkpoint: Path | None) -> str:
+    """Train `model`, from `checkpoint` on if there is one, save and score it; the summary.
+
+    Raises SystemExit after Ctrl-C (code 130) or SIGTERM (143), when a usable model has been saved.
+    """
+    tokenizer = parts.data.tokenizer
     valid = parts.data.data["valid"]
     task = TranslationTask(
         model=model,
@@ -96,26 +120,35 @@ def train(config: DictConfig, directory: Path) -> str:
         seed=config.seed,
         **parts.task,
     )
-    checkpoint = directory / "checkpoints" / "last.ckpt"
-    if resume:
-        parts.data.start_step = _steps_done(checkpoint, config)
-    logger.info(
-        "run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, describe(parts, model, config)
-    )
-    parts.trainer.fit(task, datamodule=parts.data, ckpt_path=str(checkpoint) if resume else None)
+    try:
+        parts.trainer.fit(task, datamodule=parts.data, ckpt_path=checkpoint)
+    except SystemExit as error:
+        # So Lightning leaves when it is pressed, with the code of something else.
+        raise SystemExit(parts.interrupt.exit_code or 130) from error
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
-    if not first_process:
+    if not parts.trainer.is_global_zero:
         return ""
     step = parts.trainer.global_step
     save_weights(parts.averaging.average(model, step), directory / "model.safetensors")
     update_metrics(directory, training_figures(config, parts, model))
-    if parts.interrupt.interrupted:
+    if parts.interrupt.exit_code:
         logger.info("stopped at step %d; the model so far can be used. Go on with:", step)
         logger.info("  python scripts/train.py resume=%s", show(directory))
-        raise SystemExit(130)
+        raise SystemExit(parts.interrupt.exit_code)
     return finish(config, directory, model, tokenizer, parts)
+
+
+def keep_curves(loggers: list[Logger], start_step: int) -> None:
+    """Give Lightning's CSV loggers, which begin their file anew, the rows of the steps before `start_step` back."""
+    for curves in loggers:
+        if isinstance(curves, CSVLogger):
+            path = Path(curves.log_dir) / "metrics.csv"
+            rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
+            written = [row for row in rows if int(row["step"]) < start_step]
+            curves.experiment.metrics = [{name: cell for name, cell in row.items() if cell} for row in written]
+            curves.save()
 
 
 def build_parts(config: DictConfig, directory: Path) -> Parts:
@@ -123,14 +156,8 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
 
     Raises InputError with a line for each setting that is wrong.
     """
-    errors: list[str] = []
-
-    def attempt(builder: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        try:
-            return builder(*arguments, **keywords)
-        except ValueError as error:
-            errors.append(str(error))
-
+    problems = Problems()
+    attempt = problems.attempt
     with torch.device("meta"):
         attempt(build, config.model, "model", vocab_size=PLACEHOLDER_VOCABULARY)
     task = {name: attempt(build, config[name], name) for name in ("loss", "optimizer", "schedule")}
@@ -140,34 +167,53 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     averaging = attempt(build, config.averaging, "averaging")
     checkpoint = attempt(build, config.checkpoint, "checkpoint")
     data = attempt(build_data, config)
-    attempt(check_validation, config)
+    attempt(check_numbers, config)
     interrupt, progress = StopOnInterrupt(), TrainingProgress()
     callbacks = [progress, averaging, checkpoint, interrupt]
     if config.validation.patience is not None:
         callbacks.append(EarlyStopping("valid/loss", patience=config.validation.patience))
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
+    loggers = [attempt(build, node, f"logger.{name}") for name, node in config.logger.items()]
     trainer = attempt(
-        build,
+        build_trainer,
+        config,
+        directory,
+        precision,
+        [callback for callback in callbacks if callback is not None],
+        [make_logger(save_dir=directory) for make_logger in loggers if make_logger is not None],
+    )
+    problems.say()
+    task["samples"] = config.validation.samples
+    return Parts(data, trainer, task, averaging, interrupt, progress, search, f"{precision}, {why}")
+
+
+def build_trainer(
+    config: DictConfig, directory: Path, precision: str, callbacks: list[pl.Callback], loggers: list[Logger]
+) -> pl.Trainer:
+    """Lightning's trainer, quiet, without an idea of epochs. Raises InputError, also for a GPU that isn't there."""
+    accelerator = config.trainer.accelerator
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(f"trainer.accelerator={accelerator}: no GPU found; use trainer=cpu")
+    every = config.validation.every, config.trainer.accumulate_grad_batches
+    trainer: pl.Trainer = build(
         config.trainer,
         "trainer",
         precision=precision,
         default_root_dir=directory,
-        logger=[build(node, f"logger.{name}")(save_dir=directory) for name, node in config.logger.items()],
-        callbacks=[callback for callback in callbacks if callback is not None],
+        logger=loggers,
+        callbacks=callbacks,
         # Everything counts in optimizer steps: there is one endless epoch, and validation every so many batches of it.
         max_epochs=-1,
         check_val_every_n_epoch=None,
-        val_check_interval=config.validation.every * config.trainer.accumulate_grad_batches,
+        # Where one is no number, `check_numbers` and `build_data` say so.
+        val_check_interval=math.prod(every) if all(fits(number, int) for number in every) else 1,
         num_sanity_val_steps=0,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    if errors:
-        raise InputError("\n".join(dict.fromkeys(errors)))
-    task["samples"] = config.validation.samples
-    return Parts(data, trainer, task, averaging, interrupt, progress, search, f"{precision}, {why}")
+    return trainer
 
 
 def build_optimizer(optimizer: OptimizerFactory) -> None:
@@ -178,12 +224,25 @@ def build_optimizer(optimizer: OptimizerFactory) -> None:
         raise InputError(f"optimizer: {error}") from error
 
 
-def check_validation(config: DictConfig) -> None:
-    """Raises InputError for numbers of validation that make no sense."""
-    for name, least in {"every": 1, "samples": 0, "patience": 1}.items():
-        value = config.validation[name]
-        if value is not None and value < least:
-            raise InputError(f"validation.{name}={value}: must be {least} or more")
+def check_numbers(config: DictConfig) -> None:
+    """Raises InputError, with a line for each, for numbers that no constructor of ours looks at."""
+    at_least = {
+        "validation.every": 1,
+        "validation.samples": 0,
+        "validation.patience": 1,
+        "trainer.max_steps": 1,
+        "trainer.log_every_n_steps": 1,
+        "trainer.gradient_clip_val": 0,
+    }
+    wrong = []
+    for setting, least in at_least.items():
+        value = OmegaConf.select(config, setting)
+        if setting.startswith("validation") and not fits(value, int | None if setting.endswith("patience") else int):
+            wrong.append(f"{setting}={value}: must be a whole number")
+        elif isinstance(value, int | float) and value < least:
+            wrong.append(f"{setting}={value}: must be {least} or more")
+    if wrong:
+        raise InputError("\n".join(wrong))
 
 
 def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
@@ -243,11 +302,12 @@ def resumed_config(directory: Path) -> DictConfig:
 
 def _steps_done(checkpoint: Path, config: DictConfig) -> int:
     if not checkpoint.is_file():
-        raise InputError(f"{checkpoint}: no such file, so there is nothing to resume; start anew without resume=")
+        raise InputError(f"{show(checkpoint)}: no such file, so there is nothing to resume; start anew without resume=")
     steps: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
     if steps >= config.trainer.max_steps:
         raise InputError(
-            f"{checkpoint} is at step {steps} of {config.trainer.max_steps}: to go on, raise trainer.max_steps"
+            f"{show(checkpoint)} is at step {steps} of {config.trainer.max_steps}: to go on, raise trainer.max_steps; "
+            "to score it, use scripts/evaluate.py"
         )
     return steps
 
@@ -294,7 +354,7 @@ def finish(config: DictConfig, directory: Path, model: Transformer, tokenizer: T
     load_weights(model, load_file(directory / "model.safetensors"))
     model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
     translator = make_translator(model, codec_for(config, tokenizer), parts.search)
-    run = Run(directory, config, model, tokenizer, translator, TRUSTED)
+    run = Run(directory, read_config(directory), model, tokenizer, translator, TRUSTED)
     figures = {}
     for split in ("valid", "test"):
         logger.info("translating the %s split with beam %d", split, parts.search.beam)
@@ -311,21 +371,17 @@ def finish(config: DictConfig, directory: Path, model: Transformer, tokenizer: T
         f"{train_figures['tokens_per_second']:,.0f} real tokens/s\n"
         f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.languages[1]}, train.log)\n"
         f"next:  make translate RUN={place}\n"
-        f"       make evaluate RUN={place} ARGS='lowercase=true'\n"
-        f"       tensorboard --logdir {place}/logs"
+        f"       make evaluate RUN={place} ARGS='lowercase=true'"
+        + (f"\n       tensorboard --logdir {place}/logs" if "tensorboard" in config.logger else "")
     )
     return "\n\n".join(summary)
 
 
 def show(directory: Path) -> str:
-    """A directory as one would type it."""
+    """A path as one would type it."""
     return str(directory.relative_to(Path.cwd())) if directory.is_relative_to(Path.cwd()) else str(directory)
 
 
 def greedy(search: Search) -> Search:
     """The same search with one beam: good enough to see how training goes, and fast."""
     return Search(1, search.alpha, search.max_ratio, search.max_extra, search.batch_tokens)
-
-
-def _in_sweep() -> bool:
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN

@@ -49,8 +49,11 @@ class CheckpointAverage(Callback):
         return self.directory / f"{step:08d}.safetensors"
 
     def _files(self, step: int) -> list[Path]:
-        # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to a run given up.
-        return [path for path in sorted(self.directory.glob("*.safetensors")) if int(path.stem) <= step][-self.last :]
+        # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to a run given up. And
+        # none off the beat: such a one is of a stop, and a run that was never stopped would not have it.
+        steps = {int(path.stem): path for path in self.directory.glob("*.safetensors")}
+        kept = [taken for taken in sorted(steps) if taken <= step and (taken % self.every == 0 or taken == step)]
+        return [steps[taken] for taken in kept[-self.last :]]
 
     def _snapshot(self, model: torch.nn.Module, step: int) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

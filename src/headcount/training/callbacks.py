@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
@@ -69,8 +69,10 @@ class TrainingProgress(Callback):
             if step % 10 == 0:
                 self._bar.update(self._task, completed=step, figures=self._figures(trainer))
         elif step % max(1, trainer.max_steps // 40) == 0:
-            left = (trainer.max_steps - step) * self.step_seconds / step
-            logger.info("step %d of %d  %s  %d min left", step, trainer.max_steps, self._figures(trainer), left / 60)
+            minutes, seconds = divmod(round((trainer.max_steps - step) * self.step_seconds / step), 60)
+            logger.info(
+                "step %d of %d  %s  %d:%02d left", step, trainer.max_steps, self._figures(trainer), minutes, seconds
+            )
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._count(step=True)
@@ -135,33 +137,45 @@ class LastCheckpoint(Callback):
 
 
 class StopOnInterrupt(Callback):
-    """Ctrl-C lets the step in hand finish, then ends training in good order; a second Ctrl-C kills.
+    """Ctrl-C, or SIGTERM as a cluster sends it, lets the step in hand finish, then ends training in good order; a
+    second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
 
     Left to itself, Lightning would exit in the middle of a step, with half an update in the weights.
     """
 
     def __init__(self) -> None:
-        self.interrupted = False
-        self._previous: Any = None
+        self.exit_code = 0
+        self._previous: dict[int, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         def stop(number: int, frame: object) -> None:
-            self.interrupted = True
-            signal.signal(signal.SIGINT, self._previous)
+            self.exit_code = 128 + number
+            if trainer.world_size == 1:  # torchrun passes a Ctrl-C on that its processes have had already
+                self._restore()
             if trainer.is_global_zero:
-                logger.info("stopping after this step (Ctrl-C again to kill)")
+                logger.info("stopping after this step (once more to kill)")
 
-        self._previous = signal.signal(signal.SIGINT, stop)
+        self._previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            # One rank may see the signal a step before another: all must stop at the same one.
-            if trainer.world_size > 1:
-                self.interrupted = trainer.strategy.reduce_boolean_decision(self.interrupted, all=False)
-            if self.interrupted:
-                trainer.should_stop = True
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        # One rank may see the signal a step before another: all must stop at the same one.
+        if trainer.world_size > 1 and trainer.strategy.reduce_boolean_decision(self.exit_code > 0, all=False):
+            self.exit_code = self.exit_code or 128 + signal.SIGINT
+        if self.exit_code:
+            trainer.should_stop = True
+            if (batch_idx + 1) % cast("int", trainer.val_check_batch):
+                trainer.limit_val_batches = 0  # Lightning would validate before it stops, and somebody is waiting
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        signal.signal(signal.SIGINT, self._previous)
+        self._restore()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        while self._previous:
+            signal.signal(*self._previous.popitem())

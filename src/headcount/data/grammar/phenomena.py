@@ -746,7 +746,7 @@ def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
 # Particles. "machte ... auf/zu": the English verb decides the particle at the end of the clause.
 
 
-PARTICLE_SAME_STEM = 0.7  # of the other clauses of hard sentences: their verb has the same stem, either particle
+PARTICLE_SAME_STEM = 0.9  # of the other clauses of hard sentences: their verb has the same stem, either particle
 
 
 def _separable(draw: Draw, verb: Verb, attribute: float = 0.0) -> Clause:
@@ -799,7 +799,7 @@ def particle(draw: Draw, hard: bool) -> Twins:
 # Case. "in" and "on" say where, "into" and "onto" where to; German uses the same prepositions with another case.
 
 
-CASE_AFTER_NAMES = 0.8  # of the hard ones
+CASE_AFTER_NAMES = 0.95  # of the hard ones
 
 
 def case(draw: Draw, hard: bool) -> Twins:
@@ -821,7 +821,7 @@ def case(draw: Draw, hard: bool) -> Twins:
             # Behind a name no case shows in the first of the list, so the last one has to look back to the preposition.
             nouns = [noun for noun in draw.nouns(kinds) if noun.gender != "f" and not noun.weak]
             phrase = NounPhrase(draw.pick(nouns), article="", owner=draw.pick(names))
-            for _ in range(draw.pick((0, 1, 1, 2))):
+            for _ in range(draw.pick((1, 1, 2))):
                 more.append(NounPhrase(draw.pick(nouns), article="", owner=draw.pick(names)))
             more.append(draw.phrase(draw.pick(draw.nouns(kinds)), plural=False, article="the", adjective=0.4))
         else:

@@ -1,0 +1,64 @@
+"""Values of settings against the annotations of what they go into, so that a typing mistake is named and not traced."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
+
+
+def wrong_types(function: Callable[..., Any], values: Mapping[str, Any], setting: Callable[[str], str]) -> list[str]:
+    """A line for every value that cannot be what `function` declares under that name.
+
+    values: by parameter; objects (dicts) are left alone. setting: from the parameter's name to the setting's.
+    """
+    try:
+        hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    except (TypeError, NameError):  # somebody else's code, annotated with what only a type checker sees
+        return []
+    return [
+        f"{setting(name)}={'null' if value is None else value}: must be {_say(hints[name])}"
+        for name, value in values.items()
+        if name in hints and not isinstance(value, dict) and not fits(value, hints[name])
+    ]
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value as YAML gives it may go where `hint` is declared."""
+    return any(_is(value, member) for member in _members(hint))
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return fits(value, kind)
+    if kind is Any:
+        return True
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if isinstance(value, list):
+        return any(all(fits(element, hint) for element in value) for hint in get_args(kind))
+    if isinstance(value, bool) or kind is bool:  # to Python a bool is an int, to a reader it is not
+        return isinstance(value, bool) and kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    if kind is Path:
+        return isinstance(value, str)
+    return inspect.isclass(kind) and isinstance(value, kind)
+
+
+def _say(hint: Any) -> str:
+    words = []
+    for member in _members(hint):
+        if get_origin(member) is Literal:
+            words += [str(choice) for choice in get_args(member)]
+        elif member in NAMES:
+            words.append(NAMES[member])
+        elif get_args(member):
+            words.append("a list")
+    return " or ".join(dict.fromkeys(words))

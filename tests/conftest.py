@@ -1,0 +1,116 @@
+"""What the tests share: shapes that are checked, a small corpus, a way to type commands, and one trained run."""
+
+import contextlib
+import io
+import itertools
+import logging
+import os
+import random
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import jaxtyping
+import pytest
+from beartype import BeartypeConf, beartype
+
+# Before anything imports them: shapes in annotations are checked in tests, and only there.
+CHECKED = ["headcount.model", "headcount.training.loss"]
+# A whole number may stand where a float is declared, as everywhere in Python.
+check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+jaxtyping.install_import_hook(CHECKED, f"{__name__}.check")
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+NOUNS = {"dog": "Hund", "cat": "Kater", "horse": "Gaul", "bird": "Vogel", "bear": "Bär", "wolf": "Wolf"}
+VERBS = {"sees": "sieht", "hears": "hört", "seeks": "sucht", "likes": "mag", "chases": "jagt"}
+TINY = (
+    "data=multi30k",
+    "data.vocab_size=320",
+    "data.batch_tokens=200",
+    "data.max_length=50",
+    "data.budget.warmup_steps=20",
+    "model.d_model=16",
+    "model.num_heads=2",
+    "model.d_feed_forward=16",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "trainer=cpu",
+    "trainer.max_steps=8",
+    "trainer.log_every_n_steps=1",
+    "averaging.every=3",
+    "validation.every=4",
+    "logger=csv",
+    "search.max_ratio=1",
+)
+
+
+@dataclass
+class Result:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line]
+
+
+def command(script: str, *arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> Result:
+    """Run scripts/<script>.py as a shell would, but in this process, which saves the imports."""
+    out, err = io.StringIO(), io.StringIO()
+    argv, environment, stream = sys.argv, dict(os.environ), sys.stdin
+    sys.argv, sys.stdin = [f"{script}.py", *arguments], io.TextIOWrapper(io.BytesIO(stdin))
+    code = 0
+    logger = logging.getLogger("headcount")
+    level = logger.level
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(cwd or Path.cwd()):
+            runpy.run_path(str(SCRIPTS / f"{script}.py"), run_name="__main__")
+    except SystemExit as exit:
+        code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
+    finally:
+        sys.argv, sys.stdin = argv, stream
+        os.environ.clear()
+        os.environ.update(environment)
+        logger.setLevel(level)
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory) -> Path:
+    """A folder with a toy corpus: train, valid, test in en and de."""
+    folder = tmp_path_factory.mktemp("text")
+    pairs = [
+        (f"the {a} {verb} the {b}", f"der {NOUNS[a]} {VERBS[verb]} den {NOUNS[b]}")
+        for a, verb, b in itertools.product(NOUNS, VERBS, NOUNS)
+    ]
+    random.Random(1).shuffle(pairs)
+    for split, part in {"train": pairs[:140], "valid": pairs[140:150], "test": pairs[150:]}.items():
+        for language, lines in zip(("en", "de"), zip(*part, strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(text, tmp_path_factory) -> tuple[str, ...]:
+    """Overrides that make scripts/train.py take a second: toy corpus, toy model, a few steps."""
+    return (*TINY, f"data.root={text}", f"data.directory={tmp_path_factory.mktemp('prepared')}")
+
+
+@pytest.fixture(scope="session")
+def home(tiny, tmp_path_factory) -> Path:
+    """A working directory in which two runs have been trained, runs/first and runs/second; not to be written to."""
+    folder = tmp_path_factory.mktemp("home")
+    # Long enough for the first to learn the toy language.
+    learn = (*tiny, "trainer.max_steps=100", "validation.every=100", "model.d_model=32", "averaging.every=5")
+    for name, options in {"first": learn, "second": tiny}.items():
+        result = command("train", *options, f"hydra.run.dir=runs/{name}", cwd=folder)
+        assert result.code == 0, result.err
+    return folder

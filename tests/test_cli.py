@@ -1,0 +1,344 @@
+"""What a person sees who gets something wrong: a line for each mistake, exit code 2, and nothing left behind."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SCRIPTS, command
+
+
+def contents(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def refused(tmp_path, script, *arguments, stdin=b""):
+    """The error lines of a command that must fail without a trace."""
+    before = contents(tmp_path)
+    result = command(script, *arguments, stdin=stdin, cwd=tmp_path)
+    assert result.code == 2, result
+    assert contents(tmp_path) == before
+    assert all(line.startswith("error: ") for line in result.errors), result.err
+    return [line.removeprefix("error: ") for line in result.errors]
+
+
+# What is told together: every part of a config is looked at before anything is read.
+WRONG_SETTINGS = [
+    {
+        "model.num_heads=3": "model.num_heads=3 does not divide model.d_model=16: the nearest that do are 2 and 4",
+        "trainer.max_steps=x": "trainer.max_steps=x: must be a whole number",
+        "optimizer.lr=-1": "optimizer: Invalid learning rate: -1",
+        "validation.every=0": "validation.every=0: must be 1 or more",
+        "averaging.last=0": "averaging.last=0: must be 1 or more",
+        "checkpoint.every=0": "checkpoint.every=0: must be 1 or more",
+        "schedule.warmup_steps=0": "schedule.warmup_steps=0: must be 1 or more",
+        "loss.smoothing=1": "loss.smoothing=1: from 0 (off) up to, not including, 1",
+        "search.beam=0": "search.beam=0: must be 1 (greedy) or more",
+        "data.batch_tokens=x": "data.batch_tokens=x: must be a whole number",
+        "data.cleaning.max_ratio=x": "data.cleaning.max_ratio=x: must be a number or null",
+        "data.vocab_size=100": "tokenizer.vocab_size=100 is too small",
+        "data.corpus.source=de": "data.source=de and data.target=de are the same language",
+        "seed=x": "seed=x: must be a whole number",
+    },
+    {
+        "model.d_model=abc": "model.d_model=abc: must be a whole number",
+        "model.num_heads=[2,x]": "model.num_heads=[2, 'x']: must be a whole number or a list",
+        "model.dropout=true": "model.dropout=True: must be a number",
+        "trainer.accumulate_grad_batches=x": "trainer.accumulate_grad_batches=x: must be a whole number",
+        "trainer.max_steps=null": "trainer.max_steps=null: must be a whole number",
+        "optimizer.lr=abc": "optimizer.lr=abc: must be a number",
+        "validation.every=x": "validation.every=x: must be a whole number",
+        "validation.patience=0": "validation.patience=0: must be 1 or more",
+        "schedule.warmup_steps=x": "schedule.warmup_steps=x: must be a whole number",
+        "search.beam=x": "search.beam=x: must be a whole number",
+        "logger.csv.name=3": "logger.csv.name=3: must be text or null",
+    },
+    {
+        "model.norm=x": "model.norm=x: must be one of pre, post",
+        "trainer.max_steps=-1": "trainer.max_steps=-1: must be 1 or more",
+        "trainer.gradient_clip_val=-1": "trainer.gradient_clip_val=-1: must be 0 or more",
+        "trainer.precision=99": "trainer: Precision 99 is invalid",
+        "data.workers=-1": "data.workers=-1 is too small",
+    },
+    {"model.d_model=0": "model.d_model=0: must be 1 or more"},
+    {"+search.bean=3": "search: Search.__init__() got an unexpected keyword argument 'bean'"},
+    {"model=huge": "In 'train': Could not find 'model/huge'; Available options in 'model': base; big; "},
+    {"model.num_head=3": "Could not override 'model.num_head'; To append to your config use +model.num_head=3"},
+    {"models=3": "Could not override 'models'; "},
+    {"model.d_model": "Error parsing override 'model.d_model'; missing EQUAL"},
+    {"trainer.devices=2": "trainer.devices=2, but one process was started: start one a device with torchrun"},
+    {"resume=nothing": "nothing is not a run directory"},
+    {"resume=/": "/ is not a run directory: it has no config.yaml"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_SETTINGS, ids=lambda wrong: next(iter(wrong)))
+def test_wrong_settings(wrong, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.run.train.TranslationData.prepare_data", None)  # it would not come to that
+    lines = refused(tmp_path, "train", *tiny, *wrong)
+    for expected in wrong.values():
+        assert any(line.startswith(expected) for line in lines), (expected, lines)
+    assert len(lines) == len(wrong), lines
+
+
+def test_files_want_their_paths(tmp_path):
+    (line,) = refused(tmp_path, "train", "data=files")
+    assert line.startswith("data.source, data.target, data.train_source")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(tiny, tmp_path):
+    assert refused(tmp_path, "train", *tiny, "trainer=gpu") == [
+        "trainer.accelerator=gpu: no GPU found; use trainer=cpu"
+    ]
+
+
+def test_debug_shows_the_traceback(tiny, tmp_path):
+    result = command("train", *tiny, "model.norm=x", "debug=true", cwd=tmp_path)
+    assert result.code == 2
+    assert "Traceback" in result.err
+    assert result.errors[-1].startswith("error: model.norm=x: must be")
+
+
+def spoil(name, change):
+    def spoiled(folder):
+        path = folder / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return spoiled
+
+
+WRONG_TEXT = {
+    "a line short": (
+        spoil("train.de", lambda text: text[: text.rstrip().rindex(b"\n") + 1]),
+        "train.en has 140 lines and ",
+    ),
+    "no file": (lambda folder: (folder / "test.de").unlink(), "has no test.de or test.de.gz"),
+    "not UTF-8": (spoil("valid.de", lambda text: text.replace("ä".encode(), b"\xe4", 1)), "not valid UTF-8"),
+    "empty": (spoil("test.en", lambda text: b"\n" * 30), None),
+    "empty after cleaning": (spoil("train.en", lambda text: b"\n" * 140), "no pair of the train split is left"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_TEXT)
+def test_wrong_text(case, tiny, text, tmp_path):
+    change, expected = WRONG_TEXT[case]
+    folder = tmp_path / "text"
+    shutil.copytree(text, folder)
+    change(folder)
+    work = tmp_path / "work"
+    work.mkdir()
+    if expected is None:  # an empty line in test is a sentence to translate, and does no harm
+        assert command("train", *tiny, f"data.root={folder}", "trainer.max_steps=1", cwd=work).code == 0
+        return
+    (line,) = refused(work, "train", *tiny, f"data.root={folder}")
+    assert expected in line
+    if case == "not UTF-8":
+        wrong = next(n for n, row in enumerate((folder / "valid.de").read_bytes().splitlines(), 1) if b"\xe4" in row)
+        assert f"valid.de, line {wrong}:" in line
+
+
+def test_no_half_prepared_data(tiny, tmp_path):
+    result = command("train", *tiny, "data.vocab_size=5000", "data.directory=prepared", cwd=tmp_path)
+    assert result.code == 2
+    expected = "error: tokenizer.vocab_size=5000 is more than the training text can fill; the largest that works is"
+    assert result.err.startswith(expected)
+    assert not list(tmp_path.rglob("*.part*"))
+    assert not list(tmp_path.rglob("runs"))
+
+
+def test_hub_that_cannot_be_reached(tiny, tmp_path, monkeypatch):
+    def unreachable(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("headcount.data.corpora.HfApi.dataset_info", unreachable)
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    (line,) = refused(tmp_path, "train", *tiny, "data.root=null")
+    assert "(no route to host)" in line
+    assert "data.root=DIR with train.en, train.de" in line
+
+
+def test_an_old_run_is_never_written_over(tiny, home):
+    before = contents(home)
+    result = command("train", *tiny, "hydra.run.dir=runs/first", cwd=home)
+    assert (result.code, result.err[:32]) == (2, "error: runs/first holds a run al")
+    assert contents(home) == before
+
+
+def test_latest_in_the_way(tiny, tmp_path):
+    (tmp_path / "runs" / "latest").mkdir(parents=True)
+    (line,) = refused(tmp_path, "train", *tiny)
+    assert "runs/latest is in the way" in line
+
+
+@pytest.mark.parametrize("script", ["evaluate", "translate"])
+def test_no_run(script, tmp_path):
+    assert "nothing is not a run directory" in refused(tmp_path, script, "run=nothing")[0]
+    (tmp_path / "nothing").mkdir()
+    assert "it has no config.yaml" in refused(tmp_path, script, "run=nothing")[0]
+
+
+@pytest.fixture
+def run(home, tmp_path) -> Path:
+    """A run to spoil."""
+    shutil.copytree(home / "runs" / "first", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+TRANSFORMER = "headcount.model.transformer.Transformer"
+SPOILED = {
+    "foreign code": (lambda run: replace(run / "config.yaml", TRANSFORMER, "os.system"), "wants to build 'os.system'"),
+    "interpolation": (
+        lambda run: replace(run / "config.yaml", "norm: pre", "norm: ${oc.env:HOME}"),
+        "must be resolved, but holds '${oc.env:HOME}'",
+    ),
+    "interpolation elsewhere": (
+        lambda run: replace(run / "config.yaml", "beam: 5", "beam: ${oc.env:HOME}"),
+        "must be resolved, but holds '${oc.env:HOME}'",
+    ),
+    "not YAML": (lambda run: (run / "config.yaml").write_text("{["), "config.yaml: not a readable config"),
+    "another YAML": (lambda run: (run / "config.yaml").write_text("a: 1"), "config.yaml: not the config of a run"),
+    "half a config": (lambda run: (run / "config.yaml").write_text("model: 1\ndata: 2"), "config.yaml: not the config"),
+    "no weights": (lambda run: (run / "model.safetensors").unlink(), "training may still be under way"),
+    "bad weights": (
+        lambda run: (run / "model.safetensors").write_bytes(b"x" * 99),
+        "model.safetensors: no weights can be read",
+    ),
+    "other weights": (lambda run: replace(run / "config.yaml", "d_model: 32", "d_model: 64"), "does not fit the model"),
+    "no tokenizer": (lambda run: (run / "tokenizer.model").unlink(), "tokenizer.model: cannot be read"),
+    "bad tokenizer": (lambda run: (run / "tokenizer.model").write_bytes(b"x"), "not a sentencepiece model"),
+    "bad metrics": (lambda run: (run / "metrics.json").write_text("{"), "metrics.json: "),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_spoiled_run(case, run, tmp_path):
+    spoil_it, expected = SPOILED[case]
+    spoil_it(run)
+    (line,) = refused(tmp_path, "evaluate", "run=run")
+    assert expected in line
+
+
+def test_trust_lets_a_class_of_ones_own_in(run, tmp_path):
+    replace(run / "config.yaml", "headcount.decoding.translator.Search", "types.SimpleNamespace")
+    (line,) = refused(tmp_path, "translate", "run=run")
+    assert "add trust=[types.SimpleNamespace]" in line
+    assert command("translate", "run=run", "trust=[types.SimpleNamespace]", stdin=b"the dog", cwd=tmp_path).code == 0
+
+
+WRONG_EVALUATIONS = {
+    "run=[]": "run=[]: give a run directory",
+    "run=[run,nothing]": "nothing is not a run directory",
+    "split=train": "split=train: must be test or valid",
+    "input=x": "input= and reference= go together",
+    "input=x reference=y": "x: there is no such file",
+    "checkpoint=x": "x: no such file",
+    "checkpoint=config.yaml": "config.yaml: no weights can be read from it",
+    "checkpoint=other.ckpt": "other.ckpt: does not fit the model in run: size mismatch for",
+    "run=run,again": "Ambiguous value for argument 'run=run,again'; 1. To use it as a list, use key=[value1,value2]",
+    "run=null": "run=null: must be text or a path",
+    "search.beam=0": "search.beam=0: must be 1",
+    "search.beam=x": "search.beam=x: must be a whole number",
+    "search.bean=3": "Could not override 'search.bean'",
+    "device=abacus": "device=abacus: not available here",
+    "lowercase=maybe": "lowercase=maybe: must be true or false",
+    "trust=x": "trust=x: must be a list",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG_EVALUATIONS)
+def test_wrong_evaluation(arguments, run, home, tmp_path):
+    shutil.copy(home / "runs" / "second" / "checkpoints" / "last.ckpt", tmp_path / "other.ckpt")
+    shutil.copy(run / "config.yaml", tmp_path)
+    (line,) = refused(tmp_path, "evaluate", "run=run", *arguments.split())
+    assert line.startswith(WRONG_EVALUATIONS[arguments])
+
+
+def test_help_of_every_script(tmp_path):
+    for script in SCRIPTS.glob("*.py"):
+        result = command(script.stem, "--help", cwd=tmp_path)
+        assert result.code == 0
+        assert f"python scripts/{script.name}" in result.out
+        assert "debug: false" in result.out
+        assert max(len(line) for line in result.out.splitlines()) <= 120
+
+
+def test_translate_is_a_filter(run, tmp_path):
+    source = "the dog sees the cat\n\nthe bear likes\u2028the wolf\r\nthe cat hears the dog"
+    result = command("translate", "run=run", stdin=source.encode(), cwd=tmp_path)
+    lines = result.out.split("\n")
+    assert (result.code, result.err, len(lines), lines[1], lines[4]) == (0, "", 5, "", "")
+    backwards = command("translate", "run=run", stdin="\n".join(source.split("\n")[::-1]).encode(), cwd=tmp_path)
+    assert backwards.out.split("\n")[:4] == lines[3::-1]
+    assert command("translate", "run=run", cwd=tmp_path).out == ""
+    # A slice a shell would give: one beam is another search.
+    assert command("translate", "run=run", "search.beam=1", stdin=source.encode(), cwd=tmp_path).out.count("\n") == 4
+
+
+def test_translate_names_the_line_that_is_not_text(run, tmp_path):
+    result = command("translate", "run=run", stdin=b"the dog\n\nthe \xff\nthe cat\n", cwd=tmp_path)
+    assert result.code == 2
+    assert result.out.count("\n") == 2  # what came before it
+    assert result.errors == ["error: standard input, line 3: not UTF-8; convert the text with iconv -t UTF-8"]
+
+
+def start(*arguments, **options):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent / "src")}
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **options)
+
+
+@pytest.mark.slow
+def test_translate_prompts_who_types(run, tmp_path):
+    ours, theirs = pty.openpty()
+    process = start(
+        SCRIPTS / "translate.py", f"run={run}", cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
+    )
+    os.close(theirs)
+    try:
+        heard = b""
+        while b"en> " not in heard:
+            heard += os.read(ours, 1000)
+        assert b"Ctrl-D ends" in heard
+        os.write(ours, b"the dog sees the cat\n")
+        while heard.count(b"en> ") < 2:
+            heard += os.read(ours, 1000)
+        assert b"de> der " in heard
+        os.write(ours, b"\x04")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        os.close(ours)
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_is_no_error(run, tmp_path):
+    process = start(
+        SCRIPTS / "translate.py",
+        f"run={run}",
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    process.stdin.write(b"the dog\n" * 10)
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 0
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, headcount; print([name for name in ('torch', 'pytorch_lightning') if name in sys.modules])"
+    process = start("-c", code, stdout=subprocess.PIPE)
+    assert json.loads(process.communicate()[0]) == []

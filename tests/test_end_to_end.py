@@ -1,0 +1,300 @@
+"""The commands one after another, on a toy language: what a run leaves, and that it can be trusted."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import SCRIPTS, command
+from safetensors.torch import load_file
+
+import headcount
+from headcount.run.directory import read_weights
+from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+
+
+def trained(folder: Path, *arguments: str, code: int = 0) -> Path:
+    """The directory of a run under `folder`/runs that scripts/train.py has just made or gone on with."""
+    result = command("train", *arguments, cwd=folder)
+    assert result.code == code, result.err
+    return (folder / "runs" / "latest").resolve()
+
+
+def metrics(run: Path):
+    return json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+
+
+def config(run: Path):
+    return yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = read_weights(one), read_weights(other)
+    return set(first) == set(second) and all(first[name].equal(second[name]) for name in first)
+
+
+def curves(run: Path) -> list[dict[str, str]]:
+    with (run / "logs" / "metrics.csv").open(encoding="utf-8") as file:
+        # Lightning counts a new epoch from every start; for us there is one endless epoch.
+        return [{name: value for name, value in row.items() if name != "epoch"} for row in csv.DictReader(file)]
+
+
+def test_run_directory_holds_what_it_should(home):
+    run = home / "runs" / "first"
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml",
+        "tokenizer.model",
+        "model.safetensors",
+        "checkpoints",
+        "metrics.json",
+        "logs",
+        "train.log",
+        "valid.hyp.de",
+        "valid.ref.de",
+        "test.hyp.de",
+        "test.ref.de",
+    }
+    assert not list(home.rglob("*.part"))
+    assert (home / "runs" / "latest").resolve() == home / "runs" / "second"
+    assert "${" not in (run / "config.yaml").read_text(encoding="utf-8")
+    log = (run / "train.log").read_text(encoding="utf-8")
+    assert "run directory: runs/first" in log
+    assert "runs/second" not in log
+    figures = metrics(run)
+    assert figures["seed"] == 1
+    assert figures["parameters"] == sum(tensor.numel() for tensor in load_file(run / "model.safetensors").values())
+    assert figures["model"] == {"encoder_heads": [2], "decoder_heads": [2], "cross_heads": [2]}
+    assert {"python", "torch", "sacrebleu", "headcount"} <= set(figures["versions"])
+    assert figures["train"]["steps"] == 100
+    assert {"epochs", "seconds", "tokens_per_second"} <= set(figures["train"])
+    for split in ("valid", "test"):
+        assert {"bleu", "chrf", "loss", "ppl"} <= set(figures[split])
+        assert set(figures[split]["signature"]) == {"bleu", "chrf"}
+    assert figures["test"]["bleu"] > 20  # it has learned something
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+def test_sacrebleu_agrees(home, metric):
+    run = home / "runs" / "first"
+    output = subprocess.run(
+        [sys.executable, "-m", "sacrebleu", run / "test.ref.de", "-i", run / "test.hyp.de", "-m", metric, "-w", "9"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    answer = json.loads(output.stdout)
+    figures = metrics(run)["test"]
+    assert answer["score"] == pytest.approx(figures[metric], abs=1e-8)
+    assert f"nrefs:{answer['nrefs']}|case:{answer['case']}" in figures["signature"][metric]
+
+
+def test_load_and_translate(home):
+    run = home / "runs" / "first"
+    sentences = (Path(config(run)["data"]["root"]) / "test.en").read_text(encoding="utf-8").splitlines()
+    hypotheses = (run / "test.hyp.de").read_text(encoding="utf-8").splitlines()
+    assert headcount.load(run).translate([*sentences, ""]) == [*hypotheses, ""]
+
+
+def test_evaluate_again_changes_nothing(home):
+    run = home / "runs" / "first"
+    before = metrics(run)
+    result = command("evaluate", "run=runs/first", cwd=home)
+    assert result.code == 0
+    assert f"{before['test']['bleu']:.2f}" in result.out
+    assert before["test"]["signature"]["bleu"] in result.out
+    assert metrics(run) == before
+    assert command("evaluate", "run=runs/first", "split=valid", cwd=home).code == 0
+    assert metrics(run) == before
+
+
+def test_evaluate_other_things_leaves_the_figures_alone(home, tmp_path):
+    run = home / "runs" / "first"
+    before = (run / "metrics.json").read_bytes(), (run / "test.hyp.de").read_bytes()
+    (tmp_path / "my.en").write_text("the dog sees the cat\n\n", encoding="utf-8")
+    (tmp_path / "my.de").write_text("der Hund sieht den Kater\n\n", encoding="utf-8")
+    for options in (
+        [f"input={tmp_path}/my.en", f"reference={tmp_path}/my.de"],
+        ["search.beam=2"],
+        ["checkpoint=runs/first/checkpoints/last.ckpt"],
+    ):
+        result = command("evaluate", "run=runs/first", *options, cwd=home)
+        assert result.code == 0
+        assert "nothing was written" in result.out
+        assert ((run / "metrics.json").read_bytes(), (run / "test.hyp.de").read_bytes()) == before
+
+
+def test_runs_side_by_side(home):
+    result = command("evaluate", "run=[runs/first,runs/second]", "lowercase=true", cwd=home)
+    assert result.code == 0
+    assert "BLEU lowercased" in result.out
+    assert "case:lc" in result.out
+    (row,) = [line for line in result.out.splitlines() if line.startswith("runs/second") and "±" in line]
+    assert row.count("(p = ") == 2
+
+
+def test_same_seed_same_run(tiny, tmp_path):
+    one, other, another = (trained(tmp_path, *tiny, f"seed={seed}") for seed in (3, 3, 4))
+    assert len({one, other, another}) == 3  # started in one second perhaps, but not in one directory
+    assert curves(one) == curves(other) != curves(another)
+    assert (one / "test.hyp.de").read_bytes() == (other / "test.hyp.de").read_bytes()
+    assert same_weights(one / "model.safetensors", other / "model.safetensors")
+    assert not same_weights(one / "model.safetensors", another / "model.safetensors")
+
+
+def interrupt_at(monkeypatch, step: int) -> None:
+    """Ctrl-C in the middle of a step, as the signal would come."""
+
+    pressed = []
+
+    def press(self, trainer, *_):
+        if trainer.global_step == step and not pressed:
+            pressed.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(StopOnInterrupt, "on_train_batch_start", press)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accumulation):
+    options = (*tiny, f"trainer.accumulate_grad_batches={accumulation}", "trainer.max_steps=10", "averaging.last=3")
+    whole = trained(tmp_path, *options)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 4)
+        stopped = trained(tmp_path, *options, code=130)
+    assert metrics(stopped)["train"]["steps"] == 5
+    assert (stopped / "checkpoints" / "last.ckpt").exists()
+    assert headcount.load(stopped).translate(["the dog"])
+    before = (stopped / "config.yaml").read_bytes()
+    tokens, seconds = (metrics(stopped)["train"][name] for name in ("tokens", "seconds"))
+
+    resumed = trained(tmp_path, "resume=runs/latest")
+    assert resumed == stopped
+    assert (resumed / "config.yaml").read_bytes() == before
+    assert same_weights(whole / "model.safetensors", resumed / "model.safetensors")
+    assert curves(whole) == curves(resumed)
+    assert (whole / "test.hyp.de").read_bytes() == (resumed / "test.hyp.de").read_bytes()
+    assert metrics(whole)["train"]["tokens"] == metrics(resumed)["train"]["tokens"] > tokens
+    assert metrics(resumed)["train"]["seconds"] >= seconds
+    assert metrics(whole)["test"] == metrics(resumed)["test"]
+
+
+def test_killed_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
+    options = (*tiny, "checkpoint.every=4", "validation.every=5", "averaging.every=1", "averaging.last=4")
+    whole = trained(tmp_path, *options)
+
+    def die(self, trainer, *_):
+        if trainer.global_step == 6:
+            raise RuntimeError("killed")  # nothing is saved on the way out
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingProgress, "on_train_batch_start", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            trained(tmp_path, *options)
+    killed = (tmp_path / "runs" / "latest").resolve()
+    assert not (killed / "model.safetensors").exists()
+    resumed = trained(tmp_path, f"resume={killed}")
+    assert resumed == killed
+    assert same_weights(whole / "model.safetensors", resumed / "model.safetensors")
+    assert curves(whole) == curves(resumed)
+    assert metrics(whole)["train"]["tokens"] == metrics(resumed)["train"]["tokens"]
+
+
+def test_going_on_with_a_finished_run(tiny, tmp_path):
+    run = trained(tmp_path, *tiny)
+    before = (run / "config.yaml").read_bytes()
+    for arguments, expected in {
+        (): "last.ckpt is at step 8 of 8: to go on, raise trainer.max_steps",
+        ("model=big",): "model=big: resume goes by",
+        ("model.d_model=x", "trainer.max_steps=9"): "model.d_model=x: must be a whole number",
+        ("hydra.run.dir=elsewhere", "trainer.max_steps=9"): "elsewhere/checkpoints/last.ckpt: no such file",
+    }.items():
+        result = command("train", "resume=runs/latest", *arguments, cwd=tmp_path)
+        assert result.code == 2
+        (line,) = result.errors
+        assert expected in line
+        assert (run / "config.yaml").read_bytes() == before
+        assert not (tmp_path / "elsewhere").exists()
+    assert trained(tmp_path, "resume=runs/latest", "trainer.max_steps=12") == run
+    assert metrics(run)["train"]["steps"] == 12
+    assert same_weights(
+        trained(tmp_path, *tiny, "trainer.max_steps=12") / "model.safetensors", run / "model.safetensors"
+    )
+
+
+def test_sweep(tiny, tmp_path):
+    """Three jobs, one of which cannot be: each as if run alone, and runs/latest none of them."""
+    single = trained(tmp_path, *tiny, "model.num_heads=4")
+    result = command("train", "--multirun", *tiny, "model.num_heads=1,3,4", cwd=tmp_path)
+    assert result.code == 2
+    (line,) = result.errors
+    assert "model.num_heads=3" in line
+    assert "does not divide model.d_model=16" in line
+    folders = {
+        config(path.parent)["model"]["num_heads"]: path.parent for path in tmp_path.glob("runs/sweep/*/config.yaml")
+    }
+    assert set(folders) == {1, 4}
+    assert all((folder / "test.hyp.de").exists() for folder in folders.values())
+    assert len(list((tmp_path / "runs" / "sweep").iterdir())) == 2 + 1  # Hydra keeps a multirun.yaml beside
+    assert same_weights(folders[4] / "model.safetensors", single / "model.safetensors")
+    assert curves(folders[4]) == curves(single)
+    for folder, other in ((folders[1], folders[4]), (folders[4], folders[1])):
+        log = (folder / "train.log").read_text(encoding="utf-8")
+        assert folder.name in log
+        assert other.name not in log
+    assert (tmp_path / "runs" / "latest").resolve() == single
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent / "src")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_real_signals(tiny, tmp_path, number):
+    """As above, with another process and the system's own signals."""
+    options = (*tiny, "trainer.max_steps=3000", "validation.every=3000", "checkpoint.every=20", "search.beam=1")
+    process = subprocess.Popen(
+        [sys.executable, SCRIPTS / "train.py", *options], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/checkpoints/last.ckpt")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(number)
+        assert process.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    finally:
+        process.kill()
+    run = (tmp_path / "runs" / "latest").resolve()
+    assert (run / "model.safetensors").exists() == (number == signal.SIGINT)
+    steps = metrics(run)["train"]["steps"] + 10 if number == signal.SIGINT else 200
+    assert trained(tmp_path, "resume=runs/latest", f"trainer.max_steps={steps}") == run
+    whole = trained(tmp_path, *options, f"trainer.max_steps={steps}")
+    assert same_weights(whole / "model.safetensors", run / "model.safetensors")
+    assert metrics(whole)["train"]["tokens"] == metrics(run)["train"]["tokens"]
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
+    # Without dropout, whose numbers are drawn for each process.
+    options = (*tiny, "model.dropout=0", "trainer.max_steps=20", "averaging.last=1", "checkpoint.every=5")
+    one = trained(tmp_path, *options, "trainer.accumulate_grad_batches=2")
+    subprocess.run(
+        [*TORCHRUN, SCRIPTS / "train.py", *options, "trainer=ddp", "trainer.accelerator=cpu"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        check=True,
+        timeout=240,
+    )
+    two = (tmp_path / "runs" / "latest").resolve()
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted({one.name, two.name, "latest"})
+    first, second = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
+    assert max((first[name] - second[name]).abs().max().item() for name in first) < 1e-6
+    assert metrics(one)["train"]["tokens"] == metrics(two)["train"]["tokens"]
+    assert metrics(one)["test"]["bleu"] == metrics(two)["test"]["bleu"]

@@ -1,0 +1,133 @@
+"""The small parts of headcount.run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from headcount.decoding.translator import Search
+from headcount.errors import InputError
+from headcount.run.config import TRUSTED, Problems, build, job_directory, peak_rate, run_directory
+from headcount.run.directory import link_latest, read_metrics, update_metrics
+from headcount.run.train import check_processes, choose_precision
+from headcount.run.types import fits, wrong_types
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (1, int, True),
+        (1.0, int, False),
+        ("1", int, False),
+        (True, int, False),
+        (True, bool, True),
+        (1, bool, False),
+        (1, float, True),
+        (True, float, False),
+        (None, int, False),
+        (None, int | None, True),
+        ("x", str | Path, True),
+        ("x", Path, True),
+        (3, Any, True),
+        ("gpu", Literal["cpu", "gpu"], True),
+        ("abacus", Literal["cpu", "gpu"], False),
+        ([2, 4], int | Sequence[int], True),
+        ([2, "x"], int | Sequence[int], False),
+        ([0.9, 0.98], tuple[float | torch.Tensor, float | torch.Tensor], True),
+        (["a"], tuple[str, ...], True),
+        ([1], int, False),
+        (1, torch.Tensor, False),
+    ],
+)
+def test_fits(value, hint, expected):
+    assert fits(value, hint) is expected
+
+
+def test_wrong_types_names_the_setting_and_what_is_allowed():
+    values = {"beam": "five", "alpha": 1, "max_extra": None, "unknown": "x"}
+    assert wrong_types(Search, values, lambda name: f"search.{name}") == [
+        "search.beam=five: must be a whole number",
+        "search.max_extra=null: must be a whole number",
+    ]
+
+
+def test_build_trusts_exact_names_only():
+    for target in ("os.system", "headcount.decoding.translator.torch.load", "headcount.run.config.build"):
+        with pytest.raises(InputError, match=f"wants to build '{target}'"):
+            build(OmegaConf.create({"_target_": target}), "search", TRUSTED)
+    nested = OmegaConf.create({"_target_": "headcount.decoding.translator.Search", "beam": {"_target_": "os.getcwd"}})
+    with pytest.raises(InputError, match=r"search\.beam: .* 'os.getcwd'"):
+        build(nested, "search", TRUSTED)
+    assert build(OmegaConf.create({"_target_": "headcount.decoding.translator.Search"}), "search", TRUSTED).beam == 5
+
+
+def test_problems_are_told_once_and_together():
+    def fail(message):
+        raise ValueError(message)
+
+    problems = Problems()
+    problems.say()
+    for message in ("a", "b\nc", "c"):
+        assert problems.attempt(fail, message) is None
+    with pytest.raises(InputError) as caught:
+        problems.say()
+    assert str(caught.value) == "a\nb\nc"
+
+
+def test_every_run_has_a_directory_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [run_directory(None) for _ in range(3)]
+    assert len(set(names)) == 3
+    assert all(Path(name).is_dir() for name in names)
+    assert run_directory(names[0]) == str(tmp_path / names[0])
+    assert run_directory("nothing") == "."
+    monkeypatch.setenv("RANK", "1")
+    assert run_directory(None) == "."
+
+
+def test_every_job_has_a_directory_of_its_own():
+    assert job_directory("model.num_heads=4,data.root=/a/b") == "model.num_heads=4,data.root=_a_b"
+    long = "data.root=" + 300 * "x"
+    assert len({job_directory(f"{long},model.num_heads={heads}") for heads in (1, 2)}) == 2
+    assert len(job_directory(long)) < 255
+
+
+def test_peak_rate():
+    assert [peak_rate(width) for width in (128, 512)] == [5e-3, 1.25e-3]
+    assert peak_rate("abc") == peak_rate(0) == 1.0  # it is the model that complains
+
+
+def test_latest_follows_the_newest(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        link_latest(tmp_path / name)
+        assert (tmp_path / "latest").resolve() == tmp_path / name
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "latest"}
+
+
+def test_metrics_are_merged(tmp_path):
+    assert read_metrics(tmp_path) == {}
+    update_metrics(tmp_path, {"test": {"bleu": 1.0, "loss": 2.0}, "seed": 1})
+    update_metrics(tmp_path, {"test": {"bleu": 3.0}, "valid": {"bleu": 4.0}})
+    assert read_metrics(tmp_path) == {"test": {"bleu": 3.0, "loss": 2.0}, "seed": 1, "valid": {"bleu": 4.0}}
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
+    (tmp_path / "metrics.json").write_text("[]")
+    with pytest.raises(InputError, match="not the figures of a run"):
+        read_metrics(tmp_path)
+
+
+def test_processes_must_be_those_that_torchrun_started(monkeypatch):
+    config = OmegaConf.create({"trainer": {"devices": 1}})
+    check_processes(config)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="add trainer=ddp"):
+        check_processes(config)
+
+
+def test_precision():
+    assert choose_precision("bf16-mixed", "cpu") == ("bf16-mixed", "as asked for")
+    assert choose_precision("auto", "cpu")[0] == "32-true"
