@@ -148,7 +148,7 @@ def test_one_process_that_accumulates_sees_what_two_see():
 def test_too_few_sentences(count, multiple):
     # 5 sentences that fill a batch each cannot be 4 batches within budget, nor 8 that are not empty.
     tens = np.full(count, 10)
-    with pytest.raises(InputError, match=rf"{count} training pairs are too few for optimizer steps of {multiple} "):
+    with pytest.raises(InputError, match=rf"{count} pairs are too few for {multiple} batches at once"):
         plan_epoch(tens, tens, batch_tokens=10, seed=1, epoch=0, multiple=multiple)
 
 
@@ -226,3 +226,12 @@ def test_a_split_is_shared_out_once(stream_parts):
     for batch in batches:
         assert batch.step_tokens == (batch.target_out != PAD).sum()
         assert batch.tokens == batch.source_mask.sum() + batch.step_tokens
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
+def test_every_process_has_its_batches_of_an_evaluation(world_size):
+    lengths = np.array([3, 4, 5, 6, 7, 8, 9, 10])
+    plan = plan_split(lengths, lengths, batch_tokens=30, world_size=world_size)
+    shares = [[rows for rows, _ in plan.share(rank, world_size)] for rank in range(world_size)]
+    assert len({len(share) for share in shares}) == 1
+    assert sorted(np.concatenate([rows for share in shares for rows in share])) == list(range(8))

@@ -255,7 +255,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_real_signals(tiny, tmp_path, number):
     """As above, with another process and the system's own signals."""
     options = (*tiny, "trainer.max_steps=3000", "validation.every=3000", "checkpoint.every=20", "search.beam=1")
@@ -268,12 +268,13 @@ def test_real_signals(tiny, tmp_path, number):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         process.send_signal(number)
-        assert process.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        graceful = number != signal.SIGKILL
+        assert process.wait(60) == (128 + number if graceful else -number)
     finally:
         process.kill()
     run = (tmp_path / "runs" / "latest").resolve()
-    assert (run / "model.safetensors").exists() == (number == signal.SIGINT)
-    steps = metrics(run)["train"]["steps"] + 10 if number == signal.SIGINT else 200
+    assert (run / "model.safetensors").exists() == graceful
+    steps = metrics(run)["train"]["steps"] + 10 if graceful else 200
     assert trained(tmp_path, "resume=runs/latest", f"trainer.max_steps={steps}") == run
     whole = trained(tmp_path, *options, f"trainer.max_steps={steps}")
     assert same_weights(whole / "model.safetensors", run / "model.safetensors")
@@ -296,5 +297,6 @@ def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted({one.name, two.name, "latest"})
     first, second = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
     assert max((first[name] - second[name]).abs().max().item() for name in first) < 1e-6
-    assert metrics(one)["train"]["tokens"] == metrics(two)["train"]["tokens"]
+    # Each process counts its own, and takes the others for alike.
+    assert metrics(one)["train"]["tokens"] == pytest.approx(metrics(two)["train"]["tokens"], rel=0.05)
     assert metrics(one)["test"]["bleu"] == metrics(two)["test"]["bleu"]

@@ -140,3 +140,9 @@ def test_fingerprint_follows_every_setting():
 def test_training_is_silent(model_type, capfd):
     SentencePiece(300, model_type).train(TEXT)
     assert capfd.readouterr() == ("", "")
+
+
+def test_decoded_text_is_one_line(tokenizer):
+    byte = {number: tokenizer._processor.piece_to_id(f"<0x{number:02X}>") for number in (0x41, 0x0A, 0x0D, 0x85, 0xC2)}
+    spelled = [byte[number] for number in (0x41, 0x0A, 0x41, 0x0D, 0x41, 0xC2, 0x85, 0x41)]
+    assert tokenizer.decode([spelled, [byte[0x0A]]]) == ["A A A A", ""]

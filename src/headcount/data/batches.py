@@ -185,9 +185,16 @@ def plan_epoch(
     return _plan(batches, source_lengths, target_lengths, multiple)
 
 
-def plan_split(source_lengths: np.ndarray, target_lengths: np.ndarray, *, batch_tokens: int) -> EpochPlan:
-    """The plan of an evaluation: `in_order_of_length`, one batch a step."""
+def plan_split(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, *, batch_tokens: int, world_size: int = 1
+) -> EpochPlan:
+    """The plan of an evaluation: `in_order_of_length`, one batch a step, and as many for every process.
+
+    Raises InputError where there are fewer sentences than processes.
+    """
     batches = in_order_of_length(source_lengths, target_lengths, batch_tokens)
+    if len(batches) % world_size:  # a process without a batch would not come where the others wait for it
+        batches = _halve_to_multiple(batches, world_size)
     return _plan(batches, source_lengths, target_lengths, 1)
 
 
@@ -231,7 +238,7 @@ def _halve_to_multiple(batches: list[np.ndarray], multiple: int) -> list[np.ndar
     rows = sum(len(batch) for batch in batches)
     if wanted > rows:
         raise InputError(
-            f"{rows} training pairs are too few for optimizer steps of {multiple} batches (processes x accumulation); "
+            f"{rows} pairs are too few for {multiple} batches at once (processes, and in training x accumulation); "
             "give more text, fewer processes or less accumulation"
         )
     # The number breaks ties, so that arrays are never compared.

@@ -157,15 +157,17 @@ class TranslationData(pl.LightningDataModule):
         return self.split_batches("valid")
 
     def split_batches(self, split: str, batch_tokens: int | None = None) -> DataLoader[Batch]:
-        """This process's share of a split, each sentence once, sorted by length; shares may differ by one batch.
+        """This process's share of a split, each sentence once, in batches of like lengths; as many for every process.
 
         Args:
             split: train, valid or test.
             batch_tokens: the budget; None for `eval_batch_tokens`.
         """
         source, target = self._sentences[split]
-        plan = plan_split(source.lengths, target.lengths, batch_tokens=batch_tokens or self.eval_batch_tokens)
-        return self._loader(SplitBatches(source, target, plan, *self._rank_and_world_size()))
+        rank, world_size = self._rank_and_world_size()
+        budget = batch_tokens or self.eval_batch_tokens
+        plan = plan_split(source.lengths, target.lengths, batch_tokens=budget, world_size=world_size)
+        return self._loader(SplitBatches(source, target, plan, rank, world_size))
 
     @property
     def epochs(self) -> Epochs:

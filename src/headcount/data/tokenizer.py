@@ -83,9 +83,9 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Text of every sequence: read up to its first EOS, other special numbers ignored."""
+        """Text of every sequence, one line each: read up to its first EOS, other special numbers ignored."""
         texts: list[str] = self._processor.decode([_real(sequence) for sequence in ids])
-        return texts
+        return [" ".join(text.split()) for text in texts]  # among the bytes that a model can say are line ends
 
     def pieces(self, text: str) -> list[str]:
         """The pieces as strings, to show beside attention weights; "▁" stands for a space."""

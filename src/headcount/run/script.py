@@ -100,7 +100,7 @@ def _remove_if_empty() -> None:
 
 def set_up_logging() -> None:
     """Plain lines on standard error, from us; from others only what matters."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("headcount").setLevel(logging.INFO if int(os.environ.get("RANK", 0)) == 0 else logging.WARNING)
@@ -109,6 +109,13 @@ def set_up_logging() -> None:
     # The loader of an endless stream has no use for worker processes, and batches know their own size.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+
+
+class _StandardError(logging.Handler):
+    """Writes to what standard error is at the time: a progress bar puts something of its own there, to stay below."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(self.format(record) + "\n")
 
 
 @contextlib.contextmanager

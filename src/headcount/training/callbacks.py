@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headcount.data.batches import Batch
 
@@ -45,13 +45,11 @@ class TrainingProgress(Callback):
         self._shown = (self.step_seconds, self.tokens)
         if trainer.is_global_zero and sys.stderr.isatty():
             self._bar = Progress(
-                TextColumn("training"),
-                BarColumn(),
+                BarColumn(bar_width=16),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[figures]}"),
-                TimeElapsedColumn(),
+                TimeRemainingColumn(compact=True),
                 TextColumn("left"),
-                TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
             self._task = self._bar.add_task("", total=trainer.max_steps, completed=trainer.global_step, figures="")
