@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -29,6 +30,8 @@ class TrainingProgress(Callback):
         self.step_seconds = 0.0
         self._bar: Progress | None = None
         self._task: Any = None
+        self._before = 0  # tokens of all processes until this start
+        self._own = 0  # tokens of this process since
         self._lap = 0.0
         self._shown = (0.0, 0)
 
@@ -42,6 +45,7 @@ class TrainingProgress(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._lap = time.perf_counter()
+        self._before, self._own = self.tokens, 0
         self._shown = (self.step_seconds, self.tokens)
         if trainer.is_global_zero and sys.stderr.isatty():
             self._bar = Progress(
@@ -58,7 +62,8 @@ class TrainingProgress(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Batch, batch_idx: int
     ) -> None:
-        self.tokens += batch.tokens * trainer.world_size
+        self._own += batch.tokens
+        self.tokens = self._before + self._own * trainer.world_size
         self._count(step=True)
         step = trainer.global_step
         if not trainer.is_global_zero or (batch_idx + 1) % trainer.accumulate_grad_batches:
@@ -81,6 +86,10 @@ class TrainingProgress(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._count(step=False)
         self._stop()
+        if trainer.world_size > 1:
+            # Until here taken as alike on all processes, which saves asking them at every step; now counted.
+            own = torch.tensor(self._own, device=pl_module.device)
+            self.tokens = self._before + int(trainer.strategy.reduce(own, reduce_op="sum"))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._stop()

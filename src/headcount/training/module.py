@@ -75,7 +75,8 @@ class TranslationTask(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss, likelihood = self._losses(batch)
         micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+        # The step at which Lightning writes to the loggers.
+        if (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             tokens = (batch.target_out != PAD).sum()
             self.log("train/loss", likelihood / tokens, prog_bar=True)
             self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
