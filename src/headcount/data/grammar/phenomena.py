@@ -746,9 +746,6 @@ def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
 # Particles. "machte ... auf/zu": the English verb decides the particle at the end of the clause.
 
 
-PARTICLE_SAME_STEM = 0.9  # of the other clauses of hard sentences: their verb has the same stem, either particle
-
-
 def _separable(draw: Draw, verb: Verb, attribute: float = 0.0) -> Clause:
     clause = Clause(draw.subject_of(verb, attribute=attribute), verb, draw.tense, time=draw.time())
     if verb.objects:
@@ -774,17 +771,13 @@ def particle(draw: Draw, hard: bool) -> Twins:
         elif clause.object and clause.object.noun.kind != "name" and draw.chance(0.5):
             clause.place = clause.time = None
             draw.relative(clause.object)
+        # The other clauses have verbs of the same stem, with either particle.
         same = [found for found in lexicon.separable if found[0].infinitive == pair[0].infinitive]
-        others = [
-            _separable(
-                draw, draw.pick(same if draw.chance(PARTICLE_SAME_STEM) else lexicon.separable)[draw.chance(0.5)]
-            )
-            for _ in range(2)
-        ]
+        others = [_separable(draw, draw.pick(same)[draw.chance(0.5)]) for _ in range(2)]
         first = draw.chance(0.5)
         if first:
             lead = [others[0], joint(AND)]
-        if not first or draw.chance(0.4):
+        if not first or draw.chance(0.7):
             tail = [joint(BUT if first else AND), others[1]]
         if draw.chance(0.3):
             tail.append(draw.subordinate(time=0.0, place=0.1))
@@ -827,9 +820,9 @@ def case(draw: Draw, hard: bool) -> Twins:
         else:
             phrase = draw.phrase(draw.pick(draw.nouns(kinds)), plural=False, article="the", adjective=0.9)
         before.append(draw.goal(draw.pick(_DISTRACTING[0])))
-        if draw.chance(0.5):
+        if draw.chance(0.8):
             before.insert(draw.chance(0.5), draw.goal(draw.pick(_DISTRACTING[1])))
-        if draw.chance(0.4):
+        if draw.chance(0.6):
             after.append(draw.goal(draw.pick(_DISTRACTING[0])))
     tense = draw.tense
     sub = draw.clause(frame="motion", time=0.1) if hard and draw.chance(0.4) else None
