@@ -385,8 +385,6 @@ _PLAIN = (
 
 # Agreement. "Annas Lehrer schlief/schliefen": after a name the noun shows its number in neither form nor article.
 
-AGREEMENT_DISTRACTORS = (2, 3)
-
 
 def _same_plural(noun: Noun) -> bool:
     return noun.plural == noun.german and not noun.weak
@@ -407,7 +405,7 @@ def agreement(draw: Draw, hard: bool) -> Twins:
     phrases = [NounPhrase(noun, number, "", owner=owner) for number in (False, True)]
     sub = None
     if hard:
-        attribute = _chain(draw, draw.pick(AGREEMENT_DISTRACTORS))
+        attribute = _chain(draw)
         if draw.chance(0.3):
             draw.relative(_last(attribute), "subject" if draw.chance(0.5) else "object")
         for phrase in phrases:
@@ -437,20 +435,15 @@ def _with_subject(clause: Clause, subject: Subject) -> Clause:
     return clause
 
 
-def _chain(draw: Draw, length: int) -> PrepositionalPhrase:
-    """A prepositional phrase with so many nouns of mixed number, each belonging to the one before."""
+def _chain(draw: Draw) -> PrepositionalPhrase:
+    """A prepositional phrase with three nouns of mixed number, each belonging to the one before."""
     attribute = draw.attribute(plural=draw.chance(0.5), kinds="person person in vehicle")
-    phrase = attribute.phrase
-    if length > 1:
-        if draw.chance(0.4):
-            noun = draw.pick([noun for noun in draw.nouns("person") if _same_plural(noun)])
-            owner = draw.pick(lexicon.nouns["name"])
-            phrase = NounPhrase(noun, draw.chance(0.5), "", owner=owner)
-            attribute.phrase = phrase
-        if length > 2:
-            phrase.genitive = draw.phrase(draw.pick(draw.nouns("person")), draw.chance(0.5), "the", adjective=0.1)
-            phrase = phrase.genitive
-        phrase.attribute = draw.attribute(plural=draw.chance(0.5))
+    if draw.chance(0.4):
+        noun = draw.pick([noun for noun in draw.nouns("person") if _same_plural(noun)])
+        attribute.phrase = NounPhrase(noun, draw.chance(0.5), "", owner=draw.pick(lexicon.nouns["name"]))
+    second = draw.phrase(draw.pick(draw.nouns("person")), draw.chance(0.5), "the", adjective=0.1)
+    second.attribute = draw.attribute(plural=draw.chance(0.5))
+    attribute.phrase.genitive = second
     return attribute
 
 
@@ -774,13 +767,8 @@ def particle(draw: Draw, hard: bool) -> Twins:
         # The other clauses have verbs of the same stem, with either particle.
         same = [found for found in lexicon.separable if found[0].infinitive == pair[0].infinitive]
         others = [_separable(draw, draw.pick(same)[draw.chance(0.5)]) for _ in range(2)]
-        first = draw.chance(0.5)
-        if first:
-            lead = [others[0], joint(AND)]
-        if not first or draw.chance(0.7):
-            tail = [joint(BUT if first else AND), others[1]]
-        if draw.chance(0.3):
-            tail.append(draw.subordinate(time=0.0, place=0.1))
+        lead = [others[0], joint(AND)]
+        tail = [joint(BUT), others[1]]
 
     def build(flag: bool) -> Sequence[Part]:
         clause.verb = pair[flag]
