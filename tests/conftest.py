@@ -16,7 +16,7 @@ import pytest
 from beartype import BeartypeConf, beartype
 
 # Before anything imports them: shapes in annotations are checked in tests, and only there.
-CHECKED = ["headcount.model", "headcount.training.loss"]
+CHECKED = ["headcount.model", "headcount.decoding", "headcount.training.loss"]
 # A whole number may stand where a float is declared, as everywhere in Python.
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 jaxtyping.install_import_hook(CHECKED, f"{__name__}.check")

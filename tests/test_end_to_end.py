@@ -147,6 +147,15 @@ def test_same_seed_same_run(tiny, tmp_path):
     assert not same_weights(one / "model.safetensors", another / "model.safetensors")
 
 
+def test_training_stops_when_validation_no_longer_improves(tiny, tmp_path):
+    # A learning rate of nearly nothing: the loss stands still, so the second validation is the first without progress.
+    still = ("optimizer.lr=1e-30", "optimizer.weight_decay=0", "validation.every=2", "trainer.max_steps=20")
+    stopped = trained(tmp_path, *tiny, *still, "validation.patience=2")
+    assert metrics(stopped)["train"]["steps"] == 6
+    assert "test" in metrics(stopped)
+    assert metrics(trained(tmp_path, *tiny, *still))["train"]["steps"] == 20
+
+
 def interrupt_at(monkeypatch, step: int) -> None:
     """Ctrl-C in the middle of a step, as the signal would come."""
 

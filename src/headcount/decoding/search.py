@@ -3,7 +3,7 @@
 Notation: a `sentence` is one source in the batch; a `row` is one beam of one sentence, rows of a sentence side by side.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +12,7 @@ from torch import Tensor
 State = TypeVar("State")
 
 
+@runtime_checkable
 class StepModel(Protocol[State]):
     """All that search sees of a model."""
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from headcount.decoding.search import StepModel, beam_search
 logger = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class Codec(Protocol):
     """Turns text into token ids and back."""
 
@@ -19,6 +20,7 @@ class Codec(Protocol):
     def decode(self, ids: list[list[int]]) -> list[str]: ...
 
 
+@runtime_checkable
 class TranslationModel(StepModel[Any], Protocol):
     """What `beam_search` needs, a way to begin, and where the tensors must be."""
 
