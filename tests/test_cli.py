@@ -66,7 +66,7 @@ WRONG_SETTINGS = [
         "data.workers=-1": "data.workers=-1 is too small",
     },
     {"model.d_model=0": "model.d_model=0: must be 1 or more"},
-    {"+search.bean=3": "search: Search.__init__() got an unexpected keyword argument 'bean'"},
+    {"+search.bean=3": "got an unexpected keyword argument 'bean'"},
     {"model=huge": "In 'train': Could not find 'model/huge'; Available options in 'model': base; big; "},
     {"model.num_head=3": "Could not override 'model.num_head'; To append to your config use +model.num_head=3"},
     {"models=3": "Could not override 'models'; "},
@@ -230,11 +230,28 @@ def test_spoiled_run(case, run, tmp_path):
     assert expected in line
 
 
-def test_trust_lets_a_class_of_ones_own_in(run, tmp_path):
-    replace(run / "config.yaml", "headcount.decoding.translator.Search", "types.SimpleNamespace")
+def test_trust_lets_a_class_of_ones_own_in(run, tmp_path, monkeypatch):
+    (tmp_path / "own_search.py").write_text(
+        "from headcount.decoding.translator import Search\nclass Mine(Search): ...\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    replace(run / "config.yaml", "headcount.decoding.translator.Search", "own_search.Mine")
     (line,) = refused(tmp_path, "translate", "run=run")
-    assert "add trust=[types.SimpleNamespace]" in line
-    assert command("translate", "run=run", "trust=[types.SimpleNamespace]", stdin=b"the dog", cwd=tmp_path).code == 0
+    assert "add trust=[own_search.Mine]" in line
+    assert command("translate", "run=run", "trust=[own_search.Mine]", stdin=b"the dog", cwd=tmp_path).code == 0
+
+
+def test_a_corpus_of_ones_own_trains_and_only_trusted_goes_on(tiny, tmp_path, monkeypatch):
+    (tmp_path / "own_corpus.py").write_text(
+        "from headcount.data.corpora import HubCorpus\nclass Mine(HubCorpus): ...\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = command("train", *tiny, "data.corpus._target_=own_corpus.Mine", cwd=tmp_path)
+    assert mine.code == 0, mine.err
+    (line,) = refused(tmp_path, "train", "resume=runs/latest", "trainer.max_steps=10")
+    assert "'own_corpus.Mine'" in line
+    trusted = ("resume=runs/latest", "trainer.max_steps=10", "trust=[own_corpus.Mine]")
+    assert command("train", *trusted, cwd=tmp_path).code == 0
 
 
 WRONG_EVALUATIONS = {

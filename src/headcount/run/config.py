@@ -88,7 +88,7 @@ def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **argu
     setting: the node's name. trusted: if given, the only `_target_`s allowed. arguments: go before the node's own.
     """
     if trusted is not None:
-        _check_targets(OmegaConf.to_container(node, resolve=False), setting, trusted)
+        check_targets(OmegaConf.to_container(node, resolve=False), setting, trusted)
     try:
         values: Any = OmegaConf.to_container(node, resolve=True)
         if isinstance(values, dict) and "_target_" in values:
@@ -106,7 +106,8 @@ def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **argu
         raise InputError(f"{setting}: {str(error).splitlines()[0]}") from error
 
 
-def _check_targets(node: Any, setting: str, trusted: frozenset[str]) -> None:
+def check_targets(node: Any, setting: str, trusted: frozenset[str]) -> None:
+    """Raises InputError if `node`, of a run's config, names something to build that is not trusted, or interpolates."""
     if isinstance(node, dict):
         target = node.get("_target_")
         if target is not None and target not in trusted:
@@ -115,10 +116,10 @@ def _check_targets(node: Any, setting: str, trusted: frozenset[str]) -> None:
                 f"that code, add trust=[{target}]"
             )
         for key, value in node.items():
-            _check_targets(value, f"{setting}.{key}", trusted)
+            check_targets(value, f"{setting}.{key}", trusted)
     elif isinstance(node, list):
         for value in node:
-            _check_targets(value, setting, trusted)
+            check_targets(value, setting, trusted)
     elif isinstance(node, str) and "${" in node:
         raise InputError(f"{setting}: the run's config.yaml must be resolved, but holds {node!r}")
 

@@ -26,7 +26,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.decoding.translator import Search
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
-from headcount.run.config import TRUSTED, Problems, build, build_data
+from headcount.run.config import TRUSTED, Problems, build, build_data, check_targets
 from headcount.run.directory import (
     Run,
     choose_device,
@@ -75,7 +75,7 @@ def train(config: DictConfig, directory: Path) -> str:
     """
     resume = bool(config.resume)
     if resume:
-        config = resumed_config(Path(config.resume))
+        config = resumed_config(Path(config.resume), TRUSTED | frozenset(config.trust))
     elif (directory / "config.yaml").exists():
         raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
     check_processes(config)
@@ -279,15 +279,17 @@ def shared_directory(directory: Path) -> Path:
     return Path(store.get("headcount/run_directory").decode())
 
 
-def resumed_config(directory: Path) -> DictConfig:
+def resumed_config(directory: Path, trusted: frozenset[str]) -> DictConfig:
     """The config of the run to go on with, and on top of it the single settings given on the command line.
 
-    Raises InputError for a directory that is not a run, or overrides that exchange whole parts.
+    Raises InputError for a directory that is not a run, a config that would build what is not trusted, or an override
+    that exchanges a whole part.
     """
     resumed = read_config(directory)
+    check_targets(OmegaConf.to_container(resumed), str(directory), trusted)
     for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
         key = override.key_or_group
-        if key in ("resume", "debug"):
+        if key in ("resume", "debug", "trust"):
             continue
         parent, _, name = key.rpartition(".")
         group = OmegaConf.select(resumed, parent) if parent else resumed
@@ -354,7 +356,8 @@ def finish(config: DictConfig, directory: Path, model: Transformer, tokenizer: T
     load_weights(model, load_file(directory / "model.safetensors"))
     model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
     translator = make_translator(model, codec_for(config, tokenizer), parts.search)
-    run = Run(directory, read_config(directory), model, tokenizer, translator, TRUSTED)
+    own = frozenset({config.data.corpus["_target_"]})  # it has just been trained on, whoever wrote it
+    run = Run(directory, read_config(directory), model, tokenizer, translator, TRUSTED | own)
     figures = {}
     for split in ("valid", "test"):
         logger.info("translating the %s split with beam %d", split, parts.search.beam)
