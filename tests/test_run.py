@@ -13,7 +13,7 @@ from headcount.errors import InputError
 from headcount.run.config import TRUSTED, Problems, build, job_directory, peak_rate, run_directory
 from headcount.run.directory import link_latest, read_metrics, update_metrics
 from headcount.run.train import check_processes, choose_precision
-from headcount.run.types import fits, wrong_types
+from headcount.run.types import fits, wrong_values
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,10 @@ def test_fits(value, hint, expected):
     assert fits(value, hint) is expected
 
 
-def test_wrong_types_names_the_setting_and_what_is_allowed():
+def test_wrong_values_names_the_setting_and_what_is_allowed():
     values = {"beam": "five", "alpha": 1, "max_extra": None, "unknown": "x"}
-    assert wrong_types(Search, values, lambda name: f"search.{name}") == [
+    assert wrong_values(Search, values, lambda name: f"search.{name}") == [
+        "search.unknown: no such setting; there are beam, alpha, max_ratio, max_extra, batch_tokens",
         "search.beam=five: must be a whole number",
         "search.max_extra=null: must be a whole number",
     ]

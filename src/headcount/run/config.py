@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from headcount.data.module import TranslationData
 from headcount.errors import InputError
-from headcount.run.types import wrong_types
+from headcount.run.types import wrong_values
 
 # What a config that comes with a run may build. `_target_` names code to call, so a config that somebody else made is
 # code unless each exact name is known. `trust=[...]` on the command line adds names of your own.
@@ -93,7 +93,7 @@ def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **argu
         values: Any = OmegaConf.to_container(node, resolve=True)
         if isinstance(values, dict) and "_target_" in values:
             own = {name: value for name, value in values.items() if name not in arguments}
-            if wrong := wrong_types(get_object(values["_target_"]), own, lambda name: f"{setting}.{name}"):
+            if wrong := wrong_values(get_object(values["_target_"]), own, lambda name: f"{setting}.{name}"):
                 raise InputError("\n".join(wrong))
         return instantiate(node, **arguments)
     except InstantiationException as error:
@@ -157,7 +157,7 @@ def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> Tra
     }
     elsewhere = {"seed": "seed", "accumulation": "trainer.accumulate_grad_batches"}
     problems = Problems()
-    problems.lines += wrong_types(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))
+    problems.lines += wrong_values(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))
     parts = {
         "corpus": problems.attempt(build, data.corpus, "data.corpus", trusted),
         "tokenizer": problems.attempt(build, config.tokenizer, "tokenizer", trusted),

@@ -24,7 +24,7 @@ from headcount.decoding.translator import Codec, Search, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 from headcount.run.config import TRUSTED, build, build_data
-from headcount.run.types import wrong_types
+from headcount.run.types import wrong_values
 from headcount.training.averaging import own_weights
 
 logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def open_as_asked(config: DictConfig, directory: str) -> Run:
     given: Any = OmegaConf.to_container(config)
     settings = {name: given[name] for name in ("checkpoint", "device", "trust")}
     values = settings | {"directory": directory}
-    if wrong := wrong_types(open_run, values, lambda name: "run" if name == "directory" else name):
+    if wrong := wrong_values(open_run, values, lambda name: "run" if name == "directory" else name):
         raise InputError("\n".join(wrong))
     return open_run(directory, search=given["search"], **settings)
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
 
 
-def wrong_types(function: Callable[..., Any], values: Mapping[str, Any], setting: Callable[[str], str]) -> list[str]:
-    """A line for every value that cannot be what `function` declares under that name.
+def wrong_values(function: Callable[..., Any], values: Mapping[str, Any], setting: Callable[[str], str]) -> list[str]:
+    """A line for every value that `function` has no parameter for, or that cannot be what it declares there.
 
     values: by parameter; objects (dicts) are left alone. setting: from the parameter's name to the setting's.
     """
@@ -18,7 +18,16 @@ def wrong_types(function: Callable[..., Any], values: Mapping[str, Any], setting
         hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
     except (TypeError, NameError):  # somebody else's code, annotated with what only a type checker sees
         return []
-    return [
+    parameters = inspect.signature(function).parameters.values()
+    known = [parameter.name for parameter in parameters]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        known += values
+    unknown = [
+        f"{setting(name)}: no such setting; there are {', '.join(known)}"
+        for name in values
+        if name not in known and not name.startswith("_")  # such as _target_, which are Hydra's
+    ]
+    return unknown + [
         f"{setting(name)}={'null' if value is None else value}: must be {_say(hints[name])}"
         for name, value in values.items()
         if name in hints and not isinstance(value, dict) and not fits(value, hints[name])
