@@ -228,7 +228,9 @@ class Transformer(nn.Module):
         Rows are sentence x beam with the beams of a sentence next to each other.
         """
         x, state = self._decode(tokens[:, None], state, None, None)
-        return self.output(x[:, 0]).float().log_softmax(dim=-1), state
+        logits = self.output(x[:, 0])
+        # In half precision the sum of many log-probabilities would lose the differences that search goes by.
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1), state
 
     def reorder(
         self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
