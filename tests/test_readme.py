@@ -1,5 +1,6 @@
 """Every command that the README shows, run as it stands but for fewer steps and smaller data."""
 
+import json
 import os
 import re
 import runpy
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headcount.data.grammar import Grammar
+from headcount.data.grammar.phenomena import PHENOMENA
 
 ROOT = Path(__file__).parents[1]
 STEPS = 4
@@ -104,6 +106,9 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capfd):
             run_script(words, monkeypatch)
     assert (tmp_path / "runs" / "latest" / "metrics.json").exists()
     assert len(list((tmp_path / "runs" / "sweep").glob("model.num_heads=*/metrics.json"))) == 3
+    figures = json.loads((tmp_path / "runs" / "sweep" / "model.num_heads=1" / "metrics.json").read_text())
+    assert set(figures["test"]["contrastive"]) == set(PHENOMENA)
+    assert set(figures["valid"]["contrastive"]) <= set(PHENOMENA)  # its plain sentences have no contrast
 
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Text in, text out."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,8 +7,6 @@ import torch
 from torch import Tensor
 
 from headcount.decoding.search import StepModel, beam_search
-
-logger = logging.getLogger(__name__)
 
 
 @runtime_checkable

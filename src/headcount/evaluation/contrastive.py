@@ -14,9 +14,6 @@ from headcount.data.batches import Sentences, collate, plan_split
 from headcount.data.tokenizer import PAD
 from headcount.model.transformer import Transformer
 
-LogProbability = Callable[[Sequence[str], Sequence[str]], list[float]]
-"""Log-probability of each target given its source."""
-
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -31,15 +28,12 @@ class Accuracy:
 
 
 def contrastive_accuracy(
-    log_probability: LogProbability,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    contrasts: Sequence[str],
-    groups: Sequence[tuple[str, str]],
+    right: Sequence[float], wrong: Sequence[float], groups: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Accuracy]:
-    """Accuracy by group, here (phenomenon, grade), in order of first appearance. A tie counts as wrong."""
-    right = log_probability(sources, targets)
-    wrong = log_probability(sources, contrasts)
+    """Accuracy by group, here (phenomenon, grade), in order of first appearance. A tie counts as wrong.
+
+    right and wrong: log-probabilities of the right and of the wrong translation of each source.
+    """
     counts: dict[tuple[str, str], list[bool]] = {}
     for group, good, bad in zip(groups, right, wrong, strict=True):
         counts.setdefault(group, []).append(good > bad)
@@ -47,7 +41,7 @@ def contrastive_accuracy(
 
 
 class TargetScorer:
-    """Log-probability of given targets under a model: no search, the target is fed in (`LogProbability`).
+    """Log-probability of given targets under a model: no search, the target is fed in.
 
     encode_source and encode_target turn lines into token ids. batch_tokens: padded tokens a side of a batch.
     """
@@ -63,9 +57,6 @@ class TargetScorer:
         self.encode_source = encode_source
         self.encode_target = encode_target
         self.batch_tokens = batch_tokens
-
-    def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        return self.score(sources, targets)[0]
 
     @torch.inference_mode()
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[float], int]:

@@ -1,7 +1,6 @@
 """A run directory: opened, read, written. Every file is written beside and renamed."""
 
 import json
-import logging
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from headcount.data.module import TranslationData
@@ -26,8 +25,6 @@ from headcount.model.transformer import Transformer
 from headcount.run.config import TRUSTED, build, build_data
 from headcount.run.types import wrong_values
 from headcount.training.averaging import own_weights
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -170,13 +167,6 @@ def choose_device(device: str) -> torch.device:
         raise InputError(
             f"device={device}: not available here ({str(error).splitlines()[0]}); try device=cpu"
         ) from error
-
-
-def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write weights beside and rename."""
-    beside = path.with_name(path.name + ".part")
-    save_file(dict(weights), beside)
-    beside.rename(path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,6 +1,5 @@
 """Scores of one run, or of several side by side."""
 
-import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -18,8 +17,6 @@ from headcount.errors import InputError
 from headcount.evaluation.contrastive import TargetScorer, contrastive_accuracy
 from headcount.evaluation.scoring import compare, score
 from headcount.run.directory import Run, open_as_asked, read_metrics, update_metrics, write_text
-
-logger = logging.getLogger(__name__)
 
 Figures = dict[str, Any]
 
@@ -90,9 +87,12 @@ def evaluate_split(run: Run, rows: Dataset, with_loss: bool = True) -> tuple[lis
         log_probs, tokens = scorer.score(sources, references)
         figures["loss"] = -sum(log_probs) / tokens
         figures["ppl"] = math.exp(figures["loss"])
-    if "contrast" in rows.column_names:
+    if with_loss and "contrast" in rows.column_names:
+        contrasts = list(rows["contrast"])
+        tested = [row for row, contrast in enumerate(contrasts) if contrast]  # plain sentences test nothing
+        wrong, _ = scorer.score([sources[row] for row in tested], [contrasts[row] for row in tested])
         groups = list(zip(rows["phenomenon"], rows["grade"], strict=True))
-        accuracy = contrastive_accuracy(scorer, sources, references, list(rows["contrast"]), groups)
+        accuracy = contrastive_accuracy([log_probs[row] for row in tested], wrong, [groups[row] for row in tested])
         contrastive: dict[str, Figures] = {}
         for (phenomenon, grade), wins in sorted(accuracy.items()):
             contrastive.setdefault(phenomenon, {})[grade] = {"accuracy": wins.percent, "pairs": wins.total}

@@ -18,7 +18,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import CSVLogger, Logger
-from safetensors.torch import load_file
 from torch.distributed.rendezvous import rendezvous
 
 from headcount.data.module import TranslationData
@@ -36,7 +35,6 @@ from headcount.run.directory import (
     make_translator,
     processor,
     read_config,
-    save_weights,
     update_metrics,
     versions,
     write_text,
@@ -44,7 +42,7 @@ from headcount.run.directory import (
 from headcount.run.evaluate import contrastive_table, evaluate_split, record, score_table
 from headcount.run.script import log_to_file
 from headcount.run.types import fits
-from headcount.training.averaging import CheckpointAverage
+from headcount.training.averaging import CheckpointAverage, save_weights
 from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
 from headcount.training.module import OptimizerFactory, TranslationTask, seed_everything_at
 
@@ -131,13 +129,16 @@ def fit(config: DictConfig, directory: Path, parts: Parts, model: Transformer, c
     if not parts.trainer.is_global_zero:
         return ""
     step = parts.trainer.global_step
-    save_weights(parts.averaging.average(model, step), directory / "model.safetensors")
-    update_metrics(directory, training_figures(config, parts, model))
+    weights = parts.averaging.average(model, step)
+    save_weights(weights, directory / "model.safetensors")
+    figures = training_figures(config, parts, model)
+    update_metrics(directory, figures)
     if parts.interrupt.exit_code:
         logger.info("stopped at step %d; the model so far can be used. Go on with:", step)
         logger.info("  python scripts/train.py resume=%s", show(directory))
         raise SystemExit(parts.interrupt.exit_code)
-    return finish(config, directory, model, tokenizer, parts)
+    load_weights(model, weights)
+    return finish(config, directory, model, tokenizer, parts, figures["train"])
 
 
 def keep_curves(loggers: list[Logger], start_step: int) -> None:
@@ -351,9 +352,15 @@ def training_figures(config: DictConfig, parts: Parts, model: Transformer) -> di
     }
 
 
-def finish(config: DictConfig, directory: Path, model: Transformer, tokenizer: Tokenizer, parts: Parts) -> str:
-    """Score the averaged weights on valid and test; the summary that a run ends with."""
-    load_weights(model, load_file(directory / "model.safetensors"))
+def finish(
+    config: DictConfig,
+    directory: Path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    parts: Parts,
+    train_figures: dict[str, Any],
+) -> str:
+    """Score the model, its weights averaged, on valid and test; the summary that a run ends with."""
     model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
     translator = make_translator(model, codec_for(config, tokenizer), parts.search)
     own = frozenset({config.data.corpus["_target_"]})  # it has just been trained on, whoever wrote it
@@ -368,7 +375,6 @@ def finish(config: DictConfig, directory: Path, model: Transformer, tokenizer: T
     summary = [score_table(figures)]
     if "contrastive" in figures["test"]:
         summary.append(contrastive_table({"test": figures["test"]}))
-    train_figures = training_figures(config, parts, model)["train"]
     summary.append(
         f"{train_figures['steps']:,} steps, {train_figures['epochs']:.1f} epochs, {train_figures['seconds']:,.0f} s, "
         f"{train_figures['tokens_per_second']:,.0f} real tokens/s\n"

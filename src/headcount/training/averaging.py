@@ -1,6 +1,6 @@
 """The mean of the last few checkpoints: steadier than any one of them (Vaswani et al. 2017, section 6.1)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -57,9 +57,7 @@ class CheckpointAverage(Callback):
 
     def _snapshot(self, model: torch.nn.Module, step: int) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        beside = self._file(step).with_suffix(".part")
-        save_file(own_weights(model), beside)
-        beside.rename(self._file(step))
+        save_weights(own_weights(model), self._file(step))
         kept = set(self._files(step))
         for path in self.directory.glob("*.safetensors"):
             if path not in kept:
@@ -69,6 +67,13 @@ class CheckpointAverage(Callback):
 def own_weights(model: torch.nn.Module) -> Weights:
     """Every parameter once, on the CPU: a tied matrix under the first of its names."""
     return {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+
+
+def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write weights beside and rename."""
+    beside = path.with_name(path.name + ".part")
+    save_file(dict(weights), beside)
+    beside.rename(path)
 
 
 def mean_weights(checkpoints: Iterable[Weights]) -> Weights:
