@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from headcount.model.dropout import dropout_mask
 
 Heads = Float[Tensor, "batch head key d_head"]
 Mask = Bool[Tensor, "#batch #head #query key"]
@@ -83,9 +86,57 @@ class ScaledDotProduct(SoftmaxAttention):
     ) -> Attended:
         if need_weights:
             return super().forward(query, key, value, mask, state, need_weights)
-        # Same maths without ever holding the weights. Its dropout_p would act in eval mode too, so it is switched here.
+        # The same maths in fewer steps. SDPA's dropout_p would act in eval mode too, so it is switched here.
         dropout = self.dropout if self.training else 0.0
+        if query.device.type == "cpu":
+            return Attended(_ManyShort.apply(query, key, value, mask, self.d_head**-0.5, dropout), None, None)
         return Attended(F.scaled_dot_product_attention(query, key, value, mask, dropout), None, None)
+
+
+class _ManyShort(torch.autograd.Function):
+    """Scaled dot-product attention for a CPU and many short sentences: two products for all heads of all sentences at
+    once, and a softmax in place between them.
+
+    torch's own kernel is made for long sequences: one small product a head, and a softmax that is slow on rows which
+    do not fill a vector register. The gradient is that of Dao et al. 2022, "FlashAttention", appendix B.2, with the
+    weights kept.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
+        heads = query.shape[:2]
+        query, key, value = (query * scale).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+        weights = torch.bmm(query, key.transpose(1, 2))
+        score = weights.unflatten(0, heads)
+        if mask is not None:
+            score += torch.zeros_like(mask, dtype=score.dtype).masked_fill_(~mask, float("-inf"))
+        score -= score.amax(dim=-1, keepdim=True)
+        # exp is slow where it underflows, and so is all arithmetic on what it then returns.
+        score.clamp_(min=-60).exp_()
+        if mask is not None:
+            score *= mask.to(score.dtype)
+        score /= score.sum(dim=-1, keepdim=True)
+        keep = dropout_mask(weights, dropout) if dropout else None
+        ctx.save_for_backward(query, key, value, weights, keep)
+        ctx.scale = scale
+        return torch.bmm(weights if keep is None else weights * keep, value).unflatten(0, heads)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, weights, keep = ctx.saved_tensors
+        heads = gradient.shape[:2]
+        gradient = gradient.flatten(0, 1)
+        dropped = weights if keep is None else weights * keep
+        for_value = torch.bmm(dropped.transpose(1, 2), gradient)
+        # d softmax: w (g - sum(w g)), where g is the gradient of the weights.
+        for_score = torch.bmm(gradient, value.transpose(1, 2)).mul_(dropped)
+        for_score -= weights * for_score.sum(dim=-1, keepdim=True)
+        for_query = torch.bmm(for_score, key).mul_(ctx.scale)
+        for_key = torch.bmm(for_score.transpose(1, 2), query)
+        return *(x.unflatten(0, heads) for x in (for_query, for_key, for_value)), None, None, None
 
 
 class KeysValues(NamedTuple):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 class Dropout(nn.Module):
     """Zeroes each number with probability p in training and scales the rest: Srivastava et al. 2014.
 
-    On a CPU, torch draws one random number for each element, a tenth of a small model's training time. One byte of a
-    random word is enough: p is rounded to 1/256, and the scale is that of the p in force.
+    On a CPU, torch draws one random number for each element, a tenth of a small model's training time: see
+    `dropout_mask`.
     """
 
     def __init__(self, p: float) -> None:
@@ -21,10 +21,18 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
-        dropped = max(1, round(self.p * 256))
-        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-        mask = (words.view(torch.uint8)[: x.numel()] >= dropped).view(x.shape)
-        return x * mask.to(x.dtype).mul_(256 / (256 - dropped))
+        return x * dropout_mask(x, self.p)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+def dropout_mask(like: Tensor, p: float) -> Tensor:
+    """Zeros with probability p, elsewhere 1 / (1 - p), in the shape and type of `like`.
+
+    One byte of a random word decides on an element: p is rounded to 1/256, and the scale is that of the p in force.
+    """
+    dropped = max(1, round(p * 256))
+    words = torch.empty(-(-like.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+    kept = (words.view(torch.uint8)[: like.numel()] >= dropped).view(like.shape)
+    return kept.to(like.dtype).mul_(256 / (256 - dropped))

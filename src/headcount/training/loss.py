@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-CHUNK = {"cpu": 128, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
+CHUNK = {"cpu": 256, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
 
 class LabelSmoothing:
@@ -36,34 +36,47 @@ class LabelSmoothing:
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
     """The gradient of softmax and cross-entropy is known in closed form, so it is computed along with the loss, a chunk
-    of tokens at a time: the logits of a whole batch, the largest tensor by far, never exist."""
+    of tokens at a time: the logits of a whole batch, the largest tensor by far, never exist.
+
+    With p = softmax(W h), right token y, smoothing s and V words:
+
+        loss = -(1 - s) log p_y - s/V sum_v log p_v          d loss / d logits = p - s/V - (1 - s) onehot(y)
+
+    Of these only p differs from word to word. What the two other terms give is a sum over the rows of W or over the
+    tokens, known without another pass over the logits.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        exact = torch.promote_types(hidden.dtype, torch.float32)
+        tiny = torch.finfo(exact).tiny  # a token less likely than that (e^-87 in float32) counts as just so likely
         needs_gradient = any(ctx.needs_input_grad)
         hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
-        exact = torch.promote_types(hidden.dtype, torch.float32)
         loss = torch.zeros((), dtype=exact, device=hidden.device)
         likelihood = torch.zeros_like(loss)
         spread = smoothing / len(weight)
+        all_words = weight.sum(dim=0)
         size = CHUNK.get(hidden.device.type, 1024)
         for start in range(0, len(hidden), size):
             rows = hidden[start : start + size]
             label = labels[start : start + size, None]
             logits = (rows @ weight.T).to(exact)
-            log_total = logits.logsumexp(dim=1, keepdim=True)
-            right = (log_total - logits.gather(1, label)).sum()
-            likelihood += right
-            loss += (1 - smoothing) * right
+            right = logits.gather(1, label)
+            p = logits.softmax(dim=1)
+            log_right = p.gather(1, label).clamp(min=tiny).log()
+            likelihood -= log_right.sum()
             if smoothing:
-                loss += smoothing * (log_total.sum() - logits.sum() / len(weight))
+                log_total = right - log_right
+                loss += smoothing * log_total.sum() - spread * (rows @ all_words).sum()
             if needs_gradient:
-                # d loss / d logits = softmax - smoothed target
-                gradient = logits.sub_(log_total).exp_().sub_(spread)
-                gradient.scatter_add_(1, label, gradient.new_full(label.shape, smoothing - 1))
-                gradient = gradient.to(rows.dtype)
-                hidden_gradient[start : start + size] = gradient @ weight
-                weight_gradient += gradient.T @ rows
+                p = p.to(rows.dtype)
+                hidden_gradient[start : start + size] = p @ weight
+                weight_gradient += p.T @ rows
+        loss += (1 - smoothing) * likelihood
+        if needs_gradient:
+            hidden_gradient -= spread * all_words + (1 - smoothing) * weight[labels]
+            weight_gradient -= spread * hidden.sum(dim=0)
+            weight_gradient.index_add_(0, labels, hidden, alpha=smoothing - 1)
         ctx.save_for_backward(hidden_gradient, weight_gradient)
         return loss, likelihood
 

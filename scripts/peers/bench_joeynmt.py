@@ -1,0 +1,191 @@
+"""Joey NMT 2.3: its own training on text files whose words are piece numbers, its own beam search through `predict`.
+
+It dates from before today's Python and torch. What no longer works is put right here, at run time:
+
+1. It imports `importlib_metadata`, long a part of Python, and does not ask for it to be installed.
+2. Its regular expressions' module and others may want `pkg_resources`, which setuptools 81 dropped: an older setuptools
+   is installed beside it.
+3. It saves a checkpoint whenever training ends; there is nothing to save here.
+4. `fp16` is refused on a CPU, and bfloat16 is no choice; autocast is switched on where its trainer keeps it.
+5. `predict` does not hand `min_output_length` on to the search.
+"""
+
+import contextlib
+import importlib.metadata
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.modules.setdefault("importlib_metadata", importlib.metadata)  # 1
+
+import joeynmt.prediction  # noqa: E402
+import joeynmt.training  # noqa: E402
+import torch  # noqa: E402
+from joeynmt.config import parse_global_args  # noqa: E402
+from joeynmt.prediction import predict, prepare  # noqa: E402
+from joeynmt.training import TrainManager  # noqa: E402
+from measure import Meter, decode_batches, read_job, read_pairs, report  # noqa: E402
+
+PACKAGES = ("joeynmt", "torch")
+
+
+class WindowOverError(Exception):
+    """Enough has been measured."""
+
+
+class Manager(TrainManager):
+    """Joey's own, with a meter behind each optimizer step."""
+
+    def __init__(self, meter: Meter, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.meter = meter
+        self.tokens = 0
+        self.optimizer.register_step_post_hook(lambda *_: self.count())
+
+    def _train_step(self, batch: Any) -> tuple[float, int]:
+        self.tokens = int(batch.src_length.sum()) + int(batch.ntokens)
+        return super()._train_step(batch)
+
+    def count(self) -> None:
+        self.meter.step(self.tokens)
+        if self.meter.done:
+            raise WindowOverError
+
+    def _save_checkpoint(self, *_: Any) -> None:  # 3
+        pass
+
+
+def write_text(path: Path, rows: list[list[int]]) -> None:
+    path.write_text("".join(" ".join(f"p{number}" for number in row) + "\n" for row in rows), encoding="utf-8")
+
+
+def config(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    size = job["model"]
+    vocabulary = folder / "vocab.txt"
+    special = ["<unk>", "<pad>", "<s>", "</s>"]
+    words = special + [f"p{number}" for number in range(len(special), job["vocab_size"])]
+    vocabulary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    side = {"level": "word", "lowercase": False, "voc_file": str(vocabulary)}
+
+    def stack(layers: int) -> dict[str, Any]:
+        return {
+            "type": "transformer",
+            "num_layers": layers,
+            "num_heads": size["num_heads"],
+            "embeddings": {"embedding_dim": size["d_model"], "scale": True, "dropout": size["dropout"]},
+            "hidden_size": size["d_model"],
+            "ff_size": size["d_feed_forward"],
+            "dropout": size["dropout"],
+            "layer_norm": "pre",
+        }
+
+    return {
+        "name": "bench",
+        "model_dir": str(folder),
+        "use_cuda": False,
+        "data": {
+            "train": str(folder / "train"),
+            "dev": str(folder / "dev"),
+            "dataset_type": "plain",
+            "src": {"lang": "source", **side},
+            "trg": {"lang": "target", **side},
+        },
+        "training": {
+            "optimizer": "adamw",
+            "learning_rate": 1e-3,
+            "learning_rate_min": 0.0,
+            "scheduling": "warmupinversesquareroot",
+            "learning_rate_warmup": 2000,
+            "label_smoothing": job["smoothing"],
+            "clip_grad_norm": job["clip"],
+            "normalization": "tokens",
+            "batch_size": job["batch_tokens"],
+            "batch_type": "token",
+            "epochs": 10**6,
+            "validation_freq": 10**9,
+            "logging_freq": 100,
+        },
+        "testing": {
+            "beam_size": job["beam"],
+            "beam_alpha": 1.0,
+            "batch_size": job["decode_batch"],
+            "batch_type": "sentence",
+            "max_output_length": job["new_tokens"],
+        },
+        "model": {
+            "initializer": "xavier_uniform",
+            "embed_initializer": "normal",
+            "embed_init_weight": size["d_model"] ** -0.5,
+            "tied_embeddings": True,
+            "tied_softmax": True,
+            "encoder": stack(size["encoder_layers"]),
+            "decoder": stack(size["decoder_layers"]),
+        },
+    }
+
+
+def autocast(job: dict[str, Any]) -> dict[str, Any]:  # 4
+    return {"device_type": "cpu", "dtype": torch.bfloat16, "enabled": job["precision"] == "bf16"}
+
+
+def train(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    source, target = read_pairs(job)
+    for split, rows in {"train": slice(None), "dev": slice(8)}.items():
+        write_text(folder / f"{split}.source", source[rows])
+        write_text(folder / f"{split}.target", target[rows])
+    meter = Meter(job)
+    joeynmt.training.TrainManager = lambda *arguments, **keywords: Manager(
+        meter, *arguments, **{**keywords, "autocast": autocast(job)}
+    )
+    with contextlib.suppress(WindowOverError):
+        joeynmt.training.train(0, 1, config(job, folder), skip_test=True)
+    return meter.result()
+
+
+def decode(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    batches = decode_batches(job)
+    size = job["decode_batch"]
+    # A short batch would put all later ones out of step.
+    rows = [row for batch in batches if len(batch) == size for row in batch] or batches[0]
+    write_text(folder / "dev.source", rows)
+    write_text(folder / "dev.target", rows)  # not scored
+    arguments = parse_global_args(config(job, folder), mode="test")
+    model, data, _ = prepare(arguments, rank=0, mode="test")
+    data.has_trg = False
+    meter = Meter(job)
+    search = joeynmt.prediction.search
+
+    def counted(*positional: Any, **keywords: Any) -> Any:  # 5
+        found = search(*positional, **keywords, min_output_length=job["new_tokens"])
+        if found[0].shape[1] != job["new_tokens"]:
+            raise SystemExit(f"translations of {found[0].shape[1]} tokens, not {job['new_tokens']}")
+        meter.step(len(found[0]))
+        if meter.done:
+            raise WindowOverError
+        return found
+
+    joeynmt.prediction.search = counted
+    with contextlib.suppress(WindowOverError):
+        while True:
+            predict(
+                model,
+                data,
+                arguments.device,
+                arguments.n_gpu,
+                compute_loss=False,
+                args=arguments.test,
+                autocast=autocast(job),
+            )
+    return meter.result()
+
+
+if __name__ == "__main__":
+    job = read_job()
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(job["threads"])
+    torch.manual_seed(1)
+    with tempfile.TemporaryDirectory() as name:
+        result = {"train": train, "decode": decode}[job["work"]](job, Path(name))
+    report(result, job["precision"], PACKAGES)

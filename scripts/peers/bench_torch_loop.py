@@ -1,0 +1,139 @@
+"""What one writes with torch alone: nn.Transformer, a plain loop, and a beam search that keeps no keys and values."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from measure import BOS, EOS, PAD, Meter, decode_batches, endless, padded, read_job, read_pairs, report
+from torch import Tensor, nn
+
+
+class Model(nn.Module):
+    def __init__(self, size: dict[str, Any], vocab_size: int) -> None:
+        super().__init__()
+        width, dropout = size["d_model"], size["dropout"]
+        self.embedding = nn.Embedding(vocab_size, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.positions = nn.Parameter(torch.randn(512, width) * 0.02)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.Transformer(
+            width,
+            size["num_heads"],
+            size["encoder_layers"],
+            size["decoder_layers"],
+            size["d_feed_forward"],
+            dropout,
+            batch_first=True,
+            norm_first=True,
+        )
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        scale = self.embedding.embedding_dim**0.5
+        return self.dropout(self.embedding(tokens) * scale + self.positions[: tokens.shape[1]])
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        padding = additive(source == PAD)
+        return self.decode(target, self.layers.encoder(self.embed(source), src_key_padding_mask=padding), padding)
+
+    def decode(self, target: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        hidden = self.layers.decoder(
+            self.embed(target), memory, tgt_mask=causal, memory_key_padding_mask=padding, tgt_is_causal=True
+        )
+        return F.linear(hidden, self.embedding.weight)
+
+
+def additive(mask: Tensor) -> Tensor:
+    """The mask as torch's attention is fastest with: 0 where it is False, minus infinity where it is True."""
+    return torch.zeros(mask.shape).masked_fill(mask, -math.inf)
+
+
+def batches(job: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
+    """Sorted by length, cut by the token budget, shuffled every epoch."""
+    source, target = ([[*row, EOS] for row in side] for side in read_pairs(job))
+    order = sorted(range(len(source)), key=lambda row: (len(target[row]), len(source[row])))
+    cut: list[list[int]] = [[]]
+    longest = 0
+    for row in order:
+        longest = max(longest, len(source[row]), len(target[row]))
+        if cut[-1] and longest * (len(cut[-1]) + 1) > job["batch_tokens"]:
+            cut.append([])
+            longest = max(len(source[row]), len(target[row]))
+        cut[-1].append(row)
+    random = np.random.default_rng(1)
+    while True:
+        for index in random.permutation(len(cut)):
+            rows = cut[index]
+            read = [source[row] for row in rows]
+            said = [target[row] for row in rows]
+            tokens = sum(map(len, read)) + sum(map(len, said))
+            shifted = [[BOS, *row[:-1]] for row in said]
+            yield (*(torch.from_numpy(padded(side)) for side in (read, shifted, said)), tokens)
+
+
+def autocast(job: dict[str, Any]) -> contextlib.AbstractContextManager:
+    return torch.autocast("cpu", torch.bfloat16, enabled=job["precision"] == "bf16")
+
+
+def train(job: dict[str, Any]) -> dict[str, Any]:
+    model = Model(job["model"], job["vocab_size"])
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
+    meter = Meter(job)
+    for source, target_in, target_out, tokens in batches(job):
+        with autocast(job):
+            logits = model(source, target_in)
+        loss = F.cross_entropy(
+            logits.float().flatten(0, 1), target_out.flatten(), ignore_index=PAD, label_smoothing=job["smoothing"]
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), job["clip"])
+        optimizer.step()
+        meter.step(tokens)
+        if meter.done:
+            break
+    return meter.result()
+
+
+@torch.inference_mode()
+def decode(job: dict[str, Any]) -> dict[str, Any]:
+    model = Model(job["model"], job["vocab_size"]).eval()
+    meter = Meter(job)
+    for rows in endless(decode_batches(job)):
+        with autocast(job):
+            search(model, torch.from_numpy(padded([[*row, EOS] for row in rows])), job["beam"], job["new_tokens"])
+        meter.step(len(rows))
+        if meter.done:
+            break
+    return meter.result()
+
+
+def search(model: Model, source: Tensor, beam: int, steps: int) -> Tensor:
+    """The best translation of each row, `steps` tokens long."""
+    sentences = len(source)
+    padding = additive(source == PAD)
+    memory = model.layers.encoder(model.embed(source), src_key_padding_mask=padding).repeat_interleave(beam, dim=0)
+    padding = padding.repeat_interleave(beam, dim=0)
+    tokens = torch.full((sentences * beam, 1), BOS)
+    scores = torch.full((sentences, beam), -math.inf)
+    scores[:, 0] = 0
+    first = torch.arange(sentences)[:, None] * beam
+    for _ in range(steps):
+        log_probs = model.decode(tokens, memory, padding)[:, -1].float().log_softmax(dim=-1)
+        log_probs[:, EOS] = -math.inf
+        candidates = (scores.flatten()[:, None] + log_probs).view(sentences, -1)
+        scores, flat = candidates.topk(beam, dim=1)
+        vocab = log_probs.shape[1]
+        tokens = torch.cat([tokens[(first + flat // vocab).flatten()], (flat % vocab).view(-1, 1)], dim=1)
+    return tokens.view(sentences, beam, -1)[:, 0, 1:]
+
+
+if __name__ == "__main__":
+    job = read_job()
+    torch.set_num_threads(job["threads"])
+    torch.manual_seed(1)
+    report({"train": train, "decode": decode}[job["work"]](job), job["precision"], ("torch",))

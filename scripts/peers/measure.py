@@ -1,0 +1,116 @@
+"""What the measurements share. Runs in every peer's environment, so it needs nothing but numpy."""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as headcount numbers them
+LEAST_WARMUP, LEAST_STEPS = 2, 3
+
+
+def read_job() -> dict[str, Any]:
+    """What to measure: the file that the command line names."""
+    return json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+
+
+class Meter:
+    """Counts what was done in a window of time that begins after the warm-up, at the end of a step.
+
+    `done` says that the window is long enough.
+    """
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.warmup = job["warmup"]
+        self.seconds = job["seconds"]
+        self.start = time.perf_counter()
+        self.times: list[float] = []
+        self.amounts: list[float] = []
+        self.first: int | None = None  # the step at whose end the window begins
+
+    def step(self, amount: float) -> None:
+        """A step has ended that did so much."""
+        self.times.append(time.perf_counter())
+        self.amounts.append(amount)
+        warm = len(self.times) >= LEAST_WARMUP and self.times[-1] - self.start >= self.warmup
+        if self.first is None and warm:
+            self.first = len(self.times) - 1
+
+    @property
+    def done(self) -> bool:
+        if self.first is None or len(self.times) - 1 - self.first < LEAST_STEPS:
+            return False
+        return self.times[-1] - self.times[self.first] >= self.seconds
+
+    def result(self) -> dict[str, float]:
+        first = self.first or 0
+        seconds, amount = self.times[-1] - self.times[first], sum(self.amounts[first + 1 :])
+        steps = len(self.times) - 1 - first
+        return {"rate": amount / seconds, "seconds": seconds, "steps": steps, "per_step": amount / steps}
+
+
+def report(result: dict[str, Any], precision: str, packages: tuple[str, ...]) -> None:
+    """The answer, as the last line of standard output."""
+    result |= {
+        "precision": precision,
+        "peak_memory": peak_memory(),
+        "versions": {name: _version(name) for name in packages},
+    }
+    sys.stdout.write("\n" + json.dumps(result) + "\n")
+
+
+def peak_memory() -> int:
+    """Most bytes that this process has held."""
+    status = Path("/proc/self/status")
+    if status.exists():  # what getrusage says on Linux includes the process that this one was started from
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def read_pairs(job: dict[str, Any]) -> tuple[list[list[int]], list[list[int]]]:
+    """Source and target of the training pairs as piece numbers, without beginning and end of sentence."""
+    arrays = np.load(job["arrays"])
+    return _rows(arrays, "source"), _rows(arrays, "target")
+
+
+def decode_batches(job: dict[str, Any]) -> list[list[list[int]]]:
+    """The sentences to translate, without end of sentence, in batches of like lengths.
+
+    The batches are shuffled, the same way for everybody, so that any part of them stands for the whole.
+    """
+    sentences = sorted(_rows(np.load(job["arrays"]), "decode"), key=len)
+    size = job["decode_batch"]
+    batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
+    return [batches[index] for index in np.random.default_rng(1).permutation(len(batches))]
+
+
+def endless(batches: list[Any]) -> Iterator[Any]:
+    while True:
+        yield from batches
+
+
+def padded(rows: list[list[int]], value: int = PAD) -> np.ndarray:
+    """Rows of one length, `value` behind."""
+    out = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = row
+    return out
+
+
+def _rows(arrays: Any, name: str) -> list[list[int]]:
+    pieces, offsets = arrays[f"{name}_pieces"], arrays[f"{name}_offsets"]
+    return [row.tolist() for row in np.split(pieces, offsets[1:-1])]
