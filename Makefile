@@ -11,7 +11,7 @@ CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(ARGS)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate test test-all lint format clean
+.PHONY: help setup train evaluate translate bench test test-all lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -30,6 +30,9 @@ evaluate: .venv/core  ## Score RUN with sacrebleu
 
 translate: .venv/core  ## Translate standard input with RUN
 	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
+
+bench: .venv/core  ## Measure the speed beside others, an hour; a part: ARGS="work=train peers=[]"
+	$(BIN)/python scripts/bench.py $(CHOICES)
 
 test: .venv/dev  ## Run the quick tests
 	$(BIN)/python -m pytest $(ARGS)

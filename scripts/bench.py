@@ -4,19 +4,24 @@ This script prepares the data, starts each measurement in a process of its own (
 tables of what comes back.
 """
 
+import contextlib
 import json
 import logging
+import math
 import os
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import venv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from tabulate import tabulate
 
+from headcount.data.corpora import SPLITS
 from headcount.data.module import TranslationData
 from headcount.errors import InputError
 from headcount.run.config import build_data
@@ -41,12 +47,19 @@ ENVIRONMENTS = ROOT / ".venv-bench"
 # Settings that take a,b as [a,b], under any of their names; Hydra would look for `model` among the config groups.
 LISTS = {"work": "work", "model": "models", "models": "models", "peers": "peers"}
 SIZES = ("d_model", "encoder_layers", "decoder_layers", "d_feed_forward", "num_heads", "dropout")
-WORKS = {
-    "train": "training",
-    "decode": "translating",
-    "ceiling": "products of matrices alone",
-    "lightning": "headcount's steps with Lightning and without",
-    "start": "from start to first step",
+WORKS = {  # what a row's figure is called, and the title of its table
+    "train": ("tokens_per_second", "training"),
+    "decode": ("sentences_per_second", "translating"),
+    "ceiling": ("operations_per_second", "products of matrices alone"),
+    "lightning": ("tokens_per_second", "headcount's steps with Lightning and without"),
+    "start": ("seconds", "from the end of Python's imports to the end of the first step"),
+    "prepare": ("seconds", "preparing text"),
+}
+UNITS = {  # in which they are shown, and how many to one of these
+    "tokens_per_second": ("tokens/s", 1),
+    "sentences_per_second": ("sentences/s", 1),
+    "operations_per_second": ("Gop/s", 1e9),
+    "seconds": ("s", 1),
 }
 SQUARE = 2048  # rows and columns of the product that stands for the machine
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # of the part of a page that is written anew
@@ -56,30 +69,28 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # of the part of a 
 class Peer:
     """Who is measured.
 
-    precisions: what it can compute in; where `every_precision` is False, all are tried in the first round, and the
-    fastest goes on. requirements: what pip installs for it; none for what runs in headcount's own environment.
+    precisions: what it can compute in, by work; all are tried in the first round, and the fastest goes on, or all where
+    `keeps_all`. requirements: what pip installs for it; none for what runs in headcount's own environment.
     """
 
-    precisions: tuple[str, ...]
+    precisions: Mapping[str, tuple[str, ...]]
     requirements: tuple[str, ...] = ()
-    works: tuple[str, ...] = ("train", "decode")
-    every_precision: bool = False
-
-    def precisions_for(self, work: str) -> tuple[str, ...]:
-        return self.precisions
+    keeps_all: bool = False
 
 
 HALF = ("fp32", "bf16")
-HEADCOUNT = Peer(("auto", "32-true"))
+BOTH = {"train": HALF, "decode": HALF}
+TORCH = f"torch=={version('torch')}"  # headcount's own, the same for everybody
+HEADCOUNT = Peer({"train": ("auto", "32-true"), "decode": ("auto",)})
 PEERS = {
     "transformers": Peer(
-        HALF, ("torch==2.13.0", "transformers==5.23.0", "accelerate==1.15.0", "datasets==5.2.0", "numpy==2.4.6")
+        BOTH, (TORCH, "transformers==5.23.0", "accelerate==1.15.0", "datasets==5.2.0", "numpy==2.4.6")
     ),
     # Its requirements name what it no longer needs, and miss what a newer setuptools has dropped.
-    "joeynmt": Peer(HALF, ("torch==2.13.0", "joeynmt==2.3.0", "setuptools<81", "numpy==2.4.6")),
-    "torch_loop": Peer(HALF),
+    "joeynmt": Peer(BOTH, (TORCH, "joeynmt==2.3.0", "setuptools<81", "numpy==2.4.6")),
+    "torch_loop": Peer(BOTH),
     "ctranslate2": Peer(
-        ("float32", "int8"), ("ctranslate2==4.8.5", "setuptools<81", "numpy==2.4.6"), ("decode",), every_precision=True
+        {"decode": ("float32", "int8")}, ("ctranslate2==4.8.5", "setuptools<81", "numpy==2.4.6"), keeps_all=True
     ),
 }
 
@@ -88,17 +99,50 @@ class PeerError(Exception):
     """A measurement ended without a figure; the message says why."""
 
 
+@dataclass(frozen=True)
+class Side:
+    """One of those that take turns: who, in the precision `asked` for, by scripts/peers/bench_<script>.py."""
+
+    who: str
+    asked: str
+    script: str
+    job: Mapping[str, Any]
+    keep: bool = False  # even if it is faster in another precision
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is compared in one table."""
+
+    work: str
+    model: str | None
+
+
+Results = dict[tuple[str, str], list[dict[str, Any]]]  # by who and precision, one for each round
+
+
 @main("bench")
 def run(config: DictConfig) -> None:
     check(config)
-    overrides = list(HydraConfig.get().overrides.task)
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(config, overrides, Path(folder))
-        bench.measure_all()
-    sys.stdout.write("\n".join(tables(bench.rows, "simple")) + "\n")
+    if config.read:
+        rows, file = read_rows(Path(config.read)), config.read
+    else:
+        file = config.out
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(config, list(HydraConfig.get().overrides.task), Path(folder))
+            try:
+                bench.measure_all()
+            except KeyboardInterrupt:
+                logger.warning("stopped; %s", f"{file} has what was measured" if bench.rows() else "nothing measured")
+                raise
+        rows = bench.rows()
+    sys.stdout.write("\n".join(tables(rows, "simple")) + f"\n{file}: {len(rows)} figures\n")
     if config.table:
         path = Path(config.table)
-        write_text(path, page(path.read_text(encoding="utf-8") if path.exists() else "", bench.rows))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, page(path.read_text(encoding="utf-8") if path.exists() else "", rows))
+    else:
+        sys.stdout.write(f"next:  python scripts/bench.py read={file} table=docs/performance.md   (as a page)\n")
 
 
 def as_lists(arguments: Iterable[str]) -> list[str]:
@@ -113,14 +157,11 @@ def as_lists(arguments: Iterable[str]) -> list[str]:
     return rewritten
 
 
-def model_names() -> list[str]:
-    return sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem != "default")
-
-
 def check(config: DictConfig) -> None:
     """Raises InputError with a line for each setting that is wrong."""
     wrong = []
-    for name, known in {"work": list(WORKS), "models": model_names(), "peers": list(PEERS)}.items():
+    models = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem != "default")
+    for name, known in {"work": list(WORKS), "models": models, "peers": list(PEERS)}.items():
         values = config[name]
         if not OmegaConf.is_list(values):
             wrong.append(f"{name}={values}: must be a list, such as {name}={','.join(known[:2])}")
@@ -128,328 +169,295 @@ def check(config: DictConfig) -> None:
         wrong += [f"{name}={value}: there are {', '.join(known)}" for value in values if value not in known]
         if not values and name != "peers":
             wrong.append(f"{name}=[]: nothing to do; there are {', '.join(known)}")
-    least = {"rounds": 1, "vocab_size": 8, "batch_tokens": 1, "sentences": 1, "decode_batch": 1, "beam": 1}
-    least |= {"new_tokens": 2, "seconds": 0, "warmup": 0, "threads": 1}
+    least = dict.fromkeys(("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs"), 1)
+    least |= {"vocab_size": 8, "new_tokens": 2, "seconds": 0, "warmup": 0} | ({"threads": 1} if config.threads else {})
     for name, least_value in least.items():
         value, real = config[name], name in ("seconds", "warmup")
-        if value is None and name == "threads":
-            continue
         if not fits(value, float if real else int):
             wrong.append(f"{name}={value}: must be {'a number' if real else 'a whole number'}")
         elif value < least_value:
             wrong.append(f"{name}={value}: must be {least_value} or more")
+    if config.threads == 0:
+        wrong.append("threads=0: must be 1 or more, or null for as many as there are")
     for name, python in config.pythons.items():
         if python is not None and shutil.which(str(python)) is None:
             wrong.append(f"pythons.{name}={python}: no such program")
-    for name in ("out", "table"):
-        if not fits(config[name], str if name == "out" else str | None):
-            wrong.append(f"{name}={config[name]}: must be a path")
+    for name in ("out", "table", "read"):
+        value = config[name]
+        if not fits(value, str if name == "out" else str | None) or value == "":
+            wrong.append(f"{name}={value}: must be a path")
+        elif name != "read" and value and Path(value).is_dir():
+            wrong.append(f"{name}={value}: is a folder; give a file")
+    if fits(config.table, str) and Path(config.table).is_file():  # looked at now, not when an hour has passed
+        try:
+            page_parts(Path(config.table).read_text(encoding="utf-8"))
+        except (InputError, UnicodeDecodeError) as error:
+            wrong.append(f"table={config.table}: {error}")
     if wrong:
         raise InputError("\n".join(wrong))
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The figures of an earlier run. Raises InputError."""
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise InputError(f"read={path}: no figures can be read from it ({error})") from error
+
+
 class Bench:
-    """All measurements of one command, and the rows that come of them."""
+    """All measurements of one command."""
 
     def __init__(self, config: DictConfig, overrides: Sequence[str], folder: Path) -> None:
         self.config = config
         self.folder = folder
-        self.threads = config.threads or len(os.sched_getaffinity(0))
-        self.rows: list[dict[str, Any]] = []
+        self.threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", 0)) or _processors()
+        self.results: dict[Group, Results] = {}
         self.pythons: dict[str, str] = {"headcount": sys.executable}
-        self.ceilings: dict[tuple[str | None, str], float] = {}
+        measured = [each for each in overrides if not each.startswith(("out=", "table=", "debug="))]
         self.common = {
             "date": date.today().isoformat(),
             "processor": processor(),
             "threads": self.threads,
-            "command": shlex.join(["python", "scripts/bench.py", *sys.argv[1:]]),
+            "command": shlex.join(["python", "scripts/bench.py", *measured]),
         }
-        pieces = [] if _gives_pieces(overrides, config) else [f"data.vocab_size={config.vocab_size}"]
         chosen = [each for each in overrides if each.lstrip("+~").startswith(("data=", "data."))]
-        self.data_overrides = [*chosen, *pieces, f"data.batch_tokens={config.batch_tokens}"]
-        self.models = {name: self._compose(name) for name in config.models}
-        data = build_data(next(iter(self.models.values())))
-        data.prepare_data()
-        if data.tokenizer.vocab_size > config.vocab_size:
+        if not _settles_pieces(overrides, config):
+            chosen.append(f"data.vocab_size={config.vocab_size}")
+        self.overrides = [*chosen, f"data.batch_tokens={config.batch_tokens}"]
+        self.configs = {name: compose("train", [*self.overrides, f"model={name}"]) for name in config.models}
+        self.sizes = {
+            name: {"name": name, **{key: composed.model[key] for key in SIZES}}
+            for name, composed in self.configs.items()
+        }
+        self.data = build_data(self.configs[config.models[0]])
+        self.data.prepare_data()
+        if self.data.tokenizer.vocab_size > config.vocab_size:
             raise InputError(
                 f"vocab_size={config.vocab_size}: fewer than the corpus has pieces, which are "
-                f"{data.tokenizer.vocab_size}; raise it, or give a smaller data.vocab_size"
+                f"{self.data.tokenizer.vocab_size}; raise it, or give a smaller data.vocab_size"
             )
-        self.lengths, self.decode_lengths = self._write_arrays(data)
+        self.source_lengths, self.target_lengths, self.decode_lengths = self._write_arrays()
 
-    def _compose(self, model: str) -> DictConfig:
-        return compose("train", [*self.data_overrides, f"model={model}"])
-
-    def _write_arrays(self, data: TranslationData) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """The piece numbers for everybody; lengths of the training pairs, and of what is translated, ends counted."""
-        pairs, test = data.data["train"], data.data["test"]
+    def _write_arrays(self) -> tuple[np.ndarray, ...]:
+        """The piece numbers for everybody; lengths of source, target, and of what is translated, ends counted."""
+        pairs, test = self.data.data["train"], self.data.data["test"]
         source, target = pairs["source_ids"][:], pairs["target_ids"][:]
-        test_sources = [ids for ids in test["source_ids"][:] if len(ids)]
-        decode = (test_sources + source)[: self.config.sentences]
+        decode = ([ids for ids in test["source_ids"][:] if len(ids)] + source)[: self.config.sentences]
         arrays: dict[str, np.ndarray] = {}
         for name, rows in {"source": source, "target": target, "decode": decode}.items():
             arrays[f"{name}_pieces"] = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows])
             arrays[f"{name}_offsets"] = np.cumsum([0, *map(len, rows)])
         np.savez(self.folder / "work.npz", **arrays)
-        lengths = {name: np.diff(arrays[f"{name}_offsets"]) + 1 for name in ("source", "target", "decode")}
-        return (lengths["source"], lengths["target"]), lengths["decode"]
+        return tuple(np.diff(arrays[f"{name}_offsets"]) + 1 for name in ("source", "target", "decode"))
 
     def measure_all(self) -> None:
         works = [work for work in WORKS if work in self.config.work]
-        if {"train", "decode", "ceiling"} & set(works):
-            self._measure_ceilings()
         for name in self.config.peers:
-            if set(PEERS[name].works) & set(works):
+            if set(PEERS[name].precisions) & set(works):
                 self._find_python(name)
-        for work in works:
-            for model in self.models:
-                if work in ("train", "decode"):
-                    self._compare(work, model)
-                elif work == "lightning":
-                    self._measure_lightning(model)
-                elif work == "start":
-                    self._measure_start(model)
+        if {"train", "decode", "ceiling"} & set(works):
+            for model in (None, *self.sizes):
+                self._measure(Group("ceiling", model))
+        first = next(iter(self.sizes))
+        models: dict[str, list[str | None]] = {"ceiling": [], "lightning": [first], "start": [first], "prepare": [None]}
+        groups = [Group(work, model) for work in works for model in models.get(work, list(self.sizes))]
+        self._announce(groups)
+        for group in groups:
+            self._measure(group)
 
     def _find_python(self, peer: str) -> None:
         """Make the peer's environment where there is none; say so and leave the peer out where that fails."""
         try:
-            given = self.config.pythons.get(peer)
-            self.pythons[peer] = given or environment(peer, PEERS[peer].requirements)
+            self.pythons[peer] = self.config.pythons[peer] or environment(peer, PEERS[peer].requirements)
         except PeerError as error:
             logger.warning("%s is left out: %s", peer, error)
 
-    # One measurement.
+    def sides(self, group: Group) -> list[Side]:
+        """Who takes turns."""
+        job: dict[str, Any] = {"work": group.work, "model": self.sizes.get(group.model or self.config.models[0])}
+        if group.work == "ceiling":
+            shapes = [(SQUARE,) * 3]
+            if group.model:
+                shapes = own_shapes(self.sizes[group.model], self.config.vocab_size, self.config.batch_tokens)
+            job |= {"shapes": shapes, "seconds": min(5, self.config.seconds)}
+            return [Side("torch", precision, "ceiling", job, keep=True) for precision in HALF]
+        if group.work == "lightning":
+            bare = Side("bare loop", "auto", "headcount", job)
+            return [Side("headcount", "auto", "headcount", {**job, "work": "train"}), bare]
+        if group.work == "prepare":
+            job["overrides"] = write_files(self.data, self.config.pairs, self.folder)
+        if group.work in ("start", "prepare"):
+            return [Side("headcount", "auto", "headcount", job)]
+        peers = {"headcount": HEADCOUNT, **{name: PEERS[name] for name in self.config.peers if name in self.pythons}}
+        return [
+            Side(name, precision, name, job, peer.keeps_all)
+            for name, peer in peers.items()
+            for precision in peer.precisions.get(group.work, ())
+        ]
 
-    def measure(self, script: str, python: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """What scripts/peers/bench_<script>.py answers. Raises PeerError."""
-        path = self.folder / "job.json"
-        path.write_text(json.dumps(self._job() | dict(job)), encoding="utf-8")
+    def _measure(self, group: Group) -> None:
+        """Everybody in turn, as often as there are rounds."""
+        left = self.sides(group)
+        results = self.results.setdefault(group, {})
+        if group.work == "start":
+            self._try(group, 0, left[0])  # which fills the system's caches
+        for round_ in range(1, self.config.rounds + 1):
+            for side in list(left):
+                known = round_ == 1 and (side.who, side.asked) in results  # "auto" has come to the same
+                result = None if known else self._try(group, round_, side)
+                if result is None:
+                    left.remove(side)
+                    continue
+                results.setdefault((side.who, result["precision"]), []).append(result)
+                self._save()
+            if round_ == 1:
+                fastest = {side.who: best(results, side.who)[0]["asked"] for side in left}
+                left = [side for side in left if side.keep or side.asked == fastest[side.who]]
+
+    def _try(self, group: Group, round_: int, side: Side) -> dict[str, Any] | None:
+        """One measurement, said in one line; None where a peer fails. Raises InputError where headcount does."""
+        what = f"{group.work} {group.model or ''}".strip()
+        try:
+            with Console(stderr=True).status(f"{what}, {side.who} {side.asked}"):
+                result = self.run_job(side) | {"asked": side.asked, "keep": side.keep}
+        except PeerError as error:
+            if side.who not in PEERS:
+                raise InputError(f"{what}, {side.who}: {error}") from error
+            logger.warning("%s, %s %s is left out: %s", what, side.who, side.asked, error)
+            return None
+        figure = shown(result["rate"], WORKS[group.work][0])
+        turn = f"round {round_} of {self.config.rounds}" if round_ else "warm-up"
+        logger.info("%-16s %-15s %-14s %-10s %s", what, turn, side.who, result["precision"], figure)
+        return result
+
+    def run_job(self, side: Side) -> dict[str, Any]:
+        """What the side's script answers. Raises PeerError."""
+        config = self.config
+        same = ("seconds", "warmup", "vocab_size", "batch_tokens", "decode_batch", "beam", "new_tokens")
+        job = {name: config[name] for name in same} | {
+            "threads": self.threads,
+            "arrays": str(self.folder / "work.npz"),
+            "mean_target": float(self.target_lengths.mean()),
+            "smoothing": 0.1,
+            "clip": 1.0,
+            "overrides": self.overrides,
+            "precision": side.asked,
+        }
+        path, out, err = (self.folder / name for name in ("job.json", "out.txt", "err.txt"))
+        path.write_text(json.dumps(job | dict(side.job)), encoding="utf-8")
         threads = str(self.threads)
         environ = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
         environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
-        command = [python, str(ROOT / "scripts" / "peers" / f"bench_{script}.py"), str(path)]
-        process = subprocess.run(command, env=environ, capture_output=True, text=True)
-        answers = [line for line in process.stdout.splitlines() if line.startswith("{")]
-        if process.returncode or not answers:
-            said = [line for line in process.stderr.splitlines() if line.strip()]
-            if self.config.debug:
-                sys.stderr.write(process.stderr)
-            raise PeerError(said[-1] if said else f"ended with code {process.returncode}")
-        return json.loads(answers[-1])
+        python = self.pythons.get(side.who, sys.executable)
+        command = [python, str(ROOT / "scripts" / "peers" / f"bench_{side.script}.py"), str(path)]
+        with out.open("wb") as answer, err.open("wb") as complaint:
+            code, peak = watch(command, environ, answer, complaint, whole=side.job["work"] == "prepare")
+        answers = [line for line in out.read_text(errors="replace").splitlines() if line.startswith("{")]
+        if code or not answers:
+            complaints = err.read_text(errors="replace")
+            if config.debug:
+                sys.stderr.write(complaints)
+            said = [line for line in complaints.splitlines() if line.strip()]
+            raise PeerError(said[-1] if said else f"ended with code {code}")
+        result = json.loads(answers[-1])
+        return result | {"peak_memory": max(result["peak_memory"], peak)}
 
-    def _job(self) -> dict[str, Any]:
-        config = self.config
-        same = ("seconds", "warmup", "vocab_size", "batch_tokens", "decode_batch", "beam", "new_tokens")
-        return {
-            **{name: config[name] for name in same},
-            "threads": self.threads,
-            "arrays": str(self.folder / "work.npz"),
-            "mean_target": float(self.lengths[1].mean()),
-            "smoothing": 0.1,
-            "clip": 1.0,
-            "overrides": self.data_overrides,
-        }
+    def _announce(self, groups: Iterable[Group]) -> None:
+        """Say how long it will take, roughly: a step reaches a quarter of the ceiling, a measurement begins in 8 s."""
+        seconds, measurements, ceiling = 0.0, 0, self.ceiling(None, "fp32") or math.inf
+        for group in groups:
+            if group.work == "prepare":
+                count, each = self.config.rounds, self.config.pairs / 10_000
+            else:
+                sides = self.sides(group)
+                again = len({side.who for side in sides if not side.keep}) + sum(side.keep for side in sides)
+                count = len(sides) + (self.config.rounds - 1) * again
+                operations, whole = self.operations(group)
+                part = self.config.decode_batch if group.work == "decode" else self.config.batch_tokens
+                step = operations * min(1, part / whole) / (0.25 * ceiling)
+                window = max(self.config.warmup, step) + max(self.config.seconds, 3 * step)
+                each = 8 + step + (window if group.work != "start" else 0)
+            measurements += count
+            seconds += count * each
+        if measurements:
+            logger.info("%d measurements, about %d minutes", measurements, math.ceil(seconds / 60))
 
-    def _size(self, model: str) -> dict[str, Any]:
-        return {"name": model, **{name: self.models[model].model[name] for name in SIZES}}
+    # What comes of it.
 
-    def _say(self, what: str, round_: int, who: str, precision: str, figure: str) -> None:
-        logger.info("%-16s round %d of %d  %-14s %-10s %s", what, round_, self.config.rounds, who, precision, figure)
+    def operations(self, group: Group) -> tuple[float, float]:
+        """Of all sentences that are trained on, or translated; and how many target tokens, or sentences, they are."""
+        size, config = self.sizes[group.model or ""], self.config
+        if group.work == "decode":
+            steps = (config.beam, config.new_tokens)
+            return decoding_operations(size, config.vocab_size, self.decode_lengths, *steps), len(self.decode_lengths)
+        lengths = (self.source_lengths, self.target_lengths)
+        return training_operations(size, config.vocab_size, *lengths), float(self.target_lengths.sum())
 
-    # What is measured.
+    def ceiling(self, model: str | None, precision: str) -> float | None:
+        """Operations a second of matrix products in that precision, where they were measured."""
+        results = self.results.get(Group("ceiling", model), {}).get(("torch", ceiling_precision(precision)))
+        return statistics.median(rates(results)) if results else None
 
-    def _compare(self, work: str, model: str) -> None:
-        """headcount and its peers in turn, as often as there are rounds."""
-        tried = {"headcount": HEADCOUNT, **{name: PEERS[name] for name in self.config.peers if name in self.pythons}}
-        tried = {name: peer for name, peer in tried.items() if work in peer.works}
-        left = {name: list(peer.precisions) for name, peer in tried.items()}
-        results: dict[tuple[str, str], list[dict[str, Any]]] = {}  # by peer and precision
-        for round_ in range(1, self.config.rounds + 1):
-            for name in tried:
-                for asked in list(left[name]):
-                    if round_ == 1 and (name, asked) in results:  # "auto" has come to the same
-                        left[name].remove(asked)
-                        continue
-                    job = {"work": work, "peer": name, "model": self._size(model), "precision": asked}
-                    result = self._try(name, f"{work} {model}", round_, job)
-                    if result is None:
-                        left[name].remove(asked)
-                        continue
-                    results.setdefault((name, result["precision"]), []).append(result | {"asked": asked})
-                if round_ == 1 and not tried[name].every_precision:
-                    left[name] = _fastest(results, name)
-        self._add_rows(work, model, results, {name: left[name] for name in tried})
+    def rows(self) -> list[dict[str, Any]]:
+        groups = [group for work in WORKS for group in self.results if group.work == work and work in self.config.work]
+        return [row for group in groups for row in self._rows(group)]
 
-    def _try(self, name: str, what: str, round_: int, job: Mapping[str, Any]) -> dict[str, Any] | None:
-        """One measurement, said in one line; None where a peer fails. Raises InputError where headcount does."""
-        unit = "tokens/s" if job["work"] == "train" else "sentences/s"
-        try:
-            with Console(stderr=True).status(f"{what}, {name} {job['precision']}"):
-                result = self.measure(name, self.pythons[name], job)
-        except PeerError as error:
-            if name == "headcount":
-                raise InputError(f"{what}, {name}: {error}") from error
-            logger.warning("%s, %s %s is left out: %s", what, name, job["precision"], error)
-            return None
-        self._say(what, round_, name, result["precision"], f"{_number(result['rate'])} {unit}")
-        return result
-
-    def _add_rows(
-        self,
-        work: str,
-        model: str,
-        results: Mapping[tuple[str, str], list[dict[str, Any]]],
-        kept: Mapping[str, list[str]],
-    ) -> None:
-        figure = "tokens_per_second" if work == "train" else "sentences_per_second"
-        ours = statistics.median(_rates(_best(results, "headcount")))
-        size = self._size(model)
-        if work == "train":
-            operations = training_operations(size, self.config.vocab_size, *self.lengths)
-            per_unit = operations / float(sum(side.sum() for side in self.lengths))
-        else:
-            operations = decoding_operations(
-                size, self.config.vocab_size, self.decode_lengths, self.config.beam, self.config.new_tokens
-            )
-            per_unit = operations / len(self.decode_lengths)
-        for (name, precision), measured in results.items():
-            if measured[0]["asked"] not in kept[name]:
+    def _rows(self, group: Group) -> Iterator[dict[str, Any]]:
+        """A row for each side that was kept."""
+        results = self.results[group]
+        ours = best(results, "headcount")
+        for (who, precision), measured in results.items():
+            if not measured[0]["keep"] and measured is not best(results, who):
                 continue
-            median, spread = summary(_rates(measured))
-            others = {p: summary(_rates(each))[0] for (n, p), each in results.items() if n == name and p != precision}
-            ceiling = self.ceilings.get((None, ceiling_precision(precision)))
-            shapes = self.ceilings.get((model, ceiling_precision(precision)))
+            median = statistics.median(rates(measured))
             row = {
-                "work": work,
-                "peer": name,
-                "model": model,
+                "work": group.work,
+                "peer": who,
+                "model": group.model,
                 "precision": precision,
-                figure: median,
-                "spread": spread,
-                "ratio": ours / median,
-                "share_of_ceiling": median * per_unit / ceiling if ceiling else None,
-                "share_of_own_shapes": median * per_unit / shapes if shapes else None,
+                WORKS[group.work][0]: median,
+                "spread": [min(rates(measured)), max(rates(measured))],
                 "peak_memory": max(each["peak_memory"] for each in measured),
                 "rounds": len(measured),
-                "per_step": statistics.median(each["per_step"] for each in measured),
-                "other_precisions": others,
-                "anchor": name == "ctranslate2",
                 "versions": measured[0]["versions"],
             }
-            self._add(row)
-        self._save()
-
-    def _measure_ceilings(self) -> None:
-        shapes: dict[str | None, list[tuple[int, int, int]]] = {None: [(SQUARE, SQUARE, SQUARE)]}
-        for model in self.models:
-            shapes[model] = own_shapes(self._size(model), self.config.vocab_size, self.config.batch_tokens)
-        for model, products in shapes.items():
-            for precision in HALF:
-                job = {"shapes": products, "precision": precision, "seconds": min(5, self.config.seconds)}
-                rounds = []
-                for _ in range(self.config.rounds):
-                    try:
-                        rounds.append(self.measure("ceiling", sys.executable, job))
-                    except PeerError as error:
-                        raise InputError(f"ceiling: {error}") from error
-                median, spread = summary(_rates(rounds))
-                self.ceilings[model, precision] = median
-                if "ceiling" not in self.config.work:
-                    continue
-                what = f"ceiling {model or 'square'}"
-                self._say(what, self.config.rounds, "torch", precision, f"{median / 1e9:,.0f} Gop/s")
-                self._add(
-                    {
-                        "work": "ceiling",
-                        "peer": "torch",
-                        "model": model,
-                        "precision": precision,
-                        "operations_per_second": median,
-                        "spread": spread,
-                        "shapes": products,
-                        "peak_memory": max(each["peak_memory"] for each in rounds),
-                        "versions": rounds[0]["versions"],
-                    }
-                )
-        self._save()
-
-    def _measure_lightning(self, model: str) -> None:
-        """The same steps by Lightning's trainer and by a bare loop, in turn."""
-        sides: dict[str, list[dict[str, Any]]] = {"train": [], "lightning": []}
-        for round_ in range(1, self.config.rounds + 1):
-            for work, results in sides.items():
-                job = {"work": work, "model": self._size(model), "precision": "auto"}
-                who = "Lightning" if work == "train" else "bare loop"
-                try:
-                    result = self.measure("headcount", sys.executable, job)
-                except PeerError as error:
-                    raise InputError(f"lightning {model}, {who}: {error}") from error
-                results.append(result)
-                rate = f"{_number(result['rate'])} tokens/s"
-                self._say(f"lightning {model}", round_, who, result["precision"], rate)
-        lightning, bare = (summary(_rates(results)) for results in sides.values())
-        overheads = [100 * (b["rate"] / a["rate"] - 1) for a, b in zip(sides["train"], sides["lightning"], strict=True)]
-        for name, (median, spread), results in (
-            ("headcount", lightning, sides["train"]),
-            ("bare loop", bare, sides["lightning"]),
-        ):
-            self._add(
-                {
-                    "work": "lightning",
-                    "peer": name,
-                    "model": model,
-                    "precision": results[0]["precision"],
-                    "tokens_per_second": median,
-                    "spread": spread,
-                    "ratio": lightning[0] / median,
-                    "overhead_percent": 100 * (bare[0] / lightning[0] - 1),
-                    "overhead_spread": [min(overheads), max(overheads)],
-                    "peak_memory": max(each["peak_memory"] for each in results),
-                    "rounds": len(results),
-                    "versions": results[0]["versions"],
+            if group.work in ("train", "decode", "lightning") and ours:
+                row["ratio"] = statistics.median(rates(ours)) / median  # so many times as fast is headcount
+            if group.work in ("train", "decode"):
+                row |= self._shares(group, precision, median)
+                row["per_step"] = statistics.median(each["per_step"] for each in measured)
+                row["other_precisions"] = {
+                    other: statistics.median(rates(each))
+                    for (name, other), each in results.items()
+                    if name == who and other != precision and not each[0]["keep"]
                 }
-            )
-        self._save()
+            if group.work == "prepare":
+                row |= {"pairs": self.config.pairs, "pairs_kept": measured[0]["kept"]}
+            yield row | self.common
 
-    def _measure_start(self, model: str) -> None:
-        """Seconds until the first step is done; once more than there are rounds, since the first run fills caches."""
-        results = []
-        for round_ in range(self.config.rounds + 1):
-            job = {"work": "start", "model": self._size(model), "precision": "auto"}
-            try:
-                result = self.measure("headcount", sys.executable, job)
-            except PeerError as error:
-                raise InputError(f"start {model}: {error}") from error
-            if round_:
-                results.append(result)
-                self._say(f"start {model}", round_, "headcount", result["precision"], f"{result['rate']:.2f} s")
-        median, spread = summary(_rates(results))
-        self._add(
-            {
-                "work": "start",
-                "peer": "headcount",
-                "model": model,
-                "precision": results[0]["precision"],
-                "seconds": median,
-                "spread": spread,
-                "peak_memory": max(each["peak_memory"] for each in results),
-                "rounds": len(results),
-                "versions": results[0]["versions"],
-            }
-        )
-        self._save()
-
-    def _add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row | self.common)
+    def _shares(self, group: Group, precision: str, rate: float) -> dict[str, float | None]:
+        """Of the machine's rate of matrix products: those of a large square, and those of the model's own shapes."""
+        operations, whole = self.operations(group)
+        if group.work == "train":
+            whole += float(self.source_lengths.sum())
+        ceilings = {"ceiling": self.ceiling(None, precision), "own_shapes": self.ceiling(group.model, precision)}
+        reached = rate * operations / whole
+        return {f"share_of_{name}": reached / ceiling if ceiling else None for name, ceiling in ceilings.items()}
 
     def _save(self) -> None:
-        path = Path(self.config.out)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(self.rows, indent=2) + "\n")
+        if rows := self.rows():
+            path = Path(self.config.out)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps(rows, indent=2) + "\n")
 
 
-def _gives_pieces(overrides: Iterable[str], config: DictConfig) -> bool:
-    """Whether the size of the vocabulary is settled: asked for, or that of the built-in corpus, whose words are few."""
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _settles_pieces(overrides: Iterable[str], config: DictConfig) -> bool:
+    """Whether the number of pieces is asked for, or that of the built-in corpus, whose words are few."""
     asked = any(each.lstrip("+").startswith("data.vocab_size=") for each in overrides)
     return asked or str(config.data.corpus["_target_"]).endswith("grammar.Grammar")
 
@@ -465,44 +473,81 @@ def environment(peer: str, requirements: Sequence[str]) -> str:
     python, stamp = folder / "bin" / "python", folder / "requirements.txt"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return str(python)
-    logger.info("installing %s into %s", peer, folder.relative_to(ROOT))
+    logger.info("installing %s into %s (a minute or two)", peer, folder.relative_to(ROOT))
     shutil.rmtree(folder, ignore_errors=True)
-    venv.create(folder, with_pip=True)
-    install = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *requirements]
-    result = subprocess.run(install, capture_output=True, text=True)
-    if result.returncode:
-        shutil.rmtree(folder)
-        errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
-        raise PeerError(f"it cannot be installed ({errors[-1].removeprefix('ERROR: ')})")
+    try:
+        venv.create(folder, with_pip=True)
+        options = ["--disable-pip-version-check", "--quiet", "--retries", "1", "--timeout", "20"]
+        install = [str(python), "-m", "pip", "install", *options, *requirements]
+        subprocess.run(install, capture_output=True, text=True, check=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        said = str(getattr(error, "stderr", "") or "").splitlines()
+        errors = [line for line in said if line.startswith("ERROR")] or [str(error)]
+        raise PeerError(f"it cannot be installed ({errors[-1].removeprefix('ERROR: ')})") from error
     write_text(stamp, wanted)
     return str(python)
+
+
+def watch(command: Sequence[str], environ: Mapping[str, str], out: Any, err: Any, whole: bool) -> tuple[int, int]:
+    """Run a command to its end: its code, and, where asked for, the most memory it and its children have held."""
+    peak = 0
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0
+    ) as process:
+        try:
+            while whole and process.poll() is None:
+                peak = max(peak, group_memory(process.pid))
+                time.sleep(0.1)
+            return process.wait(), peak
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def group_memory(group: int) -> int:
+    """Bytes held by the processes of a group, what they share counted once; 0 where the system does not tell."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):  # it may have ended meanwhile
+            if os.getpgid(int(path.name)) == group:
+                lines = (path / "smaps_rollup").read_text().splitlines()
+                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    return total
+
+
+def write_files(data: TranslationData, pairs: int, folder: Path) -> list[str]:
+    """The corpus as text files, its training part repeated with a number behind until there are so many pairs; what
+    makes scripts/train.py read them."""
+    overrides = ["data=files", f"data.source={data.source_language}", f"data.target={data.target_language}"]
+    for split in SPLITS:
+        for side in ("source", "target"):
+            lines = data.data[split][side][:]
+            path = folder / f"{split}.{side}"
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in (repeated(lines, pairs) if split == "train" else lines))
+            overrides.append(f"data.{split}_{side}={path}")
+    return [*overrides, f"data.vocab_size={data.tokenizer.vocab_size}"]
+
+
+def repeated(lines: Sequence[str], count: int) -> Iterator[str]:
+    for index in range(count):
+        turn, row = divmod(index, len(lines))
+        yield f"{lines[row]} {turn}" if turn else lines[row]
 
 
 # Arithmetic.
 
 
-def summary(rates: Sequence[float]) -> tuple[float, list[float]]:
-    """Median and spread, [smallest, largest]."""
-    return statistics.median(rates), [min(rates), max(rates)]
-
-
-def _rates(results: Iterable[Mapping[str, Any]]) -> list[float]:
+def rates(results: Iterable[Mapping[str, Any]]) -> list[float]:
     return [result["rate"] for result in results]
 
 
-def _of(results: Mapping[tuple[str, str], list], name: str) -> list[list]:
-    return [measured for (peer, _), measured in results.items() if peer == name]
-
-
-def _best(results: Mapping[tuple[str, str], list[dict[str, Any]]], name: str) -> list[dict[str, Any]]:
+def best(results: Results, who: str) -> list[dict[str, Any]]:
     """The figures in the precision that was measured most often, which is the fastest of the first round."""
-    return max(_of(results, name), key=lambda measured: (len(measured), statistics.median(_rates(measured))))
-
-
-def _fastest(results: Mapping[tuple[str, str], list[dict[str, Any]]], name: str) -> list[str]:
-    """The precision to go on with, as it was asked for; none where all have failed."""
-    measured = [each[0] for each in _of(results, name)]
-    return [max(measured, key=lambda result: result["rate"])["asked"]] if measured else []
+    own = [measured for (name, _), measured in results.items() if name == who]
+    return max(own, key=lambda measured: (len(measured), statistics.median(rates(measured))), default=[])
 
 
 def ceiling_precision(precision: str) -> str | None:
@@ -567,90 +612,70 @@ def own_shapes(size: Mapping[str, Any], vocab_size: int, tokens: int) -> list[tu
 
 
 def tables(rows: Sequence[Mapping[str, Any]], style: str) -> list[str]:
-    """A table for each work and model, with a title above."""
+    """A table for each work, and for each model where several are compared, with a title above."""
     parts: list[str] = []
-    for work, what in WORKS.items():
+    for work, (_, title) in WORKS.items():
         ours = [row for row in rows if row["work"] == work]
-        if not ours:
-            continue
-        groups = [ours] if work in ("ceiling", "lightning", "start") else _by_model(ours)
-        for group in groups:
-            model = f", {group[0]['model']}" if work in ("train", "decode") else ""
-            title = f"{what[0].upper()}{what[1:]}{model}"
-            headers, body = _table(work, group)
-            parts += [f"### {title}\n" if style == "pipe" else f"\n{title}\n"]
-            align = ["right" if index > 1 else "left" for index in range(len(headers))]
+        apart = dict.fromkeys(row["model"] if work in ("train", "decode") else "" for row in ours)
+        for model in apart:
+            cells = [_cells(row) for row in ours if not model or row["model"] == model]
+            titled = f"{title[0].upper()}{title[1:]}{f', {model}' if model else ''}"
+            headers = [name for name in cells[0] if any(each[name] for each in cells)]
+            body = [[each[name] for name in headers] for each in cells]
+            align = ["left" if name in ("", "model", "precision") else "right" for name in headers]
+            parts += [f"### {titled}\n" if style == "pipe" else f"\n{titled}\n"]
             parts += [tabulate(body, headers, style, colalign=align, disable_numparse=True), ""]
     return parts
 
 
-def _by_model(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    return [[row for row in rows if row["model"] == model] for model in dict.fromkeys(row["model"] for row in rows)]
-
-
-def _table(work: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    if work in ("train", "decode"):
-        figure, unit = ("tokens_per_second", "tokens/s") if work == "train" else ("sentences_per_second", "sentences/s")
-        headers = ["", "precision", unit, "spread", "headcount is", "of fp32/bf16 ceiling", "memory"]
-        return headers, [
-            [
-                f"{row['peer']} (anchor)" if row["anchor"] else row["peer"],
-                row["precision"],
-                _number(row[figure]),
-                _spread(row["spread"]),
-                "" if row["peer"] == "headcount" else f"{row['ratio']:.2f} x",
-                f"{row['share_of_ceiling']:.0%}" if row["share_of_ceiling"] else "",
-                f"{row['peak_memory'] / 2**20:,.0f} MiB",
-            ]
-            for row in sorted(rows, key=lambda row: row["ratio"])
-        ]
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row as it is shown; a column that stays empty is left out."""
+    work, (name, _) = row["work"], WORKS[row["work"]]
+    unit, scale = UNITS[name]
+    who = {"ctranslate2": "ctranslate2 (anchor)"}.get(row["peer"], row["peer"])
     if work == "ceiling":
-        return ["shapes", "precision", "Gop/s", "spread"], [
-            [
-                f"linear layers of {row['model']}" if row["model"] else f"{SQUARE} x {SQUARE}",
-                row["precision"],
-                _number(row["operations_per_second"] / 1e9),
-                _spread([rate / 1e9 for rate in row["spread"]]),
-            ]
-            for row in rows
-        ]
-    if work == "lightning":
-        return ["model", "loop", "precision", "tokens/s", "spread", "overhead of Lightning"], [
-            [
-                row["model"],
-                "Lightning" if row["peer"] == "headcount" else row["peer"],
-                row["precision"],
-                _number(row["tokens_per_second"]),
-                _spread(row["spread"]),
-                f"{row['overhead_percent']:.1f} %" if row["peer"] == "headcount" else "",
-            ]
-            for row in rows
-        ]
-    return ["model", "precision", "seconds", "spread"], [
-        [row["model"], row["precision"], f"{row['seconds']:.2f}", _spread(row["spread"])] for row in rows
-    ]
+        who = f"linear layers of {row['model']}" if row["model"] else f"{SQUARE} x {SQUARE}"
+    elif work == "lightning":
+        who = "Lightning" if row["peer"] == "headcount" else row["peer"]
+    elif work == "prepare":
+        who = f"{row['pairs']:,} pairs"
+    ratio = row.get("ratio") if row["peer"] != "headcount" else None
+    shares = {"of ceiling": row.get("share_of_ceiling"), "of own shapes": row.get("share_of_own_shapes")}
+    return {
+        "": who,
+        "model": str(row["model"]) if work in ("lightning", "start") else "",
+        "precision": row["precision"] if work != "prepare" else "",
+        unit: number(row[name] / scale),
+        "spread": " to ".join(number(value / scale) for value in row["spread"]),
+        "headcount is": f"{ratio:.2f} x" if ratio else "",
+        **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
+        "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB",
+        "slower": ", ".join(f"{other} {number(value)}" for other, value in row.get("other_precisions", {}).items()),
+    }
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _spread(values: Sequence[float]) -> str:
-    return " to ".join(_number(value) for value in values)
+def shown(value: float, figure: str) -> str:
+    unit, scale = UNITS[figure]
+    return f"{number(value / scale)} {unit}"
+
+
+def page_parts(text: str) -> tuple[str, str]:
+    """What stands before and behind the part that is written anew. Raises InputError for a page without markers."""
+    begin, end = text.find(BEGIN), text.find(END)
+    if not text.strip():
+        return "# Performance\n\n", "\n"
+    if begin < 0 or end < begin:
+        raise InputError(f"the page has no lines {BEGIN} and {END}, between which the tables go")
+    return text[:begin], text[end + len(END) :]
 
 
 def page(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page with the tables in place of what stands between the two markers; a new page where there is none.
-
-    Raises InputError for a page without the markers.
-    """
-    begin, end = text.find(BEGIN), text.find(END)
-    if not text.strip():
-        before, after = "# Performance\n\n", "\n"
-    elif begin < 0 or end < begin:
-        raise InputError(f"table: the page has no lines {BEGIN} and {END}, between which the tables go")
-    else:
-        before, after = text[:begin], text[end + len(END) :]
+    """The page with the tables between the two markers; a new page where there is none."""
+    before, after = page_parts(text)
     return f"{before}{BEGIN}\n\n{about(rows)}\n\n" + "\n".join(tables(rows, "pipe")) + f"\n{END}{after}"
 
 
@@ -667,5 +692,6 @@ def about(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends, too
     sys.argv[1:] = as_lists(sys.argv[1:])
     run()

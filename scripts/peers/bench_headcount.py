@@ -1,5 +1,6 @@
-"""headcount itself, measured as scripts/train.py and scripts/translate.py use it."""
+"""headcount itself: scripts/train.py and scripts/translate.py as they are, with a meter inside."""
 
+import contextlib
 import logging
 import tempfile
 import time
@@ -10,128 +11,106 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_dir
 from measure import EOS, Meter, decode_batches, endless, read_job, report
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from headcount.decoding.translator import Search
-from headcount.run.config import build, register_resolvers
-from headcount.run.directory import codec_for, make_translator
+import headcount.run.directory
+import headcount.run.train
+from headcount.run.config import build, build_data, register_resolvers
 from headcount.run.script import CONF, set_up_logging
-from headcount.run.train import Parts, build_parts, greedy
+from headcount.training.averaging import own_weights, save_weights
 from headcount.training.callbacks import LastCheckpoint
-from headcount.training.module import TranslationTask, seed_everything_at
+from headcount.training.module import seed_everything_at
 
 PACKAGES = ("headcount", "torch", "pytorch-lightning")
 ENDLESS = 10**9
 
 
+class WindowOverError(Exception):
+    """Enough has been measured."""
+
+
 class Stop(pl.Callback):
-    """Tells the meter of each optimizer step, and ends training when the window is over."""
+    """Tells the meter of each optimizer step, and leaves training when the window is over.
 
-    def __init__(self, meter: Meter) -> None:
+    bare: the steps are made by `bare_loop`, where Lightning would begin with its own.
+    """
+
+    def __init__(self, meter: Meter, bare: bool) -> None:
         self.meter = meter
+        self.bare = bare
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_start(self, trainer: Any, task: Any) -> None:
+        if self.bare:
+            bare_loop(trainer, task, self.meter)
+            raise WindowOverError
+
+    def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.meter.step(batch.tokens)
-        trainer.should_stop = self.meter.done
+        if self.meter.done:
+            raise WindowOverError
 
 
-def main() -> None:
-    begin = time.perf_counter()
-    job = read_job()
-    torch.set_num_threads(job["threads"])
-    set_up_logging()
-    logging.getLogger("headcount").setLevel(logging.WARNING)
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(
-            "train",
-            [
-                *job["overrides"],
-                f"model={job['model']['name']}",
-                "trainer=cpu",
-                f"trainer.precision={job['precision']}",
-                f"trainer.max_steps={1 if job['work'] == 'start' else ENDLESS}",
-                f"validation.every={ENDLESS}",
-                "+trainer.limit_val_batches=0",
-            ],
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        work = {"train": train, "lightning": bare_loop, "start": start, "decode": decode}[job["work"]]
-        result, precision = work(job, config, Path(folder), begin)
-    report(result, precision, PACKAGES)
+class Widened:
+    """A tokenizer that claims more pieces than it has, so that everybody's model has the same output layer."""
 
+    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
+        self.tokenizer = tokenizer
+        self.vocab_size = vocab_size
 
-def set_up(job: dict[str, Any], config: DictConfig, folder: Path) -> tuple[Parts, TranslationTask]:
-    """What scripts/train.py builds, but for the saving at the end."""
-    parts = build_parts(config, folder)
-    parts.trainer.callbacks = [each for each in parts.trainer.callbacks if not isinstance(each, LastCheckpoint)]
-    parts.data.prepare_data()
-    seed_everything_at(config.seed, 0)
-    model = build(config.model, "model", vocab_size=job["vocab_size"])
-    valid = parts.data.data["valid"]
-    task = TranslationTask(
-        model=model,
-        translator=make_translator(model, codec_for(config, parts.data.tokenizer), greedy(parts.search)),
-        sources=valid["source"],
-        references=valid["target"],
-        seed=config.seed,
-        **parts.task,
-    )
-    return parts, task
-
-
-def precision_of(parts: Parts) -> str:
-    return parts.precision.partition(",")[0]
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
 
 
 def train(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
-    parts, task = set_up(job, config, folder)
-    meter = Meter(job)
-    parts.trainer.callbacks.append(Stop(meter))
-    parts.trainer.fit(task, datamodule=parts.data)
-    return meter.result(), precision_of(parts)
+    """What scripts/train.py does until the window is over; no checkpoint is saved, as with nobody else."""
+    first_step = job["work"] == "start"
+    meter = Meter({"warmup": 0, "seconds": 0, "least": (1, 0)} if first_step else job)
+    build_parts = headcount.run.train.build_parts
+    precision = ""
+
+    def with_meter(config: DictConfig, directory: Path) -> Any:
+        nonlocal precision
+        parts = build_parts(config, directory)
+        precision = parts.precision.partition(",")[0]
+        callbacks = [each for each in parts.trainer.callbacks if not isinstance(each, LastCheckpoint)]
+        parts.trainer.callbacks = [*callbacks, Stop(meter, job["work"] == "lightning")]
+        parts.data.prepare_data()
+        parts.data.tokenizer = Widened(parts.data.tokenizer, job["vocab_size"])
+        return parts
+
+    headcount.run.train.build_parts = with_meter
+    with contextlib.suppress(WindowOverError):
+        headcount.run.train.train(config, folder / "run")
+    return {"rate": meter.times[0] - begin} if first_step else meter.result(), precision
 
 
-def bare_loop(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
+def bare_loop(trainer: Any, task: Any, meter: Meter) -> None:
     """The same steps without Lightning around them."""
-    parts, task = set_up(job, config, folder)
-    task.trainer = parts.trainer  # of which a step asks only a few numbers
-    plugin = parts.trainer.precision_plugin
-    plugin.convert_module(task)
-    built = task.configure_optimizers()
-    optimizer, schedule = built["optimizer"], built["lr_scheduler"]["scheduler"]
+    (optimizer,), (schedule,) = trainer.optimizers, trainer.lr_scheduler_configs
     parameters = list(task.parameters())
-    task.train()
-    meter = Meter(job)
-    for index, batch in enumerate(parts.data.train_dataloader()):
+    for index, batch in enumerate(trainer.datamodule.train_dataloader()):
         task.on_train_batch_start(batch, index)
-        with plugin.train_step_context():
+        with trainer.precision_plugin.train_step_context():
             loss = task.training_step(batch, index)
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, config.trainer.gradient_clip_val)
+        torch.nn.utils.clip_grad_norm_(parameters, trainer.gradient_clip_val)
         optimizer.step()
-        schedule.step()
+        schedule.scheduler.step()
         meter.step(batch.tokens)
         if meter.done:
-            break
-    return meter.result(), precision_of(parts)
-
-
-def start(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
-    """Seconds from the end of Python's imports to the end of the first optimizer step."""
-    parts, task = set_up(job, config, folder)
-    meter = Meter(job)
-    parts.trainer.callbacks.append(Stop(meter))
-    parts.trainer.fit(task, datamodule=parts.data)
-    return {"rate": meter.times[0] - begin}, precision_of(parts)
+            return
 
 
 class Numbers:
-    """A codec whose texts are piece numbers. Whatever is translated must have the length that was asked for."""
+    """A tokenizer whose texts are piece numbers. Whatever is translated must have the length that was asked for."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, vocab_size: int, length: int) -> None:
+        self.vocab_size = vocab_size
         self.length = length
+
+    def load(self, path: Path) -> "Numbers":
+        return self
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         return [[int(number) for number in text.split()] for text in texts]
@@ -143,21 +122,49 @@ class Numbers:
 
 
 def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
+    """What scripts/translate.py does, with a run whose weights are random."""
     seed_everything_at(config.seed, 0)
-    model = build(config.model, "model", vocab_size=job["vocab_size"]).eval()
+    model = build(config.model, "model", vocab_size=job["vocab_size"])
     with torch.no_grad():
         model.output.weight[EOS] = 0  # so that its end is never among a step's best, before the limit makes it the only
+    save_weights(own_weights(model), folder / "model.safetensors")
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
     length = job["new_tokens"] - 1  # and then the end
-    search = Search(beam=job["beam"], max_ratio=0, max_extra=length, batch_tokens=ENDLESS)
-    translator = make_translator(model, Numbers(length), search)
+    headcount.run.directory.Tokenizer = Numbers(job["vocab_size"], length)
+    search = {"beam": job["beam"], "max_ratio": 0.0, "max_extra": length, "batch_tokens": ENDLESS}
+    run = headcount.run.directory.open_run(folder, search=search)
     batches = [[" ".join(map(str, row)) for row in batch] for batch in decode_batches(job)]
     meter = Meter(job)
     for lines in endless(batches):
-        translator.translate(lines)
+        run.translator.translate(lines)
         meter.step(len(lines))
         if meter.done:
             break
-    return meter.result(), {torch.float32: "32-true", torch.bfloat16: "bf16-true"}[model.output.weight.dtype]
+    dtype = run.model.output.weight.dtype
+    return meter.result(), {torch.float32: "32-true", torch.bfloat16: "bf16-true"}.get(dtype, str(dtype))
+
+
+def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
+    """Seconds of preparing text files that nobody has prepared before."""
+    data = build_data(config)
+    start = time.perf_counter()
+    data.prepare_data()
+    return {"rate": time.perf_counter() - start, "kept": len(data.data["train"])}, "none"
+
+
+def main() -> None:
+    begin = time.perf_counter()
+    job = read_job()
+    set_up_logging()
+    logging.getLogger("headcount").setLevel(logging.WARNING)
+    register_resolvers()
+    with tempfile.TemporaryDirectory() as name, initialize_config_dir(str(CONF), version_base="1.3"):
+        changes = [f"data.directory={name}"] if job["work"] == "prepare" else [f"validation.every={ENDLESS}"]
+        training = [f"trainer.precision={job['precision']}", "trainer=cpu", f"trainer.max_steps={ENDLESS}"]
+        config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
+        work = {"decode": decode, "prepare": prepare}.get(job["work"], train)
+        result, precision = work(job, config, Path(name), begin)
+    report(result, precision, PACKAGES)
 
 
 if __name__ == "__main__":

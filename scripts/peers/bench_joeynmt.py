@@ -101,8 +101,9 @@ def config(job: dict[str, Any], folder: Path) -> dict[str, Any]:
             "label_smoothing": job["smoothing"],
             "clip_grad_norm": job["clip"],
             "normalization": "tokens",
-            "batch_size": job["batch_tokens"],
-            "batch_type": "token",
+            # Its own "token" would count the padding, of which there is much: half as many real tokens a batch.
+            "batch_size": max(1, round(job["batch_tokens"] / job["mean_target"])),
+            "batch_type": "sentence",
             "epochs": 10**6,
             "validation_freq": 10**9,
             "logging_freq": 100,
@@ -149,10 +150,11 @@ def decode(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     size = job["decode_batch"]
     # A short batch would put all later ones out of step.
     rows = [row for batch in batches if len(batch) == size for row in batch] or batches[0]
-    write_text(folder / "dev.source", rows)
-    write_text(folder / "dev.target", rows)  # not scored
-    arguments = parse_global_args(config(job, folder), mode="test")
-    model, data, _ = prepare(arguments, rank=0, mode="test")
+    for name in ("train", "dev"):  # the first is looked at by nobody, the second translated
+        write_text(folder / f"{name}.source", rows)
+        write_text(folder / f"{name}.target", rows)
+    arguments = parse_global_args(config(job, folder), mode="train")
+    model, _, data, _ = prepare(arguments, rank=0, mode="train")  # in every other mode it wants a checkpoint
     data.has_trg = False
     meter = Meter(job)
     search = joeynmt.prediction.search

@@ -37,13 +37,16 @@ class Model(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         padding = additive(source == PAD)
-        return self.decode(target, self.layers.encoder(self.embed(source), src_key_padding_mask=padding), padding)
+        memory = self.layers.encoder(self.embed(source), src_key_padding_mask=padding)
+        return self.project(self.decode(target, memory, padding))
 
     def decode(self, target: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
-        hidden = self.layers.decoder(
+        return self.layers.decoder(
             self.embed(target), memory, tgt_mask=causal, memory_key_padding_mask=padding, tgt_is_causal=True
         )
+
+    def project(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.embedding.weight)
 
 
@@ -123,7 +126,7 @@ def search(model: Model, source: Tensor, beam: int, steps: int) -> Tensor:
     scores[:, 0] = 0
     first = torch.arange(sentences)[:, None] * beam
     for _ in range(steps):
-        log_probs = model.decode(tokens, memory, padding)[:, -1].float().log_softmax(dim=-1)
+        log_probs = model.project(model.decode(tokens, memory, padding)[:, -1]).float().log_softmax(dim=-1)
         log_probs[:, EOS] = -math.inf
         candidates = (scores.flatten()[:, None] + log_probs).view(sentences, -1)
         scores, flat = candidates.topk(beam, dim=1)

@@ -3,6 +3,7 @@
 import tempfile
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from measure import BOS, EOS, PAD, Meter, decode_batches, endless, padded, read_job, read_pairs, report
@@ -50,9 +51,16 @@ def collate(pairs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 class Trainer(Seq2SeqTrainer):
-    """Counts the real tokens of each batch."""
+    """Counts the real tokens of each batch, and has the batches in any order: its own would begin with the longest
+    sentences, so that a window would see little else."""
 
     tokens = 0
+
+    def _get_train_sampler(self, *arguments: Any) -> list[int]:
+        rows = list(super()._get_train_sampler(*arguments))
+        size = self.args.per_device_train_batch_size
+        whole = np.array(rows[: len(rows) // size * size]).reshape(-1, size)
+        return [*np.random.default_rng(1).permutation(whole).flatten().tolist(), *rows[whole.size :]]
 
     def training_step(self, model: Any, inputs: dict[str, torch.Tensor], *arguments: Any, **keywords: Any) -> Any:
         self.tokens = int(inputs["attention_mask"].sum() + (inputs["labels"] != -100).sum())
@@ -92,6 +100,7 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Any], str]:
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
+            dataloader_pin_memory=False,
         )
         trainer = Trainer(
             model=build_model(job), args=arguments, train_dataset=data, data_collator=collate, callbacks=[stop]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as headcount numbers them
-LEAST_WARMUP, LEAST_STEPS = 2, 3
+LEAST = 2, 3  # steps of the warm-up, and of the window behind it
 
 
 def read_job() -> dict[str, Any]:
@@ -21,7 +21,7 @@ def read_job() -> dict[str, Any]:
 
 
 class Meter:
-    """Counts what was done in a window of time that begins after the warm-up, at the end of a step.
+    """Counts what was done in a window of time that begins at the end of a step, `warmup` seconds after the first one.
 
     `done` says that the window is long enough.
     """
@@ -29,7 +29,7 @@ class Meter:
     def __init__(self, job: dict[str, Any]) -> None:
         self.warmup = job["warmup"]
         self.seconds = job["seconds"]
-        self.start = time.perf_counter()
+        self.least_warmup, self.least_steps = job.get("least", LEAST)
         self.times: list[float] = []
         self.amounts: list[float] = []
         self.first: int | None = None  # the step at whose end the window begins
@@ -38,13 +38,13 @@ class Meter:
         """A step has ended that did so much."""
         self.times.append(time.perf_counter())
         self.amounts.append(amount)
-        warm = len(self.times) >= LEAST_WARMUP and self.times[-1] - self.start >= self.warmup
+        warm = len(self.times) >= self.least_warmup and self.times[-1] - self.times[0] >= self.warmup
         if self.first is None and warm:
             self.first = len(self.times) - 1
 
     @property
     def done(self) -> bool:
-        if self.first is None or len(self.times) - 1 - self.first < LEAST_STEPS:
+        if self.first is None or len(self.times) - 1 - self.first < self.least_steps:
             return False
         return self.times[-1] - self.times[self.first] >= self.seconds
 

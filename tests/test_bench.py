@@ -1,0 +1,290 @@
+"""The benchmark: what it counts, what it writes, and what a person sees who gets something wrong."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from conftest import SCRIPTS, command
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from headcount.errors import InputError
+from headcount.model.transformer import Transformer
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+bench = module(SCRIPTS / "bench.py")
+measure = module(SCRIPTS / "peers" / "measure.py")
+SIZE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "d_feed_forward": 24, "num_heads": 2}
+VOCABULARY = 40
+SMALL_CORPUS = ("data.corpus.train_size=1000", "data.corpus.valid_size=8", "data.corpus.test_size=16")
+
+
+def test_operations_are_those_that_torch_counts():
+    sentences, source_length, target_length = 3, 7, 5
+    model = Transformer(VOCABULARY, **SIZE).eval()
+    source = torch.ones(sentences, source_length, dtype=torch.long)
+    target = torch.ones(sentences, target_length, dtype=torch.long)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model.output(model(source, torch.ones_like(source, dtype=torch.bool), target))
+    lengths = np.full(sentences, source_length), np.full(sentences, target_length)
+    assert 3 * counter.get_total_flops() == bench.training_operations(SIZE, VOCABULARY, *lengths)
+
+
+def test_operations_of_decoding_are_those_of_one_forward_pass_but_for_what_a_position_can_look_at():
+    steps, lengths = 6, np.array([4, 9])
+    decoding = bench.decoding_operations(SIZE, VOCABULARY, lengths, 1, steps)
+    forward = bench.training_operations(SIZE, VOCABULARY, lengths, np.full(2, steps)) / 3
+    masked = 2 * len(lengths) * SIZE["decoder_layers"] * 2 * SIZE["d_model"] * (steps**2 - steps * (steps + 1) / 2)
+    assert decoding == forward - masked
+    one_more = bench.decoding_operations(SIZE, VOCABULARY, lengths, 3, steps) - decoding
+    assert one_more == bench.decoding_operations(SIZE, VOCABULARY, lengths, 2, steps) * 2 - decoding * 2
+
+
+def test_own_shapes_are_the_linear_layers_of_one_forward_pass():
+    products = bench.own_shapes(SIZE, VOCABULARY, 5)
+    lengths = np.ones(5)  # so short that attention is 2 d operations a token and layer, which is subtracted
+    attention = 2 * 5 * 2 * SIZE["d_model"] * (SIZE["encoder_layers"] + 2 * SIZE["decoder_layers"])
+    forward = bench.training_operations(SIZE, VOCABULARY, lengths, lengths) / 3
+    assert sum(2 * m * k * n for m, k, n in products) == forward - attention
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("work=train,decode", "work=[train,decode]"),
+        ("work=[train]", "work=[train]"),
+        ("model=tiny", "models=[tiny]"),
+        ("models=tiny,base", "models=[tiny,base]"),
+        ("peers=[]", "peers=[]"),
+        ("peers=", "peers=[]"),
+        ("'peers=a'", "'peers=a'"),
+        ("data=multi30k", "data=multi30k"),
+        ("--help", "--help"),
+    ],
+)
+def test_lists_need_no_brackets(given, meant):
+    assert bench.as_lists([given]) == [meant]
+
+
+WRONG_SETTINGS = [
+    {
+        "work=trian": "work=trian: there are train, decode, ceiling, lightning, start, prepare",
+        "model=huge": "models=huge: there are base, big, nano, tiny",
+        "peers=fairseq": "peers=fairseq: there are transformers, joeynmt, torch_loop, ctranslate2",
+        "seconds=x": "seconds=x: must be a number",
+        "rounds=0": "rounds=0: must be 1 or more",
+        "pairs=1.5": "pairs=1.5: must be a whole number",
+        "threads=0": "threads=0: must be 1 or more, or null for as many as there are",
+        "out=.": "out=.: is a folder; give a file",
+        "table=no.md": f"table=no.md: the page has no lines {bench.BEGIN} and {bench.END}, between which the tables go",
+        "pythons.joeynmt=nowhere": "pythons.joeynmt=nowhere: no such program",
+    },
+    {"work=": "work=[]: nothing to do; there are train, decode, ceiling, lightning, start, prepare"},
+    {"table=1": "table=1: must be a path"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_SETTINGS)
+def test_wrong_settings_are_told_together(wrong, tmp_path):
+    (tmp_path / "no.md").write_text("# No markers\n")
+    result = command("bench", *wrong, cwd=tmp_path)
+    assert result.code == 2
+    assert sorted(result.errors) == sorted(f"error: {message}" for message in wrong.values())
+    assert [path.name for path in tmp_path.iterdir()] == ["no.md"]
+
+
+def test_too_small_a_vocabulary_is_told(tmp_path):
+    result = command("bench", "vocab_size=50", *SMALL_CORPUS, "data.vocab_size=600", cwd=tmp_path)
+    assert result.code == 2
+    assert "error: vocab_size=50: fewer than the corpus has pieces, which are 600" in result.err
+
+
+def test_a_window_begins_after_the_warm_up_and_ends_with_a_step(monkeypatch):
+    clock = iter([10.0, 11.0, 12.0, 13.0, 14.5, 16.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    meter = measure.Meter({"warmup": 1.5, "seconds": 2})
+    done = []
+    for amount in (100, 100, 100, 7, 8, 9):
+        meter.step(amount)
+        done.append(meter.done)
+    assert done == [False, False, False, False, False, True]  # three steps at least, though 2 seconds were over before
+    assert meter.result() == {"rate": (7 + 8 + 9) / 4, "seconds": 4.0, "steps": 3, "per_step": 8}
+
+
+def test_without_a_warm_up_two_steps_are_left_out(monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    meter = measure.Meter({"warmup": 0, "seconds": 0})
+    steps = 0
+    while not meter.done:
+        meter.step(1)
+        steps += 1
+    assert (steps, meter.result()["steps"]) == (5, 3)
+
+
+def results(**rates: list[float]) -> dict:
+    return {
+        tuple(name.split("_")): [{"rate": rate, "asked": name.split("_")[1], "keep": False} for rate in measured]
+        for name, measured in rates.items()
+    }
+
+
+def test_the_best_precision_is_the_one_that_went_on():
+    assert bench.best(results(a_fp32=[1, 2, 2], a_bf16=[9], b_fp32=[7]), "a")[0]["asked"] == "fp32"
+    assert bench.best(results(a_fp32=[1], a_bf16=[9]), "a")[0]["asked"] == "bf16"
+    assert bench.best(results(a_fp32=[1]), "c") == []
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch) -> list[dict]:
+    """What a command writes whose measurements are made up."""
+    figures = {"headcount": [100.0, 120.0, 110.0], "torch": [4e10], "fp32": [50.0, 40.0, 60.0], "bf16": [30.0]}
+    taken = dict.fromkeys(figures, 0)
+
+    def run_job(self, side):
+        if side.who == "transformers":
+            raise bench.PeerError("no such thing")
+        key = side.asked if side.who == "torch_loop" else side.who
+        rate = figures[key][taken[key] % len(figures[key])]
+        taken[key] += 1
+        precision = {"auto": "32-true"}.get(side.asked, side.asked)
+        return {"rate": rate, "precision": precision, "peak_memory": 2**20, "per_step": 9, "versions": {"torch": "1"}}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench.Bench, "run_job", run_job)
+    monkeypatch.setattr(bench, "environment", lambda peer, requirements: sys.executable)
+    arguments = ["work=train,decode", "model=nano", "peers=transformers,torch_loop", *SMALL_CORPUS]
+    arguments += ["data.vocab_size=600", "out=new/folder/rows.json", "table=new/page.md"]
+    monkeypatch.setattr(sys, "argv", ["bench.py", *bench.as_lists(arguments)])
+    bench.run()
+    return json.loads((tmp_path / "new" / "folder" / "rows.json").read_text())
+
+
+def test_rows_hold_medians_spreads_and_ratios(rows, tmp_path, capsys):
+    assert [(row["work"], row["peer"], row["precision"]) for row in rows] == [
+        ("train", "headcount", "32-true"),
+        ("train", "torch_loop", "fp32"),
+        ("decode", "headcount", "32-true"),
+        ("decode", "torch_loop", "fp32"),
+    ]
+    ours, loop = rows[:2]
+    assert (ours["tokens_per_second"], ours["spread"], ours["rounds"]) == (110, [100, 120], 3)
+    assert (loop["tokens_per_second"], loop["spread"], loop["ratio"]) == (50, [40, 60], 110 / 50)
+    assert loop["other_precisions"] == {"bf16": 30}
+    assert ours["share_of_ceiling"] == pytest.approx(loop["share_of_ceiling"] * 110 / 50)
+    assert "sentences_per_second" in rows[2]
+    assert all(row["model"] == "nano" and row["peak_memory"] == 2**20 and row["processor"] for row in rows)
+    page = (tmp_path / "new" / "page.md").read_text()
+    assert page.startswith("# Performance\n\n<!-- bench: begin -->")
+    assert "### Training, nano" in page
+    assert " 2.20 x |" in page
+
+
+def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch):
+    def run_job(self, side):
+        if side.asked == "bf16" and side.who != "torch":
+            raise KeyboardInterrupt
+        return {"rate": 1.0, "precision": side.asked, "peak_memory": 1, "per_step": 1, "versions": {}}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench.Bench, "run_job", run_job)
+    arguments = ["work=[train]", "models=[nano]", "peers=[torch_loop]", "data.vocab_size=600", "out=rows.json"]
+    monkeypatch.setattr(sys, "argv", ["bench.py", *arguments, *SMALL_CORPUS])
+    with pytest.raises(SystemExit) as stop:
+        bench.run()
+    assert stop.value.code == 130
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert [(row["peer"], row["precision"]) for row in rows] == [("headcount", "auto"), ("torch_loop", "fp32")]
+
+
+def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{bench.BEGIN}\nof last year\n{bench.END}\nafter\n")
+    result = command("bench", "read=new/folder/rows.json", "table=page.md", cwd=tmp_path)
+    assert result.code == 0, result.err
+    text = page.read_text()
+    assert text.startswith(f"before\n{bench.BEGIN}\n")
+    assert text.endswith(f"{bench.END}\nafter\n")
+    assert "last year" not in text
+    assert "Translating, nano" in text
+    assert bench.page(text, rows) == text
+
+
+def test_a_page_without_markers_is_refused():
+    with pytest.raises(InputError, match="has no lines"):
+        bench.page("# Something else\n", [])
+
+
+def test_a_peer_that_cannot_be_installed_is_told_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    monkeypatch.setattr(bench.venv, "create", lambda folder, with_pip: folder.mkdir())
+    with pytest.raises(bench.PeerError, match="cannot be installed"):  # there is no python in it
+        bench.environment("joeynmt", ["joeynmt"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_to_prepare_has_no_pair_twice():
+    lines = list(bench.repeated(["a", "b", "c"], 8))
+    assert lines == ["a", "b", "c", "a 1", "b 1", "c 1", "a 2", "b 2"]
+
+
+def test_memory_is_that_of_the_children_too(tmp_path):
+    if not Path("/proc/self/smaps_rollup").exists():
+        pytest.skip("this system does not tell")
+    child = "b = bytearray(b'x') * 50_000_000; import time; time.sleep(1)"
+    code = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
+    with (tmp_path / "out").open("wb") as out:
+        ended, peak = bench.watch([sys.executable, "-c", code], os.environ, out, out, whole=True)
+    assert ended == 0
+    assert peak > 50_000_000
+
+
+def bench_process(tmp_path: Path, *arguments: str) -> list[dict]:
+    small = ["model=nano", "seconds=0", "warmup=0", "rounds=1", "threads=1", "vocab_size=600", "data.vocab_size=600"]
+    small += ["batch_tokens=256", "sentences=8", "decode_batch=4", "new_tokens=3", "out=rows.json", *SMALL_CORPUS]
+    code = [sys.executable, str(SCRIPTS / "bench.py"), *arguments, *small]
+    result = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "next:  python scripts/bench.py read=rows.json" in result.stdout
+    return json.loads((tmp_path / "rows.json").read_text())
+
+
+@pytest.mark.slow
+def test_everything_that_needs_no_installation_runs(tmp_path):
+    rows = bench_process(
+        tmp_path, "work=train,decode,ceiling,lightning,start,prepare", "peers=[torch_loop]", "pairs=500"
+    )
+    assert {(row["work"], row["peer"]) for row in rows} == {
+        ("train", "headcount"),
+        ("train", "torch_loop"),
+        ("decode", "headcount"),
+        ("decode", "torch_loop"),
+        ("ceiling", "torch"),
+        ("lightning", "headcount"),
+        ("lightning", "bare loop"),
+        ("start", "headcount"),
+        ("prepare", "headcount"),
+    }
+    for row in rows:
+        (figure,) = [row[name] for name in bench.UNITS if name in row]
+        assert 0 < row["spread"][0] <= figure <= row["spread"][1]
+        assert row["peak_memory"] > 2**20
