@@ -6,10 +6,15 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from headcount.data import corpora
-from headcount.data.corpora import FilesCorpus, HubCorpus, read_lines, read_parallel
+from headcount.data.corpora import FilesCorpus, HubCorpus, read_chunks, read_lines, read_parallel, stream_parallel
 from headcount.errors import InputError
 
 SPLITS = {"train": 3, "valid": 2, "test": 1}
+
+
+def pairs_of(pairs, at_once=2):
+    """The pairs of a split, read that many at once."""
+    return [pair for table in pairs.iter(at_once) for pair in table.to_pylist()]
 
 
 @pytest.fixture
@@ -38,6 +43,7 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, lines):
     path = tmp_path / "text"
     path.write_bytes(content)
     assert read_lines(path) == lines
+    assert [line for chunk in read_chunks(path, 1) for line in chunk] == lines
 
 
 @pytest.mark.parametrize(
@@ -51,9 +57,10 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, lines):
 )
 def test_unreadable_text_is_named_with_its_line(tmp_path, content, message):
     (tmp_path / "text").write_bytes(content)
-    with pytest.raises(InputError, match=message) as error:
-        read_lines(tmp_path / "text")
-    assert "\n" not in str(error.value)
+    for at_once in (1, 2, 100):
+        with pytest.raises(InputError, match=message) as error:
+            list(read_chunks(tmp_path / "text", at_once))
+        assert "\n" not in str(error.value)
 
 
 def test_missing_file_and_folder_instead_of_file(tmp_path):
@@ -66,17 +73,18 @@ def test_missing_file_and_folder_instead_of_file(tmp_path):
 def test_unequal_line_counts_name_both_files_and_counts(tmp_path):
     (tmp_path / "a").write_text("1\n2\n3\n")
     (tmp_path / "b").write_text("1\n2\n")
-    with pytest.raises(InputError, match=r"/a has 3 lines and .*/b has 2;"):
-        read_parallel(tmp_path / "a", tmp_path / "b")
+    for read in (read_parallel, stream_parallel):
+        with pytest.raises(InputError, match=r"/a has 3 lines and .*/b has 2;"):
+            read(tmp_path / "a", tmp_path / "b")
 
 
 def test_folder_with_plain_and_packed_files(folder):
     data = HubCorpus("anything", "en", "de", root=folder).load()
-    assert data.num_rows == SPLITS
-    assert data["valid"][1] == {"source": "valid 1", "target": "valid 1 für"}
+    assert {split: pairs.num_rows for split, pairs in data.items()} == SPLITS
+    assert pairs_of(data["valid"])[1] == {"source": "valid 1", "target": "valid 1 für"}
     turned = HubCorpus("anything", "de", "en", root=folder)
     assert (turned.source_language, turned.target_language) == ("de", "en")
-    assert turned.load()["valid"][1] == {"source": "valid 1 für", "target": "valid 1"}
+    assert pairs_of(turned.load()["valid"])[1] == {"source": "valid 1 für", "target": "valid 1"}
 
 
 def test_folder_that_lacks_a_file(folder):
@@ -89,7 +97,10 @@ def test_folder_that_lacks_a_file(folder):
 def test_own_files(folder):
     paths = {f"{s}_{side}": folder / f"{s}.{e}" for s in SPLITS for side, e in (("source", "en"), ("target", "de.gz"))}
     corpus = FilesCorpus("en", "de", **paths)
-    assert corpus.load()["train"]["target"][2] == "train 2 für"
+    train = corpus.load()["train"]
+    assert [table.num_rows for table in train.iter(2)] == [2, 1]
+    assert pairs_of(train, 2) == pairs_of(train, 3) == pairs_of(train, 10)
+    assert pairs_of(train)[2] == {"source": "train 2", "target": "train 2 für"}
     assert corpus.fingerprint() == HubCorpus("anything", "en", "de", root=folder).fingerprint()
     with pytest.raises(ValueError, match=r"data.target, data.test_source: not given"):
         FilesCorpus("en", None, **{**paths, "test_source": None})
@@ -135,7 +146,8 @@ def test_both_layouts_of_the_hub(tmp_path, rows):
     corpus = HubCorpus(hub_folder(tmp_path / "set", rows), "en", "de")
     data = corpus.load()
     assert list(data) == ["train", "valid", "test"]
-    assert data["test"].to_dict() == {"source": ["one two", ""], "target": ["eins", "zwei"]}
+    expected = [{"source": "one two", "target": "eins"}, {"source": "", "target": "zwei"}]
+    assert pairs_of(data["test"], 1) == pairs_of(data["test"], 5) == expected
     before = corpus.fingerprint()
     hub_folder(tmp_path / "set", {"en": ["other"], "de": ["anderes"]})
     assert corpus.fingerprint() != before
@@ -163,7 +175,7 @@ def test_hub_that_answers(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data = HubCorpus("some/set", "de", "en", name="raw", revision="v1").load()
     assert asked == [("some/set", "v1"), ("some/set", "raw", "v1")]
-    assert data["valid"].to_dict() == {"source": ["b"], "target": ["a"]}
+    assert pairs_of(data["valid"]) == [{"source": "b", "target": "a"}]
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -21,6 +21,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
+MANY = 128  # rows from which a batch is cut to a multiple of 8: products are compiled anew for every new shape
 JITTER = 1.0  # tokens: how far a length is moved before sorting, so that epochs group sentences differently
 
 
@@ -67,31 +68,34 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Piece numbers of many sentences, end to end in one array (which may be a memory-mapped file).
+    """Piece numbers of many sentences, all in one array (which may be a memory-mapped file).
 
     Args:
-        pieces: int32, all sentences one after the other.
-        offsets: int64, one more than there are sentences; sentence i is `pieces[offsets[i]:offsets[i + 1]]`.
+        pieces: int32, holds the sentences and maybe something else between them.
+        starts: int64 [sentence]; sentence i is `pieces[starts[i]:ends[i]]`.
+        ends: int64 [sentence].
     """
 
     pieces: np.ndarray
-    offsets: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
 
     @classmethod
     def of(cls, ids: list[list[int]]) -> "Sentences":
         """From a list of piece numbers a sentence."""
         offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
-        return cls(np.fromiter(itertools.chain.from_iterable(ids), np.int32, offsets[-1]), offsets)
+        pieces = np.fromiter(itertools.chain.from_iterable(ids), np.int32, offsets[-1])
+        return cls(pieces, offsets[:-1], offsets[1:])
 
     @property
     def lengths(self) -> np.ndarray:
         """Tokens of every sentence, EOS counted."""
-        return np.diff(self.offsets) + 1
+        return self.ends - self.starts + 1
 
     def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pieces of `rows` as int64 [row, longest + 1], PAD behind, and how many each row has."""
-        starts = self.offsets[rows]
-        lengths = self.offsets[rows + 1] - starts
+        starts = self.starts[rows]
+        lengths = self.ends[rows] - starts
         columns = np.arange(lengths.max() + 1)
         inside = columns < lengths[:, None]
         padded = np.full(inside.shape, PAD, dtype=np.int64)
@@ -227,7 +231,10 @@ def _cut(
         window = longest[start : start + max(1, batch_tokens // int(longest[start]))]
         # Rows times longest so far only grows, so the last row that fits is found by bisection.
         padded = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)
-        end = start + max(1, int(np.searchsorted(padded, batch_tokens, side="right")))
+        rows = max(1, int(np.searchsorted(padded, batch_tokens, side="right")))
+        if rows >= MANY and start + rows < len(order):
+            rows -= rows % 8
+        end = start + rows
         batches.append(order[start:end])
         start = end
     return batches

@@ -2,14 +2,19 @@
 
 Only the training split is changed. Valid and test are checked and counted, never filtered or rewritten, so that
 scores stay comparable (the tokenizer still reads every text in its normalised form).
+
+The text comes in chunks. What can be said of a pair by itself, `Cleaning.check` says, in whichever process; what
+depends on the pairs before it, `Sieve`, to which all chunks come in their order.
 """
 
+import hashlib
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from datasets import Dataset, DatasetDict
+import pyarrow.compute as pc
 
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
@@ -20,7 +25,8 @@ RATIO = "length ratio"
 DUPLICATE = "duplicate"
 LEAK = "leak"
 TOO_MANY_PIECES = "too many pieces"
-REASONS = (EMPTY, TOO_LONG, RATIO, DUPLICATE, LEAK, TOO_MANY_PIECES)
+FOUND = (EMPTY, TOO_LONG, RATIO, DUPLICATE, LEAK)  # in the order in which they count
+REASONS = (*FOUND, TOO_MANY_PIECES)
 ROWS = ("read", "normalised", *REASONS, "kept")
 
 
@@ -81,8 +87,25 @@ class CleaningReport:
 class HeldOut(NamedTuple):
     """The normalised text of valid and test."""
 
-    sources: set[str]
-    targets: set[str]
+    sources: pa.Array
+    targets: pa.Array
+
+
+class Findings(NamedTuple):
+    """What can be said of some pairs without a look at others.
+
+    Args:
+        source: normalised text (with cleaning off, the text as it was), as `target`.
+        normalised: pairs that are not what they were.
+        found: bool [pair, reason], by `FOUND`; nothing yet under `DUPLICATE`.
+        keys: equal for equal pairs, and for no others; 16 bytes each.
+    """
+
+    source: pa.Array
+    target: pa.Array
+    normalised: int
+    found: np.ndarray
+    keys: list[bytes]
 
 
 @dataclass(frozen=True)
@@ -113,76 +136,81 @@ class Cleaning:
                 f"data.cleaning.max_ratio={self.max_ratio} would drop every pair; give 1 or more, such as 5, or null"
             )
 
-    def __call__(self, data: DatasetDict) -> tuple[DatasetDict, CleaningReport]:
-        """Cleans the training split of `data` (columns `source`, `target`; others follow their pair).
-
-        Raises:
-            InputError: a split has no pairs, or train has none left.
-        """
+    def check(self, source: pa.Array, target: pa.Array, held_out: HeldOut | None) -> Findings:
+        """Looks at pairs one by one. `held_out`: what must not occur in them."""
+        found = np.zeros((len(source), len(FOUND)), dtype=bool)
         if not self.enabled:
-            sizes = {split: {"read": len(pairs), "kept": len(pairs)} for split, pairs in data.items()}
-            report = CleaningReport(sizes, enabled=False)
-            report.require_pairs()
-            return data, report
-
-        counts: dict[str, dict[str, int]] = {}
-        cleaned = DatasetDict(data)
-        held_out = HeldOut(set(), set())
-        # Train comes last, since a leak is known only from the other splits.
-        for split in sorted(data, key=lambda split: split == "train"):
-            table = data[split].with_format("arrow")[:]
-            before = list(zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True))
-            pairs = [(normalise(source), normalise(target)) for source, target in before]
-            reasons = self._reasons(pairs, held_out if split == "train" else HeldOut(set(), set()))
-            kept = [row for row, reason in enumerate(reasons) if reason is None or reason in self._tolerated]
-            counts[split] = {
-                "read": len(pairs),
-                "normalised": sum(old != new for old, new in zip(before, pairs, strict=True)),
-                **Counter(filter(None, reasons)),
-                "kept": len(kept) if split == "train" else len(pairs),
-            }
-            if split == "train":
-                cleaned[split] = Dataset(_with_text(table, pairs).take(pa.array(kept, type=pa.int64())))
-            else:
-                held_out.sources.update(source for source, _ in pairs)
-                held_out.targets.update(target for _, target in pairs)
-        report = CleaningReport({split: counts[split] for split in data}, self._tolerated)
-        report.require_pairs()
-        return cleaned, report
+            return Findings(source, target, 0, found, [])
+        sources, targets = ([normalise(text) for text in side.to_pylist()] for side in (source, target))
+        before, (source, target) = (source, target), (pa.array(side, pa.string()) for side in (sources, targets))
+        changed = pc.or_(pc.not_equal(before[0], source), pc.not_equal(before[1], target))
+        shorter, longer = np.sort([pc.utf8_length(side).to_numpy() for side in (source, target)], axis=0)
+        empty = found[:, FOUND.index(EMPTY)] = shorter == 0
+        fine = ~empty
+        if self.max_words is not None:
+            spaces = np.max([pc.count_substring(side, " ").to_numpy() for side in (source, target)], axis=0)
+            found[:, FOUND.index(TOO_LONG)] = fine & (spaces >= self.max_words)
+            fine &= spaces < self.max_words
+        if self.max_ratio is not None:
+            found[:, FOUND.index(RATIO)] = fine & (longer / np.maximum(shorter, 1) > self.max_ratio)
+        if held_out is not None:
+            leak = pc.or_(pc.is_in(source, held_out.sources), pc.is_in(target, held_out.targets))
+            found[:, FOUND.index(LEAK)] = leak.to_numpy(zero_copy_only=False)
+        keys = [_key(*pair) for pair in zip(sources, targets, strict=True)]
+        return Findings(source, target, pc.sum(changed).as_py() or 0, found, keys)
 
     @property
-    def _tolerated(self) -> tuple[str, ...]:
+    def tolerated(self) -> tuple[str, ...]:
+        """The reasons that are counted, but no reason to drop a pair."""
+        if not self.enabled:
+            return ()
         return (DUPLICATE,) * (not self.drop_duplicates) + (LEAK,) * (not self.drop_leaks)
 
-    def _reasons(self, pairs: list[tuple[str, str]], held_out: HeldOut) -> list[str | None]:
-        """For every pair the first reason to drop it, or else the first tolerated one, or None."""
-        seen: set[tuple[str, str]] = set()
-        reasons: list[str | None] = []
-        for source, target in pairs:
-            found = []
-            if not source or not target:
-                found.append(EMPTY)
-            elif self.max_words is not None and max(source.count(" "), target.count(" ")) >= self.max_words:
-                found.append(TOO_LONG)
-            elif self.max_ratio is not None and _ratio(source, target) > self.max_ratio:
-                found.append(RATIO)
-            if (source, target) in seen:
-                found.append(DUPLICATE)
-            if source in held_out.sources or target in held_out.targets:
-                found.append(LEAK)
-            seen.add((source, target))
-            reasons.append(next((reason for reason in found if reason not in self._tolerated), next(iter(found), None)))
-        return reasons
+
+class Sieve:
+    """Goes through the pairs of one split, chunk after chunk, finds duplicates and says what stays.
+
+    Its memory grows with the corpus: about 100 bytes a pair.
+
+    Args:
+        cleaning: what to drop.
+        filters: False for a split that is only counted, and kept whole.
+    """
+
+    def __init__(self, cleaning: Cleaning, filters: bool) -> None:
+        self.cleaning = cleaning
+        self.filters = filters
+        self.reasons: Counter[str] = Counter()
+        self.read = self.normalised = self.kept = 0
+        self._drops = np.array([reason not in cleaning.tolerated for reason in FOUND])
+        self._seen: set[bytes] = set()
+
+    def __call__(self, findings: Findings) -> np.ndarray:
+        """bool [pair]: whether it stays. Changes `findings.found`: enters the duplicates."""
+        found, duplicate = findings.found, FOUND.index(DUPLICATE)
+        for row, key in enumerate(findings.keys):
+            if key in self._seen:
+                found[row, duplicate] = True
+            else:
+                self._seen.add(key)
+        # A pair counts under the first reason that drops it, or else under the first tolerated one.
+        drops = found & self._drops
+        dropped = drops.any(axis=1)
+        first = np.where(dropped, drops.argmax(axis=1), found.argmax(axis=1))[found.any(axis=1)]
+        self.reasons.update({FOUND[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n})
+        stays = ~dropped if self.filters else np.ones(len(found), dtype=bool)
+        self.read += len(found)
+        self.normalised += findings.normalised
+        self.kept += int(stays.sum())
+        return stays
+
+    def counts(self) -> dict[str, int]:
+        """By row of the report's table."""
+        if not self.cleaning.enabled:
+            return {"read": self.read, "kept": self.kept}
+        return {"read": self.read, "normalised": self.normalised, **self.reasons, "kept": self.kept}
 
 
-def _with_text(table: pa.Table, pairs: list[tuple[str, str]]) -> pa.Table:
-    for side, name in enumerate(("source", "target")):
-        field = pa.field(name, pa.string())
-        texts = pa.array([pair[side] for pair in pairs], type=field.type)
-        table = table.set_column(table.column_names.index(name), field, texts)
-    return table
-
-
-def _ratio(source: str, target: str) -> float:
-    shorter, longer = sorted((len(source), len(target)))
-    return longer / shorter
+def _key(source: str, target: str) -> bytes:
+    # A line end cannot stand in normalised text, so it separates.
+    return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()

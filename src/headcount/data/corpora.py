@@ -1,18 +1,24 @@
 """Where parallel text comes from: the Hugging Face hub, a folder, or files of your own.
 
-Every corpus gives the same thing: a `DatasetDict` with the splits train, valid and test and the text columns
-`source` and `target`. Nothing is cleaned here.
+Every corpus gives the same thing: the splits train, valid and test, each to be gone through some rows at a time, with
+the text columns `source` and `target`. Nothing is cleaned here.
 """
 
+import contextlib
 import gzip
 import hashlib
+import itertools
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 
@@ -20,6 +26,21 @@ from headcount.errors import InputError
 
 SPLITS = ("train", "valid", "test")
 HUB_TIMEOUT = 10.0  # seconds for the one question whether the hub answers
+LINES = 2**15  # read from a file at once
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of a split, read anew whenever somebody goes through them, since they may be more than memory holds.
+
+    Args:
+        num_rows: how many there are.
+        iter: gives them in order as tables of the number of rows asked for (the last one of what is left), as
+            `datasets.Dataset.iter` does.
+    """
+
+    num_rows: int
+    iter: Callable[[int], Iterator[pa.Table]]
 
 
 class Corpus(Protocol):
@@ -28,7 +49,7 @@ class Corpus(Protocol):
     source_language: str
     target_language: str
 
-    def load(self) -> DatasetDict:
+    def load(self) -> Mapping[str, Pairs | Dataset]:
         """Splits train, valid, test; columns `source`, `target` and whatever else the corpus knows of a pair."""
         ...
 
@@ -37,8 +58,8 @@ class Corpus(Protocol):
         ...
 
 
-def read_lines(path: str | Path) -> list[str]:
-    """The lines of a UTF-8 text file, plain or gzip (told by its first bytes, not by its name).
+def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
+    """So many lines at a time of a UTF-8 text file, plain or gzip (told by its first bytes, not by its name).
 
     Lines end at "\\n" only: `str.splitlines` would also cut at U+2028 and others that stand inside sentences, and
     shift every line after them against the other language. A trailing "\\r" and a leading byte order mark go.
@@ -46,23 +67,39 @@ def read_lines(path: str | Path) -> list[str]:
     Raises:
         InputError: the file is missing, unreadable or not UTF-8.
     """
+    with _opened(path) as file:
+        for number in itertools.count(0, lines):
+            content = b"".join(itertools.islice(file, lines))
+            if not content:
+                return
+            try:
+                text = content.decode("utf-8" if number else "utf-8-sig")
+            except UnicodeDecodeError as error:
+                line = number + error.object.count(b"\n", 0, error.start) + 1
+                raise InputError(
+                    f"{path}, line {line}: not valid UTF-8; convert the file, as with iconv -t UTF-8"
+                ) from None
+            chunk = text.split("\n")
+            if not chunk[-1]:  # what follows the last line end is no line
+                chunk.pop()
+            yield [line.rstrip("\r") for line in chunk]
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[Iterable[bytes]]:
     try:
-        content = Path(path).read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+        with Path(path).open("rb") as file:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            yield gzip.GzipFile(fileobj=file) if packed else file
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: not valid UTF-8; convert the file, as with iconv -t UTF-8") from None
-    lines = text.split("\n")
-    if not lines[-1]:  # what follows the last line end is no line
-        lines.pop()
-    return [line.rstrip("\r") for line in lines]
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """All lines of a text file, see `read_chunks`."""
+    return list(itertools.chain.from_iterable(read_chunks(path)))
 
 
 def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[list[str], list[str]]:
@@ -72,12 +109,32 @@ def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[lis
         InputError: a file cannot be read, or the line counts differ.
     """
     source, target = read_lines(source_path), read_lines(target_path)
-    if len(source) != len(target):
+    _require_as_many(source_path, len(source), target_path, len(target))
+    return source, target
+
+
+def stream_parallel(source_path: Path, target_path: Path) -> Pairs:
+    """The same, a part at a time. Each file is read to its end first, so that what is wrong with it is said at once.
+
+    Raises:
+        InputError: a file cannot be read, or the line counts differ.
+    """
+    source, target = (sum(map(len, read_chunks(path))) for path in (source_path, target_path))
+    _require_as_many(source_path, source, target_path, target)
+    return Pairs(source, partial(_parallel_tables, source_path, target_path))
+
+
+def _parallel_tables(source_path: Path, target_path: Path, rows: int) -> Iterator[pa.Table]:
+    for source, target in zip(read_chunks(source_path, rows), read_chunks(target_path, rows), strict=True):
+        yield _table(pa.array(source, pa.string()), pa.array(target, pa.string()))
+
+
+def _require_as_many(source_path: str | Path, source: int, target_path: str | Path, target: int) -> None:
+    if source != target:
         raise InputError(
-            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}; "
+            f"{source_path} has {source} lines and {target_path} has {target}; "
             "parallel files need the same number: line n of one is the translation of line n of the other"
         )
-    return source, target
 
 
 class FilesCorpus:
@@ -115,9 +172,8 @@ class FilesCorpus:
             split: (Path(str(given[f"{split}_source"])), Path(str(given[f"{split}_target"]))) for split in SPLITS
         }
 
-    def load(self) -> DatasetDict:
-        pairs = {split: read_parallel(*paths) for split, paths in self.paths.items()}
-        return DatasetDict({split: _dataset(source, target) for split, (source, target) in pairs.items()})
+    def load(self) -> dict[str, Pairs]:
+        return {split: stream_parallel(*paths) for split, paths in self.paths.items()}
 
     def fingerprint(self) -> str:
         files = [path for paths in self.paths.values() for path in paths]
@@ -168,7 +224,7 @@ class HubCorpus:
         self.root = None if root is None else Path(root)
         self.splits = splits
 
-    def load(self) -> DatasetDict:
+    def load(self) -> dict[str, Pairs]:
         if self.root is not None:
             return self._files(self.root).load()
         loaded = self._load_from_hub()
@@ -178,14 +234,7 @@ class HubCorpus:
                 f"{self.path} has no split {', '.join(absent)}; it has {', '.join(loaded)}: "
                 "set data.corpus.splits.{train,valid,test}"
             )
-        return DatasetDict(
-            {
-                split: _dataset(
-                    self._column(loaded[name], self.source_language), self._column(loaded[name], self.target_language)
-                )
-                for split, name in self.splits.items()
-            }
-        )
+        return {split: self._pairs(loaded[name]) for split, name in self.splits.items()}
 
     def fingerprint(self) -> str:
         if self.root is not None:
@@ -237,23 +286,30 @@ class HubCorpus:
             datasets.config.HF_HUB_OFFLINE = offline
         return loaded
 
-    def _column(self, dataset: Dataset, language: str) -> list[str]:
-        if language in dataset.column_names:
-            texts = dataset[:][language]
-        elif "translation" in dataset.column_names and language in dataset.features["translation"]:
-            texts = [pair[language] for pair in dataset[:]["translation"]]
-        else:
-            known = ", ".join(dataset.features.get("translation") or dataset.column_names)
-            raise InputError(f"{self.path} has no language {language}; it has {known}: set data.source and data.target")
+    def _pairs(self, dataset: Dataset) -> Pairs:
+        columns = [_hub_column(self.path, dataset, field) for field in (self.source_language, self.target_language)]
+        rows = dataset.with_format("arrow")
+        return Pairs(dataset.num_rows, lambda count: (_table(*(get(t) for get in columns)) for t in rows.iter(count)))
+
+
+def _hub_column(path: str, dataset: Dataset, language: str) -> Callable[[pa.Table], pa.ChunkedArray]:
+    """What takes the text of `language` out of some rows of `dataset`. Raises InputError where it has none."""
+
+    def one_line(texts: pa.ChunkedArray) -> pa.ChunkedArray:
         # One sentence is one line in every file written later.
-        return [(text or "").replace("\r", " ").replace("\n", " ") for text in texts]
+        texts = pc.fill_null(texts.cast(pa.string()), "")
+        return pc.replace_substring(pc.replace_substring(texts, "\r", " "), "\n", " ")
+
+    if language in dataset.column_names:
+        return lambda table: one_line(table[language])
+    if "translation" in dataset.column_names and language in dataset.features["translation"]:
+        return lambda table: one_line(pc.struct_field(table["translation"], language))
+    known = ", ".join(dataset.features.get("translation") or dataset.column_names)
+    raise InputError(f"{path} has no language {language}; it has {known}: set data.source and data.target")
 
 
-def _dataset(source: list[str], target: list[str]) -> Dataset:
-    return Dataset.from_dict(
-        {"source": source, "target": target},
-        features=datasets.Features({"source": datasets.Value("string"), "target": datasets.Value("string")}),
-    )
+def _table(source: pa.Array | pa.ChunkedArray, target: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return pa.table({"source": source, "target": target})
 
 
 def _fingerprint(settings: list[Any], files: list[Path]) -> str:

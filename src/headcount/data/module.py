@@ -1,4 +1,4 @@
-"""From a corpus to batches, for Lightning: clean, train the tokenizer, encode, keep the result, serve it."""
+"""From a corpus to batches, for Lightning: prepares it where that has not been done before, and serves it."""
 
 import hashlib
 import json
@@ -17,13 +17,13 @@ from filelock import FileLock
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Epochs, Sentences, SplitBatches, TrainStream, plan_split
-from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport
+from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import SPLITS, Corpus
+from headcount.data.preparation import prepare, read_sentences
 from headcount.data.tokenizer import SentencePiece, Tokenizer
 from headcount.errors import InputError
 
-FORMAT = 1  # part of the key of prepared data: raise it when what is stored there changes
-ENCODE_AT_ONCE = 50_000  # sentences whose piece numbers stand in memory as Python lists
+FORMAT = 2  # part of the key of prepared data: raise it when what is stored there changes
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class TranslationData(pl.LightningDataModule):
                     shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
                     part.mkdir()
                     try:
-                        self._build(part)
+                        prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, part)
                         part.rename(self.prepared)
                     finally:
                         shutil.rmtree(part, ignore_errors=True)
@@ -199,55 +199,16 @@ class TranslationData(pl.LightningDataModule):
         epoch, done = self.epochs.locate(step)
         return epoch + done / self.epochs.plan(epoch).steps
 
-    def _build(self, folder: Path) -> None:
-        log.info("reading the corpus")
-        raw = self.corpus.load()
-        log.info("cleaning %s pairs", f"{sum(raw.num_rows.values()):,}")
-        data, report = self.cleaning(DatasetDict({split: raw[split] for split in SPLITS}))
-        tokenizer = self._tokenizer
-        tables = {split: pairs.with_format("arrow")[:] for split, pairs in data.items()}
-        if isinstance(tokenizer, SentencePiece):
-            log.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
-            train = tables["train"]
-            tokenizer = tokenizer.train(text for side in ("source", "target") for text in train[side].to_pylist())
-        log.info("encoding")
-        for split, table in tables.items():
-            for side in ("source", "target"):
-                table = table.append_column(f"{side}_ids", _encode(tokenizer, table[side].to_pylist()))
-            table = self._within_length(split, table, report)
-            # One record batch, so that one memory-mapped array holds all pieces of a column.
-            with (
-                pa.OSFile(str(folder / f"{split}.arrow"), "wb") as sink,
-                pa.ipc.new_stream(sink, table.schema) as writer,
-            ):
-                writer.write_table(table.combine_chunks())
-        report.require_pairs()
-        tokenizer.save(folder / "tokenizer.model")
-        (folder / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
-
-    def _within_length(self, split: str, table: pa.Table, report: CleaningReport) -> pa.Table:
-        if self.max_length is None:
-            return table
-        lengths = [table[f"{side}_ids"].combine_chunks().value_lengths().to_numpy() for side in ("source", "target")]
-        fits = np.maximum(*lengths) <= self.max_length
-        counts = report.counts[split]
-        counts[TOO_MANY_PIECES] = int((~fits).sum())
-        if split != "train":
-            return table
-        counts["kept"] -= counts[TOO_MANY_PIECES]
-        return table.filter(pa.array(fits))
-
     def _open(self) -> None:
         try:
             report = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
             self.report = CleaningReport.from_dict(report)
             self.tokenizer = Tokenizer.load(self.prepared / "tokenizer.model")
-            self.data = DatasetDict(
-                {split: Dataset.from_file(str(self.prepared / f"{split}.arrow")) for split in SPLITS}
-            )
+            paths = {split: self.prepared / f"{split}.arrow" for split in SPLITS}
+            self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})
             self._sentences = {
-                split: (_sentences(pairs, "source_ids"), _sentences(pairs, "target_ids"))
-                for split, pairs in self.data.items()
+                split: (read_sentences(path, "source_ids"), read_sentences(path, "target_ids"))
+                for split, path in paths.items()
             }
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             raise InputError(
@@ -255,7 +216,7 @@ class TranslationData(pl.LightningDataModule):
             ) from error
         if self.hide_source:
             for split, (source, target) in self._sentences.items():
-                nothing = Sentences(source.pieces[:0], np.zeros_like(source.offsets))
+                nothing = Sentences(source.pieces[:0], np.zeros_like(source.starts), np.zeros_like(source.ends))
                 self._sentences[split] = (nothing, target)
 
     def _loader(self, batches: TrainStream | SplitBatches) -> DataLoader[Batch]:
@@ -274,16 +235,3 @@ class TranslationData(pl.LightningDataModule):
 def _require(setting: str, value: int | None, least: int, example: str) -> None:
     if value is not None and value < least:
         raise ValueError(f"{setting}={value} is too small; give {least} or more, such as {example}")
-
-
-def _encode(tokenizer: Tokenizer, texts: list[str]) -> pa.ChunkedArray:
-    starts = range(0, len(texts), ENCODE_AT_ONCE)
-    chunks = [
-        pa.array(tokenizer.encode(texts[start : start + ENCODE_AT_ONCE]), type=pa.list_(pa.int32())) for start in starts
-    ]
-    return pa.chunked_array(chunks, type=pa.list_(pa.int32()))
-
-
-def _sentences(pairs: Dataset, column: str) -> Sentences:
-    ids = pairs.data.column(column).combine_chunks()  # one chunk, as written: nothing is copied
-    return Sentences(ids.values.to_numpy(), ids.offsets.to_numpy().astype(np.int64))

@@ -29,6 +29,8 @@ def normalise(text: str) -> str:
     >>> normalise(" a\\u0308\\t b ")
     'ä b'
     """
+    if text.isascii():  # the most of most text, and of the steps below only one can change it
+        return " ".join(text.split())
     text = unicodedata.normalize("NFC", text).replace(_SPACE_MARK, " ")
     text = " ".join(text.split())
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _SURROGATE.search(text) else text
@@ -48,6 +50,9 @@ class Tokenizer:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
+
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
+        return Tokenizer, (self._model,)  # to another process, the model goes once
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -77,9 +82,10 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return int(self._processor.vocab_size())
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Piece numbers of every normalised text, without begin and end of sentence."""
-        ids: list[list[int]] = self._processor.encode([normalise(text) for text in texts], out_type=int)
+    def encode(self, texts: list[str], threads: int = -1) -> list[list[int]]:
+        """Piece numbers of every normalised text, without begin and end of sentence; -1 for a thread a core."""
+        normal = [normalise(text) for text in texts]
+        ids: list[list[int]] = self._processor.encode(normal, out_type=int, num_threads=threads)
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:

@@ -6,16 +6,18 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headcount.data.module import TranslationData
 from headcount.errors import InputError
 from headcount.run.types import wrong_values
+
+if TYPE_CHECKING:
+    from headcount.data.module import TranslationData
 
 # What a config that comes with a run may build. `_target_` names code to call, so a config that somebody else made is
 # code unless each exact name is known. `trust=[...]` on the command line adds names of your own.
@@ -143,8 +145,11 @@ class Problems:
             raise InputError("\n".join(dict.fromkeys("\n".join(self.lines).splitlines())))
 
 
-def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> TranslationData:
+def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> "TranslationData":
     """The data module, nothing read yet. Raises InputError with a line for each setting that is wrong."""
+    # Not before it is needed: it brings Lightning, for which somebody who translates would wait a second.
+    from headcount.data.module import TranslationData
+
     data = config.data
     settings = {
         "batch_tokens": data.batch_tokens,

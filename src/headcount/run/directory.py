@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
@@ -17,14 +17,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from headcount.data.module import TranslationData
 from headcount.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from headcount.decoding.translator import Codec, Search, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 from headcount.run.config import TRUSTED, build, build_data
 from headcount.run.types import wrong_values
-from headcount.training.averaging import own_weights
+
+if TYPE_CHECKING:
+    from headcount.data.module import TranslationData
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Run:
         corpus = build(self.config.data.corpus, "data.corpus", self.trusted)
         return corpus.source_language, corpus.target_language
 
-    def data(self) -> TranslationData:
+    def data(self) -> "TranslationData":
         """The run's corpus, prepared as for its training."""
         data = build_data(self.config, self.trusted)
         data.prepare_data()
@@ -151,7 +152,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a model, each by name. Raises RuntimeError if one is missing, or has another shape."""
-    missing = set(own_weights(model)) - set(weights)
+    missing = {name for name, _ in model.named_parameters()} - set(weights)
     if missing:
         raise RuntimeError(f"no weights for {min(missing)}")
     model.load_state_dict(dict(weights), strict=False)

@@ -1,0 +1,286 @@
+"""From a corpus to prepared data on disk: clean, train the tokenizer, encode.
+
+The text streams through in chunks, so that memory stays small whatever the size of the corpus. It goes through twice,
+since the tokenizer learns from clean text: corpus -> clean text (a temporary file) -> tokenizer -> text and pieces.
+What can be done chunk by chunk is done by as many processes as may be used, and put together in order: their number
+changes nothing in the result.
+"""
+
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import Dataset
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headcount.data.batches import Sentences
+from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, HeldOut, Sieve
+from headcount.data.corpora import SPLITS, Corpus, Pairs
+from headcount.data.tokenizer import SentencePiece, Tokenizer
+from headcount.errors import InputError
+
+CHUNK = 2**14  # pairs worked on at once by one process
+SMALL = 50_000  # pairs that are prepared without other processes
+MOST_PROCESSES = 32  # this one, which reads and writes, has no work for more
+TOKENIZER_TEXT = (
+    2**25
+)  # bytes of text to train a tokenizer on: sentencepiece takes up to 25 times that of memory (unigram)
+SIDES = ("source", "target")
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+def prepare(
+    corpus: Corpus,
+    cleaning: Cleaning,
+    tokenizer: SentencePiece | Tokenizer,
+    max_length: int | None,
+    folder: Path,
+    processes: int | None = None,
+) -> None:
+    """Fills `folder`: an Arrow file a split, the tokenizer and the report of the cleaning.
+
+    Args:
+        corpus: where the text comes from.
+        cleaning: what to drop from train.
+        tokenizer: how to train one, or one that is trained.
+        max_length: pieces a side may have in train, longer pairs are dropped.
+        folder: is there, and empty.
+        processes: that work at it; None for one a core, and one alone for a small corpus.
+
+    Raises:
+        InputError: something about the text, see the parts; or one of the processes was killed.
+    """
+    log.info("reading the corpus")
+    splits = corpus.load()
+    total = sum(splits[split].num_rows for split in SPLITS)
+    if processes is None:
+        processes = min(cores(), MOST_PROCESSES) if total > SMALL else 1
+    texts = {split: folder / f"{split}.text" for split in SPLITS}
+    with Workers(processes) as workers:
+        log.info("cleaning %s pairs", f"{total:,}")
+        with progress("cleaning", total) as advance:
+            report = clean(splits, cleaning, texts, workers, advance)
+        report.require_pairs()
+        if isinstance(tokenizer, SentencePiece):
+            log.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
+            tokenizer = tokenizer.train(training_text(texts["train"]))
+        log.info("encoding")
+        with progress("encoding", sum(counts["kept"] for counts in report.counts.values())) as advance:
+            for split, path in texts.items():
+                encoded = _encode(path, tokenizer, workers, advance)
+                if max_length is not None:
+                    encoded = _within_length(encoded, max_length, report.counts[split], filters=split == "train")
+                write_tables(folder / f"{split}.arrow", encoded)
+                path.unlink()
+    report.require_pairs()
+    tokenizer.save(folder / "tokenizer.model")
+    (folder / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+def training_text(path: Path, most: int = TOKENIZER_TEXT) -> Iterator[str]:
+    """All sources, then all targets of a file of clean text; if they have more than `most` bytes, those of a random
+    sample of pairs that have about so many, always the same ones."""
+    size = sum(pc.sum(pc.binary_length(table[side])).as_py() or 0 for table in read_tables(path) for side in SIDES)
+    share = min(1.0, most / max(size, 1))
+    for side in SIDES:
+        random = np.random.default_rng(0)  # for both sides the same pairs
+        for table in read_tables(path):
+            yield from table[side].filter(pa.array(random.random(len(table)) < share)).to_pylist()
+
+
+def clean(
+    splits: Mapping[str, Pairs | Dataset],
+    cleaning: Cleaning,
+    texts: Mapping[str, Path],
+    workers: "Workers",
+    advance: Callable[[int], None],
+) -> CleaningReport:
+    """Writes what stays of every split into its file of `texts`; `advance` is told how many pairs are done."""
+    counts: dict[str, dict[str, int]] = {}
+    normal: list[Findings] = []  # of valid and test
+
+    def keep(split: str, held_out: HeldOut | None) -> Iterator[pa.Table]:
+        sieve = Sieve(cleaning, filters=split == "train")
+        for table, findings in workers.each(partial(cleaning.check, held_out=held_out), _tables(splits[split])):
+            stays = sieve(findings)
+            if sieve.filters:
+                for side in SIDES:
+                    table = table.set_column(table.column_names.index(side), side, getattr(findings, side))
+                table = table.filter(pa.array(stays))
+            else:
+                normal.append(findings)
+            advance(len(stays))
+            yield table
+        counts[split] = sieve.counts()
+
+    for split in ("valid", "test"):
+        write_tables(texts[split], keep(split, None))
+    nothing = pa.array([], pa.string())
+    held_out = HeldOut(*(pa.concat_arrays([nothing, *(getattr(each, side) for each in normal)]) for side in SIDES))
+    write_tables(texts["train"], keep("train", held_out))
+    return CleaningReport({split: counts[split] for split in texts}, cleaning.tolerated, cleaning.enabled)
+
+
+def _encode(path: Path, tokenizer: Tokenizer, workers: "Workers", advance: Callable[[int], None]) -> Iterator[pa.Table]:
+    """The tables of a file of text with the columns `source_ids` and `target_ids`, int32 lists."""
+    encode = partial(_piece_numbers, tokenizer, threads=cores() if workers.processes == 1 else 1)
+    for table, ids in workers.each(encode, read_tables(path)):
+        for side, column in zip(SIDES, ids, strict=True):
+            table = table.append_column(f"{side}_ids", column)
+        advance(len(table))
+        yield table
+
+
+def _piece_numbers(tokenizer: Tokenizer, source: pa.Array, target: pa.Array, threads: int) -> list[pa.Array]:
+    kind = pa.list_(pa.int32())
+    return [pa.array(tokenizer.encode(side.to_pylist(), threads), type=kind) for side in (source, target)]
+
+
+def _within_length(
+    tables: Iterable[pa.Table], max_length: int, counts: dict[str, int], filters: bool
+) -> Iterator[pa.Table]:
+    """Enters into `counts` how many pairs are longer, and drops them if it `filters`."""
+    counts[TOO_MANY_PIECES] = 0
+    for table in tables:
+        lengths = [pc.list_value_length(table[f"{side}_ids"]).to_numpy() for side in SIDES]
+        fits = np.maximum(*lengths) <= max_length
+        longer = int((~fits).sum())
+        counts[TOO_MANY_PIECES] += longer
+        if filters:
+            counts["kept"] -= longer
+            table = table.filter(pa.array(fits))
+        yield table
+
+
+def _tables(pairs: Pairs | Dataset) -> Iterator[pa.Table]:
+    return (pairs.with_format("arrow") if isinstance(pairs, Dataset) else pairs).iter(CHUNK)
+
+
+def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
+    """An Arrow stream of tables of one schema; no file where there are none."""
+    with ExitStack() as stack:
+        writer = None
+        for table in tables:
+            if writer is None:
+                sink = stack.enter_context(pa.OSFile(str(path), "wb"))
+                writer = stack.enter_context(pa.ipc.new_stream(sink, table.schema))
+            writer.write_table(table.combine_chunks())
+
+
+def read_tables(path: Path) -> Iterator[pa.Table]:
+    """What `write_tables` wrote, memory-mapped."""
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+        for batch in stream:
+            yield pa.Table.from_batches([batch])
+
+
+def read_sentences(path: Path, column: str) -> Sentences:
+    """The piece numbers in a column of an Arrow stream; nothing is copied, they stay in the memory-mapped file."""
+    with pa.memory_map(str(path)) as source:
+        file = source.read_buffer()
+    starts, ends = [], []
+    for batch in pa.ipc.open_stream(file):
+        ids = batch.column(column)
+        # Where the batch has its numbers, as an index into the file: Arrow aligns everything in it to 8 bytes.
+        begin = (ids.values.buffers()[1].address - file.address) // 4 if len(ids.values) else 0
+        offsets = begin + ids.offsets.to_numpy().astype(np.int64)
+        starts.append(offsets[:-1])
+        ends.append(offsets[1:])
+    pieces = np.frombuffer(file, np.int32, len(file) // 4)
+    return Sentences(pieces, np.concatenate(starts), np.concatenate(ends))
+
+
+class Workers:
+    """Processes that chunks are spread over; where there is to be one, it is this process itself.
+
+    Used as a context manager.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "Workers":
+        if self.processes > 1:
+            # Forked, they have all modules at once, and share their memory.
+            context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+            self._pool = ProcessPoolExecutor(self.processes, context, _start_worker)
+            self._pool.submit(int).result()  # forks now, before a progress bar has threads and locks
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def each(
+        self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[pa.Table]
+    ) -> Iterator[tuple[pa.Table, Result]]:
+        """Every table with what `function` makes of its columns `source` and `target`, in order.
+
+        Raises InputError where a process was killed.
+        """
+        waiting: deque[tuple[pa.Table, Future[Result]]] = deque()
+        try:
+            for table in tables:
+                # Columns as arrays of their own: of a slice, the whole would be sent.
+                columns = [table[side].combine_chunks() for side in SIDES]
+                if self._pool is None:
+                    yield table, function(*columns)
+                    continue
+                waiting.append((table, self._pool.submit(function, *columns)))
+                if len(waiting) > 2 * self.processes:  # enough to keep all busy, and no more in memory
+                    table, future = waiting.popleft()
+                    yield table, future.result()
+            while waiting:
+                table, future = waiting.popleft()
+                yield table, future.result()
+        except BrokenProcessPool as error:
+            raise InputError(
+                "a process that helped to prepare the data was killed; if memory was short, start again with fewer "
+                "cores, such as `taskset -c 0` before the command"
+            ) from error
+
+
+def cores() -> int:
+    """How many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed parent says nothing, and left over, this process would keep its lock."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while a person watches, and nothing otherwise; gives the function that moves it on."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,231 @@
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict
+
+from headcount.data import preparation
+from headcount.data.cleaning import Cleaning
+from headcount.data.preparation import Workers, prepare, read_sentences, read_tables, training_text, write_tables
+from headcount.data.tokenizer import SentencePiece, Tokenizer, normalise
+from headcount.errors import InputError
+
+WORDS = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
+
+
+class Untidy:
+    """A corpus with something of all that cleaning finds."""
+
+    source_language, target_language = "en", "de"
+
+    def __init__(self) -> None:
+        draw = random.Random(1)
+
+        def text() -> str:
+            return draw.choice([" ", "  ", "\t"]).join(draw.choices(WORDS, k=draw.choice([0, 1, 2, 3, 4, 5, 6, 7, 30])))
+
+        seen = [(text(), text()) for _ in range(150)]
+        self.splits = {
+            split: [draw.choice(seen) if draw.random() < 0.3 else (text(), text()) for _ in range(count)]
+            for split, count in {"train": 500, "valid": 7, "test": 11}.items()
+        }
+
+    def load(self) -> DatasetDict:
+        return DatasetDict(
+            {
+                split: Dataset.from_dict(
+                    {
+                        "source": [source for source, _ in pairs],
+                        "target": [target for _, target in pairs],
+                        "links": [[{"row": row}] for row in range(len(pairs))],
+                    }
+                )
+                for split, pairs in self.splits.items()
+            }
+        )
+
+    def fingerprint(self) -> str:
+        return "untidy"
+
+
+def by_hand(corpus, cleaning, tokenizer, max_length):
+    """The training pairs that stay, with their rows, and the counts: all at once, text compared with text."""
+    normal = {split: [tuple(map(normalise, pair)) for pair in pairs] for split, pairs in corpus.splits.items()}
+    sources, targets = (
+        {pair[side] for split in ("valid", "test") for pair in normal[split]} if cleaning.drop_leaks else set()
+        for side in (0, 1)
+    )
+    kept, seen, counts = [], set(), Counter()
+    for row, (source, target) in enumerate(normal["train"]):
+        shorter, longer = sorted((len(source), len(target)))
+        if not shorter:
+            reason = "empty"
+        elif len(source.split()) > cleaning.max_words or len(target.split()) > cleaning.max_words:
+            reason = "too long"
+        elif longer > cleaning.max_ratio * shorter:
+            reason = "length ratio"
+        elif (source, target) in seen:
+            reason = "duplicate"
+        elif source in sources or target in targets:
+            reason = "leak"
+        else:
+            reason = None
+            kept.append((row, source, target))
+        seen.add((source, target))
+        counts[reason] += 1
+    tokenizer = tokenizer.train([pair[side] for side in (1, 2) for pair in kept])
+    encoded = [(*pair, *tokenizer.encode([pair[1], pair[2]])) for pair in kept]
+    short = [pair for pair in encoded if len(pair[3]) <= max_length and len(pair[4]) <= max_length]
+    counts["too many pieces"] = len(encoded) - len(short)
+    del counts[None]
+    return tokenizer, short, counts
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk):
+    if chunk == 1 and processes == 3:
+        pytest.skip("slow, and nothing new")
+    monkeypatch.setattr(preparation, "CHUNK", chunk)
+    corpus, cleaning, trainer = Untidy(), Cleaning(max_words=10, max_ratio=3.0), SentencePiece(300)
+    prepare(corpus, cleaning, trainer, 14, tmp_path, processes)
+    tokenizer, pairs, counts = by_hand(corpus, cleaning, trainer, 14)
+    data = {split: Dataset.from_file(str(tmp_path / f"{split}.arrow")) for split in corpus.splits}
+    train = data["train"].to_dict()
+    assert [links[0]["row"] for links in train["links"]] == [pair[0] for pair in pairs]
+    assert [train[name] for name in ("source", "target", "source_ids", "target_ids")] == [
+        [pair[column] for pair in pairs] for column in (1, 2, 3, 4)
+    ]
+    for split in ("valid", "test"):
+        assert list(zip(data[split]["source"], data[split]["target"], strict=True)) == corpus.splits[split]
+        assert data[split]["target_ids"][:] == tokenizer.encode(data[split]["target"][:])
+    assert Tokenizer.load(tmp_path / "tokenizer.model").fingerprint() == tokenizer.fingerprint()
+    report = json.loads((tmp_path / "report.json").read_text())["counts"]["train"]
+    assert {name: report[name] for name in counts} == counts
+    assert min(counts.values()) > 0
+    assert len(counts) == 6
+    for name, column in (("source_ids", 3), ("target_ids", 4)):
+        sentences = read_sentences(tmp_path / "train.arrow", name)
+        found = zip(sentences.starts, sentences.ends, strict=True)
+        assert [sentences.pieces[start:end].tolist() for start, end in found] == [pair[column] for pair in pairs]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "report.json",
+        "test.arrow",
+        "tokenizer.model",
+        "train.arrow",
+        "valid.arrow",
+    ]
+
+
+def test_the_tokenizer_learns_from_so_much_text(tmp_path):
+    texts = [f"sentence number {number}" for number in range(1000)]
+    table = pa.table({"source": texts, "target": [text.upper() for text in texts]})
+    for name, rows in (("a", 1000), ("b", 7)):
+        write_tables(tmp_path / name, (table.slice(start, rows) for start in range(0, 1000, rows)))
+    size = 2 * sum(map(len, texts))
+    assert list(training_text(tmp_path / "a", size)) == [*texts, *table["target"].to_pylist()]
+    part = list(training_text(tmp_path / "a", size // 4))
+    half = len(part) // 2
+    assert part[half:] == [text.upper() for text in part[:half]]
+    assert 200 < half < 300
+    assert part == list(training_text(tmp_path / "b", size // 4))
+
+
+def test_results_come_in_order_and_not_long_beforehand():
+    taken = []
+
+    def tables():
+        for number in range(30):
+            taken.append(number)
+            yield pa.table({"source": [str(number)], "target": [str(-number)]})
+
+    with Workers(2) as workers:
+        results = workers.each(slowly, tables())
+        assert [result for _, result in itertools.islice(results, 3)] == ["0 0", "1 -1", "2 -2"]
+        assert len(taken) <= 8
+        assert [table["source"][0].as_py() for table, _ in results] == [str(number) for number in range(3, 30)]
+
+
+def slowly(source, target):
+    time.sleep(0.02 if int(source[0].as_py()) % 3 else 0)
+    return f"{source[0]} {target[0]}"
+
+
+def die(source, target):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_is_one_line():
+    one = pa.table({"source": ["a"], "target": ["b"]})
+    with Workers(2) as workers, pytest.raises(InputError, match="a process that helped to prepare the data was killed"):
+        list(workers.each(die, [one] * 10))
+
+
+def test_wrong_text_ends_the_work(tmp_path):
+    def tables():
+        yield pa.table({"source": ["a"], "target": ["b"]})
+        raise InputError("file, line 3: not valid UTF-8")
+
+    with Workers(2) as workers, pytest.raises(InputError, match="line 3"):
+        list(workers.each(slowly_any, tables()))
+
+
+def slowly_any(source, target):
+    time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_nobody_is_left_over_when_the_first_process_is_killed():
+    script = (
+        "import multiprocessing, time\n"
+        "from headcount.data.preparation import Workers\n"
+        "with Workers(2) as workers:\n"
+        "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as first:
+        children = [int(pid) for pid in first.stdout.readline().split()]
+        first.kill()
+    assert len(children) == 2
+    deadline = time.monotonic() + 10
+    while any(alive(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(alive(child) for child in children)
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_bar_for_a_person_only(capsys, monkeypatch):
+    with preparation.progress("cleaning", 10) as advance:
+        advance(4)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with preparation.progress("cleaning", 10) as advance:
+        advance(4)
+    assert "4/10" in capsys.readouterr().err
+
+
+def test_sentences_without_a_piece(tmp_path):
+    ids = pa.array([[], [], []], pa.list_(pa.int32()))
+    write_tables(tmp_path / "empty", [pa.table({"ids": ids})])
+    sentences = read_sentences(tmp_path / "empty", "ids")
+    assert sentences.lengths.tolist() == [1, 1, 1]
+    padded, lengths = sentences.padded(np.arange(3))
+    assert padded.shape == (3, 1)
+    assert lengths.tolist() == [0, 0, 0]
+    assert next(read_tables(tmp_path / "empty")).num_rows == 3
