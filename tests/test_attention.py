@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.model.attention import KeysValues, MultiHeadAttention, ScaledDotProduct, SoftmaxAttention
+from headcount.model.attention import Cache, KeysValues, MultiHeadAttention, ScaledDotProduct, SoftmaxAttention
 
 
 def make_attention(num_heads: int = 4, head_size: int = 3, d_model: int = 12) -> MultiHeadAttention:
@@ -111,9 +111,18 @@ def test_another_score_is_one_method():
     torch.testing.assert_close(attention(x, context).output, expected)
 
 
-def test_keys_and_values_append_and_select():
-    first = KeysValues(torch.arange(4.0).view(2, 1, 2, 1), torch.arange(4.0).view(2, 1, 2, 1) + 10)
-    both = first.append(first)
-    assert both.key[:, 0, :, 0].tolist() == [[0, 1, 0, 1], [2, 3, 2, 3]]
-    picked = both.select(torch.tensor([1, 1, 0]))
-    assert picked.value[:, 0, :, 0].tolist() == [[12, 13, 12, 13], [12, 13, 12, 13], [10, 11, 10, 11]]
+def test_a_cache_holds_what_was_appended_however_often_it_grows_and_lines_leave():
+    torch.manual_seed(2)
+    cache, expected, batch = Cache(), KeysValues(torch.empty(4, 2, 0, 3), torch.empty(4, 2, 0, 3)), 4
+    rooms = set()
+    for step in range(60):
+        new = KeysValues(*torch.randn(2, batch, 2, 1 + step % 5, 3))
+        expected = KeysValues(*(torch.cat(both, dim=2) for both in zip(expected, new, strict=True)))
+        for mine, theirs in zip(cache.append(new), expected, strict=True):
+            assert torch.equal(mine, theirs)
+        rooms.add(cache.room.shape[3])
+        if step in (7, 40):
+            keep = torch.arange(batch)[1:]
+            cache.select(keep)
+            expected, batch = expected.select(keep), batch - 1
+    assert 2 <= len(rooms) <= 4

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headcount.decoding.search import beam_search, length_penalty
+from headcount.decoding.search import beam_search, best_extensions, length_penalty
 
 BOS, EOS = 0, 1
 
@@ -116,6 +116,37 @@ def test_a_wider_beam_finds_what_greedy_misses():
         for beam in (1, 2)
     ]
     assert tokens == [[2], [3]]
+
+
+@pytest.mark.parametrize("vocab", [1, 5, 63, 64, 65, 128, 1000])
+@pytest.mark.parametrize("count", [1, 2, 6, 10])
+def test_the_best_extensions_are_those_of_a_full_sort(vocab, count):
+    torch.manual_seed(vocab)
+    # Rounded, so that there are ties; and many that are impossible.
+    log_probs = (torch.randn(4, 3, vocab) * 3).round().masked_fill(torch.rand(4, 3, vocab) < 0.3, -math.inf)
+    scores = torch.tensor([[0.0, -1, -1], [0, -2, -math.inf], [-1, -1, -1], [-math.inf] * 3])
+    values, beams, tokens = best_extensions(scores, log_probs, count)
+    total = scores[:, :, None] + log_probs
+    assert torch.equal(values, total.flatten(1).sort(dim=1, descending=True).values[:, :count])
+    possible = values > -math.inf
+    assert torch.equal(total[torch.arange(4)[:, None], beams, tokens][possible], values[possible])
+    for row, real in zip(beams * vocab + tokens, possible, strict=True):
+        assert len(row[real].unique()) == real.sum()
+    assert tokens.max() < vocab
+
+
+def test_a_large_batch_that_finishes_bit_by_bit_changes_nothing():
+    model = TableModel(vocab=7, seed=5, sharpness=2.0)
+    limits = [1 + 7 * sentence % 13 for sentence in range(48)]
+    together = beam_search(model, model.start(list(range(48))), torch.tensor(limits), beam=3, bos=BOS, eos=EOS)
+    for sentence, limit in enumerate(limits):
+        alone = beam_search(model, model.start([sentence]), torch.tensor([limit]), beam=3, bos=BOS, eos=EOS)
+        assert together[sentence] == alone[0]
+
+
+def test_no_sentences_have_no_translations():
+    model = TableModel(vocab=7, seed=5)
+    assert beam_search(model, [], torch.tensor([], dtype=torch.long), beam=3, bos=BOS, eos=EOS) == []
 
 
 def test_length_penalty_is_equation_14():

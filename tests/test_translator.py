@@ -42,6 +42,32 @@ def test_as_many_lines_out_in_order_and_empty_stays_empty(model):
         assert translator(model, Search(beam=3)).translate([line]) == [translation]
 
 
+@pytest.mark.parametrize("beam", [1, 4])
+def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
+    class Uncached:
+        """The state is the sentence and the target so far of each row; every step runs the whole model."""
+
+        device = torch.device("cpu")
+
+        def start(self, source, mask):
+            mask = torch.ones_like(source, dtype=torch.bool) if mask is None else mask
+            return source, mask, torch.empty(len(source), 0, dtype=torch.long)
+
+        def step(self, tokens, state):
+            source, mask, target = state
+            target = torch.cat([target, tokens[:, None]], dim=1)
+            return model.output(model(source, mask, target)[:, -1]).log_softmax(-1), (source, mask, target)
+
+        def reorder(self, state, rows, sentences):
+            return tuple(part[rows] for part in state)
+
+    # Most translations run to their limit, so the cache grows while, one by one, sentences leave.
+    lines = ["".join(chr(ord("a") + (i * i + j) % 26) for j in range(1 + i)) for i in range(24)]
+    expected = translator(Uncached(), Search(beam)).translate(lines)
+    assert translator(model, Search(beam)).translate(lines) == expected
+    assert len(set(map(len, expected))) > 3
+
+
 @pytest.mark.parametrize("batch_tokens", [1, 30, 1000])
 def test_batching_changes_nothing(model, batch_tokens):
     lines = [chr(ord("a") + i) * (1 + i % 7) for i in range(26)]

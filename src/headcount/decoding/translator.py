@@ -24,8 +24,8 @@ class TranslationModel(StepModel[Any], Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def start(self, source: Tensor, source_mask: Tensor) -> Any:
-        """The state before the first target token; source [sentence, source], mask True = real token."""
+    def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
+        """The state before the first target token; source [sentence, source], mask True = real token, None: all."""
         ...
 
 
@@ -106,15 +106,14 @@ class Translator:
     @torch.inference_mode()
     def _search(self, sources: list[list[int]]) -> list[list[int]]:
         device = self.model.device
-        lengths = torch.tensor([len(ids) + 1 for ids in sources], device=device)
-        source = torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor([*ids, self.eos]) for ids in sources], batch_first=True, padding_value=self.pad
-        ).to(device)
-        mask = torch.arange(source.shape[1], device=device) < lengths[:, None]
-        limits = (lengths * self.search.max_ratio).long() + self.search.max_extra
+        lengths = torch.tensor([len(ids) + 1 for ids in sources])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        source = torch.full(mask.shape, self.pad)
+        source[mask] = torch.tensor([token for ids in sources for token in (*ids, self.eos)])
+        limits = ((lengths * self.search.max_ratio).long() + self.search.max_extra).to(device)
         hypotheses = beam_search(
             self.model,
-            self.model.start(source, mask),
+            self.model.start(source.to(device), None if bool(mask.all()) else mask.to(device)),
             limits,
             beam=self.search.beam,
             bos=self.bos,

@@ -93,31 +93,31 @@ class ScaledDotProduct(SoftmaxAttention):
         return Attended(F.scaled_dot_product_attention(query, key, value, mask, dropout), None, None)
 
 
-class _ManyShort(torch.autograd.Function):
-    """Scaled dot-product attention for a CPU and many short sentences: two products for all heads of all sentences at
-    once, and a softmax in place between them.
+VECTOR = 16  # float32 numbers in the widest vector register: torch's softmax is ten times slower on shorter rows
 
-    torch's own kernel is made for long sequences: one small product a head, and a softmax that is slow on rows which
-    do not fill a vector register. The gradient is that of Dao et al. 2022, "FlashAttention", appendix B.2, with the
-    weights kept.
+
+class _ManyShort(torch.autograd.Function):
+    """Scaled dot-product attention for a CPU and many short sentences: one product for all heads of all sentences,
+    softmax over rows padded to whole vector registers, one product again.
+
+    torch's own kernel is made for long sequences, with small products for one head at a time. Products are in the
+    precision of the queries, softmax in float32 or better. The gradient is that of Dao et al. 2022, "FlashAttention",
+    appendix B.2, with the weights kept.
     """
 
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
     ) -> Tensor:
-        heads = query.shape[:2]
-        query, key, value = (query * scale).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
-        weights = torch.bmm(query, key.transpose(1, 2))
-        score = weights.unflatten(0, heads)
+        heads, keys = query.shape[:2], key.shape[2]
+        query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+        score = torch.bmm(query, key.transpose(1, 2))
+        score = score.to(torch.promote_types(score.dtype, torch.float32)).mul_(scale)
         if mask is not None:
-            score += torch.zeros_like(mask, dtype=score.dtype).masked_fill_(~mask, float("-inf"))
-        score -= score.amax(dim=-1, keepdim=True)
-        # exp is slow where it underflows, and so is all arithmetic on what it then returns.
-        score.clamp_(min=-60).exp_()
-        if mask is not None:
-            score *= mask.to(score.dtype)
-        score /= score.sum(dim=-1, keepdim=True)
+            barred = torch.zeros_like(mask, dtype=score.dtype).masked_fill_(~mask, float("-inf"))
+            score.unflatten(0, heads).add_(barred)
+        whole = F.pad(score, (0, -keys % VECTOR), value=float("-inf"))
+        weights = whole.softmax(dim=-1)[:, :, :keys].to(query.dtype)
         keep = dropout_mask(weights, dropout) if dropout else None
         ctx.save_for_backward(query, key, value, weights, keep)
         ctx.scale = scale
@@ -132,9 +132,11 @@ class _ManyShort(torch.autograd.Function):
         dropped = weights if keep is None else weights * keep
         for_value = torch.bmm(dropped.transpose(1, 2), gradient)
         # d softmax: w (g - sum(w g)), where g is the gradient of the weights.
-        for_score = torch.bmm(gradient, value.transpose(1, 2)).mul_(dropped)
+        for_score = torch.bmm(gradient, value.transpose(1, 2))
+        for_score = for_score.to(torch.promote_types(for_score.dtype, torch.float32)).mul_(dropped)
         for_score -= weights * for_score.sum(dim=-1, keepdim=True)
-        for_query = torch.bmm(for_score, key).mul_(ctx.scale)
+        for_score = for_score.mul_(ctx.scale).to(query.dtype)
+        for_query = torch.bmm(for_score, key)
         for_key = torch.bmm(for_score.transpose(1, 2), query)
         return *(x.unflatten(0, heads) for x in (for_query, for_key, for_value)), None, None, None
 
@@ -145,11 +147,36 @@ class KeysValues(NamedTuple):
     key: Tensor
     value: Tensor
 
-    def append(self, other: "KeysValues") -> "KeysValues":
-        return KeysValues(torch.cat([self.key, other.key], dim=2), torch.cat([self.value, other.value], dim=2))
+    def select(self, batch: Tensor) -> "KeysValues":
+        return KeysValues(self.key.index_select(0, batch), self.value.index_select(0, batch))
 
-    def select(self, rows: Tensor) -> "KeysValues":
-        return KeysValues(self.key.index_select(0, rows), self.value.index_select(0, rows))
+
+class Cache:
+    """Keys and values to which every step adds some, written in place into room that more than doubles when it is full.
+
+    room: [2, batch, head, key, d_head], keys and then values, filled as far as `length`; None before the first step.
+    """
+
+    room: Tensor | None = None
+    length = 0
+
+    def append(self, new: KeysValues) -> KeysValues:
+        """All so far, the new ones last."""
+        begin, self.length = self.length, self.length + new.key.shape[2]
+        if self.room is None or self.length > self.room.shape[3]:
+            batch, heads, _, d_head = new.key.shape
+            room = new.key.new_empty(2, batch, heads, 2 * self.length + 126, d_head)
+            if self.room is not None:
+                room[:, :, :, :begin] = self.room[:, :, :, :begin]
+            self.room = room
+        key, value = self.room[:, :, :, : self.length]
+        key[:, :, begin:], value[:, :, begin:] = new
+        return KeysValues(key, value)
+
+    def select(self, batch: Tensor) -> None:
+        """Keep these lines of the batch alone."""
+        if self.room is not None:
+            self.room = self.room.index_select(1, batch)
 
 
 class MultiHeadAttention(nn.Module):
@@ -190,8 +217,13 @@ class MultiHeadAttention(nn.Module):
         """Output [batch, query, d_model] of x looking at `context` where `mask` is True; the rest as in `Attended`."""
         query = self._split(self.query(x))
         heads, weights, state = self.attend(query, context.key, context.value, mask, state, need_weights)
-        heads = heads * self.head_gate[..., None, None]
-        return Attended(self.output(heads.transpose(1, 2).flatten(2)), weights, state)
+        weight = self.output.weight
+        if self.head_gate.dim() == 1:
+            # The same factors in W_O, which is smaller than the heads.
+            weight = weight * self.head_gate.repeat_interleave(self.head_size)
+        else:
+            heads = heads * self.head_gate[..., None, None]
+        return Attended(F.linear(heads.transpose(1, 2).flatten(2), weight, self.output.bias), weights, state)
 
     def _split(self, x: Tensor) -> Tensor:
         # [batch, position, head * d_head] -> [batch, head, position, d_head]

@@ -6,10 +6,17 @@ The connection around a sublayer f is `after(x, f(before(x)))`; pre- and post-no
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from headcount.model.attention import Attended, KeysValues, MultiHeadAttention
+from headcount.model.attention import Cache, KeysValues, MultiHeadAttention
 from headcount.model.dropout import Dropout
+
+
+def for_products(x: Tensor) -> Tensor:
+    """x in the precision of the matrix products that read it; in mixed precision each of them would cast it anew."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 class PreNorm(nn.Module):
@@ -26,7 +33,7 @@ class PreNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
-        return self.norm(x)
+        return for_products(self.norm(x))
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
         return x + self.dropout(update)
@@ -43,7 +50,7 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
-        return x
+        return for_products(x)
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
         return self.norm(x + self.dropout(update))
@@ -84,16 +91,22 @@ class EncoderLayer(nn.Module):
 
 
 class LayerState(NamedTuple):
-    """What a decoder layer keeps from one target position to the next.
+    """What a decoder layer needs besides its input; in search, kept from one step to the next.
 
-    past: keys and values of the target so far, [row, head, target, d_head]; None at the first position.
-    memory: keys and values of the source, [sentence, head, source, d_head]: once a sentence, however many beams.
+    past: in search, keys and values of the target so far, of all beams of a sentence; None where x is a whole target.
+    memory: keys and values of the source, [batch, head, source, d_head]: once a sentence, however many beams.
     cross: the state of the cross-attention's `Attend`, None for those that have none.
     """
 
-    past: KeysValues | None
+    past: Cache | None
     memory: KeysValues
     cross: Any
+
+    def select(self, sentences: Tensor) -> "LayerState":
+        """The state of these sentences alone, that of the cross-attention as it is: it goes by rows, not sentences."""
+        if self.past is not None:
+            self.past.select(sentences)
+        return self._replace(memory=self.memory.select(sentences))
 
 
 class Decoded(NamedTuple):
@@ -127,30 +140,22 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         state: LayerState,
-        causal_mask: Tensor | None,
+        target_mask: Tensor | None,
         source_mask: Tensor | None,
         need_weights: bool = False,
     ) -> Decoded:
-        """One pass over x [batch, target, d_model]: a whole target in training, the newest position in search."""
+        """One pass over x [batch, target, d_model]: a whole target in training; in search the newest token of each beam
+        of a sentence, side by side. target_mask [#batch, 1, target, key] says which of the target each may see."""
         first, second, third = self.residuals
         y = first.before(x)
-        past = self.self_attention.project(y)
+        target = self.self_attention.project(y)
         if state.past is not None:
-            past = state.past.append(past)
-        update, self_weights, _ = self.self_attention(y, past, causal_mask, None, need_weights)
+            target = state.past.append(target)
+        update, self_weights, _ = self.self_attention(y, target, target_mask, None, need_weights)
         x = first.after(x, update)
-        update, cross_weights, cross = self._look_at_source(second.before(x), state, source_mask, need_weights)
+        update, cross_weights, cross = self.cross_attention(
+            second.before(x), state.memory, source_mask, state.cross, need_weights
+        )
         x = second.after(x, update)
         x = third.after(x, self.feed_forward(third.before(x)))
-        return Decoded(x, self_weights, cross_weights, LayerState(past, state.memory, cross))
-
-    def _look_at_source(self, x: Tensor, state: LayerState, mask: Tensor | None, need_weights: bool) -> Attended:
-        # In search the rows are sentence x beam, one target position each. The beams of a sentence then stand in line
-        # as so many queries to the one copy of its keys and values.
-        rows, sentences = x.shape[0], state.memory.key.shape[0]
-        if rows == sentences:
-            return self.cross_attention(x, state.memory, mask, state.cross, need_weights)
-        update, weights, cross = self.cross_attention(
-            x.reshape(sentences, rows // sentences, -1), state.memory, mask, state.cross, need_weights
-        )
-        return Attended(update.reshape(x.shape), weights, cross)
+        return Decoded(x, self_weights, cross_weights, state._replace(cross=cross))

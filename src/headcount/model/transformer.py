@@ -8,13 +8,23 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.model.attention import AttendFactory, MultiHeadAttention, ScaledDotProduct
+from headcount.model.attention import AttendFactory, Cache, KeysValues, MultiHeadAttention, ScaledDotProduct
 from headcount.model.dropout import Dropout
-from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, FeedForward, LayerState, ResidualFactory
+from headcount.model.layers import (
+    RESIDUALS,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    LayerState,
+    ResidualFactory,
+    for_products,
+)
 from headcount.model.positions import POSITIONS
 
 HeadCounts = int | Sequence[int]
 Module = TypeVar("Module", bound=nn.Module)
+
+CHUNK = {"cpu": 128}  # rows whose logits a step makes at once
 
 
 class AttentionWeights(NamedTuple):
@@ -26,12 +36,18 @@ class AttentionWeights(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """What search carries from step to step: a `LayerState` a layer, the source mask [sentence, 1, 1, source], and how
-    many target positions are already decoded."""
+    """What search carries from step to step. The caches in it are written in place: a state can be used once.
+
+    layers: a `LayerState` a layer. source_mask: [sentence, 1, 1, source]. ancestors: [sentence, beam, key], True where
+    a cached key belongs to that beam's own past. position: how many target positions are already decoded. log_probs:
+    room for what a step returns, [row, vocab] or more.
+    """
 
     layers: list[LayerState]
-    source_mask: Tensor
+    source_mask: Tensor | None
+    ancestors: Tensor
     position: int
+    log_probs: Tensor
 
 
 class Transformer(nn.Module):
@@ -179,74 +195,93 @@ class Transformer(nn.Module):
 
     def _run(self, source: Tensor, source_mask: Tensor, target: Tensor, weights: AttentionWeights | None) -> Tensor:
         memory = self._encode(source, source_mask, weights)
+        layers = [LayerState(None, layer.cross_attention.project(memory), None) for layer in self.decoder]
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
-        x, _ = self._decode(target, self._first_state(memory, source_mask), causal, weights)
-        return x
+        x = self._embed("target", self.target_embedding, target)
+        return self._decode(x, layers, causal, source_mask[:, None, None, :], weights)[0]
 
     def _embed(self, side: str, embedding: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
         return self.dropout(self.positions[side](embedding(tokens) * self.d_model**0.5, start))
 
-    def _encode(self, source: Tensor, source_mask: Tensor, weights: AttentionWeights | None) -> Tensor:
+    def _encode(self, source: Tensor, source_mask: Tensor | None, weights: AttentionWeights | None) -> Tensor:
         x = self._embed("source", self.source_embedding, source)
+        mask = None if source_mask is None else source_mask[:, None, None, :]
         for layer in self.encoder:
-            x, layer_weights = layer(x, source_mask[:, None, None, :], weights is not None)
+            x, layer_weights = layer(x, mask, weights is not None)
             if weights is not None:
                 weights.encoder.append(layer_weights)
-        return self.encoder_norm(x)
-
-    def _first_state(self, memory: Tensor, source_mask: Tensor) -> DecoderState:
-        layers = [LayerState(None, layer.cross_attention.project(memory), None) for layer in self.decoder]
-        return DecoderState(layers, source_mask[:, None, None, :], 0)
+        return for_products(self.encoder_norm(x))
 
     def _decode(
-        self, target: Tensor, state: DecoderState, causal: Tensor | None, weights: AttentionWeights | None
-    ) -> tuple[Tensor, DecoderState]:
-        x = self._embed("target", self.target_embedding, target, state.position)
+        self,
+        x: Tensor,
+        states: list[LayerState],
+        target_mask: Tensor | None,
+        source_mask: Tensor | None,
+        weights: AttentionWeights | None,
+    ) -> tuple[Tensor, list[LayerState]]:
         layers = []
-        for layer, layer_state in zip(self.decoder, state.layers, strict=True):
-            x, self_weights, cross_weights, layer_state = layer(
-                x, layer_state, causal, state.source_mask, weights is not None
-            )
-            layers.append(layer_state)
+        for layer, state in zip(self.decoder, states, strict=True):
+            x, self_weights, cross_weights, state = layer(x, state, target_mask, source_mask, weights is not None)
+            layers.append(state)
             if weights is not None:
                 weights.decoder.append(self_weights)
                 weights.cross.append(cross_weights)
-        return self.decoder_norm(x), DecoderState(layers, state.source_mask, state.position + target.shape[1])
+        return self.decoder_norm(x), layers
 
     # The three calls that search makes: see headcount.decoding.search.
 
     def start(
-        self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"]
+        self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
     ) -> DecoderState:
-        """Encode the source once; the state before the first target token."""
-        return self._first_state(self._encode(source, source_mask, None), source_mask)
-
-    def step(self, tokens: Int[Tensor, "row"], state: DecoderState) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
-        """Log-probabilities of the next token after `tokens`, the newest of each row.
-
-        Rows are sentence x beam with the beams of a sentence next to each other.
-        """
-        x, state = self._decode(tokens[:, None], state, None, None)
-        logits = self.output(x[:, 0])
+        """Encode the source once; the state before the first target token. No mask: no source has padding."""
+        memory = self._encode(source, source_mask, None)
+        layers = []
+        for layer in self.decoder:
+            key, value = layer.cross_attention.project(memory)
+            # Laid out here once as attention wants them, or it would do so at every step.
+            layers.append(LayerState(Cache(), KeysValues(key.contiguous(), value.contiguous()), None))
+        mask = None if source_mask is None else source_mask[:, None, None, :]
         # In half precision the sum of many log-probabilities would lose the differences that search goes by.
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1), state
+        exact = torch.promote_types(self.output.weight.dtype, torch.float32)
+        log_probs = torch.empty(0, self.output.out_features, dtype=exact, device=self.device)
+        ancestors = torch.empty(len(source), 1, 0, dtype=torch.bool, device=self.device)
+        return DecoderState(layers, mask, ancestors, 0, log_probs)
+
+    @torch.no_grad()
+    def step(self, tokens: Int[Tensor, "row"], state: DecoderState) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
+        """Log-probabilities of the next token after `tokens`, the newest of each row; the next step overwrites them.
+
+        Rows are sentence x beam with the beams of a sentence next to each other. The beams share one cache, in which a
+        mask shows each its own past: when beams change places only the mask has to follow.
+        """
+        sentences, position = len(state.ancestors), state.position
+        x = self._embed("target", self.target_embedding, tokens[:, None], position).view(sentences, -1, self.d_model)
+        itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device).expand(sentences, -1, -1)
+        ancestors = torch.cat([state.ancestors, itself], dim=2)
+        lone = ancestors.shape[2] == position + 1  # there never was a second beam
+        x, layers = self._decode(x, state.layers, None if lone else ancestors[:, None], state.source_mask, None)
+        log_probs = state.log_probs
+        if len(log_probs) < len(tokens):
+            log_probs = log_probs.new_empty(len(tokens), log_probs.shape[1])
+        # Large tensors made anew at each step cost more than the arithmetic: the system has to clear their memory.
+        size = CHUNK.get(x.device.type, len(tokens))
+        for rows, out in zip(x.flatten(0, 1).split(size), log_probs[: len(tokens)].split(size), strict=True):
+            torch.log_softmax(self.output(rows), dim=1, dtype=out.dtype, out=out)
+        return log_probs[: len(tokens)], DecoderState(layers, state.source_mask, ancestors, position + 1, log_probs)
 
     def reorder(
         self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
     ) -> DecoderState:
         """The state whose row i is `rows[i]` of the old one; `sentences` are those that remain, in order."""
-        unchanged = len(sentences) == len(state.source_mask)
-        layers = [
-            LayerState(
-                layer.past and layer.past.select(rows),
-                layer.memory if unchanged else layer.memory.select(sentences),
-                layer.cross and layer.cross.select(rows),
-            )
-            for layer in state.layers
-        ]
-        mask = state.source_mask if unchanged else state.source_mask.index_select(0, sentences)
-        return DecoderState(layers, mask, state.position)
+        ancestors = state.ancestors.flatten(0, 1).index_select(0, rows).unflatten(0, (len(sentences), -1))
+        layers = [layer._replace(cross=layer.cross and layer.cross.select(rows)) for layer in state.layers]
+        mask = state.source_mask
+        if len(sentences) < len(state.ancestors):
+            layers = [layer.select(sentences) for layer in layers]
+            mask = mask if mask is None else mask.index_select(0, sentences)
+        return DecoderState(layers, mask, ancestors, state.position, state.log_probs)
 
 
 def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, head_size: int | None) -> list[int]:
