@@ -54,12 +54,14 @@ WORKS = {  # what a row's figure is called, and the title of its table
     "lightning": ("tokens_per_second", "headcount's steps with Lightning and without"),
     "start": ("seconds", "from the end of Python's imports to the end of the first step"),
     "prepare": ("seconds", "preparing text"),
+    "quality": ("loss", "validation loss at the end of training, a seed each round, computed in float32"),
 }
 UNITS = {  # in which they are shown, and how many to one of these
     "tokens_per_second": ("tokens/s", 1),
     "sentences_per_second": ("sentences/s", 1),
     "operations_per_second": ("Gop/s", 1e9),
     "seconds": ("s", 1),
+    "loss": ("nats a token", 1),
 }
 SQUARE = 2048  # rows and columns of the product that stands for the machine
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # of the part of a page that is written anew
@@ -260,7 +262,8 @@ class Bench:
             for model in (None, *self.sizes):
                 self._measure(Group("ceiling", model))
         first = next(iter(self.sizes))
-        models: dict[str, list[str | None]] = {"ceiling": [], "lightning": [first], "start": [first], "prepare": [None]}
+        models: dict[str, list[str | None]] = {work: [first] for work in ("lightning", "start", "quality")}
+        models |= {"ceiling": [], "prepare": [None]}
         groups = [Group(work, model) for work in works for model in models.get(work, list(self.sizes))]
         self._announce(groups)
         for group in groups:
@@ -285,6 +288,9 @@ class Bench:
         if group.work == "lightning":
             bare = Side("bare loop", "auto", "headcount", job)
             return [Side("headcount", "auto", "headcount", {**job, "work": "train"}), bare]
+        if group.work == "quality":
+            plain = Side("plain operations", "32-true", "headcount", {**job, "plain": True})
+            return [Side("headcount", "auto", "headcount", {**job, "plain": False}), plain]
         if group.work == "prepare":
             job["overrides"] = write_files(self.data, self.config.pairs, self.folder)
         if group.work in ("start", "prepare"):
@@ -320,7 +326,7 @@ class Bench:
         what = f"{group.work} {group.model or ''}".strip()
         try:
             with Console(stderr=True).status(f"{what}, {side.who} {side.asked}"):
-                result = self.run_job(side) | {"asked": side.asked, "keep": side.keep}
+                result = self.run_job(side, round_) | {"asked": side.asked, "keep": side.keep}
         except PeerError as error:
             if side.who not in PEERS:
                 raise InputError(f"{what}, {side.who}: {error}") from error
@@ -331,7 +337,7 @@ class Bench:
         logger.info("%-16s %-15s %-14s %-10s %s", what, turn, side.who, result["precision"], figure)
         return result
 
-    def run_job(self, side: Side) -> dict[str, Any]:
+    def run_job(self, side: Side, round_: int = 1) -> dict[str, Any]:
         """What the side's script answers. Raises PeerError."""
         config = self.config
         same = ("seconds", "warmup", "vocab_size", "batch_tokens", "decode_batch", "beam", "new_tokens")
@@ -343,6 +349,7 @@ class Bench:
             "clip": 1.0,
             "overrides": self.overrides,
             "precision": side.asked,
+            "seed": round_,
         }
         path, out, err = (self.folder / name for name in ("job.json", "out.txt", "err.txt"))
         path.write_text(json.dumps(job | dict(side.job)), encoding="utf-8")
@@ -369,6 +376,11 @@ class Bench:
         for group in groups:
             if group.work == "prepare":
                 count, each = self.config.rounds, self.config.pairs / 10_000
+            elif group.work == "quality":
+                operations, tokens = self.operations(group)
+                steps = self.configs[group.model or ""].trainer.max_steps
+                step = operations * min(1, self.config.batch_tokens / tokens) / (0.5 * ceiling)
+                count, each = 2 * self.config.rounds, steps * step
             else:
                 sides = self.sides(group)
                 again = len({side.who for side in sides if not side.keep}) + sum(side.keep for side in sides)
@@ -434,6 +446,9 @@ class Bench:
                 }
             if group.work == "prepare":
                 row |= {"pairs": self.config.pairs, "pairs_kept": measured[0]["kept"]}
+            if group.work == "quality" and ours:
+                pairs = zip(rates(ours), rates(measured), strict=False)  # the last round may not be over
+                row["difference"] = statistics.mean(ours - theirs for ours, theirs in pairs)
             yield row | self.common
 
     def _shares(self, group: Group, precision: str, rate: float) -> dict[str, float | None]:
@@ -648,6 +663,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         unit: number(row[name] / scale),
         "spread": " to ".join(number(value / scale) for value in row["spread"]),
         "headcount is": f"{ratio:.2f} x" if ratio else "",
+        "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
         **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
         "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB",
         "slower": ", ".join(f"{other} {number(value)}" for other, value in row.get("other_precisions", {}).items()),

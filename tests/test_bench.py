@@ -86,7 +86,7 @@ def test_lists_need_no_brackets(given, meant):
 
 WRONG_SETTINGS = [
     {
-        "work=trian": "work=trian: there are train, decode, ceiling, lightning, start, prepare",
+        "work=trian": "work=trian: there are train, decode, ceiling, lightning, start, prepare, quality",
         "model=huge": "models=huge: there are base, big, nano, tiny",
         "peers=fairseq": "peers=fairseq: there are transformers, joeynmt, torch_loop, ctranslate2",
         "seconds=x": "seconds=x: must be a number",
@@ -97,7 +97,7 @@ WRONG_SETTINGS = [
         "table=no.md": f"table=no.md: the page has no lines {bench.BEGIN} and {bench.END}, between which the tables go",
         "pythons.joeynmt=nowhere": "pythons.joeynmt=nowhere: no such program",
     },
-    {"work=": "work=[]: nothing to do; there are train, decode, ceiling, lightning, start, prepare"},
+    {"work=": "work=[]: nothing to do; there are train, decode, ceiling, lightning, start, prepare, quality"},
     {"table=1": "table=1: must be a path"},
 ]
 
@@ -159,7 +159,7 @@ def rows(tmp_path, monkeypatch) -> list[dict]:
     figures = {"headcount": [100.0, 120.0, 110.0], "torch": [4e10], "fp32": [50.0, 40.0, 60.0], "bf16": [30.0]}
     taken = dict.fromkeys(figures, 0)
 
-    def run_job(self, side):
+    def run_job(self, side, round_=1):
         if side.who == "transformers":
             raise bench.PeerError("no such thing")
         key = side.asked if side.who == "torch_loop" else side.who
@@ -199,7 +199,7 @@ def test_rows_hold_medians_spreads_and_ratios(rows, tmp_path, capsys):
 
 
 def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch):
-    def run_job(self, side):
+    def run_job(self, side, round_=1):
         if side.asked == "bf16" and side.who != "torch":
             raise KeyboardInterrupt
         return {"rate": 1.0, "precision": side.asked, "peak_memory": 1, "per_step": 1, "versions": {}}

@@ -66,6 +66,7 @@ WRONG_SETTINGS = [
         "data.workers=-1": "data.workers=-1 is too small",
     },
     {"model.d_model=0": "model.d_model=0: must be 1 or more"},
+    {"trainer.precision=16-mixed": "trainer.precision=16-mixed: float16 would need scaled gradients"},
     {"+search.bean=3": "search.bean: no such setting; there are beam, alpha, "},
     {"model=huge": "In 'train': Could not find 'model/huge'; Available options in 'model': base; big; "},
     {"model.num_head=3": "Could not override 'model.num_head'; To append to your config use +model.num_head=3"},

@@ -76,7 +76,7 @@ def test_run_directory_holds_what_it_should(home):
     for split in ("valid", "test"):
         assert {"bleu", "chrf", "loss", "ppl"} <= set(figures[split])
         assert set(figures[split]["signature"]) == {"bleu", "chrf"}
-    assert figures["test"]["bleu"] > 20  # it has learned something
+    assert figures["test"]["bleu"] > 10  # it has learned something
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])

@@ -12,6 +12,7 @@ from headcount.decoding.translator import Search
 from headcount.errors import InputError
 from headcount.run.config import TRUSTED, Problems, build, job_directory, peak_rate, run_directory
 from headcount.run.directory import link_latest, read_metrics, update_metrics
+from headcount.run.machine import multiplies_bf16
 from headcount.run.train import check_processes, choose_precision
 from headcount.run.types import fits, wrong_values
 
@@ -129,6 +130,17 @@ def test_processes_must_be_those_that_torchrun_started(monkeypatch):
         check_processes(config)
 
 
-def test_precision():
-    assert choose_precision("bf16-mixed", "cpu") == ("bf16-mixed", "as asked for")
-    assert choose_precision("auto", "cpu")[0] == "32-true"
+@pytest.mark.parametrize(("native", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_precision(native, chosen, monkeypatch):
+    monkeypatch.setattr("headcount.run.train.multiplies_bf16", lambda: native)
+    assert choose_precision("16-mixed", "cpu") == ("16-mixed", "as asked for")
+    assert choose_precision("auto", "cpu")[0] == chosen
+
+
+def test_a_processor_says_whether_it_multiplies_bf16(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    assert multiplies_bf16()
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False}, raising=False)
+    assert not multiplies_bf16()
+    monkeypatch.delattr(torch.cpu, "get_capabilities")  # as before torch 2.13
+    assert not multiplies_bf16()

@@ -9,16 +9,22 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
-from measure import EOS, Meter, decode_batches, endless, read_job, report
+from measure import EOS, PAD, Meter, decode_batches, endless, read_job, report
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
 import headcount.run.directory
 import headcount.run.train
+from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
+from headcount.model.dropout import Dropout
 from headcount.run.config import build, build_data, register_resolvers
+from headcount.run.machine import use_faster_products, use_memory_again
 from headcount.run.script import CONF, set_up_logging
 from headcount.training.averaging import own_weights, save_weights
 from headcount.training.callbacks import LastCheckpoint
+from headcount.training.loss import LabelSmoothing
 from headcount.training.module import seed_everything_at
 
 PACKAGES = ("headcount", "torch", "pytorch-lightning")
@@ -152,17 +158,69 @@ def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
     return {"rate": time.perf_counter() - start, "kept": len(data.data["train"])}, "none"
 
 
+def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
+    """The validation loss of a whole training, with headcount's own operations or with torch's plain ones."""
+    judge = Judge()
+    build_parts = headcount.run.train.build_parts
+    precision = ""
+
+    def with_judge(config: DictConfig, directory: Path) -> Any:
+        nonlocal precision
+        parts = build_parts(config, directory)
+        precision = parts.precision.partition(",")[0]
+        parts.trainer.callbacks = [*parts.trainer.callbacks, judge]
+        return parts
+
+    headcount.run.train.build_parts = with_judge
+    if job["plain"]:
+        use_plain_operations()
+    with contextlib.suppress(WindowOverError):
+        headcount.run.train.train(config, folder / "run")
+    return {"rate": judge.loss}, precision
+
+
+class Judge(pl.Callback):
+    """Computes the validation loss of the trained weights in float32 with plain operations, then leaves."""
+
+    loss: float
+
+    def on_train_end(self, trainer: Any, task: Any) -> None:
+        use_plain_operations()
+        task.eval()
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            batches = [(task._losses(batch)[1], batch) for batch in trainer.datamodule.val_dataloader()]
+        likelihood = sum(loss.item() for loss, _ in batches)
+        self.loss = likelihood / sum(int((batch.target_out != PAD).sum()) for _, batch in batches)
+        raise WindowOverError
+
+
+def use_plain_operations() -> None:
+    """Attention, dropout and loss as one writes them with torch, for all models of this process."""
+
+    def losses(self: LabelSmoothing, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = hidden @ weight.T
+        smoothed = F.cross_entropy(logits, labels, label_smoothing=self.smoothing, reduction="sum")
+        return smoothed, F.cross_entropy(logits, labels, reduction="sum").detach()
+
+    LabelSmoothing.__call__ = losses
+    ScaledDotProduct.forward = SoftmaxAttention.forward
+    Dropout.forward = lambda self, x: F.dropout(x, self.p, self.training)
+
+
 def main() -> None:
     begin = time.perf_counter()
     job = read_job()
     set_up_logging()
+    use_memory_again()
+    use_faster_products()
     logging.getLogger("headcount").setLevel(logging.WARNING)
     register_resolvers()
     with tempfile.TemporaryDirectory() as name, initialize_config_dir(str(CONF), version_base="1.3"):
         changes = [f"data.directory={name}"] if job["work"] == "prepare" else [f"validation.every={ENDLESS}"]
-        training = [f"trainer.precision={job['precision']}", "trainer=cpu", f"trainer.max_steps={ENDLESS}"]
+        changes += [f"seed={job['seed']}"] if job["work"] == "quality" else [f"trainer.max_steps={ENDLESS}"]
+        training = [f"trainer.precision={job['precision']}", "trainer=cpu"]
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
-        work = {"decode": decode, "prepare": prepare}.get(job["work"], train)
+        work = {"decode": decode, "prepare": prepare, "quality": quality}.get(job["work"], train)
         result, precision = work(job, config, Path(name), begin)
     report(result, precision, PACKAGES)
 

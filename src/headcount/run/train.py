@@ -40,6 +40,7 @@ from headcount.run.directory import (
     write_text,
 )
 from headcount.run.evaluate import contrastive_table, evaluate_split, record, score_table
+from headcount.run.machine import multiplies_bf16
 from headcount.run.script import log_to_file
 from headcount.run.types import fits
 from headcount.training.averaging import CheckpointAverage, save_weights
@@ -169,6 +170,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     checkpoint = attempt(build, config.checkpoint, "checkpoint")
     data = attempt(build_data, config)
     attempt(check_numbers, config)
+    attempt(check_scaling, config)
     interrupt, progress = StopOnInterrupt(), TrainingProgress()
     callbacks = [progress, averaging, checkpoint, interrupt]
     if config.validation.patience is not None:
@@ -225,6 +227,15 @@ def build_optimizer(optimizer: OptimizerFactory) -> None:
         raise InputError(f"optimizer: {error}") from error
 
 
+def check_scaling(config: DictConfig) -> None:
+    """Raises InputError for float16: its gradients are scaled, and clipping knows nothing of that."""
+    if config.trainer.precision in (16, "16", "16-mixed"):
+        raise InputError(
+            f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "
+            "32-true or auto"
+        )
+
+
 def check_numbers(config: DictConfig) -> None:
     """Raises InputError, with a line for each, for numbers that no constructor of ours looks at."""
     at_least = {
@@ -250,11 +261,11 @@ def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
     """Lightning's name of the precision to use, and why. `auto` takes bf16 where it pays."""
     if precision != "auto":
         return precision, "as asked for"
-    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
-        if torch.cuda.is_bf16_supported():
-            return "bf16-mixed", "since this GPU multiplies bf16 natively"
-        return "32-true", "since this GPU has no native bf16"
-    return "32-true", "since bf16 gains nothing here without a GPU"
+    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not on_gpu and not torch.backends.mps.is_available())
+    if (on_gpu and torch.cuda.is_bf16_supported()) or (on_cpu and multiplies_bf16()):
+        return "bf16-mixed", f"since this {'GPU' if on_gpu else 'processor'} multiplies bf16 natively"
+    return "32-true", "since bf16 gains nothing here"
 
 
 def check_processes(config: DictConfig) -> None:

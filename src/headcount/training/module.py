@@ -67,6 +67,16 @@ class TranslationTask(pl.LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout as a function of (seed, position, rank): a run that is resumed goes on exactly as if never stopped,
         # and no generator state has to be saved for it.
