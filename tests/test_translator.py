@@ -75,6 +75,36 @@ def test_batching_changes_nothing(model, batch_tokens):
     assert translator(model, Search(beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
 
 
+def test_several_batches_at_once_give_the_same_and_give_the_threads_back(model):
+    letters = "abcdefghijklmnopqrst"
+    lines = [letters[start:end] for start in range(6) for end in range(start + 1, 20)]
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = translator(model, Search(beam=2, batch_tokens=64)).translate(lines)
+        torch.set_num_threads(4)
+        seen: list[int] = []
+        assert translator(model, Search(beam=2, batch_tokens=64)).translate(lines, seen.append) == alone
+        assert torch.get_num_threads() == 4
+        assert seen == sorted(seen)
+        assert seen[-1] == len(lines)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        broken = translator(model, Search(beam=2, batch_tokens=8))
+        monkeypatch.setattr(broken, "_search", lambda sources: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            broken.translate(["abc", "def", "ghi"])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_the_length_is_capped(model):
     translations = translator(model, Search(beam=1, max_ratio=0, max_extra=3)).translate(["abcdefgh", "z"])
     assert all(len(translation) <= 3 for translation in translations)

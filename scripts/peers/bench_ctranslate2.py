@@ -9,7 +9,7 @@ from typing import Any
 import ctranslate2
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
-from measure import Meter, decode_batches, endless, read_job, report
+from measure import Meter, decode_batches, endless, read_job, report, several
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 
@@ -67,12 +67,13 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         build_spec(job).save(folder)
         translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type=job["precision"], inter_threads=1, intra_threads=job["threads"]
+            folder, device="cpu", compute_type=job["precision"], inter_threads=job["threads"], intra_threads=1
         )
     steps = job["new_tokens"]
-    batches = [[[f"p{number}" for number in row] for row in batch] for batch in decode_batches(job)]
+    # Several batches at once, since it is fastest with a worker a thread, each with a batch of its own.
+    parts = [[[f"p{number}" for number in row] for row in part] for part in several(decode_batches(job))]
     meter = Meter(job)
-    for rows in endless(batches):
+    for rows in endless(parts):
         out = translator.translate_batch(
             rows,
             beam_size=job["beam"],

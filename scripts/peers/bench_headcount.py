@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
-from measure import EOS, PAD, Meter, decode_batches, endless, read_job, report
+from measure import EOS, PAD, Meter, decode_batches, endless, read_job, report, several
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -139,9 +139,14 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
     headcount.run.directory.Tokenizer = Numbers(job["vocab_size"], length)
     search = {"beam": job["beam"], "max_ratio": 0.0, "max_extra": length, "batch_tokens": ENDLESS}
     run = headcount.run.directory.open_run(folder, search=search)
-    batches = [[" ".join(map(str, row)) for row in batch] for batch in decode_batches(job)]
+    # The translator gets several batches at once, as from a file, and keeps them as they are.
+    size = job["decode_batch"]
+    run.translator._batches = lambda lengths: [
+        range(start, min(start + size, len(lengths))) for start in range(0, len(lengths), size)
+    ]
+    parts = [[" ".join(map(str, row)) for row in part] for part in several(decode_batches(job))]
     meter = Meter(job)
-    for lines in endless(batches):
+    for lines in endless(parts):
         run.translator.translate(lines)
         meter.step(len(lines))
         if meter.done:

@@ -1,5 +1,6 @@
 """What the measurements share. Runs in every peer's environment, so it needs nothing but numpy."""
 
+import itertools
 import json
 import resource
 import sys
@@ -96,6 +97,12 @@ def decode_batches(job: dict[str, Any]) -> list[list[list[int]]]:
     size = job["decode_batch"]
     batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
     return [batches[index] for index in np.random.default_rng(1).permutation(len(batches))]
+
+
+def several(batches: list[list[Any]], count: int = 8) -> list[list[Any]]:
+    """The sentences of so many batches together, full batches first."""
+    batches = sorted(batches, key=len, reverse=True)
+    return [list(itertools.chain.from_iterable(batches[i : i + count])) for i in range(0, len(batches), count)]
 
 
 def endless(batches: list[Any]) -> Iterator[Any]:

@@ -1,12 +1,16 @@
 """Text in, text out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from headcount.decoding.search import StepModel, beam_search
+
+MOST_WORKERS = 8  # batches at once; between operations only one can go on, so that more would wait for each other
 
 
 @runtime_checkable
@@ -83,14 +87,34 @@ class Translator:
         sources = self.codec.encode(texts)
         translations = [""] * len(texts)
         done = sum(not text for text in texts)
-        for rows in self._batches([len(ids) + 1 if text else 0 for ids, text in zip(sources, texts, strict=True)]):
-            tokens = self._search([sources[row] for row in rows])
-            for row, text in zip(rows, self.codec.decode(tokens), strict=True):
-                translations[row] = text
-            done += len(rows)
-            if progress is not None:
-                progress(done)
+        batches = list(self._batches([len(ids) + 1 if text else 0 for ids, text in zip(sources, texts, strict=True)]))
+        with self._workers(len(batches)) as each:
+            searched = each(self._search, ([sources[row] for row in rows] for rows in batches))
+            for rows, tokens in zip(batches, searched, strict=True):
+                for row, text in zip(rows, self.codec.decode(tokens), strict=True):
+                    translations[row] = text
+                done += len(rows)
+                if progress is not None:
+                    progress(done)
         return translations
+
+    @contextmanager
+    def _workers(self, batches: int) -> Iterator[Callable[..., Iterable[Any]]]:
+        """`map`, on a CPU over several batches at once, which share out the threads that one would use.
+
+        A step of search is many small operations, and each would end with the threads waiting for the slowest.
+        """
+        threads = torch.get_num_threads()
+        workers = min(threads, batches, MOST_WORKERS)
+        if workers < 2 or self.model.device.type != "cpu":
+            yield map
+            return
+        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,))
+        try:
+            yield pool.map
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)  # the workers have set theirs for whoever comes next, too
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
         # Longest first: the first batch shows whether memory suffices. Length 0 is an empty line: nothing to search.
