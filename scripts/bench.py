@@ -19,6 +19,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -52,6 +53,7 @@ WORKS = {  # what a row's figure is called, and the title of its table
     "decode": ("sentences_per_second", "translating"),
     "ceiling": ("operations_per_second", "products of matrices alone"),
     "lightning": ("tokens_per_second", "headcount's steps with Lightning and without"),
+    "together": ("tokens_per_second", "training one model with all threads, or several at once with one thread each"),
     "start": ("seconds", "from the end of Python's imports to the end of the first step"),
     "prepare": ("seconds", "preparing text"),
     "quality": ("loss", "validation loss at the end of training, a seed each round, computed in float32"),
@@ -262,7 +264,7 @@ class Bench:
             for model in (None, *self.sizes):
                 self._measure(Group("ceiling", model))
         first = next(iter(self.sizes))
-        models: dict[str, list[str | None]] = {work: [first] for work in ("lightning", "start", "quality")}
+        models: dict[str, list[str | None]] = {work: [first] for work in ("lightning", "together", "start", "quality")}
         models |= {"ceiling": [], "prepare": [None]}
         groups = [Group(work, model) for work in works for model in models.get(work, list(self.sizes))]
         self._announce(groups)
@@ -288,6 +290,10 @@ class Bench:
         if group.work == "lightning":
             bare = Side("bare loop", "auto", "headcount", job)
             return [Side("headcount", "auto", "headcount", {**job, "work": "train"}), bare]
+        if group.work == "together":
+            runs = self.threads
+            several = Side(f"{runs} at once", "auto", "headcount", {**job, "work": "train", "threads": 1, "runs": runs})
+            return [Side("headcount", "auto", "headcount", {**job, "work": "train"}), several]
         if group.work == "quality":
             plain = Side("plain operations", "32-true", "headcount", {**job, "plain": True})
             return [Side("headcount", "auto", "headcount", {**job, "plain": False}), plain]
@@ -351,19 +357,26 @@ class Bench:
             "precision": side.asked,
             "seed": round_,
         }
-        path, out, err = (self.folder / name for name in ("job.json", "out.txt", "err.txt"))
-        path.write_text(json.dumps(job | dict(side.job)), encoding="utf-8")
-        threads = str(self.threads)
+        job |= side.job
+        with ThreadPoolExecutor(job.get("runs", 1)) as pool:
+            results = list(pool.map(lambda run: self._run(side, job, run), range(job.get("runs", 1))))
+        whole = {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
+        return results[0] | whole
+
+    def _run(self, side: Side, job: Mapping[str, Any], run: int) -> dict[str, Any]:
+        path, out, err = (self.folder / f"{name}{run}" for name in ("job.json", "out.txt", "err.txt"))
+        path.write_text(json.dumps(job), encoding="utf-8")
+        threads = str(job["threads"])
         environ = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
         environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
         python = self.pythons.get(side.who, sys.executable)
         command = [python, str(ROOT / "scripts" / "peers" / f"bench_{side.script}.py"), str(path)]
         with out.open("wb") as answer, err.open("wb") as complaint:
-            code, peak = watch(command, environ, answer, complaint, whole=side.job["work"] == "prepare")
+            code, peak = watch(command, environ, answer, complaint, whole=job["work"] == "prepare")
         answers = [line for line in out.read_text(errors="replace").splitlines() if line.startswith("{")]
         if code or not answers:
             complaints = err.read_text(errors="replace")
-            if config.debug:
+            if self.config.debug:
                 sys.stderr.write(complaints)
             said = [line for line in complaints.splitlines() if line.strip()]
             raise PeerError(said[-1] if said else f"ended with code {code}")
@@ -434,7 +447,7 @@ class Bench:
                 "rounds": len(measured),
                 "versions": measured[0]["versions"],
             }
-            if group.work in ("train", "decode", "lightning") and ours:
+            if group.work in ("train", "decode", "lightning", "together") and ours:
                 row["ratio"] = statistics.median(rates(ours)) / median  # so many times as fast is headcount
             if group.work in ("train", "decode"):
                 row |= self._shares(group, precision, median)
@@ -650,6 +663,8 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     who = {"ctranslate2": "ctranslate2 (anchor)"}.get(row["peer"], row["peer"])
     if work == "ceiling":
         who = f"linear layers of {row['model']}" if row["model"] else f"{SQUARE} x {SQUARE}"
+    elif work == "together":
+        who = "one" if row["peer"] == "headcount" else row["peer"]
     elif work == "lightning":
         who = "Lightning" if row["peer"] == "headcount" else row["peer"]
     elif work == "prepare":
@@ -658,7 +673,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     shares = {"of ceiling": row.get("share_of_ceiling"), "of own shapes": row.get("share_of_own_shapes")}
     return {
         "": who,
-        "model": str(row["model"]) if work in ("lightning", "start") else "",
+        "model": str(row["model"]) if work in ("lightning", "together", "start", "quality") else "",
         "precision": row["precision"] if work != "prepare" else "",
         unit: number(row[name] / scale),
         "spread": " to ".join(number(value / scale) for value in row["spread"]),

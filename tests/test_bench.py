@@ -86,7 +86,7 @@ def test_lists_need_no_brackets(given, meant):
 
 WRONG_SETTINGS = [
     {
-        "work=trian": "work=trian: there are train, decode, ceiling, lightning, start, prepare, quality",
+        "work=trian": "work=trian: there are train, decode, ceiling, lightning, together, start, prepare, quality",
         "model=huge": "models=huge: there are base, big, nano, tiny",
         "peers=fairseq": "peers=fairseq: there are transformers, joeynmt, torch_loop, ctranslate2",
         "seconds=x": "seconds=x: must be a number",
@@ -97,7 +97,7 @@ WRONG_SETTINGS = [
         "table=no.md": f"table=no.md: the page has no lines {bench.BEGIN} and {bench.END}, between which the tables go",
         "pythons.joeynmt=nowhere": "pythons.joeynmt=nowhere: no such program",
     },
-    {"work=": "work=[]: nothing to do; there are train, decode, ceiling, lightning, start, prepare, quality"},
+    {"work=": "work=[]: nothing to do; there are train, decode, ceiling, lightning, together, start, prepare, quality"},
     {"table=1": "table=1: must be a path"},
 ]
 
