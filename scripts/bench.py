@@ -85,7 +85,7 @@ class Peer:
 HALF = ("fp32", "bf16")
 BOTH = {"train": HALF, "decode": HALF}
 TORCH = f"torch=={version('torch')}"  # headcount's own, the same for everybody
-HEADCOUNT = Peer({"train": ("auto", "32-true"), "decode": ("auto",)})
+HEADCOUNT = Peer({"train": ("auto", "32-true"), "decode": ("float32", "bfloat16")})
 PEERS = {
     "transformers": Peer(
         BOTH, (TORCH, "transformers==5.23.0", "accelerate==1.15.0", "datasets==5.2.0", "numpy==2.4.6")
@@ -711,12 +711,13 @@ def page(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def about(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Where the figures come from: command, machine, date and versions."""
+    """Where the figures come from: commands, machine, date and versions."""
     first = rows[0]
+    commands = "\n".join(dict.fromkeys(row["command"] for row in rows))
     versions = {name: value for row in rows for name, value in row["versions"].items() if value}
     said = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
     return (
-        f"```bash\n{first['command']}\n```\n\n"
+        f"```bash\n{commands}\n```\n\n"
         f"gave this on {first['date']}, on {first['threads']} thread{'s'[: first['threads'] > 1]} of "
         f"{first['processor']}, with {said}."
     )

@@ -182,7 +182,7 @@ def test_rows_hold_medians_spreads_and_ratios(rows, tmp_path, capsys):
     assert [(row["work"], row["peer"], row["precision"]) for row in rows] == [
         ("train", "headcount", "32-true"),
         ("train", "torch_loop", "fp32"),
-        ("decode", "headcount", "32-true"),
+        ("decode", "headcount", "bfloat16"),
         ("decode", "torch_loop", "fp32"),
     ]
     ours, loop = rows[:2]

@@ -302,6 +302,10 @@ def test_translate_is_a_filter(run, tmp_path):
     assert command("translate", "run=run", cwd=tmp_path).out == ""
     # A slice a shell would give: one beam is another search.
     assert command("translate", "run=run", "search.beam=1", stdin=source.encode(), cwd=tmp_path).out.count("\n") == 4
+    rounded = command("translate", "run=run", "precision=bfloat16", stdin=source.encode(), cwd=tmp_path)
+    assert (rounded.code, rounded.out.count("\n")) == (0, 4)
+    wrong = command("translate", "run=run", "precision=int8", cwd=tmp_path)
+    assert (wrong.code, wrong.err.startswith("error: precision=int8: must be")) == (2, True)
 
 
 def test_translate_names_the_line_that_is_not_text(run, tmp_path):

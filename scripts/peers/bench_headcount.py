@@ -138,7 +138,7 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
     length = job["new_tokens"] - 1  # and then the end
     headcount.run.directory.Tokenizer = Numbers(job["vocab_size"], length)
     search = {"beam": job["beam"], "max_ratio": 0.0, "max_extra": length, "batch_tokens": ENDLESS}
-    run = headcount.run.directory.open_run(folder, search=search)
+    run = headcount.run.directory.open_run(folder, search=search, precision=job["precision"])
     # The translator gets several batches at once, as from a file, and keeps them as they are.
     size = job["decode_batch"]
     run.translator._batches = lambda lengths: [
@@ -151,8 +151,7 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
         meter.step(len(lines))
         if meter.done:
             break
-    dtype = run.model.output.weight.dtype
-    return meter.result(), {torch.float32: "32-true", torch.bfloat16: "bf16-true"}.get(dtype, str(dtype))
+    return meter.result(), job["precision"]
 
 
 def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
@@ -223,7 +222,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, initialize_config_dir(str(CONF), version_base="1.3"):
         changes = [f"data.directory={name}"] if job["work"] == "prepare" else [f"validation.every={ENDLESS}"]
         changes += [f"seed={job['seed']}"] if job["work"] == "quality" else [f"trainer.max_steps={ENDLESS}"]
-        training = [f"trainer.precision={job['precision']}", "trainer=cpu"]
+        training = ["trainer=cpu"] + [f"trainer.precision={job['precision']}"] * (job["work"] != "decode")
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
         work = {"decode": decode, "prepare": prepare, "quality": quality}.get(job["work"], train)
         result, precision = work(job, config, Path(name), begin)

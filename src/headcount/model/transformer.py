@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -24,7 +25,7 @@ from headcount.model.positions import POSITIONS
 HeadCounts = int | Sequence[int]
 Module = TypeVar("Module", bound=nn.Module)
 
-CHUNK = {"cpu": 128}  # rows whose logits a step makes at once
+CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
 
 
 class AttentionWeights(NamedTuple):
@@ -260,15 +261,15 @@ class Transformer(nn.Module):
         x = self._embed("target", self.target_embedding, tokens[:, None], position).view(sentences, -1, self.d_model)
         itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device).expand(sentences, -1, -1)
         ancestors = torch.cat([state.ancestors, itself], dim=2)
-        lone = ancestors.shape[2] == position + 1  # there never was a second beam
-        x, layers = self._decode(x, state.layers, None if lone else ancestors[:, None], state.source_mask, None)
+        seen = F.pad(ancestors, (0, Cache.size(ancestors.shape[2]) - ancestors.shape[2]))
+        x, layers = self._decode(x, state.layers, seen[:, None], state.source_mask, None)
         log_probs = state.log_probs
         if len(log_probs) < len(tokens):
             log_probs = log_probs.new_empty(len(tokens), log_probs.shape[1])
         # Large tensors made anew at each step cost more than the arithmetic: the system has to clear their memory.
         size = CHUNK.get(x.device.type, len(tokens))
         for rows, out in zip(x.flatten(0, 1).split(size), log_probs[: len(tokens)].split(size), strict=True):
-            torch.log_softmax(self.output(rows), dim=1, dtype=out.dtype, out=out)
+            torch.log_softmax(out.copy_(self.output(rows)), dim=1, out=out)
         return log_probs[: len(tokens)], DecoderState(layers, state.source_mask, ancestors, position + 1, log_probs)
 
     def reorder(
