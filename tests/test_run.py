@@ -12,7 +12,7 @@ from headcount.decoding.translator import Search
 from headcount.errors import InputError
 from headcount.run.config import TRUSTED, Problems, build, job_directory, peak_rate, run_directory
 from headcount.run.directory import link_latest, read_metrics, update_metrics
-from headcount.run.machine import multiplies_bf16
+from headcount.run.machine import multiplies_bf16, use_faster_products
 from headcount.run.train import check_processes, choose_precision
 from headcount.run.types import fits, wrong_values
 
@@ -144,3 +144,25 @@ def test_a_processor_says_whether_it_multiplies_bf16(monkeypatch):
     assert not multiplies_bf16()
     monkeypatch.delattr(torch.cpu, "get_capabilities")  # as before torch 2.13
     assert not multiplies_bf16()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_float32_products_stay_exact(exact, monkeypatch):
+    before = torch.get_float32_matmul_precision()
+    monkeypatch.setattr("headcount.run.machine.multiplies_bf16", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    product = torch.Tensor.__matmul__
+    rounded = lambda x, y: product(x.bfloat16(), y.bfloat16()).to(x.dtype)  # noqa: E731
+    try:
+        if not exact:
+            monkeypatch.setattr(
+                torch.Tensor, "__matmul__", lambda x, y: (product if x.dtype == torch.float64 else rounded)(x, y)
+            )
+        use_faster_products()
+        if not exact:
+            assert torch.get_float32_matmul_precision() == "highest"
+        monkeypatch.undo()
+        x = torch.randn(300, 200)
+        torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -38,9 +38,7 @@ from headcount.errors import InputError
 CHUNK = 2**14  # pairs worked on at once by one process
 SMALL = 50_000  # pairs that are prepared without other processes
 MOST_PROCESSES = 32  # this one, which reads and writes, has no work for more
-TOKENIZER_TEXT = (
-    2**25
-)  # bytes of text to train a tokenizer on: sentencepiece takes up to 25 times that of memory (unigram)
+TOKENIZER_TEXT = 2**25  # bytes to train a tokenizer on; sentencepiece needs up to 25 times as many of memory
 SIDES = ("source", "target")
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,10 @@ import os
 
 import torch
 
-KEEP_FREED = {  # mallopt's numbers and values, in bytes; see malloc.h of the GNU C library
-    "M_TRIM_THRESHOLD": (-1, 2**31 - 1),
-    "M_TOP_PAD": (-2, 64 * 2**20),
-    "M_MMAP_THRESHOLD": (-3, 2**30),
-}
+# Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
+M_TRIM_THRESHOLD = (-1, 2**31 - 1)
+M_TOP_PAD = (-2, 2**26)
+M_MMAP_THRESHOLD = (-3, 2**30)
 
 
 def use_memory_again() -> None:
@@ -22,16 +21,17 @@ def use_memory_again() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16384")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:  # the GNU C library's
-        for parameter, value in KEEP_FREED.values():
+        for parameter, value in (M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD):
             mallopt(parameter, value)
 
 
 def use_faster_products() -> None:
     """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take half the time.
 
-    torch takes them only if float32 products may be rounded to bf16, so whether they are is seen on one.
+    torch takes them only if float32 products may be rounded to bf16, so whether they are is seen on one. A GPU would
+    round, too, and leaves little to the processor.
     """
-    if not multiplies_bf16():
+    if torch.cuda.is_available() or not multiplies_bf16():
         return
     x = torch.linspace(-1, 1, 256 * 256).view(256, 256)
     torch.set_float32_matmul_precision("medium")
