@@ -35,6 +35,7 @@ from tabulate import tabulate
 
 from headcount.data.corpora import SPLITS
 from headcount.data.module import TranslationData
+from headcount.data.preparation import cores
 from headcount.errors import InputError
 from headcount.run.config import build_data
 from headcount.run.directory import processor, write_text
@@ -215,7 +216,7 @@ class Bench:
     def __init__(self, config: DictConfig, overrides: Sequence[str], folder: Path) -> None:
         self.config = config
         self.folder = folder
-        self.threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", 0)) or _processors()
+        self.threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", 0)) or cores()
         self.results: dict[Group, Results] = {}
         self.pythons: dict[str, str] = {"headcount": sys.executable}
         measured = [each for each in overrides if not each.startswith(("out=", "table=", "debug="))]
@@ -478,10 +479,6 @@ class Bench:
             path = Path(self.config.out)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, json.dumps(rows, indent=2) + "\n")
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _settles_pieces(overrides: Iterable[str], config: DictConfig) -> bool:

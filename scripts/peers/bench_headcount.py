@@ -4,6 +4,7 @@ import contextlib
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,23 +72,34 @@ def train(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -
     """What scripts/train.py does until the window is over; no checkpoint is saved, as with nobody else."""
     first_step = job["work"] == "start"
     meter = Meter({"warmup": 0, "seconds": 0, "least": (1, 0)} if first_step else job)
-    build_parts = headcount.run.train.build_parts
-    precision = ""
 
-    def with_meter(config: DictConfig, directory: Path) -> Any:
-        nonlocal precision
-        parts = build_parts(config, directory)
-        precision = parts.precision.partition(",")[0]
+    def with_meter(parts: Any) -> None:
         callbacks = [each for each in parts.trainer.callbacks if not isinstance(each, LastCheckpoint)]
         parts.trainer.callbacks = [*callbacks, Stop(meter, job["work"] == "lightning")]
         parts.data.prepare_data()
         parts.data.tokenizer = Widened(parts.data.tokenizer, job["vocab_size"])
+
+    precision = train_until_over(config, folder, with_meter)
+    return {"rate": meter.times[0] - begin} if first_step else meter.result(), precision
+
+
+def train_until_over(config: DictConfig, folder: Path, change: Callable[[Any], None]) -> str:
+    """Runs what scripts/train.py runs, with `change` made to what it has built, until a callback says that enough has
+    been measured; the precision."""
+    build_parts = headcount.run.train.build_parts
+    precision = ""
+
+    def changed(config: DictConfig, directory: Path) -> Any:
+        nonlocal precision
+        parts = build_parts(config, directory)
+        precision = parts.precision.partition(",")[0]
+        change(parts)
         return parts
 
-    headcount.run.train.build_parts = with_meter
+    headcount.run.train.build_parts = changed
     with contextlib.suppress(WindowOverError):
         headcount.run.train.train(config, folder / "run")
-    return {"rate": meter.times[0] - begin} if first_step else meter.result(), precision
+    return precision
 
 
 def bare_loop(trainer: Any, task: Any, meter: Meter) -> None:
@@ -165,21 +177,9 @@ def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
 def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
     """The validation loss of a whole training, with headcount's own operations or with torch's plain ones."""
     judge = Judge()
-    build_parts = headcount.run.train.build_parts
-    precision = ""
-
-    def with_judge(config: DictConfig, directory: Path) -> Any:
-        nonlocal precision
-        parts = build_parts(config, directory)
-        precision = parts.precision.partition(",")[0]
-        parts.trainer.callbacks = [*parts.trainer.callbacks, judge]
-        return parts
-
-    headcount.run.train.build_parts = with_judge
     if job["plain"]:
         use_plain_operations()
-    with contextlib.suppress(WindowOverError):
-        headcount.run.train.train(config, folder / "run")
+    precision = train_until_over(config, folder, lambda parts: parts.trainer.callbacks.append(judge))
     return {"rate": judge.loss}, precision
 
 
