@@ -83,8 +83,8 @@ def test_the_mean_is_of_the_last_snapshots_and_the_weights_of_now(tmp_path):
     model = torch.nn.Linear(1, 2, bias=False)
     with torch.no_grad():
         model.weight.fill_(50.0)
-    assert average.average(model, 20)["weight"].flatten().tolist() == [15, 15]
-    assert average.average(model, 35)["weight"].flatten().tolist() == [40, 40]
+    assert average.weights(model, 20)["weight"].flatten().tolist() == [15, 15]
+    assert average.weights(model, 35)["weight"].flatten().tolist() == [40, 40]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000030.safetensors", "00000035.safetensors"]
 
 

@@ -103,12 +103,15 @@ class Sentences:
         return padded, lengths
 
 
-def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int) -> Batch:
-    """The tensors of the sentence pairs `rows`."""
+def collate(
+    source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, drawn: bool = False
+) -> Batch:
+    """The tensors of the sentence pairs `rows`; `drawn`: the sentences are those of `rows` alone, in that order."""
     each = np.arange(len(rows))
-    source_ids, lengths = source.padded(rows)
+    wanted = each if drawn else rows
+    source_ids, lengths = source.padded(wanted)
     source_ids[each, lengths] = EOS
-    target_out, target_lengths = target.padded(rows)
+    target_out, target_lengths = target.padded(wanted)
     target_in = np.concatenate([np.full((len(rows), 1), BOS), target_out[:, :-1]], axis=1)
     target_out[each, target_lengths] = EOS
     return Batch(
@@ -304,12 +307,28 @@ class Epochs:
         return epoch, step
 
 
+Draw = Callable[[np.ndarray, tuple[int, ...]], tuple[Sentences, Sentences]]
+"""Cuts the sentence pairs of some rows into pieces anew, by a seed: their sources and targets, in that order."""
+
+
 class TrainStream(IterableDataset[Batch]):
-    """The endless training batches of one process from optimizer step `start_step` on."""
+    """The endless training batches of one process from optimizer step `start_step` on.
+
+    draw: cuts the text anew at every epoch; the plan goes by the lengths that it has otherwise, and so does
+    `Batch.step_tokens`. None: the pieces are always those of `source` and `target`.
+    """
 
     def __init__(
-        self, source: Sentences, target: Sentences, epochs: Epochs, rank: int, world_size: int, start_step: int
+        self,
+        source: Sentences,
+        target: Sentences,
+        epochs: Epochs,
+        rank: int,
+        world_size: int,
+        start_step: int,
+        draw: Draw | None = None,
     ) -> None:
+        self.draw = draw
         self.source = source
         self.target = target
         self.epochs = epochs
@@ -321,13 +340,19 @@ class TrainStream(IterableDataset[Batch]):
         # The loader asks its workers in turn, so every n-th batch from each gives back the one order.
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for rows, step_tokens in itertools.islice(self._walk(), first, None, stride):
-            yield collate(self.source, self.target, rows, step_tokens)
+        for epoch, rows, step_tokens in itertools.islice(self._walk(), first, None, stride):
+            if self.draw is None:
+                yield collate(self.source, self.target, rows, step_tokens)
+            else:
+                # Each row once an epoch, so the first tells batches apart.
+                drawn = self.draw(rows, (self.epochs.seed, epoch, int(rows[0])))
+                yield collate(*drawn, rows, step_tokens, drawn=True)
 
-    def _walk(self) -> Iterator[tuple[np.ndarray, int]]:
+    def _walk(self) -> Iterator[tuple[int, np.ndarray, int]]:
         epoch, step = self.epochs.locate(self.start_step)
         while True:
-            yield from self.epochs.plan(epoch).share(self.rank, self.world_size, step)
+            for rows, step_tokens in self.epochs.plan(epoch).share(self.rank, self.world_size, step):
+                yield epoch, rows, step_tokens
             epoch, step = epoch + 1, 0
 
 

@@ -20,6 +20,7 @@ from headcount.data.batches import Batch, Epochs, Sentences, SplitBatches, Train
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import SPLITS, Corpus
 from headcount.data.preparation import prepare, read_sentences
+from headcount.data.sampling import Sampling, sample_pieces
 from headcount.data.tokenizer import SentencePiece, Tokenizer
 from headcount.errors import InputError
 
@@ -54,6 +55,7 @@ class TranslationData(pl.LightningDataModule):
         workers: processes that build batches beside the training process; 0 for none.
         accumulation: micro-batches in one optimizer step of one process.
         hide_source: every source is just the end of sentence, so that a model learns what the target alone tells.
+        sampling: how the text of train is cut into pieces anew at every epoch; None for always the same pieces.
     """
 
     tokenizer: Tokenizer
@@ -74,6 +76,7 @@ class TranslationData(pl.LightningDataModule):
         workers: int = 0,
         accumulation: int = 1,
         hide_source: bool = False,
+        sampling: Sampling | None = None,
     ) -> None:
         super().__init__()
         _require("data.batch_tokens", batch_tokens, least=1, example="4096")
@@ -87,6 +90,11 @@ class TranslationData(pl.LightningDataModule):
                 f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
                 "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
             )
+        if isinstance(tokenizer, SentencePiece) and sampling and sampling.model_type != tokenizer.model_type:
+            raise ValueError(
+                f"sampling: {type(sampling).__name__} needs tokenizer={sampling.model_type}, but the tokenizer is "
+                f"{tokenizer.model_type}; give sampling=none, or the one that fits"
+            )
         self.corpus = corpus
         self.cleaning = cleaning
         self.batch_tokens = batch_tokens
@@ -97,6 +105,7 @@ class TranslationData(pl.LightningDataModule):
         self.workers = workers
         self.accumulation = accumulation
         self.hide_source = hide_source
+        self.sampling = sampling
         self.start_step = 0
         self.source_language = corpus.source_language
         self.target_language = corpus.target_language
@@ -150,8 +159,18 @@ class TranslationData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Endless; the first batch is this process's first of optimizer step `start_step`."""
         rank, world_size = self._rank_and_world_size()
-        stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step)
+        draw = self._draw if self.sampling else None
+        stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, draw)
         return self._loader(stream)
+
+    def _draw(self, rows: np.ndarray, seed: tuple[int, ...]) -> tuple[Sentences, Sentences]:
+        assert self.sampling is not None
+        texts = self.data["train"].select_columns(["source", "target"])[rows]
+        source, target = (
+            Sentences.of(sample_pieces(self.tokenizer, texts[side], self.sampling, (*seed, number)))
+            for number, side in enumerate(("source", "target"))
+        )
+        return (self._hidden(source) if self.hide_source else source), target
 
     def val_dataloader(self) -> DataLoader[Batch]:
         return self.split_batches("valid")
@@ -216,8 +235,11 @@ class TranslationData(pl.LightningDataModule):
             ) from error
         if self.hide_source:
             for split, (source, target) in self._sentences.items():
-                nothing = Sentences(source.pieces[:0], np.zeros_like(source.starts), np.zeros_like(source.ends))
-                self._sentences[split] = (nothing, target)
+                self._sentences[split] = (self._hidden(source), target)
+
+    @staticmethod
+    def _hidden(source: Sentences) -> Sentences:
+        return Sentences(source.pieces[:0], np.zeros_like(source.starts), np.zeros_like(source.ends))
 
     def _loader(self, batches: TrainStream | SplitBatches) -> DataLoader[Batch]:
         return DataLoader(

@@ -10,9 +10,10 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
@@ -82,10 +83,16 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return int(self._processor.vocab_size())
 
-    def encode(self, texts: list[str], threads: int = -1) -> list[list[int]]:
-        """Piece numbers of every normalised text, without begin and end of sentence; -1 for a thread a core."""
+    def encode(
+        self, texts: list[str], threads: int = -1, sampling: Mapping[str, Any] | None = None
+    ) -> list[list[int]]:
+        """Piece numbers of every normalised text, without begin and end of sentence; -1 for a thread a core.
+
+        sampling: sentencepiece's settings of a drawn segmentation, see `headcount.data.sampling`; None for the best.
+        """
         normal = [normalise(text) for text in texts]
-        ids: list[list[int]] = self._processor.encode(normal, out_type=int, num_threads=threads)
+        drawn = {} if sampling is None else {"enable_sampling": True, **sampling}
+        ids: list[list[int]] = self._processor.encode(normal, out_type=int, num_threads=threads, **drawn)
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:

@@ -27,14 +27,22 @@ TRUSTED = frozenset(
         "headcount.data.corpora.FilesCorpus",
         "headcount.data.corpora.HubCorpus",
         "headcount.data.grammar.Grammar",
+        "headcount.data.sampling.BpeDropout",
+        "headcount.data.sampling.UnigramSampling",
         "headcount.data.tokenizer.SentencePiece",
         "headcount.decoding.translator.Search",
         "headcount.model.attention.ScaledDotProduct",
         "headcount.model.transformer.Transformer",
+        "headcount.training.averaging.BestCheckpoint",
         "headcount.training.averaging.CheckpointAverage",
+        "headcount.training.averaging.ExponentialAverage",
         "headcount.training.callbacks.LastCheckpoint",
         "headcount.training.loss.LabelSmoothing",
+        "headcount.training.loss.RDrop",
+        "headcount.training.schedule.Constant",
+        "headcount.training.schedule.Cosine",
         "headcount.training.schedule.InverseSquareRoot",
+        "headcount.training.schedule.Noam",
         "pytorch_lightning.Trainer",
         "pytorch_lightning.loggers.CSVLogger",
         "pytorch_lightning.loggers.TensorBoardLogger",
@@ -85,10 +93,12 @@ def register_resolvers() -> None:
 
 
 def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **arguments: Any) -> Any:
-    """The object that `node` describes. Raises InputError with a line for each setting that is wrong.
+    """The object that `node` describes, None for an empty node. Raises InputError with a line for each setting that is wrong.
 
     setting: the node's name. trusted: if given, the only `_target_`s allowed. arguments: go before the node's own.
     """
+    if not node:
+        return None
     if trusted is not None:
         check_targets(OmegaConf.to_container(node, resolve=False), setting, trusted)
     try:
@@ -167,6 +177,7 @@ def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> "Tr
         "corpus": problems.attempt(build, data.corpus, "data.corpus", trusted),
         "tokenizer": problems.attempt(build, config.tokenizer, "tokenizer", trusted),
         "cleaning": problems.attempt(build, data.cleaning, "data.cleaning", trusted),
+        "sampling": problems.attempt(build, config.get("sampling"), "sampling", trusted),
     }
     problems.say()
     return TranslationData(**parts, **settings)

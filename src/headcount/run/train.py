@@ -43,7 +43,7 @@ from headcount.run.evaluate import contrastive_table, evaluate_split, record, sc
 from headcount.run.machine import multiplies_bf16
 from headcount.run.script import log_to_file
 from headcount.run.types import fits
-from headcount.training.averaging import CheckpointAverage, save_weights
+from headcount.training.averaging import METRICS, Averaging, save_weights
 from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
 from headcount.training.module import OptimizerFactory, TranslationTask, seed_everything_at
 
@@ -59,7 +59,7 @@ class Parts:
     data: TranslationData
     trainer: pl.Trainer
     task: dict[str, Any]  # loss, optimizer, schedule
-    averaging: CheckpointAverage
+    averaging: Averaging
     interrupt: StopOnInterrupt
     progress: TrainingProgress
     search: Search
@@ -130,7 +130,7 @@ def fit(config: DictConfig, directory: Path, parts: Parts, model: Transformer, c
     if not parts.trainer.is_global_zero:
         return ""
     step = parts.trainer.global_step
-    weights = parts.averaging.average(model, step)
+    weights = parts.averaging.weights(model, step)
     save_weights(weights, directory / "model.safetensors")
     figures = training_figures(config, parts, model)
     update_metrics(directory, figures)
@@ -174,7 +174,9 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     interrupt, progress = StopOnInterrupt(), TrainingProgress()
     callbacks = [progress, averaging, checkpoint, interrupt]
     if config.validation.patience is not None:
-        callbacks.append(EarlyStopping("valid/loss", patience=config.validation.patience))
+        monitor, sign = METRICS.get(config.validation.metric, METRICS["loss"])
+        mode = "max" if sign > 0 else "min"
+        callbacks.append(EarlyStopping(monitor, patience=config.validation.patience, mode=mode))
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
     loggers = [attempt(build, node, f"logger.{name}") for name, node in config.logger.items()]
     trainer = attempt(
@@ -253,6 +255,8 @@ def check_numbers(config: DictConfig) -> None:
             wrong.append(f"{setting}={value}: must be a whole number")
         elif isinstance(value, int | float) and value < least:
             wrong.append(f"{setting}={value}: must be {least} or more")
+    if config.validation.metric not in METRICS:
+        wrong.append(f"validation.metric={config.validation.metric}: must be one of {', '.join(METRICS)}")
     if wrong:
         raise InputError("\n".join(wrong))
 

@@ -1,8 +1,9 @@
-"""The mean of the last few checkpoints: steadier than any one of them (Vaswani et al. 2017, section 6.1)."""
+"""Which weights a run ends with: a mean of the last few checkpoints, a moving mean of all, or those that translated
+the validation set best."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, Protocol, cast
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -12,8 +13,18 @@ from torch import Tensor
 Weights = dict[str, Tensor]
 
 
+class Averaging(Protocol):
+    """A Lightning callback that follows the training, and at its end gives the weights to keep."""
+
+    def weights(self, model: torch.nn.Module, step: int) -> Weights:
+        """The weights to use when training is at optimizer step `step` and `model` has those of now."""
+        ...
+
+
 class CheckpointAverage(Callback):
-    """Keeps the weights of the last `last` snapshots, `every` optimizer steps apart, and can average them.
+    """The mean of the last few checkpoints: steadier than any one of them (Vaswani et al. 2017, section 6.1).
+
+    Keeps the weights of the last `last` snapshots, `every` optimizer steps apart, and can average them.
 
     Close together is best: a mean over thousands of steps costs BLEU. The snapshots are files
     (`checkpoints/average/<step>.safetensors`), so that they outlive an interruption. Raises ValueError for numbers
@@ -39,7 +50,7 @@ class CheckpointAverage(Callback):
         if trainer.is_global_zero and new_step and step % self.every == 0:
             self._snapshot(cast("torch.nn.Module", pl_module.model), step)
 
-    def average(self, model: torch.nn.Module, step: int) -> Weights:
+    def weights(self, model: torch.nn.Module, step: int) -> Weights:
         """Mean of the snapshots of up to `last` x `every` steps before `step`, the weights of now among them."""
         if not self._file(step).exists():
             self._snapshot(model, step)
@@ -62,6 +73,85 @@ class CheckpointAverage(Callback):
         for path in self.directory.glob("*.safetensors"):
             if path not in kept:
                 path.unlink()
+
+
+class ExponentialAverage(Callback):
+    """A moving mean of the weights, of which each optimizer step replaces the share 1 - decay: Polyak and Juditsky 1992,
+    in the form of Kingma and Ba 2015, section 7.2, where the first steps weigh no more than they should.
+
+    decay: 0.999 is a mean over about the last thousand steps. Raises ValueError for a decay outside (0, 1).
+    """
+
+    def __init__(self, decay: float = 0.999) -> None:
+        if not 0 < decay < 1:
+            raise ValueError(f"averaging.decay={decay}: between 0 and 1, such as 0.999")
+        self.decay = decay
+        self.steps = 0
+        self.mean: Weights = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "mean": self.mean}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.steps, self.mean = state_dict["steps"], state_dict["mean"]
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        if trainer.is_global_zero and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            self.follow(cast("torch.nn.Module", pl_module.model))
+
+    @torch.no_grad()
+    def follow(self, model: torch.nn.Module) -> None:
+        """Take the weights of now into the mean."""
+        now = dict(model.named_parameters())
+        if not self.mean:
+            self.mean = {name: torch.zeros_like(parameter) for name, parameter in now.items()}
+        self.mean = {name: tensor.to(now[name].device) for name, tensor in self.mean.items()}  # from a checkpoint: CPU
+        self.steps += 1
+        share = (1 - self.decay) / (1 - self.decay**self.steps)
+        torch._foreach_lerp_([self.mean[name] for name in now], list(now.values()), share)
+
+    def weights(self, model: torch.nn.Module, step: int) -> Weights:
+        return {name: tensor.cpu() for name, tensor in self.mean.items()} or own_weights(model)
+
+
+class BestCheckpoint(Callback):
+    """The weights with which the validation set was translated best, by the BLEU of greedy search, or found most
+    probable (`metric` loss). Before the first validation, the weights of now.
+
+    The weights lie in `checkpoints/best.safetensors`. Raises ValueError for another metric.
+    """
+
+    def __init__(self, metric: str = "bleu") -> None:
+        if metric not in METRICS:
+            raise ValueError(f"averaging.metric={metric}: must be one of {', '.join(METRICS)}")
+        self.metric = metric
+        self.best: float | None = None
+        self.path = Path()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = state_dict["best"]
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.path = Path(trainer.default_root_dir) / "checkpoints" / "best.safetensors"
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        name, sign = METRICS[self.metric]
+        value = float(trainer.callback_metrics[name])
+        if trainer.is_global_zero and (self.best is None or sign * value > sign * self.best):
+            self.best = value
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            save_weights(own_weights(cast("torch.nn.Module", pl_module.model)), self.path)
+
+    def weights(self, model: torch.nn.Module, step: int) -> Weights:
+        return load_file(self.path) if self.best is not None else own_weights(model)
+
+
+METRICS = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # what Lightning calls it, and 1 if more is better
 
 
 def own_weights(model: torch.nn.Module) -> Weights:

@@ -1,6 +1,7 @@
-"""The training objective: label-smoothed cross-entropy, fused with the projection to the vocabulary."""
+"""The training objectives: label-smoothed cross-entropy, and R-Drop on top of it, each fused with the projection to the
+vocabulary."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -9,11 +10,27 @@ from torch import Tensor
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
 
+class Loss(Protocol):
+    """What a training step asks of an objective."""
+
+    passes: int  # times that a batch goes through the model, each time with other dropout
+
+    def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens and the mean over
+        passes, in nats; only the first has a gradient.
+
+        hidden [pass * token, d_model], a whole pass after the other; weight [vocab, d_model]; labels [pass * token].
+        """
+        ...
+
+
 class LabelSmoothing:
     """Cross-entropy against 1 - smoothing on the right token, the rest spread evenly: Szegedy et al. 2016, section 7.
 
     Raises ValueError for a smoothing outside [0, 1).
     """
+
+    passes = 1
 
     def __init__(self, smoothing: float = 0.1) -> None:
         if not 0 <= smoothing < 1:
@@ -26,10 +43,6 @@ class LabelSmoothing:
         weight: Float[Tensor, "vocab d_model"],
         labels: Int[Tensor, "token"],
     ) -> tuple[Tensor, Tensor]:
-        """(smoothed loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens, in nats.
-
-        Only the first has a gradient.
-        """
         loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing)
         return loss, likelihood.detach()
 
@@ -98,3 +111,73 @@ def _losses(
         weight_gradient -= spread * hidden.sum(dim=0, dtype=exact)
         weight_gradient.index_add_(0, labels, hidden.to(exact), alpha=smoothing - 1)
     return loss, likelihood, hidden_gradient, weight_gradient
+
+
+class RDrop:
+    """Two passes with different dropout, and what their predictions differ by: Liang et al. 2021, "R-Drop: regularized
+    dropout for neural networks", equation 4, halved so that a step is as large as one of label smoothing alone.
+
+    (loss_1 + loss_2) / 2 + alpha / 4 (KL(p_1 || p_2) + KL(p_2 || p_1))
+
+    alpha: weight of the difference; the paper takes 5 for small translation data. A step costs two of the plain loss.
+    Raises ValueError for a smoothing outside [0, 1) or an alpha that is not positive.
+    """
+
+    passes = 2
+
+    def __init__(self, alpha: float = 5.0, smoothing: float = 0.1) -> None:
+        if alpha <= 0:
+            raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss=label_smoothing")
+        self.alpha = alpha
+        self.cross_entropy = LabelSmoothing(smoothing)
+
+    def __call__(
+        self,
+        hidden: Float[Tensor, "passes_and_token d_model"],
+        weight: Float[Tensor, "vocab d_model"],
+        labels: Int[Tensor, "passes_and_token"],
+    ) -> tuple[Tensor, Tensor]:
+        loss, likelihood = self.cross_entropy(hidden, weight, labels)
+        difference = _ProjectedDifference.apply(hidden, weight)
+        return loss / 2 + self.alpha / 4 * difference, likelihood / 2
+
+
+class _ProjectedDifference(torch.autograd.Function):
+    """KL(p || q) + KL(q || p) summed over tokens, for p = softmax(W h) of the first half of the rows and q of the
+    second, with its gradient in closed form, a chunk at a time as above.
+
+    With d = log p - log q, the sum is sum_v (p - q) d, and by the logits of p its gradient is
+
+        p (d - KL(p || q)) + p - q                           with p and q, and the sign of d, exchanged for those of q.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        exact = torch.promote_types(dtype, torch.float32)
+        chunk = CHUNK.get(device, 1024) // 2
+        with torch.autocast(device, enabled=False):
+            halves, lower = hidden.to(dtype).unflatten(0, (2, -1)), weight.to(dtype)
+            total = torch.zeros((), dtype=exact, device=hidden.device)
+            hidden_gradient, weight_gradient = torch.empty_like(halves), torch.zeros_like(weight, dtype=exact)
+            for start in range(0, halves.shape[1], chunk):
+                rows = halves[:, start : start + chunk].flatten(0, 1)
+                log_p, log_q = (rows @ lower.T).to(exact).log_softmax(dim=1).chunk(2)
+                p, q = log_p.exp(), log_q.exp()
+                d = log_p.sub_(log_q)
+                kl_p, kl_q = (p * d).sum(dim=1, keepdim=True), -(q * d).sum(dim=1, keepdim=True)
+                total += (kl_p + kl_q).sum()
+                apart = p - q
+                by_p = p.mul_(d - kl_p).add_(apart)
+                by_q = q.mul_(d.neg_().sub_(kl_q)).sub_(apart)
+                by_logits = torch.cat([by_p, by_q]).to(dtype)
+                hidden_gradient[:, start : start + chunk] = (by_logits @ lower).unflatten(0, (2, -1))
+                weight_gradient += by_logits.T @ rows
+        ctx.save_for_backward(hidden_gradient.flatten(0, 1).to(hidden.dtype), weight_gradient.to(weight.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        hidden_gradient, weight_gradient = ctx.saved_tensors
+        return hidden_gradient * gradient, weight_gradient * gradient

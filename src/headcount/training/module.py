@@ -17,9 +17,11 @@ from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
 from headcount.evaluation.scoring import score
 from headcount.model.transformer import Transformer
-from headcount.training.loss import LabelSmoothing
+from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
+
+LIKELIHOOD = LabelSmoothing(0)  # of which validation takes the likelihood alone
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
@@ -38,7 +40,7 @@ class TranslationTask(pl.LightningModule):
     def __init__(
         self,
         model: Transformer,
-        loss: LabelSmoothing,
+        loss: Loss,
         optimizer: OptimizerFactory,
         schedule: Callable[[int], float],
         translator: Translator,
@@ -83,7 +85,7 @@ class TranslationTask(pl.LightningModule):
         seed_everything_at(self.seed, 1 + batch_idx, self.global_rank)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss, likelihood = self._losses(batch)
+        loss, likelihood = self._losses(batch, self.loss)
         micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
         # The step at which Lightning writes to the loggers.
         if (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
@@ -94,7 +96,7 @@ class TranslationTask(pl.LightningModule):
         return loss / batch.step_tokens * micro_batches
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        _, likelihood = self._losses(batch)
+        _, likelihood = self._losses(batch, LIKELIHOOD)
         self._valid_sums.append(torch.stack([likelihood.double(), (batch.target_out != PAD).sum().double()]))
 
     def on_validation_epoch_end(self) -> None:
@@ -123,10 +125,14 @@ class TranslationTask(pl.LightningModule):
                     hypotheses[row],
                 )
 
-    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        hidden = self.model(batch.source, batch.source_mask, batch.target_in)
-        real = batch.target_out != PAD
-        return self.loss(hidden[real], self.model.output.weight, batch.target_out[real])
+    def _losses(self, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
+        tensors = batch.source, batch.source_mask, batch.target_in, batch.target_out
+        if loss.passes > 1:
+            tensors = *(tensor.repeat(loss.passes, 1) for tensor in tensors),  # type: ignore[assignment]
+        source, source_mask, target_in, target_out = tensors
+        hidden = self.model(source, source_mask, target_in)
+        real = target_out != PAD
+        return loss(hidden[real], self.model.output.weight, target_out[real])
 
     def _translate_shared(self) -> list[str]:
         """The validation sentences translated, each rank its share, all on every rank."""

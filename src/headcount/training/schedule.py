@@ -1,17 +1,71 @@
-"""How the learning rate moves: a factor on the optimizer's rate, by optimizer step."""
+"""How the learning rate moves: a factor on the optimizer's rate, by optimizer step, counted from 0.
+
+All begin with a linear warm-up, over `warmup_steps`, of which there must be 1 or more (ValueError).
+"""
+
+import math
 
 
 class InverseSquareRoot:
-    """Linear warm-up to 1 at `warmup_steps`, then proportional to 1 / sqrt(step): Vaswani et al. 2017, equation 3.
-
-    Raises ValueError unless warmup_steps is 1 or more.
-    """
+    """Up to 1 at `warmup_steps`, then proportional to 1 / sqrt(step): Vaswani et al. 2017, equation 3, without its
+    constant."""
 
     def __init__(self, warmup_steps: int = 2000) -> None:
-        if warmup_steps < 1:
-            raise ValueError(f"schedule.warmup_steps={warmup_steps}: must be 1 or more")
-        self.warmup_steps = warmup_steps
+        self.warmup_steps = _at_least_one(warmup_steps)
 
     def __call__(self, step: int) -> float:
-        """The factor at `step`, counted from 0."""
         return min((step + 1) / self.warmup_steps, (self.warmup_steps / (step + 1)) ** 0.5)
+
+
+class Noam:
+    """d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5): Vaswani et al. 2017, equation 3. The optimizer's rate is a
+    factor on it, 1 in the paper."""
+
+    def __init__(self, d_model: int, warmup_steps: int = 4000) -> None:
+        self.d_model = d_model
+        self.warmup_steps = _at_least_one(warmup_steps)
+
+    def __call__(self, step: int) -> float:
+        return float(self.d_model**-0.5 * min((step + 1) ** -0.5, (step + 1) * self.warmup_steps**-1.5))
+
+
+class Cosine:
+    """Up to 1 at `warmup_steps`, then down half a cosine to `final` at `steps`: Loshchilov and Hutter 2017, "SGDR",
+    equation 5, without restarts.
+
+    Raises ValueError also for `steps` not beyond the warm-up, or `final` outside [0, 1].
+    """
+
+    def __init__(self, steps: int, warmup_steps: int = 2000, final: float = 0.0) -> None:
+        self.warmup_steps = _at_least_one(warmup_steps)
+        if steps <= warmup_steps:
+            raise ValueError(
+                f"schedule.steps={steps}: must be more than schedule.warmup_steps={warmup_steps}; it is where the rate "
+                "reaches its end, commonly the last step of training"
+            )
+        if not 0 <= final <= 1:
+            raise ValueError(f"schedule.final={final}: a share of the peak rate, from 0 to 1")
+        self.steps = steps
+        self.final = final
+
+    def __call__(self, step: int) -> float:
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        done = min(1.0, (step + 1 - self.warmup_steps) / (self.steps - self.warmup_steps))
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * done)) / 2
+
+
+class Constant:
+    """Up to 1 at `warmup_steps`, where it stays."""
+
+    def __init__(self, warmup_steps: int = 2000) -> None:
+        self.warmup_steps = _at_least_one(warmup_steps)
+
+    def __call__(self, step: int) -> float:
+        return min(1.0, (step + 1) / self.warmup_steps)
+
+
+def _at_least_one(warmup_steps: int) -> int:
+    if warmup_steps < 1:
+        raise ValueError(f"schedule.warmup_steps={warmup_steps}: must be 1 or more")
+    return warmup_steps
