@@ -10,6 +10,7 @@ from datasets import Dataset, DatasetDict
 
 from headcount.data.cleaning import Cleaning
 from headcount.data.module import TranslationData
+from headcount.data.sampling import BpeDropout, UnigramSampling
 from headcount.data.tokenizer import EOS, PAD, SentencePiece
 from headcount.errors import InputError
 
@@ -293,3 +294,36 @@ def test_pieces_are_memory_mapped(prepared):
     assert isinstance(source.pieces, np.ndarray)
     assert not source.pieces.flags.owndata
     assert not source.pieces.flags.writeable
+
+
+def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
+    data = module(tmp_path, sampling=BpeDropout(0.5))
+    data.prepare_data()
+    plain = module(tmp_path)
+    plain.prepare_data()
+    whole = stream(data, data.steps_per_epoch + 5)
+    for batch, usual in zip(whole, iter(plain.train_dataloader()), strict=False):
+        assert batch.rows.tolist() == usual.rows.tolist()
+        assert batch.step_tokens == usual.step_tokens  # by the plan, which all processes share
+        rows = data.data["train"][batch.rows]
+        assert data.tokenizer.decode(batch.source.tolist()) == rows["source"]
+        assert data.tokenizer.decode(batch.target_out.tolist()) == rows["target"]
+        assert batch.tokens == int((batch.source != PAD).sum() + (batch.target_out != PAD).sum())
+    by_row = {int(row): ids for batch in whole[: data.steps_per_epoch] for row, ids in each_row(batch)}
+    again = {int(row): ids for batch in whole[data.steps_per_epoch :] for row, ids in each_row(batch)}
+    assert any(by_row[row] != again[row] for row in again)  # the next epoch cuts anew
+    resumed = module(tmp_path, sampling=BpeDropout(0.5))
+    resumed.start_step = 3
+    resumed.prepare_data()
+    for batch, expected in zip(iter(resumed.train_dataloader()), whole[3:], strict=False):
+        assert torch.equal(batch.source, expected.source)
+        assert torch.equal(batch.target_out, expected.target_out)
+
+
+def each_row(batch):
+    return zip(batch.rows, ([piece for piece in ids if piece != PAD] for ids in batch.source.tolist()), strict=True)
+
+
+def test_sampling_must_fit_the_tokenizer(tmp_path):
+    with pytest.raises(ValueError, match="sampling: UnigramSampling needs tokenizer=unigram"):
+        module(tmp_path, sampling=UnigramSampling())

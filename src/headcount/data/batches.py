@@ -103,9 +103,7 @@ class Sentences:
         return padded, lengths
 
 
-def collate(
-    source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, drawn: bool = False
-) -> Batch:
+def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, drawn: bool = False) -> Batch:
     """The tensors of the sentence pairs `rows`; `drawn`: the sentences are those of `rows` alone, in that order."""
     each = np.arange(len(rows))
     wanted = each if drawn else rows

@@ -83,9 +83,7 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return int(self._processor.vocab_size())
 
-    def encode(
-        self, texts: list[str], threads: int = -1, sampling: Mapping[str, Any] | None = None
-    ) -> list[list[int]]:
+    def encode(self, texts: list[str], threads: int = -1, sampling: Mapping[str, Any] | None = None) -> list[list[int]]:
         """Piece numbers of every normalised text, without begin and end of sentence; -1 for a thread a core.
 
         sampling: sentencepiece's settings of a drawn segmentation, see `headcount.data.sampling`; None for the best.

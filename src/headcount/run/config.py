@@ -93,7 +93,9 @@ def register_resolvers() -> None:
 
 
 def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **arguments: Any) -> Any:
-    """The object that `node` describes, None for an empty node. Raises InputError with a line for each setting that is wrong.
+    """The object that `node` describes, None for an empty one.
+
+    Raises InputError with a line for each setting that is wrong.
 
     setting: the node's name. trusted: if given, the only `_target_`s allowed. arguments: go before the node's own.
     """

@@ -76,8 +76,8 @@ class CheckpointAverage(Callback):
 
 
 class ExponentialAverage(Callback):
-    """A moving mean of the weights, of which each optimizer step replaces the share 1 - decay: Polyak and Juditsky 1992,
-    in the form of Kingma and Ba 2015, section 7.2, where the first steps weigh no more than they should.
+    """A moving mean of the weights (Polyak and Juditsky 1992), of which each optimizer step replaces the share
+    1 - decay; in the form of Kingma and Ba 2015, section 7.2, where the first steps weigh no more than they should.
 
     decay: 0.999 is a mean over about the last thousand steps. Raises ValueError for a decay outside (0, 1).
     """
