@@ -1,5 +1,6 @@
 """Every option that ships composes, and builds."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from headcount.errors import InputError
 from headcount.run.config import TRUSTED, register_resolvers
 from headcount.run.script import CONF
 from headcount.run.train import build_parts, check_processes
@@ -43,6 +45,10 @@ def test_there_are_options_of_every_part():
 def test_option_builds(group, option, tmp_path):
     if (group, option) == ("trainer", "gpu") and not torch.cuda.is_available():
         pytest.skip("no GPU")
+    if (group, option) == ("trainer", "mps") and not torch.backends.mps.is_available():
+        pytest.skip("no Apple GPU")
+    if option in ("wandb", "mlflow"):
+        pytest.importorskip(option)
     config = composed("train", f"{group}={option}", *NEEDS.get((group, option), []))
     check_processes(config)
     parts = build_parts(config, tmp_path)
@@ -80,3 +86,24 @@ def test_defaults_of_an_evaluation_are_the_runs_own():
         overrides = composed(name).search
         assert set(overrides) == {key for key in search if not key.startswith("_")}
         assert all(value is None for value in overrides.values())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["logger=wandb"], "logger.wandb: "),
+        (["logger=mlflow"], "logger.mlflow: "),
+        (["trainer=mps"], "trainer.accelerator=mps: no Apple GPU found; use trainer=cpu"),
+        (["schedule=cosine", "trainer.max_steps=400"], "schedule.steps=400: must be more than"),
+        (["validation.metric=chrf"], "validation.metric=chrf: must be one of bleu, loss"),
+        (["sampling=unigram"], "sampling: UnigramSampling needs tokenizer=unigram"),
+    ],
+)
+def test_what_cannot_be_is_one_line(overrides, line, tmp_path):
+    name = overrides[0].partition("=")[2]
+    if (name in ("wandb", "mlflow") and find_spec(name)) or (name == "mps" and torch.backends.mps.is_available()):
+        pytest.skip("here it can be")
+    with pytest.raises(InputError) as error:
+        build_parts(composed("train", *overrides), tmp_path)
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)

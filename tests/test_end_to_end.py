@@ -309,3 +309,39 @@ def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     # Each process counts its own, and takes the others for alike.
     assert metrics(one)["train"]["tokens"] == metrics(two)["train"]["tokens"]
     assert metrics(one)["test"]["bleu"] == metrics(two)["test"]["bleu"]
+
+
+def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, tiny, tmp_path):
+    first = home / "runs" / "first"
+    tiny = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
+    still = trained(tmp_path, *tiny, f"init_from={first}", "optimizer.lr=0", "optimizer.weight_decay=0")
+    assert same_weights(first / "model.safetensors", still / "model.safetensors")
+    assert (first / "tokenizer.model").read_bytes() == (still / "tokenizer.model").read_bytes()
+    tuned = trained(
+        tmp_path, *tiny, f"init_from={first}", "data.source=de", "data.target=en", "model.dropout=0", "loss=r_drop"
+    )
+    assert not same_weights(first / "model.safetensors", tuned / "model.safetensors")
+    assert (first / "tokenizer.model").read_bytes() == (tuned / "tokenizer.model").read_bytes()
+    assert headcount.load(tuned).translate(["der Hund"])
+    # Its data is that of its tokenizer, whoever asks for it again, and it can be gone on with.
+    assert command("evaluate", f"run={tuned}", cwd=tmp_path).code == 0
+    assert trained(tmp_path, f"resume={tuned}", "trainer.max_steps=10") == tuned
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("init_from=nowhere",), "nowhere is not a run directory"),
+        (("model=big",), "model=big: init_from="),
+        (("data.vocab_size=400",), "data.vocab_size=400: init_from="),
+        (("sampling=unigram",), "sampling: UnigramSampling needs tokenizer=unigram"),
+        (("model.d_feed_forward=8",), "does not fit the model"),
+        (("model.num_head=8",), "model.num_head"),
+    ],
+)
+def test_what_cannot_be_fine_tuned(home, tiny, tmp_path, arguments, expected):
+    options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
+    result = command("train", *options, f"init_from={home}/runs/first", *arguments, cwd=tmp_path)
+    assert result.code == 2
+    (line,) = result.errors[-1:]
+    assert expected in line

@@ -71,5 +71,5 @@ class TargetScorer:
             losses = F.cross_entropy(
                 logits.float().transpose(1, 2), batch.target_out, ignore_index=PAD, reduction="none"
             )
-            log_probs[rows] = -losses.sum(dim=1).double().cpu()
+            log_probs[rows] = -losses.sum(dim=1).cpu().double()
         return log_probs.tolist(), int(target.lengths.sum())

@@ -45,7 +45,9 @@ TRUSTED = frozenset(
         "headcount.training.schedule.Noam",
         "pytorch_lightning.Trainer",
         "pytorch_lightning.loggers.CSVLogger",
+        "pytorch_lightning.loggers.MLFlowLogger",
         "pytorch_lightning.loggers.TensorBoardLogger",
+        "pytorch_lightning.loggers.WandbLogger",
         "pytorch_lightning.strategies.DDPStrategy",
         "torch.optim.AdamW",
     }

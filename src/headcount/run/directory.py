@@ -48,6 +48,8 @@ class Run:
     def data(self) -> "TranslationData":
         """The run's corpus, prepared as for its training."""
         data = build_data(self.config, self.trusted)
+        if self.config.get("init_from"):  # then the tokenizer was not trained on this corpus
+            data.use_tokenizer(self.tokenizer)
         data.prepare_data()
         return data
 
@@ -110,15 +112,11 @@ def open_run(
     if not weights.is_file():
         hint = f"; training may still be under way, or go on with resume={directory}" if not checkpoint else ""
         raise InputError(f"{weights}: no such file{hint}")
-    tokenizer = Tokenizer.load(directory / "tokenizer.model")
+    tokenizer = load_tokenizer(directory)
     chosen = {name: value for name, value in (search or {}).items() if value is not None}
     settings = OmegaConf.merge(config.search, OmegaConf.create(chosen))
     model = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size)
-    try:
-        load_weights(model, read_weights(weights))
-    except RuntimeError as error:
-        what = str(error).splitlines()[-1].strip()  # Torch says what it was doing, then a line for each misfit.
-        raise InputError(f"{weights}: does not fit the model in {directory}: {what}") from error
+    load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     translator = make_translator(model, codec_for(config, tokenizer), build(settings, "search", trusted))
     return Run(directory, config, model, tokenizer, translator, trusted)
@@ -157,7 +155,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
 
 
-def load_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+def load_weights(model: Transformer, path: Path, directory: Path) -> None:
+    """Fill the model of the run in `directory` from a file. Raises InputError where that holds another model's."""
+    try:
+        fill(model, read_weights(path))
+    except RuntimeError as error:
+        what = str(error).splitlines()[-1].strip()  # Torch says what it was doing, then a line for each misfit.
+        raise InputError(f"{path}: does not fit the model in {directory}: {what}") from error
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """The tokenizer of a run directory. Raises InputError where there is none that can be used."""
+    return Tokenizer.load(directory / "tokenizer.model")
+
+
+def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a model, each by name. Raises RuntimeError if one is missing, or has another shape."""
     missing = {name for name, _ in model.named_parameters()} - set(weights)
     if missing:

@@ -30,7 +30,9 @@ from headcount.run.directory import (
     Run,
     choose_device,
     codec_for,
+    fill,
     link_latest,
+    load_tokenizer,
     load_weights,
     make_translator,
     processor,
@@ -77,14 +79,20 @@ def train(config: DictConfig, directory: Path) -> str:
         config = resumed_config(Path(config.resume), TRUSTED | frozenset(config.trust))
     elif (directory / "config.yaml").exists():
         raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
+    elif config.init_from:
+        config = initial_config(config, Path(config.init_from))
     check_processes(config)
     directory = shared_directory(directory.resolve())
     checkpoint = directory / "checkpoints" / "last.ckpt"
     parts = build_parts(config, directory)
     parts.data.start_step = _steps_done(checkpoint, config) if resume else 0
+    if config.get("init_from"):
+        parts.data.use_tokenizer(load_tokenizer(directory if resume else Path(config.init_from)))
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
     model: Transformer = build(config.model, "model", vocab_size=parts.data.tokenizer.vocab_size)
+    if config.get("init_from") and not resume:
+        load_weights(model, Path(config.init_from) / "model.safetensors", Path(config.init_from))
     summary = describe(parts, model, config)  # plans an epoch, so nothing can be wrong with the batches either
     with open_directory(directory, config, parts) if parts.trainer.is_global_zero else contextlib.nullcontext():
         logger.info("run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, summary)
@@ -138,7 +146,7 @@ def fit(config: DictConfig, directory: Path, parts: Parts, model: Transformer, c
         logger.info("stopped at step %d; the model so far can be used. Go on with:", step)
         logger.info("  python scripts/train.py resume=%s", show(directory))
         raise SystemExit(parts.interrupt.exit_code)
-    load_weights(model, weights)
+    fill(model, weights)
     return finish(config, directory, model, tokenizer, parts, figures["train"])
 
 
@@ -178,14 +186,14 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
         mode = "max" if sign > 0 else "min"
         callbacks.append(EarlyStopping(monitor, patience=config.validation.patience, mode=mode))
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
-    loggers = [attempt(build, node, f"logger.{name}") for name, node in config.logger.items()]
+    loggers = [attempt(build_logger, node, f"logger.{name}", directory) for name, node in config.logger.items()]
     trainer = attempt(
         build_trainer,
         config,
         directory,
         precision,
         [callback for callback in callbacks if callback is not None],
-        [make_logger(save_dir=directory) for make_logger in loggers if make_logger is not None],
+        [logger for logger in loggers if logger is not None],
     )
     problems.say()
     task["samples"] = config.validation.samples
@@ -199,6 +207,8 @@ def build_trainer(
     accelerator = config.trainer.accelerator
     if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
         raise InputError(f"trainer.accelerator={accelerator}: no GPU found; use trainer=cpu")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise InputError("trainer.accelerator=mps: no Apple GPU found; use trainer=cpu")
     every = config.validation.every, config.trainer.accumulate_grad_batches
     trainer: pl.Trainer = build(
         config.trainer,
@@ -219,6 +229,16 @@ def build_trainer(
         use_distributed_sampler=False,
     )
     return trainer
+
+
+def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
+    """A logger that writes into `directory`. Raises InputError, also where it needs a package that is not there."""
+    make_logger = build(node, setting)
+    try:
+        logger: Logger = make_logger(save_dir=directory)
+    except ImportError as error:
+        raise InputError(f"{setting}: {str(error).splitlines()[0]}; install it, or choose another logger") from error
+    return logger
 
 
 def build_optimizer(optimizer: OptimizerFactory) -> None:
@@ -316,6 +336,28 @@ def resumed_config(directory: Path, trusted: frozenset[str]) -> DictConfig:
             )
         group[name] = override.value()
     return resumed
+
+
+def initial_config(config: DictConfig, directory: Path) -> DictConfig:
+    """The config of a training that begins with the weights of the run in `directory`: that run's model and tokenizer,
+    and on top of them the single settings of the model given on the command line.
+
+    Raises InputError for a directory that is not a run, a config that would build what is not trusted, or an override
+    that another model or tokenizer would need.
+    """
+    run = read_config(directory)
+    check_targets(OmegaConf.to_container(run), str(directory), TRUSTED | frozenset(config.trust))
+    initial = config.copy()
+    initial.model, initial.tokenizer = run.model, run.tokenizer
+    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
+        part, _, setting = override.key_or_group.partition(".")
+        if part == "tokenizer" or override.key_or_group in ("model", "data.vocab_size"):
+            raise InputError(
+                f"{override.input_line}: init_from={directory} brings its own model and tokenizer; leave it out"
+            )
+        if part == "model":
+            OmegaConf.update(initial.model, setting, override.value(), force_add=True)
+    return initial
 
 
 def _steps_done(checkpoint: Path, config: DictConfig) -> int:

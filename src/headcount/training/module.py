@@ -97,7 +97,8 @@ class TranslationTask(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         _, likelihood = self._losses(batch, LIKELIHOOD)
-        self._valid_sums.append(torch.stack([likelihood.double(), (batch.target_out != PAD).sum().double()]))
+        exact = torch.float32 if likelihood.device.type == "mps" else torch.float64  # which Apple's GPUs don't have
+        self._valid_sums.append(torch.stack([likelihood.to(exact), (batch.target_out != PAD).sum().to(exact)]))
 
     def on_validation_epoch_end(self) -> None:
         sums = torch.stack(self._valid_sums).sum(dim=0)
