@@ -1,7 +1,8 @@
 """BLEU as papers on Multi30k report it: of lowercased text in Moses tokens. Comparable with theirs, and with no other.
 
-The text is lowercased, its punctuation normalised and then cut into tokens, as scripts/task1-tokenize.sh of the Multi30k
-corpus does (Elliott et al. 2016); Wu et al. 2021, "Good for misconceived reasons", score against such text.
+The text is lowercased, its punctuation normalised and then cut into tokens, in that order, as the script
+task1-tokenize.sh that comes with the corpus does it (Elliott et al. 2016); Wu et al. 2021, "Good for misconceived
+reasons", score against such text.
 """
 
 from collections.abc import Sequence
