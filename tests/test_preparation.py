@@ -132,12 +132,12 @@ def test_the_tokenizer_learns_from_so_much_text(tmp_path):
     for name, rows in (("a", 1000), ("b", 7)):
         write_tables(tmp_path / name, (table.slice(start, rows) for start in range(0, 1000, rows)))
     size = 2 * sum(map(len, texts))
-    assert list(training_text(tmp_path / "a", size)) == [*texts, *table["target"].to_pylist()]
-    part = list(training_text(tmp_path / "a", size // 4))
-    half = len(part) // 2
-    assert part[half:] == [text.upper() for text in part[:half]]
-    assert 200 < half < 300
-    assert part == list(training_text(tmp_path / "b", size // 4))
+    for side in ("source", "target"):
+        assert list(training_text(tmp_path / "a", side, size)) == table[side].to_pylist()
+    source, target = (list(training_text(tmp_path / "a", side, size // 4)) for side in ("source", "target"))
+    assert target == [text.upper() for text in source]
+    assert 200 < len(source) < 300
+    assert source == list(training_text(tmp_path / "b", "source", size // 4))
 
 
 def test_results_come_in_order_and_not_long_beforehand():

@@ -21,7 +21,7 @@ from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import SPLITS, Corpus
 from headcount.data.preparation import prepare, read_sentences
 from headcount.data.sampling import Sampling, sample_pieces
-from headcount.data.tokenizer import SentencePiece, Tokenizer
+from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, load_tokenizer
 from headcount.errors import InputError
 
 FORMAT = 2  # part of the key of prepared data: raise it when what is stored there changes
@@ -33,7 +33,7 @@ class TranslationData(pl.LightningDataModule):
     """Batches of a parallel corpus.
 
     `prepare_data` fills these:
-        tokenizer: the one in use.
+        tokenizer: the one in use, or the pair.
         data: splits train, valid, test with columns `source`, `target`, `source_ids`, `target_ids` (no BOS, no EOS)
             and whatever else the corpus has; memory-mapped. Valid and test hold every pair of the corpus, in order.
         report: what cleaning did.
@@ -58,7 +58,7 @@ class TranslationData(pl.LightningDataModule):
         sampling: how the text of train is cut into pieces anew at every epoch; None for always the same pieces.
     """
 
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     data: DatasetDict
     report: CleaningReport
     prepared: Path
@@ -66,7 +66,7 @@ class TranslationData(pl.LightningDataModule):
     def __init__(
         self,
         corpus: Corpus,
-        tokenizer: SentencePiece | Tokenizer,
+        tokenizer: Trainable | AnyTokenizer,
         cleaning: Cleaning,
         batch_tokens: int = 4096,
         eval_batch_tokens: int | None = None,
@@ -90,7 +90,7 @@ class TranslationData(pl.LightningDataModule):
                 f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
                 "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
             )
-        if isinstance(tokenizer, SentencePiece) and sampling and sampling.model_type != tokenizer.model_type:
+        if isinstance(tokenizer, Trainable) and sampling and sampling.model_type != tokenizer.model_type:
             raise ValueError(
                 f"sampling: {type(sampling).__name__} needs tokenizer={sampling.model_type}, but the tokenizer is "
                 f"{tokenizer.model_type}; give sampling=none, or the one that fits"
@@ -113,7 +113,7 @@ class TranslationData(pl.LightningDataModule):
         self._sentences: dict[str, tuple[Sentences, Sentences]] = {}
         self._epochs: Epochs | None = None
 
-    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
+    def use_tokenizer(self, tokenizer: AnyTokenizer) -> None:
         """Encode with this one, as that of a finished run, instead of training one; call before `prepare_data`."""
         self._tokenizer = tokenizer
         self._sentences = {}
@@ -167,7 +167,7 @@ class TranslationData(pl.LightningDataModule):
         assert self.sampling is not None
         texts = self.data["train"].select_columns(["source", "target"])[rows]
         source, target = (
-            Sentences.of(sample_pieces(self.tokenizer, texts[side], self.sampling, (*seed, number)))
+            Sentences.of(sample_pieces(getattr(self.tokenizer, side), texts[side], self.sampling, (*seed, number)))
             for number, side in enumerate(("source", "target"))
         )
         return (self._hidden(source) if self.hide_source else source), target
@@ -222,7 +222,7 @@ class TranslationData(pl.LightningDataModule):
         try:
             report = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
             self.report = CleaningReport.from_dict(report)
-            self.tokenizer = Tokenizer.load(self.prepared / "tokenizer.model")
+            self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in SPLITS}
             self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})
             self._sentences = {

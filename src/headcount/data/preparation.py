@@ -32,7 +32,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headcount.data.batches import Sentences
 from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, HeldOut, Sieve
 from headcount.data.corpora import SPLITS, Corpus, Pairs
-from headcount.data.tokenizer import SentencePiece, Tokenizer
+from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, save_tokenizer
 from headcount.errors import InputError
 
 CHUNK = 2**14  # pairs worked on at once by one process
@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 def prepare(
     corpus: Corpus,
     cleaning: Cleaning,
-    tokenizer: SentencePiece | Tokenizer,
+    tokenizer: Trainable | AnyTokenizer,
     max_length: int | None,
     folder: Path,
     processes: int | None = None,
@@ -77,9 +77,9 @@ def prepare(
         with progress("cleaning", total) as advance:
             report = clean(splits, cleaning, texts, workers, advance)
         report.require_pairs()
-        if isinstance(tokenizer, SentencePiece):
+        if isinstance(tokenizer, Trainable):
             log.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
-            tokenizer = tokenizer.train(training_text(texts["train"]))
+            tokenizer = tokenizer.train(*(training_text(texts["train"], side) for side in SIDES))
         log.info("encoding")
         with progress("encoding", sum(counts["kept"] for counts in report.counts.values())) as advance:
             for split, path in texts.items():
@@ -89,19 +89,18 @@ def prepare(
                 write_tables(folder / f"{split}.arrow", encoded)
                 path.unlink()
     report.require_pairs()
-    tokenizer.save(folder / "tokenizer.model")
+    save_tokenizer(tokenizer, folder)
     (folder / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
 
 
-def training_text(path: Path, most: int = TOKENIZER_TEXT) -> Iterator[str]:
-    """All sources, then all targets of a file of clean text; if they have more than `most` bytes, those of a random
-    sample of pairs that have about so many, always the same ones."""
+def training_text(path: Path, side: str, most: int = TOKENIZER_TEXT) -> Iterator[str]:
+    """One side of a file of clean text; if both have more than `most` bytes, that of a random sample of pairs that have
+    about so many, always the same ones."""
     size = sum(pc.sum(pc.binary_length(table[side])).as_py() or 0 for table in read_tables(path) for side in SIDES)
     share = min(1.0, most / max(size, 1))
-    for side in SIDES:
-        random = np.random.default_rng(0)  # for both sides the same pairs
-        for table in read_tables(path):
-            yield from table[side].filter(pa.array(random.random(len(table)) < share)).to_pylist()
+    random = np.random.default_rng(0)  # for both sides the same pairs
+    for table in read_tables(path):
+        yield from table[side].filter(pa.array(random.random(len(table)) < share)).to_pylist()
 
 
 def clean(
@@ -137,7 +136,9 @@ def clean(
     return CleaningReport({split: counts[split] for split in texts}, cleaning.tolerated, cleaning.enabled)
 
 
-def _encode(path: Path, tokenizer: Tokenizer, workers: "Workers", advance: Callable[[int], None]) -> Iterator[pa.Table]:
+def _encode(
+    path: Path, tokenizer: AnyTokenizer, workers: "Workers", advance: Callable[[int], None]
+) -> Iterator[pa.Table]:
     """The tables of a file of text with the columns `source_ids` and `target_ids`, int32 lists."""
     encode = partial(_piece_numbers, tokenizer, threads=cores() if workers.processes == 1 else 1)
     for table, ids in workers.each(encode, read_tables(path)):
@@ -147,9 +148,12 @@ def _encode(path: Path, tokenizer: Tokenizer, workers: "Workers", advance: Calla
         yield table
 
 
-def _piece_numbers(tokenizer: Tokenizer, source: pa.Array, target: pa.Array, threads: int) -> list[pa.Array]:
+def _piece_numbers(tokenizer: AnyTokenizer, source: pa.Array, target: pa.Array, threads: int) -> list[pa.Array]:
     kind = pa.list_(pa.int32())
-    return [pa.array(tokenizer.encode(side.to_pylist(), threads), type=kind) for side in (source, target)]
+    return [
+        pa.array(own.encode(side.to_pylist(), threads), type=kind)
+        for own, side in ((tokenizer.source, source), (tokenizer.target, target))
+    ]
 
 
 def _within_length(

@@ -6,6 +6,7 @@ Sentencepiece itself changes nothing in the text (its rule is "identity"); what 
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -80,6 +81,15 @@ class Tokenizer:
         part.replace(path)
 
     @property
+    def source(self) -> "Tokenizer":
+        """The one to read sources with, as of a pair of tokenizers."""
+        return self
+
+    @property
+    def target(self) -> "Tokenizer":
+        return self
+
+    @property
     def vocab_size(self) -> int:
         return int(self._processor.vocab_size())
 
@@ -143,8 +153,8 @@ class SentencePiece:
     def fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
 
-    def train(self, texts: Iterable[str]) -> Tokenizer:
-        """The same texts in the same order give the same bytes, on any machine.
+    def train(self, *texts: Iterable[str]) -> Tokenizer:
+        """One model for all `texts`. The same texts in the same order give the same bytes, on any machine.
 
         Raises:
             InputError: the texts hold nothing, or too little for so large a vocabulary, or too many characters for so
@@ -153,7 +163,7 @@ class SentencePiece:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(normalise(text) for text in texts),
+                sentence_iterator=(normalise(text) for text in itertools.chain(*texts)),
                 model_writer=model,
                 vocab_size=self.vocab_size,
                 model_type=self.model_type,

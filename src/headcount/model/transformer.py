@@ -61,6 +61,8 @@ class Transformer(nn.Module):
         matrix (Press and Wolf 2017).
     dropout acts on embeddings and on each sublayer's output, attention_dropout on attention weights,
         activation_dropout inside the feed-forward; each a probability in [0, 1).
+    source_vocab_size: pieces of a source vocabulary of its own, whose embeddings are then shared with nothing; None for
+        one vocabulary of both languages.
     cross_attention: builds the `Attend` of the cross-attention; scaled dot-product by default.
 
     Raises ValueError, naming the setting, its value, what is allowed and the fix.
@@ -89,6 +91,7 @@ class Transformer(nn.Module):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         cross_attention: AttendFactory = ScaledDotProduct,
+        source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
         counts = {
@@ -122,8 +125,9 @@ class Transformer(nn.Module):
             return FeedForward(d_model, d_feed_forward, activation_dropout)
 
         self.d_model = d_model
-        self.source_embedding = nn.Embedding(vocab_size, d_model)
-        self.target_embedding = self.source_embedding if tied_embeddings else nn.Embedding(vocab_size, d_model)
+        self.source_embedding = nn.Embedding(source_vocab_size or vocab_size, d_model)
+        shared = tied_embeddings and source_vocab_size is None
+        self.target_embedding = self.source_embedding if shared else nn.Embedding(vocab_size, d_model)
         self.positions = nn.ModuleDict(
             {side: _choose("positions", positions, POSITIONS)(d_model, max_positions) for side in ("source", "target")}
         )
@@ -145,7 +149,7 @@ class Transformer(nn.Module):
         self.output = nn.Linear(d_model, vocab_size, bias=False)
         self._initialise()
         if tied_embeddings:
-            self.output.weight = self.source_embedding.weight
+            self.output.weight = self.target_embedding.weight
 
     def _initialise(self) -> None:
         for module in self.modules():

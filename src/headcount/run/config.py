@@ -30,6 +30,7 @@ TRUSTED = frozenset(
         "headcount.data.sampling.BpeDropout",
         "headcount.data.sampling.UnigramSampling",
         "headcount.data.tokenizer.SentencePiece",
+        "headcount.data.tokenizer_pair.SentencePiecePair",
         "headcount.decoding.translator.Search",
         "headcount.model.attention.ScaledDotProduct",
         "headcount.model.transformer.Transformer",

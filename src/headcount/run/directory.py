@@ -17,7 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from headcount.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from headcount.data.tokenizer import BOS, EOS, PAD
+from headcount.data.tokenizer_pair import AnyTokenizer, TokenizerPair, load_tokenizer
 from headcount.decoding.translator import Codec, Search, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
@@ -35,7 +36,7 @@ class Run:
     directory: Path
     config: DictConfig
     model: Transformer
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     translator: Translator
     trusted: frozenset[str]
 
@@ -57,14 +58,14 @@ class Run:
 class HiddenSource:
     """The codec of a model that was trained without its source: whatever the text, there is nothing to read."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: AnyTokenizer) -> None:
         self.decode = tokenizer.decode
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         return [[] for _ in texts]
 
 
-def codec_for(config: DictConfig, tokenizer: Tokenizer) -> Codec:
+def codec_for(config: DictConfig, tokenizer: AnyTokenizer) -> Codec:
     """How the source reaches the model that `config` describes."""
     return HiddenSource(tokenizer) if config.data.hide_source else tokenizer
 
@@ -115,7 +116,7 @@ def open_run(
     tokenizer = load_tokenizer(directory)
     chosen = {name: value for name, value in (search or {}).items() if value is not None}
     settings = OmegaConf.merge(config.search, OmegaConf.create(chosen))
-    model = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size)
+    model = build_model(config, tokenizer, trusted)
     load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     translator = make_translator(model, codec_for(config, tokenizer), build(settings, "search", trusted))
@@ -164,9 +165,11 @@ def load_weights(model: Transformer, path: Path, directory: Path) -> None:
         raise InputError(f"{path}: does not fit the model in {directory}: {what}") from error
 
 
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """The tokenizer of a run directory. Raises InputError where there is none that can be used."""
-    return Tokenizer.load(directory / "tokenizer.model")
+def build_model(config: DictConfig, tokenizer: AnyTokenizer, trusted: frozenset[str] | None = None) -> Transformer:
+    """The model that `config` describes, for the vocabulary of `tokenizer`, with initial weights. Raises InputError."""
+    source = {"source_vocab_size": tokenizer.source.vocab_size} if isinstance(tokenizer, TokenizerPair) else {}
+    model: Transformer = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size, **source)
+    return model
 
 
 def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:

@@ -82,7 +82,7 @@ def evaluate_split(run: Run, rows: Dataset, with_loss: bool = True) -> tuple[lis
     figures["signature"] = {name: figure.signature for name, figure in scores.items()}
     search = run.translator.search
     figures["search"] = {"beam": search.beam, "alpha": search.alpha}
-    scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.encode)
+    scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.target.encode)
     if with_loss:
         log_probs, tokens = scorer.score(sources, references)
         figures["loss"] = -sum(log_probs) / tokens

@@ -21,18 +21,18 @@ from pytorch_lightning.loggers import CSVLogger, Logger
 from torch.distributed.rendezvous import rendezvous
 
 from headcount.data.module import TranslationData
-from headcount.data.tokenizer import Tokenizer
+from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tokenizer
 from headcount.decoding.translator import Search
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 from headcount.run.config import TRUSTED, Problems, build, build_data, check_targets
 from headcount.run.directory import (
     Run,
+    build_model,
     choose_device,
     codec_for,
     fill,
     link_latest,
-    load_tokenizer,
     load_weights,
     make_translator,
     processor,
@@ -90,7 +90,7 @@ def train(config: DictConfig, directory: Path) -> str:
         parts.data.use_tokenizer(load_tokenizer(directory if resume else Path(config.init_from)))
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
-    model: Transformer = build(config.model, "model", vocab_size=parts.data.tokenizer.vocab_size)
+    model = build_model(config, parts.data.tokenizer)
     if config.get("init_from") and not resume:
         load_weights(model, Path(config.init_from) / "model.safetensors", Path(config.init_from))
     summary = describe(parts, model, config)  # plans an epoch, so nothing can be wrong with the batches either
@@ -106,7 +106,7 @@ def open_directory(directory: Path, config: DictConfig, parts: Parts) -> Iterato
         link_latest(directory)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-    parts.data.tokenizer.save(directory / "tokenizer.model")
+    save_tokenizer(parts.data.tokenizer, directory)
     keep_curves(parts.trainer.loggers, parts.data.start_step)
     with log_to_file(directory / "train.log"):
         yield
@@ -376,9 +376,11 @@ def describe(parts: Parts, model: Transformer, config: DictConfig) -> str:
     """What is about to be trained, in a few lines."""
     data = parts.data
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    sizes = dict.fromkeys((data.tokenizer.source, data.tokenizer.target))
+    pieces = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in sizes)
     heads = ", ".join(f"{name.removesuffix('_heads')} {_short(counts)}" for name, counts in model.head_counts.items())
     return (
-        f"model: {parameters:,} parameters, {data.tokenizer.vocab_size:,} pieces; heads: {heads}\n"
+        f"model: {parameters:,} parameters, {pieces} pieces; heads: {heads}\n"
         f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} padding, "
         f"{data.steps_per_epoch:,} steps an epoch; {config.trainer.max_steps:,} steps"
     )
@@ -413,7 +415,7 @@ def finish(
     config: DictConfig,
     directory: Path,
     model: Transformer,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     parts: Parts,
     train_figures: dict[str, Any],
 ) -> str:

@@ -1,0 +1,63 @@
+"""A vocabulary for each language: told apart everywhere, from preparation to a finished run."""
+
+import pytest
+import torch
+from conftest import command
+from test_module import Toy, module, stream
+
+import headcount
+from headcount.data.tokenizer import PAD, SentencePiece
+from headcount.data.tokenizer_pair import SentencePiecePair, TokenizerPair, load_tokenizer, save_tokenizer
+from headcount.model.transformer import Transformer
+
+SOURCES, TARGETS = (Toy().load()["train"][side][:] for side in ("source", "target"))
+
+
+def test_each_language_has_its_own(tmp_path):
+    pair = SentencePiecePair(300, 310).train(SOURCES, TARGETS)
+    assert pair.source.fingerprint() == SentencePiece(300).train(SOURCES).fingerprint()
+    assert pair.target.fingerprint() == SentencePiece(310).train(TARGETS).fingerprint()
+    assert pair.vocab_size == 310
+    assert pair.encode(SOURCES[:3]) == pair.source.encode(SOURCES[:3])
+    assert pair.decode(pair.target.encode(TARGETS[:3])) == TARGETS[:3]
+    save_tokenizer(pair, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source.model", "target.model"]
+    assert load_tokenizer(tmp_path).fingerprint() == pair.fingerprint()
+    assert TokenizerPair(pair.target, pair.source).fingerprint() != pair.fingerprint()
+
+
+def test_prepared_data_is_in_the_pieces_of_its_side(tmp_path):
+    data = module(tmp_path, tokenizer=SentencePiecePair(300, 310))
+    data.prepare_data()
+    for batch in stream(data, 3):
+        rows = data.data["train"][batch.rows]
+        assert data.tokenizer.source.decode(batch.source.tolist()) == rows["source"]
+        assert data.tokenizer.target.decode(batch.target_out.tolist()) == rows["target"]
+    assert PAD not in data.data["train"]["source_ids"][0]
+
+
+def test_only_the_targets_embeddings_are_tied_to_the_output():
+    model = Transformer(40, d_model=8, num_heads=2, d_feed_forward=8, source_vocab_size=30)
+    assert model.source_embedding.weight.shape == (30, 8)
+    assert model.output.weight is model.target_embedding.weight
+    assert model.output.weight.shape == (40, 8)
+    joint = Transformer(40, d_model=8, num_heads=2, d_feed_forward=8)
+    assert joint.output.weight is joint.source_embedding.weight is joint.target_embedding.weight
+    source = torch.full((2, 3), 29)
+    assert model(source, torch.ones(2, 3, dtype=torch.bool), torch.full((2, 4), 39)).shape == (2, 4, 8)
+
+
+def test_a_run_with_two_vocabularies(tiny, tmp_path):
+    options = (*tiny, "tokenizer=separate", "tokenizer.target_vocab_size=300", "sampling=bpe_dropout")
+    result = command("train", *options, "hydra.run.dir=run", cwd=tmp_path)
+    assert result.code == 0, result.err
+    assert "320 and 300 pieces" in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    assert (tmp_path / "run" / "source.model").exists()
+    assert not (tmp_path / "run" / "tokenizer.model").exists()
+    assert len(headcount.load(tmp_path / "run").translate(["the dog", ""])) == 2
+    assert command("evaluate", "run=run", cwd=tmp_path).code == 0
+
+
+def test_what_is_out_of_range_is_named():
+    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=200 is too small"):
+        SentencePiecePair(500, 200)
