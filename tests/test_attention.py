@@ -4,12 +4,43 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.model.attention import Cache, KeysValues, MultiHeadAttention, ScaledDotProduct, SoftmaxAttention
+from headcount.model.attention import (
+    AttendFactory,
+    Cache,
+    FoldedQueries,
+    KeysValues,
+    MultiHeadAttention,
+    RepeatedKeys,
+    ScaledDotProduct,
+    SoftmaxAttention,
+)
 
 
-def make_attention(num_heads: int = 4, head_size: int = 3, d_model: int = 12) -> MultiHeadAttention:
+def make_attention(
+    num_heads: int = 4, kv_heads: int | None = None, attend: AttendFactory = ScaledDotProduct
+) -> MultiHeadAttention:
     torch.manual_seed(0)
-    return MultiHeadAttention(d_model, num_heads, head_size, ScaledDotProduct, dropout=0.0).double().eval()
+    return MultiHeadAttention(12, num_heads, 3, attend, dropout=0.0, kv_heads=kv_heads).double().eval()
+
+
+def rows_of(heads: list[int]) -> list[int]:
+    """Which rows of a projection are those of these heads, of size 3."""
+    return [3 * head + i for head in heads for i in range(3)]
+
+
+class Dot(SoftmaxAttention):
+    def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return query @ key.transpose(-2, -1)
+
+
+class OwnTemperature(ScaledDotProduct):
+    """Heads that differ in more than what they are given, as those of additive attention do."""
+
+    def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return super().score(query, key) * torch.arange(1.0, self.num_heads + 1)[:, None, None].double()
+
+    def forward(self, *given: object) -> object:
+        return SoftmaxAttention.forward(self, *given)
 
 
 def random_mask(*shape: int) -> torch.Tensor:
@@ -63,19 +94,21 @@ def test_equals_torch_multi_head_attention_with_the_same_weights():
     torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
 
 
-def test_a_zero_gate_equals_a_head_cut_out():
-    attention = make_attention()
+@pytest.mark.parametrize(
+    ("kv_heads", "kept", "kept_kv"),
+    [(None, [0, 1, 3], [0, 1, 3]), (1, [0, 1, 3], [0]), (2, [1, 2], [0, 1]), (2, [3], [1])],
+)
+def test_a_zero_gate_equals_a_head_cut_out(kv_heads, kept, kept_kv):
+    attention = make_attention(kv_heads=kv_heads)
     x = torch.randn(2, 5, 12).double()
-    attention.head_gate[2] = 0
+    attention.head_gate.zero_()[kept] = 1
     masked = attention(x, attention.project(x)).output
-    kept = [0, 1, 3]
-    rows = [3 * head + i for head in kept for i in range(3)]
-    small = make_attention(num_heads=3)
+    small = make_attention(num_heads=len(kept), kv_heads=len(kept_kv))
     with torch.no_grad():
-        for name in ("query", "key", "value"):
-            getattr(small, name).weight.copy_(getattr(attention, name).weight[rows])
-            getattr(small, name).bias.copy_(getattr(attention, name).bias[rows])
-        small.output.weight.copy_(attention.output.weight[:, rows])
+        for name, heads in (("query", kept), ("key", kept_kv), ("value", kept_kv)):
+            getattr(small, name).weight.copy_(getattr(attention, name).weight[rows_of(heads)])
+            getattr(small, name).bias.copy_(getattr(attention, name).bias[rows_of(heads)])
+        small.output.weight.copy_(attention.output.weight[:, rows_of(kept)])
         small.output.bias.copy_(attention.output.bias)
     torch.testing.assert_close(masked, small(x, small.project(x)).output, rtol=0, atol=1e-12)
 
@@ -97,12 +130,51 @@ def test_the_gate_is_not_a_weight():
     assert all(name != "head_gate" for name, _ in attention.named_parameters())
 
 
-def test_another_score_is_one_method():
-    class Dot(SoftmaxAttention):
-        def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-            return query @ key.transpose(-2, -1)
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize(("kv_heads", "group"), [(1, 4), (2, 2)])
+@pytest.mark.parametrize("attend", [ScaledDotProduct, Dot, OwnTemperature])
+def test_shared_keys_equal_keys_repeated_for_each_head(attend, kv_heads, group, need_weights):
+    shared, full = make_attention(kv_heads=kv_heads, attend=attend), make_attention(attend=attend)
+    assert isinstance(shared.attend, FoldedQueries if attend is ScaledDotProduct else RepeatedKeys)
+    repeated = rows_of([head // group for head in range(4)])
+    with torch.no_grad():
+        for name in ("query", "output"):
+            getattr(full, name).load_state_dict(getattr(shared, name).state_dict())
+        for name in ("key", "value"):
+            getattr(full, name).weight.copy_(getattr(shared, name).weight[repeated])
+            getattr(full, name).bias.copy_(getattr(shared, name).bias[repeated])
+    x, context = torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
+    direction = torch.randn(2, 5, 12).double()
+    # Which keys are real, who may see what, in a sentence or in all, each head for itself.
+    for mask in (None, *(random_mask(*shape, 7) for shape in ((2, 1, 1), (1, 1, 5), (2, 1, 5), (2, 4, 5), (1, 4, 1)))):
+        gradients = []
+        outcomes = []
+        for attention in (shared, full):
+            attention.zero_grad()
+            outcomes.append(attention(x, attention.project(context), mask, None, need_weights))
+            outcomes[-1].output.backward(direction)
+            gradients.append({name: parameter.grad for name, parameter in attention.named_parameters()})
+        ours, theirs = outcomes
+        torch.testing.assert_close(ours.output, theirs.output, rtol=0, atol=1e-12)
+        assert (ours.weights is not None) == (theirs.weights is not None) == need_weights
+        if need_weights:
+            torch.testing.assert_close(ours.weights, theirs.weights, rtol=0, atol=1e-12)
+        for name, gradient in gradients[0].items():
+            expected = gradients[1][name]
+            if name.startswith(("key", "value")):  # what each copy got, summed
+                expected = expected.unflatten(0, (kv_heads, group, 3)).sum(1).flatten(0, 1)
+            torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
-    attention = MultiHeadAttention(12, 4, 3, Dot, dropout=0.0).double().eval()
+
+@torch.no_grad()
+def test_keys_and_values_that_are_kept_are_the_shared_ones():
+    context = make_attention(kv_heads=2).project(torch.randn(2, 7, 12).double())
+    assert context.key.shape == context.value.shape == (2, 2, 7, 3)
+    assert Cache().append(context).key.shape == (2, 2, 32, 3)
+
+
+def test_another_score_is_one_method():
+    attention = make_attention(attend=Dot)
     x = torch.randn(2, 5, 12).double()
     context = attention.project(x)
     split = attention.query(x).unflatten(2, (4, 3)).transpose(1, 2)

@@ -1,11 +1,17 @@
 """The model against torch's own layers, and what must not change its output."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.functional as F
+from test_configs import composed
 from torch import nn
 
+from headcount.model.dropout import LayerDropout
 from headcount.model.layers import PostNorm
 from headcount.model.transformer import Transformer, heads_per_layer
+from headcount.run.config import build
 
 SMALL = {
     "vocab_size": 11,
@@ -15,6 +21,20 @@ SMALL = {
     "d_feed_forward": 24,
     "num_heads": 4,
 }
+OPTIONS = [
+    {},
+    {"norm": "post", "positions": "learned"},
+    {"num_heads": [1, 2], "head_size": 5},
+    {"cross_heads": [2, 8]},
+    {"positions": "rotary"},
+    {"positions": "rotary", "encoder_heads": [2, 4], "decoder_heads": [8, 1], "max_positions": 1},
+    {"feed_forward": "gelu"},
+    {"feed_forward": "swiglu", "norm": "post"},
+    {"kv_heads": 1},
+    {"kv_heads": 2, "cross_heads": [2, 8]},
+    {"layer_dropout": 0.5},
+    {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.5, "norm": "post"},
+]
 
 
 def make(**settings: object) -> Transformer:
@@ -98,7 +118,7 @@ def test_equals_torch_transformer_with_copied_weights_outputs_and_gradients(norm
     torch.testing.assert_close(model.source_embedding.weight.grad, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"num_heads": [1, 2], "head_size": 5}])
+@pytest.mark.parametrize("settings", OPTIONS)
 def test_padding_and_company_change_nothing(settings):
     model = make(**settings)
     source, mask, target = batch()
@@ -109,8 +129,9 @@ def test_padding_and_company_change_nothing(settings):
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
 
 
-def test_a_later_target_token_changes_nothing_before_it():
-    model = make()
+@pytest.mark.parametrize("settings", OPTIONS)
+def test_a_later_target_token_changes_nothing_before_it(settings):
+    model = make(**settings)
     source, mask, target = batch()
     before = model(source, mask, target)
     changed = target.clone()
@@ -121,7 +142,7 @@ def test_a_later_target_token_changes_nothing_before_it():
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("settings", [{}, {"norm": "post", "positions": "learned"}, {"cross_heads": [2, 8]}])
+@pytest.mark.parametrize("settings", OPTIONS)
 def test_cached_decoding_equals_uncached(settings, beam):
     model = make(**settings)
     source, mask, target = batch()
@@ -135,8 +156,9 @@ def test_cached_decoding_equals_uncached(settings, beam):
         torch.testing.assert_close(log_probs, expected, rtol=0, atol=1e-9)
 
 
-def test_reorder_follows_rows_and_drops_sentences():
-    model = make()
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 2}])
+def test_reorder_follows_rows_and_drops_sentences(settings):
+    model = make(**settings)
     source, mask, target = batch()
     beam_rows = torch.arange(3).repeat_interleave(2)
     state = model.reorder(model.start(source, mask), beam_rows, torch.arange(3))
@@ -149,6 +171,118 @@ def test_reorder_follows_rows_and_drops_sentences():
         given = torch.tensor([[target[sentence, first], second]])
         hidden = model(source[sentence : sentence + 1], mask[sentence : sentence + 1], given)[:, -1]
         torch.testing.assert_close(log_probs[row], model.output(hidden).log_softmax(-1)[0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kv_heads", [2, 1])
+def test_search_keeps_the_shared_keys_and_values_alone(kv_heads):
+    source, mask, target = batch()
+
+    def kept(**settings: object) -> int:
+        model = make(**settings)
+        _, state = model.step(target[:, 0], model.start(source, mask))
+        return sum(layer.past.room.numel() + sum(memory.numel() for memory in layer.memory) for layer in state.layers)
+
+    assert kept(kv_heads=kv_heads) * 4 == kept() * kv_heads
+
+
+def test_each_side_turns_its_self_attention_and_no_other():
+    model = make(positions="rotary", encoder_heads=[2, 4], decoder_heads=[1, 8])
+    assert [layer.self_attention.rotate.d_head for layer in (*model.encoder, *model.decoder)] == [8, 4, 16, 2]
+    x = torch.randn(1, 4, 3, 4).double()
+    assert all(torch.equal(layer.cross_attention.rotate(x, None), x) for layer in model.decoder)
+    embedded = model.source_embedding(torch.tensor([[5, 6]]))
+    torch.testing.assert_close(model._embed("source", model.source_embedding, torch.tensor([[5, 6]])), embedded * 4)
+
+
+def test_without_rotation_the_order_of_a_source_would_not_matter():
+    model, (source, mask, target) = make(positions="rotary"), batch()
+    source, mask, target = source[:1], mask[:1], target[:1]
+    forth, back = model(source, mask, target), model(source.flip(1), mask, target)
+    assert not torch.allclose(forth, back)
+    for layer in model.encoder:
+        layer.self_attention.rotate.table[0], layer.self_attention.rotate.table[1] = 0, 1  # sines, cosines: no angle
+    torch.testing.assert_close(model(source, mask, target), model(source.flip(1), mask, target), rtol=0, atol=1e-12)
+
+
+def test_layers_that_are_left_out_are_as_if_not_there():
+    model, (source, mask, target) = make(layer_dropout=0.5, encoder_layers=3, decoder_layers=3), batch()
+    model.train()
+    seen = set()
+    for seed in range(8):
+        torch.manual_seed(seed)
+        encoder, decoder = ([*model.layer_dropout(layers)] for layers in (model.encoder, model.decoder))
+        small = make(encoder_layers=3, decoder_layers=3)
+        small.load_state_dict(model.state_dict())
+        for side, kept in (("encoder", encoder), ("decoder", decoder)):
+            places = [index for index, layer in enumerate(getattr(model, side)) if layer in kept]
+            setattr(small, side, nn.ModuleList(getattr(small, side)[index] for index in places))
+        torch.manual_seed(seed)
+        model.zero_grad()
+        output = model(source, mask, target)
+        torch.testing.assert_close(output, small(source, mask, target), rtol=0, atol=1e-12)
+        output.sum().backward()
+        for layer in model.decoder:
+            assert all((parameter.grad is not None) == (layer in decoder) for parameter in layer.parameters())
+        seen.add((len(encoder), len(decoder)))
+    assert len(seen) > 3
+    model.eval()
+    assert [len(weights) for weights in model.attention_weights(source, mask, target)] == [3, 3, 3]
+
+
+def test_layers_are_left_out_as_often_as_asked():
+    torch.manual_seed(0)
+    dropout = LayerDropout(0.2)
+    kept = [layer for _ in range(400) for layer in dropout(range(5))]
+    for layer in range(5):
+        assert 280 < kept.count(layer) < 360  # five standard deviations around 320
+    assert all(LayerDropout(p).train(mode)(range(5)) == [0, 1, 2, 3, 4] for p, mode in ((0, True), (0.9, False)))
+
+
+def improvement(model: Transformer) -> float:
+    """The loss on one batch after a few optimizer steps, as a part of the loss before; measured without dropout."""
+    source, mask, target = batch()
+
+    def loss() -> torch.Tensor:
+        hidden = model(source, mask, target[:, :-1])
+        return F.cross_entropy(model.output(hidden).flatten(0, 1), target[:, 1:].flatten())
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    before = loss_without_dropout(model, loss)
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    return loss_without_dropout(model, loss) / before
+
+
+@torch.no_grad()
+def loss_without_dropout(model: Transformer, loss: Callable[[], torch.Tensor]) -> float:
+    model.eval()
+    value = loss().item()
+    model.train()
+    return value
+
+
+@pytest.mark.parametrize("settings", OPTIONS)
+def test_every_option_learns(settings):
+    torch.manual_seed(0)
+    assert improvement(Transformer(**(SMALL | settings))) < 0.8
+
+
+def test_options_compose_and_learn():
+    small = {name: value for name, value in SMALL.items() if name != "vocab_size"}
+    chosen = {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.1, "dropout": 0}
+    overrides = [f"model.{name}={value}" for name, value in (small | chosen).items()]
+    torch.manual_seed(0)
+    model = build(composed("train", "model=deep_shallow", *overrides).model, "model", vocab_size=11)
+    assert model.head_counts["kv_heads"] == [2]
+    assert model.layer_dropout.p == 0.1
+    assert improvement(model) < 0.8
+
+
+def test_deep_encoder_shallow_decoder():
+    sizes = composed("train", "model=deep_shallow").model
+    assert (sizes.encoder_layers, sizes.decoder_layers) == (12, 1)
 
 
 def test_attention_weights_are_those_of_every_head():
@@ -164,6 +298,9 @@ def test_attention_weights_are_those_of_every_head():
         torch.testing.assert_close(layer.sum(-1), torch.ones(3, 8, 5).double())
     for layer in weights.decoder:
         assert (layer.triu(1) == 0).all()
+    shared = make(kv_heads=2)
+    assert shared.head_counts == make().head_counts | {"kv_heads": [2]}
+    assert [w.shape[1] for kind in shared.attention_weights(source, mask, target) for w in kind] == [4] * 6
 
 
 def test_post_norm_has_no_norm_after_the_stack():
@@ -204,7 +341,20 @@ def test_learned_positions_end():
         ({"decoder_heads": 0}, r"model\.decoder_heads=0: must be 1 or more"),
         ({"head_size": 0}, r"model\.head_size=0"),
         ({"norm": "middle"}, r"model\.norm=middle: must be one of pre, post"),
-        ({"positions": "none"}, r"model\.positions=none: must be one of sinusoidal, learned"),
+        ({"positions": "none"}, r"model\.positions=none: must be one of sinusoidal, learned, rotary"),
+        (
+            {"positions": "rotary", "head_size": 5},
+            r"model\.positions=rotary: .* must be even, not 5; set an even model",
+        ),
+        ({"positions": "rotary", "decoder_heads": 16}, r"model\.positions=rotary: .* must be even, not 1; set an even"),
+        ({"feed_forward": "tanh"}, r"model\.feed_forward=tanh: must be one of relu, gelu, swiglu"),
+        (
+            {"kv_heads": 3, "cross_heads": [2, 8]},
+            r"model\.kv_heads=3: must divide every number of heads \(2, 4, 8\), so one of 1, 2; or null",
+        ),
+        ({"kv_heads": 8}, r"model\.kv_heads=8: must divide every number of heads \(4\), so one of 1, 2, 4; or null"),
+        ({"kv_heads": 0}, r"model\.kv_heads=0: must divide"),
+        ({"layer_dropout": 1.0}, r"model\.layer_dropout=1\.0"),
         ({"dropout": 1.0}, r"model\.dropout=1\.0"),
         ({"decoder_layers": 0}, r"model\.decoder_layers=0"),
     ],

@@ -1,8 +1,13 @@
-"""Dropout whose masks are cheap to draw."""
+"""Dropout: of numbers, with masks that are cheap to draw, and of whole layers."""
+
+from collections.abc import Iterable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Layer = TypeVar("Layer")
 
 
 class Dropout(nn.Module):
@@ -38,3 +43,27 @@ def dropout_mask(like: Tensor, p: float) -> Tensor:
     # Bytes that say 0 or 1: to write and to convert bool takes torch ten times as long.
     kept = torch.ge(drawn, dropped, out=torch.empty_like(drawn))
     return kept.to(like.dtype).mul_(256 / (256 - dropped)).view(like.shape)
+
+
+class LayerDropout(nn.Module):
+    """Leaves out each layer of a stack with probability p in training, and none afterwards: Fan et al. 2020, "Reducing
+    Transformer depth on demand with structured dropout", section 3.2.
+
+    The parameters of a layer that is left out have no gradient in that step, and an optimizer passes them by. Each
+    process draws for itself, so DistributedDataParallel must be told to expect that: find_unused_parameters=True.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, layers: Iterable[Layer]) -> list[Layer]:
+        """Those that run, in order."""
+        stack = list(layers)
+        if not self.training or self.p == 0:
+            return stack
+        kept = (torch.rand(len(stack), device="cpu") >= self.p).tolist()
+        return [layer for layer, keep in zip(stack, kept, strict=True) if keep]
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headcount.model.attention import Cache, KeysValues, MultiHeadAttention
 from headcount.model.dropout import Dropout
+from headcount.model.feed_forward import FeedForward
 
 
 def for_products(x: Tensor) -> Tensor:
@@ -60,15 +61,6 @@ RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNo
 ResidualFactory = Callable[[], PreNorm | PostNorm]
 
 
-class FeedForward(nn.Sequential):
-    """max(0, x W_1 + b_1) W_2 + b_2, at every position alike: Vaswani et al. 2017, equation 2."""
-
-    def __init__(self, d_model: int, d_hidden: int, dropout: float) -> None:
-        super().__init__(
-            nn.Linear(d_model, d_hidden), nn.ReLU(inplace=True), Dropout(dropout), nn.Linear(d_hidden, d_model)
-        )
-
-
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
@@ -94,7 +86,7 @@ class LayerState(NamedTuple):
     """What a decoder layer needs besides its input; in search, kept from one step to the next.
 
     past: in search, keys and values of the target so far, of all beams of a sentence; None where x is a whole target.
-    memory: keys and values of the source, [batch, head, source, d_head]: once a sentence, however many beams.
+    memory: keys and values of the source, [batch, kv_head, source, d_head]: once a sentence, however many beams.
     cross: the state of the cross-attention's `Attend`, None for those that have none.
     """
 
@@ -143,15 +135,17 @@ class DecoderLayer(nn.Module):
         target_mask: Tensor | None,
         source_mask: Tensor | None,
         need_weights: bool = False,
+        position: int | None = None,
     ) -> Decoded:
         """One pass over x [batch, target, d_model]: a whole target in training; in search the newest token of each beam
-        of a sentence, side by side. target_mask [#batch, 1, target, key] says which of the target each may see."""
+        of a sentence, side by side, and all at `position`. target_mask [#batch, 1, target, key] says which of the
+        target each may see."""
         first, second, third = self.residuals
         y = first.before(x)
-        target = self.self_attention.project(y)
+        target = self.self_attention.project(y, position)
         if state.past is not None:
             target = state.past.append(target)
-        update, self_weights, _ = self.self_attention(y, target, target_mask, None, need_weights)
+        update, self_weights, _ = self.self_attention(y, target, target_mask, None, need_weights, position)
         x = first.after(x, update)
         update, cross_weights, cross = self.cross_attention(
             second.before(x), state.memory, source_mask, state.cross, need_weights

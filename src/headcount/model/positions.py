@@ -1,13 +1,34 @@
-"""Where a token stands, added to what it is."""
+"""Where a token stands: added to what it is, or turned into what it asks and answers."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+Rotate = Callable[[Tensor, int | None], Tensor]
+"""Turns queries or keys [batch, head, position, d_head] by where they stand: all of them at the one position given, as
+the beams of a sentence do, or with None at 0, 1, 2 and so on."""
 
-class SinusoidalPositions(nn.Module):
+
+def unrotated(x: Tensor, position: int | None) -> Tensor:
+    return x
+
+
+class Positions(nn.Module):
+    """What all kinds have in common: a call that takes embeddings, and a `Rotate` for self-attention."""
+
+    def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
+        """x at the positions start .. start + position."""
+        raise TypeError(f"{type(self).__name__} does not say what it adds to an embedding")
+
+    def rotation(self, d_head: int) -> Rotate:
+        """What to do to queries and keys of that size."""
+        return unrotated
+
+
+class SinusoidalPositions(Positions):
     """Fixed sines and cosines of geometrically spaced wavelengths: Vaswani et al. 2017, section 3.5.
 
     PE[pos, 2i] = sin(pos / 10000^(2i / d_model)),  PE[pos, 2i + 1] = cos(the same).  The table grows on demand, so no
@@ -29,14 +50,10 @@ class SinusoidalPositions(nn.Module):
         return x + self.table[start:end]
 
     def _make(self, length: int, dtype: torch.dtype) -> Tensor:
-        # Always made on a real device: a model built on the meta device to be checked must not leave an empty table.
-        position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
-        wavelength = torch.arange(0, self.d_model, 2, dtype=torch.float64, device="cpu")
-        angle = position * torch.exp(wavelength * (-math.log(10_000.0) / self.d_model))
-        return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)[:, : self.d_model].to(dtype)
+        return sines_and_cosines(length, self.d_model).flatten(1)[:, : self.d_model].to(dtype)
 
 
-class LearnedPositions(nn.Module):
+class LearnedPositions(Positions):
     """One trained vector a position: Gehring et al. 2017, "Convolutional sequence to sequence learning", section 3.1.
 
     Raises ValueError for a sentence of more than `max_positions` pieces.
@@ -57,7 +74,70 @@ class LearnedPositions(nn.Module):
         return x + self.table[start:end]
 
 
-POSITIONS: dict[str, type[SinusoidalPositions | LearnedPositions]] = {
+class RotaryPositions(Positions):
+    """Nothing is added to an embedding; self-attention turns its queries and keys: see `Rotation`."""
+
+    def __init__(self, d_model: int, max_positions: int) -> None:
+        super().__init__()
+        self.max_positions = max_positions
+
+    def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
+        """x as it is."""
+        return x
+
+    def rotation(self, d_head: int) -> Rotate:
+        """Raises ValueError for an odd size."""
+        return Rotation(d_head, self.max_positions)
+
+
+class Rotation(nn.Module):
+    """Turns each pair of numbers of a query or key in its plane, by an angle proportional to the position: Su et al.
+    2021, "RoFormer: Enhanced transformer with rotary position embedding", equation 34.
+
+    x[2i], x[2i + 1] -> x[2i] cos a - x[2i + 1] sin a, x[2i + 1] cos a + x[2i] sin a with a = pos / 10000^(2i / d_head)
+
+    So the product of a query and a key depends on how far apart they are, and not on where. The table grows on demand.
+    Raises ValueError for an odd d_head.
+    """
+
+    table: Tensor
+
+    def __init__(self, d_head: int, max_positions: int) -> None:
+        super().__init__()
+        if d_head % 2:
+            raise ValueError(
+                f"model.positions=rotary: turns pairs of numbers, so the size of a head must be even, not {d_head}; "
+                f"set an even model.head_size, or other numbers of heads"
+            )
+        self.d_head = d_head
+        self.register_buffer("table", self._make(max_positions, torch.get_default_dtype()), persistent=False)
+
+    def forward(
+        self, x: Float[Tensor, "batch head position d_head"], position: int | None
+    ) -> Float[Tensor, "batch head position d_head"]:
+        start, end = (0, x.shape[2]) if position is None else (position, position + 1)
+        if end > self.table.shape[1]:
+            self.table = self._make(2 * end, self.table.dtype).to(self.table.device)
+        sin, cos = self.table[:, start:end].to(x.dtype)  # or mixed precision would go on in the wider type
+        even, odd = x.unflatten(3, (-1, 2)).unbind(dim=4)
+        return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=4).flatten(3)
+
+    def _make(self, length: int, dtype: torch.dtype) -> Tensor:
+        # [2, position, d_head / 2]
+        return sines_and_cosines(length, self.d_head).permute(2, 0, 1).contiguous().to(dtype)
+
+
+def sines_and_cosines(length: int, size: int) -> Float[Tensor, "position half 2"]:
+    """Sine and cosine of position / 10000^(2i / size), for every i that is less than half of `size`."""
+    # Always made on a real device: a model built on the meta device to be checked must not leave an empty table.
+    position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
+    wavelength = torch.arange(0, size, 2, dtype=torch.float64, device="cpu")
+    angle = position * torch.exp(wavelength * (-math.log(10_000.0) / size))
+    return torch.stack([angle.sin(), angle.cos()], dim=2)
+
+
+POSITIONS: dict[str, type[SinusoidalPositions | LearnedPositions | RotaryPositions]] = {
     "sinusoidal": SinusoidalPositions,
     "learned": LearnedPositions,
+    "rotary": RotaryPositions,
 }

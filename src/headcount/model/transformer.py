@@ -1,6 +1,7 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, logits out."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -10,17 +11,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, Cache, KeysValues, MultiHeadAttention, ScaledDotProduct
-from headcount.model.dropout import Dropout
+from headcount.model.dropout import Dropout, LayerDropout
+from headcount.model.feed_forward import FEED_FORWARDS, FeedForward
 from headcount.model.layers import (
     RESIDUALS,
     DecoderLayer,
     EncoderLayer,
-    FeedForward,
     LayerState,
     ResidualFactory,
     for_products,
 )
-from headcount.model.positions import POSITIONS
+from headcount.model.positions import POSITIONS, Rotate, unrotated
 
 HeadCounts = int | Sequence[int]
 Module = TypeVar("Module", bound=nn.Module)
@@ -57,10 +58,12 @@ class Transformer(nn.Module):
     num_heads: heads of all three kinds of attention. encoder_heads, decoder_heads and cross_heads override it for
         encoder self-, decoder self- and cross-attention; each is one number, or one a layer.
     head_size: size of a head's queries, keys and values; None means d_model / heads.
-    norm: "pre" or "post". positions: "sinusoidal" or "learned". tied_embeddings: source, target and output share one
-        matrix (Press and Wolf 2017).
+    kv_heads: heads of keys and values, which equal groups of the other heads share; None means as many as heads.
+    norm: "pre" or "post". positions: "sinusoidal", "learned" or "rotary". feed_forward: "relu", "gelu" or "swiglu";
+        d_feed_forward is its hidden width. tied_embeddings: source, target and output share one matrix (Press and Wolf
+        2017).
     dropout acts on embeddings and on each sublayer's output, attention_dropout on attention weights,
-        activation_dropout inside the feed-forward; each a probability in [0, 1).
+        activation_dropout inside the feed-forward, layer_dropout on whole layers; each a probability in [0, 1).
     source_vocab_size: pieces of a source vocabulary of its own, whose embeddings are then shared with nothing; None for
         one vocabulary of both languages.
     cross_attention: builds the `Attend` of the cross-attention; scaled dot-product by default.
@@ -83,13 +86,16 @@ class Transformer(nn.Module):
         decoder_heads: HeadCounts | None = None,
         cross_heads: HeadCounts | None = None,
         head_size: int | None = None,
+        kv_heads: int | None = None,
         norm: str = "pre",
         positions: str = "sinusoidal",
         max_positions: int = 256,
+        feed_forward: str = "relu",
         tied_embeddings: bool = True,
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
+        layer_dropout: float = 0.0,
         cross_attention: AttendFactory = ScaledDotProduct,
         source_vocab_size: int | None = None,
     ) -> None:
@@ -108,41 +114,52 @@ class Transformer(nn.Module):
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "activation_dropout": activation_dropout,
+            "layer_dropout": layer_dropout,
         }.items():
             if not 0 <= probability < 1:
                 raise ValueError(f"model.{name}={probability}: a probability from 0 up to, not including, 1")
         norm_order = _choose("norm", norm, RESIDUALS)
         residual: ResidualFactory = partial(norm_order, d_model, dropout)
+        positions_kind = _choose("positions", positions, POSITIONS)
+        feed_forward_kind = _choose("feed_forward", feed_forward, FEED_FORWARDS)
 
         def heads(name: str, own: HeadCounts | None, layers: int) -> list[int]:
             name, value = (name, own) if own is not None else ("num_heads", num_heads)
             return heads_per_layer(f"model.{name}", value, layers, d_model, head_size)
 
-        def attention(count: int, attend: AttendFactory = ScaledDotProduct) -> MultiHeadAttention:
-            return MultiHeadAttention(d_model, count, head_size or d_model // count, attend, attention_dropout)
+        encoder_counts = heads("encoder_heads", encoder_heads, encoder_layers)
+        decoder_counts = heads("decoder_heads", decoder_heads, decoder_layers)
+        cross_counts = heads("cross_heads", cross_heads, decoder_layers)
+        check_kv_heads(kv_heads, {*encoder_counts, *decoder_counts, *cross_counts})
 
-        def feed_forward() -> FeedForward:
-            return FeedForward(d_model, d_feed_forward, activation_dropout)
+        def attention(
+            count: int, rotation: Callable[[int], Rotate], attend: AttendFactory = ScaledDotProduct
+        ) -> MultiHeadAttention:
+            size = head_size or d_model // count
+            return MultiHeadAttention(d_model, count, size, attend, attention_dropout, kv_heads, rotation(size))
+
+        def cross_to_source(count: int) -> MultiHeadAttention:
+            return attention(count, lambda size: unrotated, cross_attention)
+
+        def last_sublayer() -> FeedForward:
+            return feed_forward_kind(d_model, d_feed_forward, activation_dropout)
 
         self.d_model = d_model
+        self.kv_heads = kv_heads
         self.source_embedding = nn.Embedding(source_vocab_size or vocab_size, d_model)
         shared = tied_embeddings and source_vocab_size is None
         self.target_embedding = self.source_embedding if shared else nn.Embedding(vocab_size, d_model)
-        self.positions = nn.ModuleDict(
-            {side: _choose("positions", positions, POSITIONS)(d_model, max_positions) for side in ("source", "target")}
-        )
+        sides = {side: positions_kind(d_model, max_positions) for side in ("source", "target")}
+        self.positions = nn.ModuleDict(sides)
         self.dropout = Dropout(dropout)
+        self.layer_dropout = LayerDropout(layer_dropout)
         self.encoder = nn.ModuleList(  # type: ignore[assignment]
-            EncoderLayer(attention(count), feed_forward(), residual)
-            for count in heads("encoder_heads", encoder_heads, encoder_layers)
+            EncoderLayer(attention(count, sides["source"].rotation), last_sublayer(), residual)
+            for count in encoder_counts
         )
         self.decoder = nn.ModuleList(  # type: ignore[assignment]
-            DecoderLayer(attention(own), attention(cross, cross_attention), feed_forward(), residual)
-            for own, cross in zip(
-                heads("decoder_heads", decoder_heads, decoder_layers),
-                heads("cross_heads", cross_heads, decoder_layers),
-                strict=True,
-            )
+            DecoderLayer(attention(own, sides["target"].rotation), cross_to_source(cross), last_sublayer(), residual)
+            for own, cross in zip(decoder_counts, cross_counts, strict=True)
         )
         self.encoder_norm = norm_order.final_norm(d_model)
         self.decoder_norm = norm_order.final_norm(d_model)
@@ -168,12 +185,14 @@ class Transformer(nn.Module):
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
-        """Heads in each layer, for each of the three kinds of attention."""
+        """Heads in each layer, for each of the three kinds of attention; if they share keys and values, `kv_heads`, one
+        number for all."""
+        kv_heads = {} if self.kv_heads is None else {"kv_heads": [self.kv_heads]}
         return {
             "encoder_heads": [layer.self_attention.num_heads for layer in self.encoder],
             "decoder_heads": [layer.self_attention.num_heads for layer in self.decoder],
             "cross_heads": [layer.cross_attention.num_heads for layer in self.decoder],
-        }
+        } | kv_heads
 
     def forward(
         self,
@@ -193,18 +212,20 @@ class Transformer(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
     ) -> AttentionWeights:
-        """Who looks where when `target` is translated from `source`: all heads, never averaged."""
+        """Who looks where when `target` is translated from `source`: all heads, never averaged; of the layers that run,
+        which in eval mode are all."""
         weights = AttentionWeights([], [], [])
         self._run(source, source_mask, target, weights)
         return weights
 
     def _run(self, source: Tensor, source_mask: Tensor, target: Tensor, weights: AttentionWeights | None) -> Tensor:
         memory = self._encode(source, source_mask, weights)
-        layers = [LayerState(None, layer.cross_attention.project(memory), None) for layer in self.decoder]
+        layers = self.layer_dropout(self.decoder)
+        states = [LayerState(None, layer.cross_attention.project(memory), None) for layer in layers]
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
         x = self._embed("target", self.target_embedding, target)
-        return self._decode(x, layers, causal, source_mask[:, None, None, :], weights)[0]
+        return self._decode(x, layers, states, causal, source_mask[:, None, None, :], weights)[0]
 
     def _embed(self, side: str, embedding: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
         return self.dropout(self.positions[side](embedding(tokens) * self.d_model**0.5, start))
@@ -212,7 +233,7 @@ class Transformer(nn.Module):
     def _encode(self, source: Tensor, source_mask: Tensor | None, weights: AttentionWeights | None) -> Tensor:
         x = self._embed("source", self.source_embedding, source)
         mask = None if source_mask is None else source_mask[:, None, None, :]
-        for layer in self.encoder:
+        for layer in self.layer_dropout(self.encoder):
             x, layer_weights = layer(x, mask, weights is not None)
             if weights is not None:
                 weights.encoder.append(layer_weights)
@@ -221,19 +242,22 @@ class Transformer(nn.Module):
     def _decode(
         self,
         x: Tensor,
+        layers: Iterable[DecoderLayer],
         states: list[LayerState],
         target_mask: Tensor | None,
         source_mask: Tensor | None,
         weights: AttentionWeights | None,
+        position: int | None = None,
     ) -> tuple[Tensor, list[LayerState]]:
-        layers = []
-        for layer, state in zip(self.decoder, states, strict=True):
-            x, self_weights, cross_weights, state = layer(x, state, target_mask, source_mask, weights is not None)
-            layers.append(state)
+        new_states = []
+        for layer, state in zip(layers, states, strict=True):
+            decoded = layer(x, state, target_mask, source_mask, weights is not None, position)
+            x, self_weights, cross_weights, state = decoded
+            new_states.append(state)
             if weights is not None:
                 weights.decoder.append(self_weights)
                 weights.cross.append(cross_weights)
-        return self.decoder_norm(x), layers
+        return self.decoder_norm(x), new_states
 
     # The three calls that search makes: see headcount.decoding.search.
 
@@ -266,7 +290,7 @@ class Transformer(nn.Module):
         itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device).expand(sentences, -1, -1)
         ancestors = torch.cat([state.ancestors, itself], dim=2)
         seen = F.pad(ancestors, (0, Cache.size(ancestors.shape[2]) - ancestors.shape[2]))
-        x, layers = self._decode(x, state.layers, seen[:, None], state.source_mask, None)
+        x, layers = self._decode(x, self.decoder, state.layers, seen[:, None], state.source_mask, None, position)
         log_probs = state.log_probs
         if len(log_probs) < len(tokens):
             log_probs = log_probs.new_empty(len(tokens), log_probs.shape[1])
@@ -314,6 +338,16 @@ def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, hea
     if head_size is not None and head_size < 1:
         raise ValueError(f"model.head_size={head_size}: must be 1 or more, or null for d_model / heads")
     return per_layer
+
+
+def check_kv_heads(kv_heads: int | None, counts: Collection[int]) -> None:
+    """Raises ValueError if there are heads in `counts`, numbers of heads, that `kv_heads` does not divide."""
+    common = math.gcd(*counts)
+    if kv_heads is not None and (kv_heads < 1 or common % kv_heads):
+        raise ValueError(
+            f"model.kv_heads={kv_heads}: must divide every number of heads ({', '.join(map(str, sorted(counts)))}), so "
+            f"one of {', '.join(str(n) for n in range(1, common + 1) if common % n == 0)}; or null, as many as heads"
+        )
 
 
 def _choose(name: str, value: str, choices: Mapping[str, type[Module]]) -> type[Module]:

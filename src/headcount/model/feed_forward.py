@@ -1,0 +1,54 @@
+"""The feed-forward sublayer: what each position makes of what it has gathered, no matter where it stands."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headcount.model.dropout import Dropout
+
+FeedForward = Callable[[Tensor], Tensor]
+"""From [.., d_model] to the same."""
+
+
+class ReluFeedForward(nn.Sequential):
+    """max(0, x W_1 + b_1) W_2 + b_2: Vaswani et al. 2017, equation 2."""
+
+    def __init__(self, d_model: int, d_hidden: int, dropout: float) -> None:
+        super().__init__(
+            nn.Linear(d_model, d_hidden), nn.ReLU(inplace=True), Dropout(dropout), nn.Linear(d_hidden, d_model)
+        )
+
+
+class GeluFeedForward(nn.Sequential):
+    """GELU(x W_1 + b_1) W_2 + b_2, where GELU(x) = x P(X <= x) for a standard normal X, exactly: Hendrycks and Gimpel
+    2016, "Gaussian error linear units", section 2."""
+
+    def __init__(self, d_model: int, d_hidden: int, dropout: float) -> None:
+        super().__init__(nn.Linear(d_model, d_hidden), nn.GELU(), Dropout(dropout), nn.Linear(d_hidden, d_model))
+
+
+class SwigluFeedForward(nn.Module):
+    """(swish(x W) * x V) W_2, where swish(x) = x sigmoid(x): Shazeer 2020, "GLU variants improve Transformer",
+    equation 6, without biases as there.
+
+    Three matrices of d_model x d_hidden instead of two: as many parameters as another kind has with a d_hidden half as
+    large again, so compare at two thirds of its width.
+    """
+
+    def __init__(self, d_model: int, d_hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_hidden, bias=False)
+        self.up = nn.Linear(d_model, d_hidden, bias=False)
+        self.down = nn.Linear(d_hidden, d_model, bias=False)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.dropout(F.silu(self.gate(x)) * self.up(x)))
+
+
+FEED_FORWARDS: dict[str, type[ReluFeedForward | GeluFeedForward | SwigluFeedForward]] = {
+    "relu": ReluFeedForward,
+    "gelu": GeluFeedForward,
+    "swiglu": SwigluFeedForward,
+}

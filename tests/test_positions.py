@@ -1,0 +1,70 @@
+"""Rotary positions against multiplication by complex numbers; the other kinds are in test_transformer."""
+
+import pytest
+import torch
+
+from headcount.model.attention import MultiHeadAttention, ScaledDotProduct
+from headcount.model.positions import Rotation
+
+
+def make_rotation(d_head: int) -> Rotation:
+    # A table that has to grow is made anew, in full precision.
+    return Rotation(d_head, max_positions=1).double()
+
+
+def turned(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Each pair of numbers as one complex number, times exp(i position theta): Su et al. 2021, equation 12."""
+    size = x.shape[-1]
+    theta = torch.tensor([10_000 ** (-2 * i / size) for i in range(size // 2)], dtype=torch.float64)
+    factor = torch.polar(torch.ones(len(positions), size // 2).double(), positions[:, None] * theta)
+    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * factor).flatten(-2)
+
+
+@pytest.mark.parametrize("d_head", [2, 6, 16])
+def test_rotation_is_multiplication_by_complex_numbers(d_head):
+    torch.manual_seed(0)
+    rotation, x = make_rotation(d_head), torch.randn(2, 3, 40, d_head).double()
+    torch.testing.assert_close(rotation(x, None), turned(x, torch.arange(40.0).double()), rtol=0, atol=1e-12)
+    # In search all stand at one position.
+    torch.testing.assert_close(rotation(x, 90), turned(x, torch.full((40,), 90.0).double()), rtol=0, atol=1e-12)
+
+
+def test_a_score_depends_on_the_distance_alone():
+    torch.manual_seed(0)
+    rotation, (query, key) = make_rotation(8), torch.randn(2, 1, 1, 1, 8).double()
+
+    def score(at: int, other: int) -> float:
+        return (rotation(query, at) * rotation(key, other)).sum().item()
+
+    for distance in (-7, 0, 3):
+        scores = [score(start, start + distance) for start in (7, 8, 30, 101)]
+        assert scores == pytest.approx([scores[0]] * 4, abs=1e-12)
+    assert abs(score(7, 7) - score(7, 10)) > 1e-3
+
+
+def test_attention_turns_queries_and_keys_and_not_values():
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(12, 2, 6, ScaledDotProduct, dropout=0.0, rotate=make_rotation(6)).double()
+    x, positions = torch.randn(3, 5, 12).double(), torch.arange(5.0).double()
+    query, key, value = (
+        getattr(attention, name)(x).unflatten(2, (2, 6)).transpose(1, 2) for name in ("query", "key", "value")
+    )
+    weights = (turned(query, positions) @ turned(key, positions).transpose(2, 3) / 6**0.5).softmax(-1)
+    expected = attention.output((weights @ value).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(attention(x, attention.project(x)).output, expected, rtol=0, atol=1e-12)
+    # The same sentence further on: only distances count.
+    later = attention.project(torch.cat([torch.zeros(3, 4, 12).double(), x], dim=1))
+    query = attention.rotate(attention.query(x[:, 2:3]).unflatten(2, (2, 6)).transpose(1, 2), 6)
+    moved = (query @ later.key[:, :, 4:].transpose(2, 3) / 6**0.5).softmax(-1)
+    torch.testing.assert_close(moved, weights[:, :, 2:3], rtol=0, atol=1e-12)
+
+
+def test_rotation_keeps_the_type_of_what_it_turns():
+    assert Rotation(4, 8)(torch.ones(1, 1, 3, 4, dtype=torch.bfloat16), None).dtype == torch.bfloat16
+
+
+def test_rotation_wants_pairs():
+    with pytest.raises(
+        ValueError, match=r"model\.positions=rotary: .* must be even, not 5; set an even model\.head_size"
+    ):
+        Rotation(5, 8)
