@@ -27,7 +27,7 @@ OPTIONS = sorted(
 FILES = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
 NEEDS = {  # what an option can't be without
     ("data", "files"): ["data.source=en", "data.target=de", *FILES],
-    ("sampling", "unigram"): ["tokenizer=unigram"],
+    ("segmentation", "sampled"): ["tokenizer=unigram"],
 }
 
 
@@ -96,7 +96,7 @@ def test_defaults_of_an_evaluation_are_the_runs_own():
         (["trainer=mps"], "trainer.accelerator=mps: no Apple GPU found; use trainer=cpu"),
         (["schedule=cosine", "trainer.max_steps=400"], "schedule.steps=400: must be more than"),
         (["validation.metric=chrf"], "validation.metric=chrf: must be one of bleu, loss"),
-        (["sampling=unigram"], "sampling: UnigramSampling needs tokenizer=unigram"),
+        (["segmentation=sampled"], "segmentation: SampledSegmentation needs tokenizer=unigram"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides, line, tmp_path):

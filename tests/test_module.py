@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict
 
 from headcount.data.cleaning import Cleaning
 from headcount.data.module import TranslationData
-from headcount.data.sampling import BpeDropout, UnigramSampling
+from headcount.data.segmentation import BpeDropout, SampledSegmentation
 from headcount.data.tokenizer import EOS, PAD, SentencePiece
 from headcount.errors import InputError
 
@@ -297,7 +297,7 @@ def test_pieces_are_memory_mapped(prepared):
 
 
 def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
-    data = module(tmp_path, sampling=BpeDropout(0.5))
+    data = module(tmp_path, segmentation=BpeDropout(0.5))
     data.prepare_data()
     plain = module(tmp_path)
     plain.prepare_data()
@@ -312,7 +312,7 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     by_row = {int(row): ids for batch in whole[: data.steps_per_epoch] for row, ids in each_row(batch)}
     again = {int(row): ids for batch in whole[data.steps_per_epoch :] for row, ids in each_row(batch)}
     assert any(by_row[row] != again[row] for row in again)  # the next epoch cuts anew
-    resumed = module(tmp_path, sampling=BpeDropout(0.5))
+    resumed = module(tmp_path, segmentation=BpeDropout(0.5))
     resumed.start_step = 3
     resumed.prepare_data()
     for batch, expected in zip(iter(resumed.train_dataloader()), whole[3:], strict=False):
@@ -325,5 +325,5 @@ def each_row(batch):
 
 
 def test_sampling_must_fit_the_tokenizer(tmp_path):
-    with pytest.raises(ValueError, match="sampling: UnigramSampling needs tokenizer=unigram"):
-        module(tmp_path, sampling=UnigramSampling())
+    with pytest.raises(ValueError, match="segmentation: SampledSegmentation needs tokenizer=unigram"):
+        module(tmp_path, segmentation=SampledSegmentation())

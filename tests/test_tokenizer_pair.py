@@ -48,7 +48,7 @@ def test_only_the_targets_embeddings_are_tied_to_the_output():
 
 
 def test_a_run_with_two_vocabularies(tiny, tmp_path):
-    options = (*tiny, "tokenizer=separate", "tokenizer.target_vocab_size=300", "sampling=bpe_dropout")
+    options = (*tiny, "tokenizer=separate", "tokenizer.target_vocab_size=300", "segmentation=bpe_dropout")
     result = command("train", *options, "hydra.run.dir=run", cwd=tmp_path)
     assert result.code == 0, result.err
     assert "320 and 300 pieces" in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from headcount.data.batches import Batch, Epochs, Sentences, SplitBatches, Train
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import SPLITS, Corpus
 from headcount.data.preparation import prepare, read_sentences
-from headcount.data.sampling import Sampling, sample_pieces
+from headcount.data.segmentation import Segmentation, draw_pieces
 from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, load_tokenizer
 from headcount.errors import InputError
 
@@ -55,7 +55,7 @@ class TranslationData(pl.LightningDataModule):
         workers: processes that build batches beside the training process; 0 for none.
         accumulation: micro-batches in one optimizer step of one process.
         hide_source: every source is just the end of sentence, so that a model learns what the target alone tells.
-        sampling: how the text of train is cut into pieces anew at every epoch; None for always the same pieces.
+        segmentation: how the text of train is cut into pieces anew at every epoch; None for always the best pieces.
     """
 
     tokenizer: AnyTokenizer
@@ -76,7 +76,7 @@ class TranslationData(pl.LightningDataModule):
         workers: int = 0,
         accumulation: int = 1,
         hide_source: bool = False,
-        sampling: Sampling | None = None,
+        segmentation: Segmentation | None = None,
     ) -> None:
         super().__init__()
         _require("data.batch_tokens", batch_tokens, least=1, example="4096")
@@ -90,10 +90,10 @@ class TranslationData(pl.LightningDataModule):
                 f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
                 "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
             )
-        if isinstance(tokenizer, Trainable) and sampling and sampling.model_type != tokenizer.model_type:
+        if isinstance(tokenizer, Trainable) and segmentation and segmentation.model_type != tokenizer.model_type:
             raise ValueError(
-                f"sampling: {type(sampling).__name__} needs tokenizer={sampling.model_type}, but the tokenizer is "
-                f"{tokenizer.model_type}; give sampling=none, or the one that fits"
+                f"segmentation: {type(segmentation).__name__} needs tokenizer={segmentation.model_type}, but the "
+                f"tokenizer is {tokenizer.model_type}; give segmentation=best, or the one that fits"
             )
         self.corpus = corpus
         self.cleaning = cleaning
@@ -105,7 +105,7 @@ class TranslationData(pl.LightningDataModule):
         self.workers = workers
         self.accumulation = accumulation
         self.hide_source = hide_source
-        self.sampling = sampling
+        self.segmentation = segmentation
         self.start_step = 0
         self.source_language = corpus.source_language
         self.target_language = corpus.target_language
@@ -159,15 +159,15 @@ class TranslationData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Endless; the first batch is this process's first of optimizer step `start_step`."""
         rank, world_size = self._rank_and_world_size()
-        draw = self._draw if self.sampling else None
+        draw = self._draw if self.segmentation else None
         stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, draw)
         return self._loader(stream)
 
     def _draw(self, rows: np.ndarray, seed: tuple[int, ...]) -> tuple[Sentences, Sentences]:
-        assert self.sampling is not None
+        assert self.segmentation is not None
         texts = self.data["train"].select_columns(["source", "target"])[rows]
         source, target = (
-            Sentences.of(sample_pieces(getattr(self.tokenizer, side), texts[side], self.sampling, (*seed, number)))
+            Sentences.of(draw_pieces(getattr(self.tokenizer, side), texts[side], self.segmentation, (*seed, number)))
             for number, side in enumerate(("source", "target"))
         )
         return (self._hidden(source) if self.hide_source else source), target

@@ -96,7 +96,7 @@ class Tokenizer:
     def encode(self, texts: list[str], threads: int = -1, sampling: Mapping[str, Any] | None = None) -> list[list[int]]:
         """Piece numbers of every normalised text, without begin and end of sentence; -1 for a thread a core.
 
-        sampling: sentencepiece's settings of a drawn segmentation, see `headcount.data.sampling`; None for the best.
+        sampling: sentencepiece's settings for drawing one of many segmentations; None for the best one.
         """
         normal = [normalise(text) for text in texts]
         drawn = {} if sampling is None else {"enable_sampling": True, **sampling}

@@ -27,8 +27,8 @@ TRUSTED = frozenset(
         "headcount.data.corpora.FilesCorpus",
         "headcount.data.corpora.HubCorpus",
         "headcount.data.grammar.Grammar",
-        "headcount.data.sampling.BpeDropout",
-        "headcount.data.sampling.UnigramSampling",
+        "headcount.data.segmentation.BpeDropout",
+        "headcount.data.segmentation.SampledSegmentation",
         "headcount.data.tokenizer.SentencePiece",
         "headcount.data.tokenizer_pair.SentencePiecePair",
         "headcount.decoding.translator.Search",
@@ -182,7 +182,7 @@ def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> "Tr
         "corpus": problems.attempt(build, data.corpus, "data.corpus", trusted),
         "tokenizer": problems.attempt(build, config.tokenizer, "tokenizer", trusted),
         "cleaning": problems.attempt(build, data.cleaning, "data.cleaning", trusted),
-        "sampling": problems.attempt(build, config.get("sampling"), "sampling", trusted),
+        "segmentation": problems.attempt(build, config.get("segmentation"), "segmentation", trusted),
     }
     problems.say()
     return TranslationData(**parts, **settings)

@@ -24,7 +24,7 @@ class BpeDropout:
     def __post_init__(self) -> None:
         if not 0 < self.probability < 1:
             raise ValueError(
-                f"sampling.probability={self.probability}: between 0 and 1, such as 0.1; for none, sampling=none"
+                f"segmentation.probability={self.probability}: between 0 and 1, such as 0.1, or segmentation=best"
             )
 
     def settings(self) -> dict[str, Any]:
@@ -32,7 +32,7 @@ class BpeDropout:
 
 
 @dataclass(frozen=True)
-class UnigramSampling:
+class SampledSegmentation:
     """A cut drawn in proportion to its probability under the unigram model to the power of alpha: Kudo 2018, "Subword
     regularization", section 3.2.
 
@@ -49,23 +49,25 @@ class UnigramSampling:
 
     def __post_init__(self) -> None:
         if self.alpha <= 0:
-            raise ValueError(f"sampling.alpha={self.alpha}: must be more than 0, such as 0.2; for none, sampling=none")
+            raise ValueError(
+                f"segmentation.alpha={self.alpha}: must be more than 0, such as 0.2; for none, segmentation=best"
+            )
         if self.candidates is not None and self.candidates < 2:
-            raise ValueError(f"sampling.candidates={self.candidates}: must be 2 or more, or null for all")
+            raise ValueError(f"segmentation.candidates={self.candidates}: must be 2 or more, or null for all")
 
     def settings(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "nbest_size": self.candidates or -1}
 
 
-Sampling = BpeDropout | UnigramSampling
+Segmentation = BpeDropout | SampledSegmentation
 
 
-def sample_pieces(
-    tokenizer: Tokenizer, texts: Sequence[str], sampling: Sampling, seed: Sequence[int]
+def draw_pieces(
+    tokenizer: Tokenizer, texts: Sequence[str], segmentation: Segmentation, seed: Sequence[int]
 ) -> list[list[int]]:
     """Piece numbers of every text, a function of the texts and of `seed` alone (each of it 0 or more)."""
     drawn: list[list[list[int]]] = []
-    thread = threading.Thread(target=lambda: drawn.append(tokenizer.encode(list(texts), 1, sampling.settings())))
+    thread = threading.Thread(target=lambda: drawn.append(tokenizer.encode(list(texts), 1, segmentation.settings())))
     # Sentencepiece has a generator a thread, which takes its seed when the thread first needs it and never again.
     sentencepiece.set_random_generator_seed(int(np.random.SeedSequence(list(seed)).generate_state(1)[0]))
     thread.start()
