@@ -23,6 +23,8 @@ OPTIONS = sorted(
     if path.parent not in (CONF, CONF / "hydra") and (path.stem != NOT_AN_OPTION or path.parent.name == "logger")
 )
 FILES = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
+LANGUAGES = ["data.source=en", "data.target=de"]
+NEEDED = {("data", "files"): [*LANGUAGES, *FILES], ("data", "hub"): [*LANGUAGES, "data.path=some/set"]}
 
 
 def composed(name: str, *overrides: str) -> DictConfig:
@@ -39,8 +41,7 @@ def test_there_are_options_of_every_part():
 def test_option_builds(group, option, tmp_path):
     if (group, option) == ("trainer", "gpu") and not torch.cuda.is_available():
         pytest.skip("no GPU")
-    extra = ["data.source=en", "data.target=de", *FILES] if (group, option) == ("data", "files") else []
-    config = composed("train", f"{group}={option}", *extra)
+    config = composed("train", f"{group}={option}", *NEEDED.get((group, option), []))
     check_processes(config)
     parts = build_parts(config, tmp_path)
     assert parts.trainer.max_steps == config.data.budget.steps
