@@ -27,7 +27,7 @@ def evaluate(config: DictConfig) -> str:
     directories = list(config.run) if OmegaConf.is_list(config.run) else [config.run]
     if not directories:
         raise InputError("run=[]: give a run directory, or several")
-    splits = list(config.split) if OmegaConf.is_list(config.split) else [config.split]
+    splits = list(dict.fromkeys(config.split)) if OmegaConf.is_list(config.split) else [config.split]
     if not splits or "train" in splits or not all(isinstance(split, str) for split in splits):
         raise InputError(f"split={config.split}: must be test or valid, or the name of a further test set, or a list")
     if (config.input is None) != (config.reference is None):

@@ -10,7 +10,7 @@ from headcount.errors import InputError
 
 from .pairs import SPLITS, Pairs, fingerprint
 from .split import HeldOut, first
-from .tables import Column, Table
+from .tables import FORMATS, Column, Table
 from .text import ParallelText
 
 # What metrics.json, where every test set has a block, says at its top besides.
@@ -110,7 +110,10 @@ class FilesCorpus:
                 "valid and test a number of training pairs (data.held_out.test=2000)"
             )
         self.source_language, self.target_language = str(source), str(target)
-        columns = source_column or self.source_language, target_column or self.target_language
+        columns = (
+            self.source_language if source_column is None else source_column,
+            self.target_language if target_column is None else target_column,
+        )
         where = {split: tables[split] or sides[split] for split in SPLITS if split not in cut.sizes}
         texts = {split: text_at(f"data.{split}", place, columns) for split, place in where.items()}
         texts |= {name: text_at(f"data.tests.{name}", place, columns) for name, place in named_tests(tests).items()}
@@ -127,20 +130,27 @@ def text_at(setting: str, where: Any, columns: tuple[Column, Column]) -> Paralle
     """Two files `{source: PATH, target: PATH}`, or one table.
 
     Raises:
-        ValueError: `where` is neither.
+        ValueError: `where` is neither, or a table of another format.
     """
     if isinstance(where, Mapping) and set(where) == {"source", "target"} and all(where.values()):
         return ParallelText(Path(str(where["source"])), Path(str(where["target"])))
     if isinstance(where, str | Path):
-        return Table(Path(where), *columns)
+        table = Table(Path(where), *columns)
+        if table.format not in FORMATS:
+            raise ValueError(
+                f"{setting}={where}: a file with both sides must end in .tsv, .csv, .jsonl (each plain or .gz) or "
+                ".parquet; rename it, or give two files, a sentence a line, as with data.train_source= and "
+                "data.train_target="
+            )
+        return table
     raise ValueError(f"{setting}={where}: must be two files, {{source: PATH, target: PATH}}, or one name")
 
 
 def named_tests(tests: Mapping[str, Any] | None) -> dict[str, Any]:
     """Where further test sets come from, by name. Raises ValueError for names that cannot be."""
-    named = dict(tests or {})
+    named = {str(name): where for name, where in (tests or {}).items()}
     for name in named:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", str(name)) or name in RESERVED:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", name) or name in RESERVED:
             raise ValueError(
                 f"data.tests.{name}: cannot be the name of a test set; give letters, digits, _ and -, such as "
                 f"test2017, and none of {', '.join(RESERVED)}"

@@ -34,7 +34,7 @@ class Table:
         target: the same for the target.
 
     Raises:
-        ValueError: another format, or columns that it cannot have.
+        ValueError: columns that such a file cannot have.
     """
 
     path: Path
@@ -42,11 +42,6 @@ class Table:
     target: Column
 
     def __post_init__(self) -> None:
-        if self.format not in (*_ROWS, ".parquet"):
-            raise ValueError(
-                f"{self.path}: a file with both sides must end in .tsv, .csv, .jsonl (each plain or .gz) or .parquet; "
-                "rename it, or give two files, a sentence a line: data.train_source and data.train_target"
-            )
         numbers = [column for column in (self.source, self.target) if isinstance(column, int)]
         if numbers and (len(numbers) == 1 or min(numbers) < 1 or self.format not in (".tsv", ".csv")):
             raise ValueError(
@@ -221,3 +216,4 @@ def _json_text(path: Path, number: int, row: dict[Any, Any], name: Column) -> st
 
 
 _ROWS = {".tsv": _tsv_pairs, ".csv": _csv_pairs, ".jsonl": _json_pairs}
+FORMATS = (*_ROWS, ".parquet")
