@@ -86,6 +86,28 @@ def test_folder_that_lacks_a_file(folder):
         HubCorpus("anything", "en", "de", root=folder / "nowhere").load()
 
 
+def test_folder_with_further_test_sets_and_a_split_held_out(folder):
+    (folder / "valid.en").unlink()
+    for language in ("en", "de"):
+        (folder / f"test_2017_flickr.{language}").write_text(f"2017 {language}\n", encoding="utf-8")
+        (folder / f"own.{language}").write_text(f"own {language}\n", encoding="utf-8")
+    own = {"source": str(folder / "own.en"), "target": str(folder / "own.de")}
+    settings = {"held_out": {"valid": 1}, "tests": {"test2017": "test_2017_flickr", "mine": own}}
+    corpus = HubCorpus("anything", "en", "de", root=folder, **settings)
+    data = corpus.load()
+    assert set(data) == {"train", "valid", "test", "test2017", "mine"}
+    assert pairs_of(data["test2017"]) == [{"source": "2017 en", "target": "2017 de"}]
+    assert pairs_of(data["mine"]) == [{"source": "own en", "target": "own de"}]
+    assert sorted(pair["source"] for split in ("train", "valid") for pair in pairs_of(data[split])) == [
+        f"train {row}" for row in range(3)
+    ]
+    before = corpus.fingerprint()
+    (folder / "own.de").write_text("other\n", encoding="utf-8")
+    assert corpus.fingerprint() != before
+    with pytest.raises(InputError, match=r"has no nothing\.en or nothing\.en\.gz; give train\.en, "):
+        HubCorpus("anything", "en", "de", root=folder, held_out={"valid": 1}, tests={"test2017": "nothing"}).load()
+
+
 def test_own_files(folder):
     paths = {f"{s}_{side}": folder / f"{s}.{e}" for s in SPLITS for side, e in (("source", "en"), ("target", "de.gz"))}
     corpus = FilesCorpus("en", "de", **paths)
