@@ -83,6 +83,11 @@ def command(script: str, *arguments: str, stdin: bytes = b"", cwd: Path | None =
     return Result(code, out.getvalue(), err.getvalue())
 
 
+def pairs_of(pairs, at_once: int = 2) -> list[dict[str, str]]:
+    """The pairs of a corpus's split, read that many at once."""
+    return [pair for table in pairs.iter(at_once) for pair in table.to_pylist()]
+
+
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
     """A folder with a toy corpus: train, valid, test in en and de."""

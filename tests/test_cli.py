@@ -157,7 +157,7 @@ def test_hub_that_cannot_be_reached(tiny, tmp_path, monkeypatch):
     def unreachable(*_, **__):
         raise OSError("no route to host")
 
-    monkeypatch.setattr("headcount.data.corpora.HfApi.dataset_info", unreachable)
+    monkeypatch.setattr("headcount.data.corpora.hub.HfApi.dataset_info", unreachable)
     monkeypatch.setattr("datasets.load_dataset", unreachable)
     (line,) = refused(tmp_path, "train", *tiny, "data.root=null")
     assert "(no route to host)" in line

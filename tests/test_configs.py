@@ -25,8 +25,10 @@ OPTIONS = sorted(
     if path.parent not in (CONF, CONF / "hydra") and (path.stem != NOT_AN_OPTION or path.parent.name == "logger")
 )
 FILES = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
-NEEDS = {  # what an option can't be without
-    ("data", "files"): ["data.source=en", "data.target=de", *FILES],
+LANGUAGES = ["data.source=en", "data.target=de"]
+NEEDED = {  # what an option can't be without
+    ("data", "files"): [*LANGUAGES, *FILES],
+    ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
     ("segmentation", "sampled"): ["tokenizer=unigram"],
 }
 
@@ -49,7 +51,7 @@ def test_option_builds(group, option, tmp_path):
         pytest.skip("no Apple GPU")
     if option in ("wandb", "mlflow"):
         pytest.importorskip(option)
-    config = composed("train", f"{group}={option}", *NEEDS.get((group, option), []))
+    config = composed("train", f"{group}={option}", *NEEDED.get((group, option), []))
     check_processes(config)
     parts = build_parts(config, tmp_path)
     assert parts.trainer.max_steps == config.data.budget.steps

@@ -1,20 +1,12 @@
 import gzip
-import time
 
-import datasets
 import pytest
-from datasets import Dataset, DatasetDict
+from conftest import pairs_of
 
-from headcount.data import corpora
 from headcount.data.corpora import FilesCorpus, HubCorpus, read_chunks, read_lines, read_parallel, stream_parallel
 from headcount.errors import InputError
 
 SPLITS = {"train": 3, "valid": 2, "test": 1}
-
-
-def pairs_of(pairs, at_once=2):
-    """The pairs of a split, read that many at once."""
-    return [pair for table in pairs.iter(at_once) for pair in table.to_pylist()]
 
 
 @pytest.fixture
@@ -94,6 +86,28 @@ def test_folder_that_lacks_a_file(folder):
         HubCorpus("anything", "en", "de", root=folder / "nowhere").load()
 
 
+def test_folder_with_further_test_sets_and_a_split_held_out(folder):
+    (folder / "valid.en").unlink()
+    for language in ("en", "de"):
+        (folder / f"test_2017_flickr.{language}").write_text(f"2017 {language}\n", encoding="utf-8")
+        (folder / f"own.{language}").write_text(f"own {language}\n", encoding="utf-8")
+    own = {"source": str(folder / "own.en"), "target": str(folder / "own.de")}
+    settings = {"held_out": {"valid": 1}, "tests": {"test2017": "test_2017_flickr", "mine": own}}
+    corpus = HubCorpus("anything", "en", "de", root=folder, **settings)
+    data = corpus.load()
+    assert set(data) == {"train", "valid", "test", "test2017", "mine"}
+    assert pairs_of(data["test2017"]) == [{"source": "2017 en", "target": "2017 de"}]
+    assert pairs_of(data["mine"]) == [{"source": "own en", "target": "own de"}]
+    assert sorted(pair["source"] for split in ("train", "valid") for pair in pairs_of(data[split])) == [
+        f"train {row}" for row in range(3)
+    ]
+    before = corpus.fingerprint()
+    (folder / "own.de").write_text("other\n", encoding="utf-8")
+    assert corpus.fingerprint() != before
+    with pytest.raises(InputError, match=r"has no nothing\.en or nothing\.en\.gz; give train\.en, "):
+        HubCorpus("anything", "en", "de", root=folder, held_out={"valid": 1}, tests={"test2017": "nothing"}).load()
+
+
 def test_own_files(folder):
     paths = {f"{s}_{side}": folder / f"{s}.{e}" for s in SPLITS for side, e in (("source", "en"), ("target", "de.gz"))}
     corpus = FilesCorpus("en", "de", **paths)
@@ -120,96 +134,3 @@ def test_fingerprint_follows_content_languages_and_place_on_the_hub(folder):
         HubCorpus("a/b", "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}),
     ]
     assert len({corpus.fingerprint() for corpus in hub}) == len(hub)
-
-
-def hub_folder(path, rows):
-    for split in ("train", "validation", "test"):
-        Dataset.from_dict(rows).to_parquet(path / "data" / f"{split}-00000-of-00001.parquet")
-    return str(path)
-
-
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-@pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize(
-    "rows",
-    [
-        {"en": ["one\ntwo", None], "de": ["eins", "zwei"], "id": [1, 2]},
-        {"translation": [{"en": "one\ntwo", "de": "eins"}, {"en": None, "de": "zwei"}]},
-    ],
-    ids=["columns", "translation"],
-)
-def test_both_layouts_of_the_hub(tmp_path, rows):
-    corpus = HubCorpus(hub_folder(tmp_path / "set", rows), "en", "de")
-    data = corpus.load()
-    assert list(data) == ["train", "valid", "test"]
-    expected = [{"source": "one two", "target": "eins"}, {"source": "", "target": "zwei"}]
-    assert pairs_of(data["test"], 1) == pairs_of(data["test"], 5) == expected
-    before = corpus.fingerprint()
-    hub_folder(tmp_path / "set", {"en": ["other"], "de": ["anderes"]})
-    assert corpus.fingerprint() != before
-    with pytest.raises(InputError, match=r"has no language cs; it has en, de"):
-        HubCorpus(corpus.path, "en", "cs").load()
-    with pytest.raises(InputError, match=r"has no split dev; it has train, validation, test"):
-        HubCorpus(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
-
-
-def test_hub_that_answers(monkeypatch):
-    asked = []
-
-    class Answers:
-        def dataset_info(self, path, revision, timeout):
-            asked.append((path, revision))
-
-    def load_dataset(path, name, revision):
-        assert not datasets.config.HF_HUB_OFFLINE
-        asked.append((path, name, revision))
-        pairs = Dataset.from_dict({"en": ["a"], "de": ["b"]})
-        return DatasetDict({"train": pairs, "validation": pairs, "test": pairs})
-
-    monkeypatch.setattr(corpora, "HfApi", Answers)
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    data = HubCorpus("some/set", "de", "en", name="raw", revision="v1").load()
-    assert asked == [("some/set", "v1"), ("some/set", "raw", "v1")]
-    assert pairs_of(data["valid"]) == [{"source": "b", "target": "a"}]
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
-    class Silent:
-        def dataset_info(self, path, revision, timeout):
-            raise OSError("[Errno -2] Name or service not known\nand more")
-
-    monkeypatch.setattr(corpora, "HfApi", Silent)
-    offline = datasets.config.HF_HUB_OFFLINE
-    start = time.perf_counter()
-    with pytest.raises(InputError) as error:
-        HubCorpus("nobody/nothing", "en", "de").load()
-    assert time.perf_counter() - start < 5
-    assert offline == datasets.config.HF_HUB_OFFLINE
-    message = str(error.value)
-    assert "\n" not in message
-    for part in (
-        "data.corpus.path=nobody/nothing",
-        "Name or service",
-        "data.root=DIR",
-        "train.en, train.de",
-        "data=files",
-    ):
-        assert part in message
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"source": "en", "target": "en"}, r"data.source=en and data.target=en"),
-        ({"source": "en", "target": "de", "splits": {"train": "train"}}, r"data.corpus.splits"),
-    ],
-)
-def test_settings_are_checked_at_once(settings, message):
-    with pytest.raises(ValueError, match=message):
-        HubCorpus("some/set", **settings)

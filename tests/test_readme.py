@@ -51,6 +51,8 @@ def made_small(words: list[str]) -> list[str]:
     if any(word.startswith("resume=") for word in words):
         return [*words, f"trainer.max_steps={STEPS + 2}"]
     corpus = [] if any(word in ("data=multi30k", "data=files") for word in words) else SMALL_GRAMMAR
+    if any(word.startswith("data.held_out") for word in words):
+        corpus = ["data.held_out.valid=8", "data.held_out.test=16"]
     if "--multirun" in words:  # named as without what makes it small
         words = [*words, "hydra.sweep.subdir='model.num_heads=${model.num_heads}'"]
     return [*words, *SMALL, *corpus]
@@ -75,6 +77,9 @@ def write_corpora(folder: Path) -> None:
             for language, column in {"en": "source", "de": "target"}.items():
                 text = "".join(line + "\n" for line in rows[column])
                 (folder / place / f"{split}.{language}").write_text(text, encoding="utf-8")
+    rows = zip(data["train"]["source"], data["train"]["target"], strict=True)
+    table = "".join(f"{en}\t{de}\n" for en, de in [("en", "de"), *rows])
+    (folder / "my" / "train.tsv").write_text(table, encoding="utf-8")
 
 
 def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capfd):

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Epochs, Sentences, SplitBatches, TrainStream, plan_split
 from headcount.data.cleaning import Cleaning, CleaningReport
-from headcount.data.corpora import SPLITS, Corpus
+from headcount.data.corpora import Corpus
 from headcount.data.preparation import prepare, read_sentences
 from headcount.data.segmentation import Segmentation, draw_pieces
 from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, load_tokenizer
@@ -34,8 +34,9 @@ class TranslationData(pl.LightningDataModule):
 
     `prepare_data` fills these:
         tokenizer: the one in use, or the pair.
-        data: splits train, valid, test with columns `source`, `target`, `source_ids`, `target_ids` (no BOS, no EOS)
-            and whatever else the corpus has; memory-mapped. Valid and test hold every pair of the corpus, in order.
+        data: splits train, valid, test, and further test sets by name, with columns `source`, `target`, `source_ids`,
+            `target_ids` (no BOS, no EOS) and whatever else the corpus has; memory-mapped. All but train hold every pair
+            of the corpus, in order.
         report: what cleaning did.
         prepared: the folder it all lies in, `<directory>/prepared/<key>`, where the key is drawn from the corpus and
             all settings that matter.
@@ -179,7 +180,7 @@ class TranslationData(pl.LightningDataModule):
         """This process's share of a split, each sentence once, in batches of like lengths; as many for every process.
 
         Args:
-            split: train, valid or test.
+            split: train, valid, test, or the name of a further test set.
             batch_tokens: the budget; None for `eval_batch_tokens`.
         """
         source, target = self._sentences[split]
@@ -218,12 +219,17 @@ class TranslationData(pl.LightningDataModule):
         epoch, done = self.epochs.locate(step)
         return epoch + done / self.epochs.plan(epoch).steps
 
+    @property
+    def held_out_splits(self) -> list[str]:
+        """The splits to score on: valid, test, and further test sets."""
+        return [split for split in self.data if split != "train"]
+
     def _open(self) -> None:
         try:
             report = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
             self.report = CleaningReport.from_dict(report)
             self.tokenizer = load_tokenizer(self.prepared)
-            paths = {split: self.prepared / f"{split}.arrow" for split in SPLITS}
+            paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
             self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})
             self._sentences = {
                 split: (read_sentences(path, "source_ids"), read_sentences(path, "target_ids"))

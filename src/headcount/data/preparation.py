@@ -68,12 +68,12 @@ def prepare(
     """
     log.info("reading the corpus")
     splits = corpus.load()
-    total = sum(splits[split].num_rows for split in SPLITS)
+    total = count_pairs(splits)
     if processes is None:
-        processes = min(cores(), MOST_PROCESSES) if total > SMALL else 1
-    texts = {split: folder / f"{split}.text" for split in SPLITS}
+        processes = min(cores(), MOST_PROCESSES) if total is None or total > SMALL else 1
+    texts = {split: folder / f"{split}.text" for split in dict.fromkeys((*SPLITS, *splits))}
     with Workers(processes) as workers:
-        log.info("cleaning %s pairs", f"{total:,}")
+        log.info("cleaning %s pairs", "the" if total is None else f"{total:,}")
         with progress("cleaning", total) as advance:
             report = clean(splits, cleaning, texts, workers, advance)
         report.require_pairs()
@@ -91,6 +91,12 @@ def prepare(
     report.require_pairs()
     save_tokenizer(tokenizer, folder)
     (folder / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+def count_pairs(splits: Mapping[str, Pairs | Dataset]) -> int | None:
+    """How many there are in all; None where a split does not know before it has been read."""
+    known = [pairs.num_rows for pairs in splits.values() if pairs.num_rows is not None]
+    return sum(known) if len(known) == len(splits) else None
 
 
 def training_text(path: Path, side: str, most: int = TOKENIZER_TEXT) -> Iterator[str]:
@@ -112,7 +118,7 @@ def clean(
 ) -> CleaningReport:
     """Writes what stays of every split into its file of `texts`; `advance` is told how many pairs are done."""
     counts: dict[str, dict[str, int]] = {}
-    normal: list[Findings] = []  # of valid and test
+    normal: list[Findings] = []  # of all but train
 
     def keep(split: str, held_out: HeldOut | None) -> Iterator[pa.Table]:
         sieve = Sieve(cleaning, filters=split == "train")
@@ -128,8 +134,9 @@ def clean(
             yield table
         counts[split] = sieve.counts()
 
-    for split in ("valid", "test"):
-        write_tables(texts[split], keep(split, None))
+    for split in texts:
+        if split != "train":
+            write_tables(texts[split], keep(split, None))
     nothing = pa.array([], pa.string())
     held_out = HeldOut(*(pa.concat_arrays([nothing, *(getattr(each, side) for each in normal)]) for side in SIDES))
     write_tables(texts["train"], keep("train", held_out))
@@ -280,8 +287,9 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while a person watches, and nothing otherwise; gives the function that moves it on."""
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while a person watches, and nothing otherwise; gives the function that moves it on.
+    Without a total, it counts."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(what, total=total)

@@ -1,12 +1,13 @@
 """Scores of one run, or of several side by side."""
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import Progress
@@ -26,8 +27,9 @@ def evaluate(config: DictConfig) -> str:
     directories = list(config.run) if OmegaConf.is_list(config.run) else [config.run]
     if not directories:
         raise InputError("run=[]: give a run directory, or several")
-    if config.split not in ("test", "valid"):
-        raise InputError(f"split={config.split}: must be test or valid")
+    splits = list(dict.fromkeys(config.split)) if OmegaConf.is_list(config.split) else [config.split]
+    if not splits or "train" in splits or not all(isinstance(split, str) for split in splits):
+        raise InputError(f"split={config.split}: must be test or valid, or the name of a further test set, or a list")
     if (config.input is None) != (config.reference is None):
         raise InputError("input= and reference= go together: the text to translate, and its translation")
     if config.checkpoint and len(directories) > 1:
@@ -41,34 +43,60 @@ def evaluate(config: DictConfig) -> str:
         for run in runs.values():
             read_metrics(run.directory)  # what is damaged should show before the work, not after
     if config.input is not None:
+        splits = ["input"]
         sources, references = read_parallel(config.input, config.reference)
-        rows = {name: Dataset.from_dict({"source": sources, "target": references}) for name in runs}
+        rows = {name: {"input": Dataset.from_dict({"source": sources, "target": references})} for name in runs}
     else:
-        rows = {name: run.data().data[config.split] for name, run in runs.items()}
-    first = next(iter(rows.values()))
-    for name, split in rows.items():
-        if split["target"] != first["target"]:
-            raise InputError(f"{name}: another {config.split} split than {directories[0]}; compare runs of one corpus")
-    hypotheses: dict[str, list[str]] = {}
-    figures: dict[str, Figures] = {}
-    for name, run in runs.items():
-        hypotheses[name], figures[name] = evaluate_split(run, rows[name], with_loss=config.input is None)
+        rows = {name: splits_of(name, run, splits) for name, run in runs.items()}
+    hypotheses: dict[str, dict[str, list[str]]] = {split: {} for split in splits}
+    figures: dict[str, dict[str, Figures]] = {split: {} for split in splits}
+    for split in splits:
+        references = rows[directories[0]][split]["target"][:]
+        for name in runs:
+            if rows[name][split]["target"][:] != references:
+                raise InputError(f"{name}: another {split} split than {directories[0]}; compare runs of one corpus")
+    for split, (name, run) in itertools.product(splits, runs.items()):
+        references = rows[name][split]["target"][:]
+        hypotheses[split][name], found = evaluate_split(run, rows[name][split], with_loss=config.input is None)
         if config.lowercase:
-            scores = score(hypotheses[name], first["target"], lowercase=True)
-            figures[name]["lowercase"] = {metric: asdict(figure) for metric, figure in scores.items()}
+            scores = score(hypotheses[split][name], references, lowercase=True)
+            found["lowercase"] = {metric: asdict(figure) for metric, figure in scores.items()}
         if own:
-            record(run, config.split, hypotheses[name], first["target"], figures[name])
-    parts = [score_table(figures)]
-    if len(runs) > 1:
-        parts.append(comparison_table(hypotheses, first["target"], config.lowercase))
-    if any("contrastive" in figure for figure in figures.values()):
-        parts.append(contrastive_table(figures))
+            record(run, split, hypotheses[split][name], references, found)
+        figures[split][name] = found
+    parts = [score_table(labelled(figures))]
+    for split in splits:
+        heading = f"{split}: " if len(splits) > 1 else ""
+        if len(runs) > 1:
+            references = rows[directories[0]][split]["target"][:]
+            parts.append(heading + comparison_table(hypotheses[split], references, config.lowercase))
+        if any("contrastive" in figure for figure in figures[split].values()):
+            parts.append(heading + contrastive_table(figures[split]))
     if own:
         kept = ", ".join(f"{name}/metrics.json" for name in runs)
-        parts.append(f"figures: {kept}; translations: {config.split}.hyp.* beside")
+        parts.append(f"figures: {kept}; translations: {', '.join(f'{split}.hyp.*' for split in splits)} beside")
     else:
         parts.append("not the run's own split, weights and search: nothing was written to its metrics.json")
     return "\n\n".join(parts)
+
+
+def splits_of(name: str, run: Run, splits: Sequence[str]) -> DatasetDict:
+    """What the run's corpus has, with all of `splits`. Raises InputError where it lacks one."""
+    data = run.data()
+    for split in splits:
+        if split not in data.held_out_splits:
+            raise InputError(f"split={split}: {name} has {', '.join(data.held_out_splits)}")
+    return data.data
+
+
+def labelled(figures: dict[str, dict[str, Figures]]) -> dict[str, Figures]:
+    """The figures of every split and run in one, under a label that says only what differs."""
+    many_splits, many_runs = len(figures) > 1, any(len(of_split) > 1 for of_split in figures.values())
+    return {
+        (f"{name} {split}" if many_runs else split) if many_splits else name: figure
+        for split, of_split in figures.items()
+        for name, figure in of_split.items()
+    }
 
 
 def evaluate_split(run: Run, rows: Dataset, with_loss: bool = True) -> tuple[list[str], Figures]:

@@ -419,13 +419,13 @@ def finish(
     parts: Parts,
     train_figures: dict[str, Any],
 ) -> str:
-    """Score the model, its weights averaged, on valid and test; the summary that a run ends with."""
+    """Score the model, its weights averaged, on valid and every test set; the summary that a run ends with."""
     model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
     translator = make_translator(model, codec_for(config, tokenizer), parts.search)
     own = frozenset({config.data.corpus["_target_"]})  # it has just been trained on, whoever wrote it
     run = Run(directory, read_config(directory), model, tokenizer, translator, TRUSTED | own)
     figures = {}
-    for split in ("valid", "test"):
+    for split in parts.data.held_out_splits:
         logger.info("translating the %s split with beam %d", split, parts.search.beam)
         rows = parts.data.data[split]
         hypotheses, figures[split] = evaluate_split(run, rows)

@@ -69,5 +69,5 @@ def _say(hint: Any) -> str:
         elif member in NAMES:
             words.append(NAMES[member])
         elif get_args(member):
-            words.append("a list")
+            words.append("names with values, {name: value}" if get_origin(member) is Mapping else "a list")
     return " or ".join(dict.fromkeys(words))

@@ -1,0 +1,22 @@
+"""Where parallel text comes from: the Hugging Face hub, a folder, or files of your own.
+
+Every corpus gives the same thing: the splits train, valid and test, and further test sets if there are any, each to be
+gone through some rows at a time, with the text columns `source` and `target`. Nothing is cleaned here.
+"""
+
+from .files import FilesCorpus
+from .hub import HubCorpus
+from .pairs import SPLITS, Corpus, Pairs
+from .text import read_chunks, read_lines, read_parallel, stream_parallel
+
+__all__ = [
+    "SPLITS",
+    "Corpus",
+    "FilesCorpus",
+    "HubCorpus",
+    "Pairs",
+    "read_chunks",
+    "read_lines",
+    "read_parallel",
+    "stream_parallel",
+]

@@ -1,0 +1,235 @@
+"""Parallel text of the Hugging Face hub."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+from datasets import Dataset, IterableDataset
+from huggingface_hub import HfApi
+from huggingface_hub.errors import RepositoryNotFoundError
+
+from headcount.errors import InputError
+
+from .files import SplitTexts, at_least_one, named_tests, text_at
+from .pairs import SPLITS, Pairs, fingerprint, pair_table
+from .split import HeldOut, first
+from .tables import text_column
+from .text import ParallelText
+
+HUB_TIMEOUT = 10.0  # seconds for the one question whether the hub answers
+FIELD_SETTINGS = "set data.source_field and data.target_field, or data.source and data.target"
+
+
+class HubCorpus:
+    """A translation data set of the Hugging Face hub, or the same text in a local folder.
+
+    Two layouts are known: one column a language (`en`, `de`), or one column `translation` that holds both.
+
+    Args:
+        path: name on the hub, such as `bentrevett/multi30k`, or a folder in the hub's layout.
+        source: code of the source language.
+        target: the same of the target language.
+        name: configuration of the data set, where it has several.
+        revision: branch, tag or commit. Without one, prepared data stays in use when the hub's copy changes.
+        root: a folder with `{train,valid,test}.<language>`, plain or `.gz`, read instead of the hub.
+        splits: what the data set calls train, valid and test; None for one that is held out.
+        source_field: what the data set calls the source; None for the language code.
+        target_field: the same for the target.
+        streaming: read train and the rest as they come over the network, instead of storing all of it first.
+        held_out: how many pairs of train to take for valid and test, instead of splits of the data set, see `HeldOut`.
+        max_pairs: take no more than so many pairs of train, the first, before any are held out; None for all.
+        tests: further test sets by name: what the data set calls the split (with `root`: how its files begin), or files
+            `{source: PATH, target: PATH}`.
+
+    Raises:
+        ValueError: a setting is missing, or two don't go together.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        source: str | None,
+        target: str | None,
+        name: str | None = None,
+        revision: str | None = None,
+        root: str | Path | None = None,
+        splits: Mapping[str, str | None] | None = None,
+        source_field: str | None = None,
+        target_field: str | None = None,
+        streaming: bool = False,
+        held_out: Mapping[str, int | None] | None = None,
+        max_pairs: int | None = None,
+        tests: Mapping[str, Any] | None = None,
+    ) -> None:
+        given = {"path": path, "source": source, "target": target}
+        if missing := [f"data.{setting}" for setting, value in given.items() if not value]:
+            raise ValueError(
+                f"{', '.join(missing)}: not given; data=hub needs the name of a data set and both language codes, such "
+                "as data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en"
+            )
+        if source == target:
+            raise ValueError(
+                f"data.source={source} and data.target={target} are the same language; "
+                "give two that the data set has, such as data.source=en data.target=de"
+            )
+        named = {"train": "train", "valid": "validation", "test": "test"} if splits is None else dict(splits)
+        if sorted(named) != sorted(SPLITS):
+            raise ValueError(
+                f"data.splits names {', '.join(named) or 'nothing'}; give what the data set calls train, valid "
+                "and test, such as {train: train, valid: validation, test: test}"
+            )
+        self.held_out = HeldOut(held_out)
+        for split, what in named.items():
+            if not what and split not in self.held_out.sizes:
+                raise ValueError(
+                    f"data.splits.{split}: not given; say what the data set calls it"
+                    + ("" if split == "train" else f", or take pairs of train: data.held_out.{split}=2000")
+                )
+        self.path = str(path)
+        self.source_language = str(source)
+        self.target_language = str(target)
+        self.name = name
+        self.revision = revision
+        self.root = None if root is None else Path(root)
+        self.splits = named
+        self.fields = source_field or self.source_language, target_field or self.target_language
+        self.streaming = streaming
+        self.max_pairs = at_least_one(max_pairs)
+        self.tests = {
+            test: where if isinstance(where, str) else text_at(f"data.tests.{test}", where, self.fields)
+            for test, where in named_tests(tests).items()
+        }
+
+    def load(self) -> dict[str, Pairs]:
+        if self.root is not None:
+            return self._files(self.root).load()
+        wanted = {split: name for split, name in self.splits.items() if split not in self.held_out.sizes}
+        wanted |= {test: where for test, where in self.tests.items() if isinstance(where, str)}
+        loaded = self._load_from_hub()
+        absent = {split: name for split, name in wanted.items() if name not in loaded}
+        if absent:
+            raise InputError(
+                f"{self.path} has no split {', '.join(map(str, absent.values()))}; it has {', '.join(loaded)}: set "
+                + " and ".join(f"data.{'splits' if split in SPLITS else 'tests'}.{split}" for split in absent)
+                + "".join(f", or data.held_out.{split}=2000" for split in absent if split in ("valid", "test"))
+            )
+        splits = {split: self._pairs(str(name), loaded[str(name)]) for split, name in wanted.items()}
+        splits |= {test: text.pairs() for test, text in self.tests.items() if not isinstance(text, str)}
+        return self.held_out.cut(splits | {"train": first(splits["train"], self.max_pairs)})
+
+    def fingerprint(self) -> str:
+        if self.root is not None:
+            return self._files(self.root).fingerprint()
+        settings = [self.path, self.source_language, self.target_language, self.name, self.revision, self.splits]
+        languages = self.source_language, self.target_language
+        texts = [text for text in self.tests.values() if not isinstance(text, str)]
+        further = {
+            "fields": self.fields if self.fields != languages else None,
+            "held_out": self.held_out.settings,
+            "max_pairs": self.max_pairs,
+            "tests": {test: where if isinstance(where, str) else None for test, where in self.tests.items()},
+        }
+        files = sorted(file for file in Path(self.path).rglob("*") if file.is_file())
+        return fingerprint(settings, further, [*files, *(path for text in texts for path in text.paths)])
+
+    def _files(self, root: Path) -> SplitTexts:
+        if not root.is_dir():
+            raise InputError(f"data.root={root}: there is no such folder; give one that holds {self._file_names()}")
+        stems: dict[str, Any] = {split: split for split in SPLITS if split not in self.held_out.sizes}
+        texts = {
+            split: self._in_folder(root, stem) if isinstance(stem, str) else stem
+            for split, stem in (stems | self.tests).items()
+        }
+        return SplitTexts((self.source_language, self.target_language), texts, self.held_out, self.max_pairs)
+
+    def _in_folder(self, root: Path, stem: str) -> ParallelText:
+        sides = []
+        for language in (self.source_language, self.target_language):
+            plain, packed = (root / f"{stem}.{language}{suffix}" for suffix in ("", ".gz"))
+            if not plain.exists() and not packed.exists():
+                raise InputError(f"data.root={root} has no {plain.name} or {packed.name}; give {self._file_names()}")
+            sides.append(plain if plain.exists() else packed)
+        return ParallelText(*sides)
+
+    def _file_names(self) -> str:
+        languages = self.source_language, self.target_language
+        stems = [split for split in SPLITS if split not in self.held_out.sizes]
+        stems += [stem for stem in self.tests.values() if isinstance(stem, str)]
+        return ", ".join(f"{stem}.{language}" for stem in stems for language in languages)
+
+    def _load_from_hub(self) -> Mapping[str, Dataset | IterableDataset]:
+        unreachable: Exception | None = None
+        offline = datasets.config.HF_HUB_OFFLINE
+        # The hub libraries have changed their HTTP library, and with it their exceptions, more than once; whatever
+        # they raise, the person needs the same line. So both calls catch all.
+        if not Path(self.path).is_dir():
+            try:
+                HfApi().dataset_info(self.path, revision=self.revision, timeout=HUB_TIMEOUT)
+            except Exception as error:
+                # Straight to what the hub's own cache holds, without half a minute of retries.
+                unreachable = error
+                datasets.config.HF_HUB_OFFLINE = True
+        try:
+            # A stream is asked for only where it is wanted, since by default it is not.
+            wish = {"streaming": True} if self.streaming else {}
+            return datasets.load_dataset(self.path, self.name, revision=self.revision, **wish)
+        except Exception as error:
+            if unreachable is None and isinstance(error, ValueError):
+                self._require_configuration()
+            cause = unreachable or error
+            raise InputError(
+                f"data.path={self.path} cannot be loaded from the Hugging Face hub ({_reason(cause)}); check the name "
+                f"and the network, or use local files: data.root=DIR with {self._file_names()} (plain or .gz), "
+                "or data=files"
+            ) from cause
+        finally:
+            datasets.config.HF_HUB_OFFLINE = offline
+
+    def _require_configuration(self) -> None:
+        """Raises InputError where the data set is there, but has no such configuration."""
+        try:
+            names = datasets.get_dataset_config_names(self.path, revision=self.revision)
+        except Exception:
+            return  # then it was something else
+        if self.name is None and len(names) > 1:
+            raise InputError(f"data.name: not given, and {self.path} has several configurations: {', '.join(names)}")
+        if self.name is not None and self.name not in names:
+            raise InputError(f"data.name={self.name}: {self.path} has no such configuration; it has {', '.join(names)}")
+
+    def _pairs(self, split: str, dataset: Dataset | IterableDataset) -> Pairs:
+        rows = dataset.with_format("arrow")
+        if isinstance(dataset, Dataset):
+            self._columns(dataset.features.arrow_schema)  # so that what is wrong is said before anything is done
+            return Pairs(dataset.num_rows, lambda count: map(self._pair_table, rows.iter(count)))
+        return Pairs(None, partial(self._stream, split, rows))
+
+    def _stream(self, split: str, rows: IterableDataset, count: int) -> Iterator[pa.Table]:
+        done = 0
+        tables = rows.iter(count)
+        while True:
+            try:
+                table = next(tables, None)
+            except Exception as error:  # of the network, of the format: as above, they are many
+                raise InputError(
+                    f"{self.path}: the stream of the split {split} broke off after {done:,} pairs ({_reason(error)}); "
+                    "nothing of it is kept: check the network and start again, or set data.streaming=false"
+                ) from error
+            if table is None:
+                return
+            yield self._pair_table(table)
+            done += table.num_rows
+
+    def _pair_table(self, table: pa.Table) -> pa.Table:
+        return pair_table(*(column(table) for column in self._columns(table.schema)))
+
+    def _columns(self, schema: pa.Schema) -> list[Callable[[pa.Table], pa.ChunkedArray]]:
+        return [text_column(self.path, schema, field, FIELD_SETTINGS) for field in self.fields]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RepositoryNotFoundError):
+        return "it has no public data set of that name"
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,63 @@
+"""Pairs of sentences as every corpus gives them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+from datasets import Dataset
+
+from headcount.errors import InputError
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of a split, read anew whenever somebody goes through them, since they may be more than memory holds.
+
+    Args:
+        num_rows: how many there are; None where only reading tells.
+        iter: gives them in order as tables of the number of rows asked for, or of fewer, as `datasets.Dataset.iter`
+            does.
+    """
+
+    num_rows: int | None
+    iter: Callable[[int], Iterator[pa.Table]]
+
+
+class Corpus(Protocol):
+    """Parallel text in one language pair."""
+
+    source_language: str
+    target_language: str
+
+    def load(self) -> Mapping[str, Pairs | Dataset]:
+        """Splits train, valid, test, and under any other name further test sets; columns `source`, `target` and
+        whatever else the corpus knows of a pair."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Changes whenever `load` would give something else; cheap enough to ask at every start."""
+        ...
+
+
+def pair_table(source: pa.Array | pa.ChunkedArray, target: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return pa.table({"source": source, "target": target})
+
+
+def fingerprint(settings: list[Any], further: Mapping[str, Any], files: list[Path]) -> str:
+    """A hash of settings and of what is in files; of the settings in `further`, those that say something (so that a new
+    setting, left alone, changes nothing). Raises InputError where a file cannot be read."""
+    said = {name: value for name, value in further.items() if value}
+    digest = hashlib.sha256(json.dumps([*settings, said] if said else settings).encode())
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror}); give a text file, plain or .gz") from None
+    return digest.hexdigest()

@@ -1,0 +1,219 @@
+"""Parallel text in one table, a pair a row: TSV, CSV, JSON lines, Parquet; and text in the columns of Arrow tables."""
+
+import csv
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headcount.errors import InputError
+
+from .pairs import Pairs, pair_table
+from .text import LINES, read_chunks
+
+COLUMN_SETTINGS = "set data.source_column and data.target_column"
+NESTED = "translation"  # the column that holds both languages, in many data sets of the hub
+Column = str | int
+TextPairs = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file with a pair a row; its name says in which format.
+
+    Args:
+        path: ends in .tsv, .csv, .jsonl or .parquet; .gz may follow the first three.
+        source: column of the source: its name, or its number from 1 where a TSV or CSV file has no header.
+        target: the same for the target.
+
+    Raises:
+        ValueError: columns that such a file cannot have.
+    """
+
+    path: Path
+    source: Column
+    target: Column
+
+    def __post_init__(self) -> None:
+        numbers = [column for column in (self.source, self.target) if isinstance(column, int)]
+        if numbers and (len(numbers) == 1 or min(numbers) < 1 or self.format not in (".tsv", ".csv")):
+            raise ValueError(
+                f"data.source_column={self.source} and data.target_column={self.target} do not fit {self.path}: give "
+                "the names of two columns, or for a .tsv or .csv file without a header their numbers, from 1"
+            )
+
+    @property
+    def format(self) -> str:
+        return Path(self.path.name.removesuffix(".gz")).suffix
+
+    @property
+    def paths(self) -> list[Path]:
+        return [self.path]
+
+    def pairs(self) -> Pairs:
+        """The pairs, a part at a time. Text is read to its end first, so that what is wrong with it is said at once.
+
+        Raises:
+            InputError: the file cannot be read, has no such column, or a line of it is malformed.
+        """
+        if self.format == ".parquet":
+            with _opened_parquet(self.path) as file:
+                for column in (self.source, self.target):
+                    text_column(str(self.path), file.schema_arrow, str(column), COLUMN_SETTINGS)
+                return Pairs(file.metadata.num_rows, partial(_parquet_tables, self.path, self.source, self.target))
+        read = partial(_ROWS[self.format], self.path, self.source, self.target)
+        return Pairs(sum(1 for _ in read()), lambda rows: _in_tables(read(), rows))
+
+
+def text_column(where: str, schema: pa.Schema, name: str, remedy: str) -> Callable[[pa.Table], pa.ChunkedArray]:
+    """What takes a column of text out of tables of this schema: one of their columns, or a field of the one called
+    `translation`. Nothing (null) is the empty text, and a line end within a text becomes a space, since one sentence is
+    one line in every file written later.
+
+    Raises:
+        InputError: there is none, or it holds no text; says what there is, and `remedy`.
+    """
+    if name in schema.names:
+        kind, take = schema.field(name).type, lambda table: table[name]
+    else:
+        nested = schema.field(NESTED).type if NESTED in schema.names else None
+        fields = {field.name: field.type for field in nested} if nested and pa.types.is_struct(nested) else {}
+        if name not in fields:
+            raise InputError(f"{where} has no column {name}; it has {', '.join(fields or schema.names)}: {remedy}")
+        kind, take = fields[name], lambda table: pc.struct_field(table[NESTED], name)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)):
+        raise InputError(f"{where}: column {name} holds {kind} and no text; {remedy}")
+    return lambda table: _one_line(take(table))
+
+
+def _one_line(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts = pc.fill_null(texts.cast(pa.string()), "")
+    return pc.replace_substring(pc.replace_substring(texts, "\r", " "), "\n", " ")
+
+
+def _opened_parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; give the path of a Parquet file") from None
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read ({_first_line(error)}); give a Parquet file") from None
+
+
+def _parquet_tables(path: Path, source: Column, target: Column, rows: int) -> Iterator[pa.Table]:
+    done = 0
+    with _opened_parquet(path) as file:
+        schema = file.schema_arrow
+        take = [text_column(str(path), schema, str(column), COLUMN_SETTINGS) for column in (source, target)]
+        needed = [name for name in schema.names if name in (source, target, NESTED)]
+        try:
+            for batch in file.iter_batches(rows, columns=needed):
+                table = pa.Table.from_batches([batch])
+                yield pair_table(*(column(table) for column in take))
+                done += table.num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path}: cannot be read after row {done} ({_first_line(error)}); is it whole?") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _in_tables(pairs: TextPairs, rows: int) -> Iterator[pa.Table]:
+    while chunk := list(itertools.islice(pairs, rows)):
+        yield pair_table(*(_one_line(pa.chunked_array([side], pa.string())) for side in zip(*chunk, strict=True)))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return itertools.chain.from_iterable(read_chunks(path, LINES))
+
+
+def _tsv_pairs(path: Path, source: Column, target: Column) -> TextPairs:
+    # Parallel text in TSV is not quoted: a quotation mark is one of the sentence.
+    rows = ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
+    return _delimited_pairs(path, rows, source, target)
+
+
+def _csv_pairs(path: Path, source: Column, target: Column) -> TextPairs:
+    return _delimited_pairs(path, _csv_rows(path), source, target)
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)
+    while True:
+        number = reader.line_num + 1  # a row may take several lines; this is its first
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise InputError(
+                f'{path}, line {number}: not valid CSV ({error}); quote with ", and double each " within quotes'
+            ) from None
+        if row is None:
+            return
+        if row:
+            yield number, row
+
+
+def _delimited_pairs(path: Path, rows: Iterator[tuple[int, list[str]]], source: Column, target: Column) -> TextPairs:
+    """The two columns of rows that are all as long as the first, which names them unless they are numbers."""
+    first = next(rows, None)
+    if first is None:
+        return
+    number, header = first
+    places = []
+    for column in (source, target):
+        if isinstance(column, str) and column not in header:
+            raise InputError(
+                f"{path} has no column {column}; line {number} names {', '.join(header)}: {COLUMN_SETTINGS} (to "
+                "numbers, from 1, where there is no header)"
+            )
+        if isinstance(column, int) and column > len(header):
+            raise InputError(f"{path} has no column {column}; line {number} has {len(header)}: {COLUMN_SETTINGS}")
+        places.append(header.index(column) if isinstance(column, str) else column - 1)
+    for line, row in rows if isinstance(source, str) else itertools.chain([first], rows):
+        if len(row) != len(header):
+            raise InputError(
+                f"{path}, line {line}: {len(row)} columns, where line {number} has {len(header)}; mend or remove it"
+            )
+        yield row[places[0]], row[places[1]]
+
+
+def _json_pairs(path: Path, source: Column, target: Column) -> TextPairs:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {number}: not valid JSON ({error}); give an object a line") from None
+        if not isinstance(row, dict):
+            raise InputError(f'{path}, line {number}: not a JSON object, such as {{"{source}": "..."}}')
+        yield _json_text(path, number, row, source), _json_text(path, number, row, target)
+
+
+def _json_text(path: Path, number: int, row: dict[Any, Any], name: Column) -> str:
+    nested = row.get(NESTED)
+    fields = nested if name not in row and isinstance(nested, dict) else row
+    if name not in fields:
+        raise InputError(f"{path}, line {number}: no field {name}; it has {', '.join(fields)}: {COLUMN_SETTINGS}")
+    text = fields[name]
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise InputError(f"{path}, line {number}: the field {name} holds no text but {json.dumps(text)[:40]}")
+    if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError(f"{path}, line {number}: half a surrogate pair in the field {name}; mend or remove it")
+    return text
+
+
+_ROWS = {".tsv": _tsv_pairs, ".csv": _csv_pairs, ".jsonl": _json_pairs}
+FORMATS = (*_ROWS, ".parquet")

@@ -1,0 +1,113 @@
+"""Parallel text in two files, a sentence a line."""
+
+import contextlib
+import gzip
+import itertools
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from headcount.errors import InputError
+
+from .pairs import Pairs, pair_table
+
+LINES = 2**15  # read from a file at once
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """Two files of which line n of one translates line n of the other."""
+
+    source: Path
+    target: Path
+
+    @property
+    def paths(self) -> list[Path]:
+        return [self.source, self.target]
+
+    def pairs(self) -> Pairs:
+        """See `stream_parallel`."""
+        return stream_parallel(self.source, self.target)
+
+
+def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
+    """So many lines at a time of a UTF-8 text file, plain or gzip (told by its first bytes, not by its name).
+
+    Lines end at "\\n" only: `str.splitlines` would also cut at U+2028 and others that stand inside sentences, and
+    shift every line after them against the other language. A trailing "\\r" and a leading byte order mark go.
+
+    Raises:
+        InputError: the file is missing, unreadable or not UTF-8.
+    """
+    with _opened(path) as file:
+        for number in itertools.count(0, lines):
+            content = b"".join(itertools.islice(file, lines))
+            if not content:
+                return
+            try:
+                text = content.decode("utf-8" if number else "utf-8-sig")
+            except UnicodeDecodeError as error:
+                line = number + error.object.count(b"\n", 0, error.start) + 1
+                raise InputError(
+                    f"{path}, line {line}: not valid UTF-8; convert the file, as with iconv -t UTF-8"
+                ) from None
+            chunk = text.split("\n")
+            if not chunk[-1]:  # what follows the last line end is no line
+                chunk.pop()
+            yield [line.rstrip("\r") for line in chunk]
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[Iterable[bytes]]:
+    try:
+        with Path(path).open("rb") as file:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            yield gzip.GzipFile(fileobj=file) if packed else file
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """All lines of a text file, see `read_chunks`."""
+    return list(itertools.chain.from_iterable(read_chunks(path)))
+
+
+def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[list[str], list[str]]:
+    """Both sides of a parallel text: line n of one file translates line n of the other.
+
+    Raises:
+        InputError: a file cannot be read, or the line counts differ.
+    """
+    source, target = read_lines(source_path), read_lines(target_path)
+    _require_as_many(source_path, len(source), target_path, len(target))
+    return source, target
+
+
+def stream_parallel(source_path: Path, target_path: Path) -> Pairs:
+    """The same, a part at a time. Each file is read to its end first, so that what is wrong with it is said at once.
+
+    Raises:
+        InputError: a file cannot be read, or the line counts differ.
+    """
+    source, target = (sum(map(len, read_chunks(path))) for path in (source_path, target_path))
+    _require_as_many(source_path, source, target_path, target)
+    return Pairs(source, partial(_parallel_tables, source_path, target_path))
+
+
+def _parallel_tables(source_path: Path, target_path: Path, rows: int) -> Iterator[pa.Table]:
+    for source, target in zip(read_chunks(source_path, rows), read_chunks(target_path, rows), strict=True):
+        yield pair_table(pa.array(source, pa.string()), pa.array(target, pa.string()))
+
+
+def _require_as_many(source_path: str | Path, source: int, target_path: str | Path, target: int) -> None:
+    if source != target:
+        raise InputError(
+            f"{source_path} has {source} lines and {target_path} has {target}; "
+            "parallel files need the same number: line n of one is the translation of line n of the other"
+        )

@@ -1,0 +1,128 @@
+"""What is held out of train is a matter of the pairs and the seed alone."""
+
+import itertools
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from conftest import pairs_of
+
+from headcount.data.corpora import Pairs, split
+from headcount.data.corpora.split import HeldOut, first
+from headcount.errors import InputError
+
+TRAIN = [(f"source {row}", f"target {row % 70}") for row in range(200)]
+
+
+def pairs(rows, known=True):
+    """A split of these rows, that knows how many it has or not."""
+
+    def tables(count):
+        for start in range(0, len(rows), count):
+            sources, targets = zip(*rows[start : start + count], strict=True)
+            yield pa.table({"source": pa.array(sources, pa.string()), "target": pa.array(targets, pa.string())})
+
+    return Pairs(len(rows) if known else None, tables)
+
+
+def cut(rows, known=True, **settings):
+    """The splits as lists of tuples."""
+    splits = HeldOut(settings).cut({"train": pairs(rows, known)})
+    found = {name: [tuple(pair.values()) for pair in pairs_of(part, 7)] for name, part in splits.items()}
+    assert {name: part.num_rows for name, part in splits.items()} == {name: len(part) for name, part in found.items()}
+    return found
+
+
+def test_each_pair_lands_in_one_split_and_train_keeps_its_order():
+    splits = cut(TRAIN, valid=30, test=20)
+    assert {name: len(part) for name, part in splits.items()} == {"train": 150, "valid": 30, "test": 20}
+    assert Counter(itertools.chain(*splits.values())) == Counter(TRAIN)
+    assert splits["train"] == [pair for pair in TRAIN if pair in set(splits["train"])]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_neither_order_nor_chunks_nor_repetition_change_what_is_held_out(monkeypatch, chunk):
+    expected = cut(TRAIN, valid=30, test=20)
+    monkeypatch.setattr(split, "CHUNK", chunk)
+    rows = TRAIN * 3
+    random.Random(1).shuffle(rows)
+    splits = cut(rows, known=False, valid=30, test=20)
+    assert (splits["valid"], splits["test"]) == (expected["valid"], expected["test"])
+    assert Counter(splits["train"]) == Counter(expected["train"] * 3)  # and no copy of what is held out
+
+
+def test_other_sizes_and_seeds():
+    test = cut(TRAIN, test=20)["test"]
+    assert cut(TRAIN, valid=5, test=20)["test"] == cut(TRAIN, valid=50, test=20)["test"] == test
+    assert cut(TRAIN, test=30)["test"][:20] == test
+    assert cut(TRAIN, test=20, seed=1)["test"] == test
+    assert len(set(cut(TRAIN, test=20, seed=2)["test"]) & set(test)) < 10
+    # Drawn from everywhere: the mean of 20 of the rows 0 to 199 is far from 100 once in many thousands.
+    rows = [TRAIN.index(pair) for pair in test]
+    assert 45 < sum(rows) / len(rows) < 155
+
+
+def test_a_pair_that_is_half_empty_is_left_to_the_cleaning_of_train():
+    rows = [("", "a"), ("b", " "), *TRAIN] * 2
+    splits = cut(rows, test=199)
+    assert Counter(splits["train"]) == Counter(
+        [("", "a"), ("b", " "), next(iter(set(TRAIN) - set(splits["test"])))] * 2
+    )
+
+
+def test_the_side_alone_does_not_take_a_pair_with_it():
+    rows = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+    splits = cut(rows, test=2)
+    assert set(splits["train"]) | set(splits["test"]) == set(rows)
+
+
+def test_without_sizes_nothing_happens():
+    splits = {"train": pairs(TRAIN), "valid": pairs(TRAIN)}
+    for settings in (None, {}, {"valid": None, "seed": 3}):
+        assert HeldOut(settings).cut(splits) == splits
+        assert HeldOut(settings).settings == []
+
+
+@pytest.mark.parametrize("size", [200, 201, 1000])
+def test_more_than_there_is(size):
+    with pytest.raises(InputError, match=rf"data.held_out.test={size}: too much for the train split, which has 400 pa"):
+        cut(TRAIN * 2, test=size)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train": 5}, "data.held_out.train: no such setting; there are valid, test, seed"),
+        ({"valid": 0}, "data.held_out.valid=0: must be a whole number of pairs, 1 or more"),
+        ({"test": 0.1}, "data.held_out.test=0.1: must be a whole number"),
+        ({"test": True}, "data.held_out.test=True: must be a whole number"),
+        ({"seed": None}, "data.held_out.seed=None: must be a whole number"),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        HeldOut(settings)
+
+
+@pytest.mark.parametrize(("count", "rows"), [(5, 5), (100, 100), (200, 200), (300, 200), (None, 200)])
+@pytest.mark.parametrize("known", [True, False])
+def test_the_first_pairs(count, rows, known):
+    part = first(pairs(TRAIN, known), count)
+    assert [tuple(pair.values()) for pair in pairs_of(part, 30)] == TRAIN[:rows]
+    assert part.num_rows == (rows if known else None)
+
+
+def test_no_more_is_read_than_the_first_pairs():
+    asked = []
+
+    def tables(count):
+        for _ in range(9):
+            asked.append(count)
+            yield pa.table({"source": ["a"] * count, "target": ["b"] * count})
+
+    assert sum(table.num_rows for table in first(Pairs(None, tables), 25).iter(10)) == 25
+    assert asked == [10, 10, 10]
+    asked.clear()
+    assert sum(table.num_rows for table in first(Pairs(None, tables), 4).iter(10)) == 4
+    assert asked == [4]

@@ -1,0 +1,274 @@
+"""Data sets of the hub: real ones in folders of its layout, and a hub that fails."""
+
+import json
+import time
+from pathlib import Path
+
+import datasets
+import pytest
+from conftest import command, pairs_of
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
+from huggingface_hub.errors import RepositoryNotFoundError
+
+from headcount.data.corpora import HubCorpus
+from headcount.errors import InputError
+
+
+def hub_folder(path, rows):
+    for split in ("train", "validation", "test"):
+        Dataset.from_dict(rows).to_parquet(path / "data" / f"{split}-00000-of-00001.parquet")
+    return str(path)
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"en": ["one\ntwo", None], "de": ["eins", "zwei"], "id": [1, 2]},
+        {"translation": [{"en": "one\ntwo", "de": "eins"}, {"en": None, "de": "zwei"}]},
+    ],
+    ids=["columns", "translation"],
+)
+def test_both_layouts_of_the_hub(tmp_path, rows):
+    corpus = HubCorpus(hub_folder(tmp_path / "set", rows), "en", "de")
+    data = corpus.load()
+    assert list(data) == ["train", "valid", "test"]
+    expected = [{"source": "one two", "target": "eins"}, {"source": "", "target": "zwei"}]
+    assert pairs_of(data["test"], 1) == pairs_of(data["test"], 5) == expected
+    before = corpus.fingerprint()
+    hub_folder(tmp_path / "set", {"en": ["other"], "de": ["anderes"]})
+    assert corpus.fingerprint() != before
+    with pytest.raises(InputError, match=r"has no column cs; it has .*en, de.*: set data.source_field"):
+        HubCorpus(corpus.path, "en", "cs").load()
+    with pytest.raises(InputError, match=r"has no split dev; it has train, validation, test"):
+        HubCorpus(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
+
+
+def test_hub_that_answers(monkeypatch):
+    asked = []
+
+    class Answers:
+        def dataset_info(self, path, revision, timeout):
+            asked.append((path, revision))
+
+    def load_dataset(path, name, revision):
+        assert not datasets.config.HF_HUB_OFFLINE
+        asked.append((path, name, revision))
+        pairs = Dataset.from_dict({"en": ["a"], "de": ["b"]})
+        return DatasetDict({"train": pairs, "validation": pairs, "test": pairs})
+
+    monkeypatch.setattr("headcount.data.corpora.hub.HfApi", Answers)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    data = HubCorpus("some/set", "de", "en", name="raw", revision="v1").load()
+    assert asked == [("some/set", "v1"), ("some/set", "raw", "v1")]
+    assert pairs_of(data["valid"]) == [{"source": "b", "target": "a"}]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
+    class Silent:
+        def dataset_info(self, path, revision, timeout):
+            raise OSError("[Errno -2] Name or service not known\nand more")
+
+    monkeypatch.setattr("headcount.data.corpora.hub.HfApi", Silent)
+    offline = datasets.config.HF_HUB_OFFLINE
+    start = time.perf_counter()
+    with pytest.raises(InputError) as error:
+        HubCorpus("nobody/nothing", "en", "de").load()
+    assert time.perf_counter() - start < 5
+    assert offline == datasets.config.HF_HUB_OFFLINE
+    message = str(error.value)
+    assert "\n" not in message
+    for part in (
+        "data.path=nobody/nothing",
+        "Name or service",
+        "data.root=DIR",
+        "train.en, train.de",
+        "data=files",
+    ):
+        assert part in message
+
+
+def test_hub_without_such_a_data_set(monkeypatch):
+    class AbsentError(RepositoryNotFoundError):
+        """Made without the answer of a server, whose type depends on the version of the hub's library."""
+
+        def __init__(self):
+            pass
+
+    class Knows:
+        def dataset_info(self, path, revision, timeout):
+            raise AbsentError
+
+    monkeypatch.setattr("headcount.data.corpora.hub.HfApi", Knows)
+    with pytest.raises(
+        InputError, match=r"data.path=nobody/nothing cannot .* \(it has no public data set of that name"
+    ):
+        HubCorpus("nobody/nothing", "en", "de").load()
+
+
+def configured_folder(path: Path) -> str:
+    """A data set as many are on the hub: configurations, declared in its card, with all splits or train alone."""
+    rows = [{"de": f"satz {row}", "en": f"sentence {row}"} for row in range(600)]
+    files = {"de-en": {"train": rows[:500], "validation": rows[500:540], "test": rows[540:]}, "books": {"train": rows}}
+    card = ["---", "configs:"]
+    for name, splits in files.items():
+        card += [f"- config_name: {name}", "  data_files:"]
+        for split, part in splits.items():
+            card += [f"  - split: {split}", f"    path: {name}/{split}-*"]
+            for shard, half in enumerate((part[: len(part) // 2], part[len(part) // 2 :])):
+                file = path / name / f"{split}-0000{shard}-of-00002.parquet"
+                Dataset.from_dict({"id": [*map(str, range(len(half)))], "translation": half}).to_parquet(file)
+    (path / "README.md").write_text("\n".join([*card, "---", "A card."]), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+        yield configured_folder(tmp_path_factory.mktemp("set"))
+
+
+BOOKS = {"name": "books", "splits": {"train": "train", "valid": None, "test": None}}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": "de-en"},
+        {"name": "de-en", "max_pairs": 70},
+        {"name": "de-en", "tests": {"again": "test", "dev": "validation"}},
+        {"name": "de-en", "held_out": {"test": 50}},
+        {**BOOKS, "held_out": {"valid": 30, "test": 20}},
+        {**BOOKS, "held_out": {"valid": 30, "test": 20}, "max_pairs": 80},
+    ],
+)
+def test_a_stream_gives_what_a_stored_data_set_gives(configured, settings):
+    stored, streamed = (
+        HubCorpus(configured, "de", "en", streaming=streaming, **settings) for streaming in (False, True)
+    )
+    assert stored.fingerprint() == streamed.fingerprint()  # so what is prepared from one serves for the other
+    whole, parts = stored.load(), streamed.load()
+    assert list(whole) == list(parts)
+    for split, pairs in whole.items():
+        found = pairs_of(pairs, 33)
+        assert found == pairs_of(parts[split], 33) == pairs_of(parts[split], 1000)
+        assert pairs.num_rows == len(found)
+        assert parts[split].num_rows in (None, len(found))
+    sizes = {split: pairs.num_rows for split, pairs in whole.items()}
+    if "books" in settings.values():
+        read = settings.get("max_pairs", 600)
+        assert sizes == {"train": read - 50, "valid": 30, "test": 20}
+    else:
+        assert (
+            sizes["train"] == 500 - settings.get("held_out", {}).get("test", 0) if "max_pairs" not in settings else 70
+        )
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": None}, r"^data.name: not given, and .* has several configurations: .*de-en"),
+        ({"name": "fr-en"}, r"^data.name=fr-en: .* has no such configuration; it has .*de-en"),
+        ({"name": "books"}, r"has no split validation, test; it has train: .*or data.held_out.valid=2000"),
+        ({"name": "de-en", "tests": {"more": "test2017"}}, r"has no split test2017; .*: set data.tests.more$"),
+        ({"name": "de-en", "target_field": "english"}, r"has no column english; it has de, en: set data.source_field"),
+        ({"name": "de-en", "source_field": "translation"}, r"column translation holds struct<.*> and no text"),
+        ({**BOOKS, "held_out": {"valid": 500, "test": 100}}, r"data.held_out.valid=500: too much for the train split"),
+    ],
+)
+def test_wrong_choices_say_what_there_is(configured, settings, message, streaming):
+    corpus = HubCorpus(configured, "de", "en", streaming=streaming, **settings)
+    with pytest.raises(InputError, match=message) as error:
+        [pairs_of(pairs, 100) for pairs in corpus.load().values()]
+    assert "\n" not in str(error.value)
+
+
+def test_fields_may_be_called_otherwise_than_the_languages(configured):
+    corpus = HubCorpus(configured, "deu", "eng", name="de-en", source_field="de", target_field="en")
+    plain = HubCorpus(configured, "de", "en", name="de-en")
+    assert pairs_of(corpus.load()["test"]) == pairs_of(plain.load()["test"])
+    assert corpus.source_language == "deu"
+    turned = HubCorpus(configured, "deu", "eng", name="de-en", source_field="en", target_field="de")
+    assert turned.fingerprint() != corpus.fingerprint()
+
+
+def breaking_after(count, monkeypatch):
+    """From now on the hub answers, but its stream of train breaks off."""
+
+    def rows(most):
+        for row in range(600):
+            if row == most:
+                raise ConnectionResetError("connection reset by peer\nand more")
+            yield {"de": f"satz {row}", "en": f"sentence {row}"}
+
+    def load_dataset(path, name, revision, streaming):
+        assert streaming
+        splits = {"train": count, "validation": 600, "test": 600}
+        return IterableDatasetDict(
+            {split: IterableDataset.from_generator(rows, gen_kwargs={"most": most}) for split, most in splits.items()}
+        )
+
+    monkeypatch.setattr("headcount.data.corpora.hub.HfApi.dataset_info", lambda *_, **__: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+
+
+def test_a_stream_that_breaks_off_says_after_how_many_pairs(monkeypatch):
+    breaking_after(250, monkeypatch)
+    corpus = HubCorpus("some/set", "de", "en", streaming=True)
+    with pytest.raises(InputError) as error:
+        pairs_of(corpus.load()["train"], 100)
+    assert "the stream of the split train broke off after 200 pairs (connection reset by peer);" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert len(pairs_of(HubCorpus("some/set", "de", "en", streaming=True, max_pairs=200).load()["train"], 100)) == 200
+    held_out = HubCorpus("some/set", "de", "en", streaming=True, held_out={"test": 10})
+    with pytest.raises(InputError, match="broke off after 0 pairs"):
+        held_out.load()
+
+
+def test_nothing_half_written_is_left_of_a_broken_stream(tiny, tmp_path, monkeypatch):
+    breaking_after(250, monkeypatch)
+    options = ("data=hub", "data.path=some/set", "data.source=de", "data.target=en", "data.streaming=true")
+    own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory="))]
+    result = command("train", *options, *own, "data.directory=prepared", cwd=tmp_path)
+    assert result.code == 2
+    assert result.errors[-1].startswith("error: some/set: the stream of the split train broke off after ")
+    assert sum(line.startswith("error") for line in result.errors) == 1
+    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_trained_from_a_stream(tiny, configured, tmp_path):
+    """With valid and test held out, since the corpus is train alone."""
+    own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory=", "data.vocab"))]
+    options = (f"data.path={configured}", "data.name=books", "data.streaming=true", "data.max_pairs=400")
+    sizes = ("data.held_out={valid:10,test:20}", "data.directory=prepared", "data.vocab_size=290")
+    result = command("train", "data=opus_books", *options, *sizes, *own, cwd=tmp_path)
+    assert result.code == 0, result.err
+    (report,) = tmp_path.glob("prepared/prepared/*/report.json")
+    counts = json.loads(report.read_text())["counts"]
+    assert {split: count["read"] for split, count in counts.items()} == {"train": 370, "valid": 10, "test": 20}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source": "en", "target": "en"}, r"data.source=en and data.target=en"),
+        ({"source": "en", "target": "de", "splits": {"train": "train"}}, r"data.splits"),
+        ({"source": "en", "target": None}, r"^data.target: not given"),
+        ({"source": "en", "target": "de", "splits": BOOKS["splits"]}, r"data.splits.valid: not given; .*data.held_out"),
+        ({"source": "en", "target": "de", "tests": {"model": "test"}}, r"data.tests.model: cannot be the name"),
+        ({"source": "en", "target": "de", "tests": {"more": 2017}}, r"data.tests.more=2017: must be two files"),
+    ],
+)
+def test_settings_are_checked_at_once(settings, message):
+    with pytest.raises(ValueError, match=message):
+        HubCorpus("some/set", **settings)

@@ -1,0 +1,105 @@
+"""A run with several test sets, from tables and files of one's own, held-out validation among them."""
+
+import json
+import shutil
+
+import pytest
+from conftest import command
+
+TESTS = ("test", "test2017", "other")
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, text, tmp_path_factory):
+    """A folder with a run on train.tsv, of which 10 pairs are valid, test.en and test.de, and two more test sets, of
+    which one repeats 20 pairs of train. Also what training said."""
+    home = tmp_path_factory.mktemp("sets")
+    lines = {name: (text / name).read_text(encoding="utf-8").splitlines() for name in ("train.en", "train.de")}
+    pairs = list(zip(lines["train.en"], lines["train.de"], strict=True))
+    (home / "train.tsv").write_text("".join(f"{en}\t{de}\n" for en, de in pairs), encoding="utf-8")
+    (home / "other.tsv").write_text("".join(f"{en}\t{de}\n" for en, de in pairs[:20]), encoding="utf-8")
+    for language in ("en", "de"):
+        shutil.copy(text / f"test.{language}", home)
+        shutil.copy(text / f"valid.{language}", home / f"2017.{language}")
+    own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory="))]
+    options = (
+        "data=files",
+        "data.source=en",
+        "data.target=de",
+        "data.train=train.tsv",
+        "data.source_column=1",
+        "data.target_column=2",
+        "data.held_out.valid=10",
+        "data.test_source=test.en",
+        "data.test_target=test.de",
+        "data.tests={test2017:{source:2017.en,target:2017.de},other:other.tsv}",
+        "hydra.run.dir=runs/first",
+    )
+    result = command("train", *options, *own, cwd=home)
+    assert result.code == 0, result.err
+    shutil.copytree(home / "runs" / "first", home / "runs" / "second")
+    return home, result.out
+
+
+def test_each_has_its_row_its_figures_and_its_text(trained, text):
+    home, said = trained
+    run = home / "runs" / "first"
+    rows = [line.split()[0] for line in said.splitlines() if line]
+    assert rows[2 : 2 + 4] == ["valid", *TESTS]
+    figures = json.loads((run / "metrics.json").read_text())
+    for split in ("valid", *TESTS):
+        assert {"bleu", "chrf", "loss", "ppl", "signature", "search"} <= set(figures[split])
+    assert (run / "test2017.ref.de").read_bytes() == (text / "valid.de").read_bytes()
+    assert len((run / "test2017.hyp.de").read_text().splitlines()) == 10
+    assert len((run / "valid.ref.de").read_text().splitlines()) == 10
+
+
+def test_training_pairs_leak_into_none(trained):
+    (report,) = trained[0].glob("data/prepared/*/report.json")
+    counts = json.loads(report.read_text())["counts"]
+    assert list(counts) == ["train", "valid", *TESTS]
+    assert counts["train"]["read"] == 130
+    assert counts["train"]["leak"] >= 20 - 10  # of the 20, some may be among those held out
+    assert counts["other"]["kept"] == 20
+
+
+def test_one_evaluation_of_several(trained):
+    home, _ = trained
+    before = json.loads((home / "runs" / "first" / "metrics.json").read_text())
+    result = command("evaluate", "run=runs/first", "split=[test,test2017,other]", cwd=home)
+    assert result.code == 0, result.err
+    rows = {line.split()[0]: line.split()[1:] for line in result.out.splitlines() if line}
+    for split in TESTS:
+        assert rows[split][:2] == [f"{before[split]['bleu']:.2f}", f"{before[split]['chrf']:.2f}"]
+    assert json.loads((home / "runs" / "first" / "metrics.json").read_text()) == before
+    alone = command("evaluate", "run=runs/first", "split=test2017", cwd=home).out.splitlines()
+    assert alone[2].split() == ["runs/first", *rows["test2017"]]
+
+
+def test_two_runs_on_several(trained):
+    home, _ = trained
+    result = command("evaluate", "run=[runs/first,runs/second]", "split=[test,other]", cwd=home)
+    assert result.code == 0, result.err
+    assert [" ".join(line.split()[:2]) for line in result.out.splitlines()[2:6]] == [
+        "runs/first test",
+        "runs/second test",
+        "runs/first other",
+        "runs/second other",
+    ]
+    for split in ("test", "other"):
+        assert f"{split}: paired bootstrap against the first run" in result.out
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ("test2018", "split=test2018: runs/first has valid, test, test2017, other"),
+        ("[test,train]", "split=['test', 'train']: must be test or valid, or the name of a further test set"),
+        ("[]", "split=[]: must be test or valid"),
+    ],
+)
+def test_no_such_split(trained, split, message):
+    result = command("evaluate", "run=runs/first", f"split={split}", cwd=trained[0])
+    assert result.code == 2
+    (line,) = result.errors
+    assert line.startswith(f"error: {message}")
