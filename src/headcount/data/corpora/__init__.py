@@ -4,10 +4,10 @@ Every corpus gives the same thing: the splits train, valid and test, and further
 gone through some rows at a time, with the text columns `source` and `target`. Nothing is cleaned here.
 """
 
-from .files import FilesCorpus
-from .hub import HubCorpus
-from .pairs import SPLITS, Corpus, Pairs
-from .text import read_chunks, read_lines, read_parallel, stream_parallel
+from headcount.data.corpora.files import FilesCorpus
+from headcount.data.corpora.hub import HubCorpus
+from headcount.data.corpora.pairs import SPLITS, Corpus, Pairs
+from headcount.data.corpora.text import read_chunks, read_lines, read_parallel, stream_parallel
 
 __all__ = [
     "SPLITS",

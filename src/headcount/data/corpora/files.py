@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint
+from headcount.data.corpora.split import HeldOut, first
+from headcount.data.corpora.tables import FORMATS, Column, Table
+from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError
-
-from .pairs import SPLITS, Pairs, fingerprint
-from .split import HeldOut, first
-from .tables import FORMATS, Column, Table
-from .text import ParallelText
 
 # What metrics.json, where every test set has a block, says at its top besides.
 RESERVED = (*SPLITS, "seed", "parameters", "model", "versions", "hardware")

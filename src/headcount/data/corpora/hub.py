@@ -11,13 +11,12 @@ from datasets import Dataset, IterableDataset
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
+from headcount.data.corpora.files import SplitTexts, at_least_one, named_tests, text_at
+from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint, pair_table
+from headcount.data.corpora.split import HeldOut, first
+from headcount.data.corpora.tables import text_column
+from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError
-
-from .files import SplitTexts, at_least_one, named_tests, text_at
-from .pairs import SPLITS, Pairs, fingerprint, pair_table
-from .split import HeldOut, first
-from .tables import text_column
-from .text import ParallelText
 
 HUB_TIMEOUT = 10.0  # seconds for the one question whether the hub answers
 FIELD_SETTINGS = "set data.source_field and data.target_field, or data.source and data.target"

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headcount.data.corpora.pairs import Pairs, pair_table
 from headcount.errors import InputError
-
-from .pairs import Pairs, pair_table
 
 CHUNK = 2**14  # pairs looked at at once
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headcount.data.corpora.pairs import Pairs, pair_table
+from headcount.data.corpora.text import LINES, read_chunks
 from headcount.errors import InputError
-
-from .pairs import Pairs, pair_table
-from .text import LINES, read_chunks
 
 COLUMN_SETTINGS = "set data.source_column and data.target_column"
 NESTED = "translation"  # the column that holds both languages, in many data sets of the hub

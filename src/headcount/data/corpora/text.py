@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headcount.data.corpora.pairs import Pairs, pair_table
 from headcount.errors import InputError
-
-from .pairs import Pairs, pair_table
 
 LINES = 2**15  # read from a file at once
 
