@@ -97,7 +97,7 @@ def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
     try:
         torch.set_num_threads(2)
         broken = translator(model, Search(beam=2, batch_tokens=8))
-        monkeypatch.setattr(broken, "_search", lambda sources: 1 / 0)
+        monkeypatch.setattr(broken, "_search", lambda count, sources: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             broken.translate(["abc", "def", "ghi"])
         assert torch.get_num_threads() == 2

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -16,7 +17,7 @@ from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import TargetScorer, contrastive_accuracy
 from headcount.evaluation.scoring import compare, score
-from headcount.run.directory import Run, open_as_asked, read_metrics, update_metrics, write_text
+from headcount.run.directory import Run, as_one, open_as_asked, read_metrics, update_metrics, write_text
 
 Figures = dict[str, Any]
 
@@ -32,11 +33,15 @@ def evaluate(config: DictConfig) -> str:
         raise InputError("input= and reference= go together: the text to translate, and its translation")
     if config.checkpoint and len(directories) > 1:
         raise InputError("checkpoint= goes with one run: it replaces that run's weights")
-    if not isinstance(config.lowercase, bool):
-        raise InputError(f"lowercase={config.lowercase}: must be true or false")
+    for name in ("lowercase", "ensemble"):
+        if not isinstance(config[name], bool):
+            raise InputError(f"{name}={config[name]}: must be true or false")
+    output = output_file(config.output, len(directories) == 1 or config.ensemble)
     runs = {name: open_as_asked(config, name) for name in directories}
+    if config.ensemble:
+        runs = {" + ".join(runs): as_one(list(runs.values()))}
     chosen = [config.input, config.checkpoint, *config.search.values()]
-    own = all(choice is None for choice in chosen)
+    own = all(choice is None for choice in chosen) and not config.ensemble
     if own:
         for run in runs.values():
             read_metrics(run.directory)  # what is damaged should show before the work, not after
@@ -49,10 +54,11 @@ def evaluate(config: DictConfig) -> str:
     for name, split in rows.items():
         if split["target"] != first["target"]:
             raise InputError(f"{name}: another {config.split} split than {directories[0]}; compare runs of one corpus")
+    with_loss = config.input is None and not config.ensemble  # an ensemble has no one model whose loss it would be
     hypotheses: dict[str, list[str]] = {}
     figures: dict[str, Figures] = {}
     for name, run in runs.items():
-        hypotheses[name], figures[name] = evaluate_split(run, rows[name], with_loss=config.input is None)
+        hypotheses[name], figures[name] = evaluate_split(run, rows[name], with_loss)
         if config.lowercase:
             scores = score(hypotheses[name], first["target"], lowercase=True)
             figures[name]["lowercase"] = {metric: asdict(figure) for metric, figure in scores.items()}
@@ -66,9 +72,26 @@ def evaluate(config: DictConfig) -> str:
     if own:
         kept = ", ".join(f"{name}/metrics.json" for name in runs)
         parts.append(f"figures: {kept}; translations: {config.split}.hyp.* beside")
+    elif config.ensemble:
+        parts.append("an ensemble: nothing was written to the metrics.json of its runs")
     else:
         parts.append("not the run's own split, weights and search: nothing was written to its metrics.json")
+    if output is not None:
+        write_text(output, "".join(line + "\n" for line in next(iter(hypotheses.values()))))
+        parts.append(f"translations: {output}")
     return "\n\n".join(parts)
+
+
+def output_file(output: str | None, one: bool) -> Path | None:
+    """Where output= wants the translations. Raises InputError if they cannot go there, or are not those of `one`."""
+    if output is None:
+        return None
+    if not one:
+        raise InputError(f"output={output}: goes with one run, or with ensemble=true")
+    path = Path(str(output))
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"output={output}: must be a file in a folder that exists")
+    return path
 
 
 def evaluate_split(run: Run, rows: Dataset, with_loss: bool = True) -> tuple[list[str], Figures]:
@@ -80,8 +103,7 @@ def evaluate_split(run: Run, rows: Dataset, with_loss: bool = True) -> tuple[lis
     scores = score(hypotheses, references)
     figures: Figures = {name: figure.value for name, figure in scores.items()}
     figures["signature"] = {name: figure.signature for name, figure in scores.items()}
-    search = run.translator.search
-    figures["search"] = {"beam": search.beam, "alpha": search.alpha}
+    figures["search"] = run.translator.search.settings
     scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.encode)
     if with_loss:
         log_probs, tokens = scorer.score(sources, references)
