@@ -13,6 +13,8 @@ BOS, EOS = 0, 1
 class TableModel:
     """Log-probabilities drawn once for each (sentence, tokens so far); its state is the tokens so far of every row."""
 
+    device = torch.device("cpu")
+
     def __init__(self, vocab: int, seed: int, sharpness: float = 1.0) -> None:
         self.vocab = vocab
         self.seed = seed

@@ -23,6 +23,8 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
             raise InputError(f"{name}={value}: must be a file of {what}, one a line")
     run = open_as_asked(config, config.run)
     sources, targets = read_parallel(config.source, config.target)
+    if not sources:
+        raise InputError(f"{config.source}: holds no line, so there is nothing to score")
     scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.encode)
     log_probs, total = scorer.score(sources, targets)
     tokens = [len(ids) + 1 for ids in run.tokenizer.encode(targets)]
@@ -36,4 +38,4 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
 
 
 def _perplexity(log_prob: float, tokens: int) -> float:
-    return math.exp(min(-log_prob / max(tokens, 1), 700))  # beyond that there is no float
+    return math.exp(min(-log_prob / tokens, 700))  # beyond that there is no float
