@@ -4,18 +4,13 @@ import sys
 
 from omegaconf import DictConfig
 
-from headcount.run.directory import open_as_asked
 from headcount.run.script import main
-from headcount.run.translate import converse, translate_stream
+from headcount.run.translate import translate
 
 
 @main("translate")
 def run(config: DictConfig) -> None:
-    opened = open_as_asked(config, config.run)
-    if sys.stdin.isatty():
-        converse(opened)
-    else:
-        translate_stream(opened, sys.stdin.buffer, sys.stdout)
+    translate(config, sys.stdin, sys.stdout)
 
 
 if __name__ == "__main__":

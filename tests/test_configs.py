@@ -82,12 +82,26 @@ def test_each_command_explains_itself():
         assert f"python scripts/{path.stem}.py" in header
 
 
-def test_defaults_of_an_evaluation_are_the_runs_own():
+SEARCHES = [option for group, option in OPTIONS if group == "search"]
+ASKING = ("evaluate", "translate")
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_defaults_of_an_evaluation_are_the_runs_own(name):
     search = composed("train").search
-    for name in ("evaluate", "translate"):
-        overrides = composed(name).search
-        assert set(overrides) == {key for key in search if not key.startswith("_")}
-        assert all(value is None for value in overrides.values())
+    overrides = composed(name).search
+    assert set(overrides) == {key for key in search if not key.startswith("_")}
+    assert all(value is None for value in overrides.values())
+    assert composed(name, "search.beam=8").search.beam == 8
+
+
+@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("option", SEARCHES)
+def test_another_way_to_search_is_that_of_training(option, name):
+    asked = {key: value for key, value in composed(name, f"search={option}").search.items() if value is not None}
+    assert asked == {
+        key: value for key, value in composed("train", f"search={option}").search.items() if value is not None
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from headcount.decoding.translator import Search
+from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
 from headcount.run.config import TRUSTED, Problems, build, job_directory, peak_rate, run_directory
 from headcount.run.directory import link_latest, read_metrics, update_metrics
@@ -49,7 +49,7 @@ def test_fits(value, hint, expected):
 
 def test_wrong_values_names_the_setting_and_what_is_allowed():
     values = {"beam": "five", "alpha": 1, "max_extra": None, "unknown": "x"}
-    assert wrong_values(Search, values, lambda name: f"search.{name}") == [
+    assert wrong_values(BeamSearch, values, lambda name: f"search.{name}") == [
         "search.unknown: no such setting; there are beam, alpha, max_ratio, max_extra, batch_tokens",
         "search.beam=five: must be a whole number",
         "search.max_extra=null: must be a whole number",

@@ -1,53 +1,18 @@
 """Search against brute force, on models small enough to write down."""
 
-import itertools
 import math
 
 import pytest
 import torch
-from torch import Tensor
+from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
 
-from headcount.decoding.search import beam_search, best_extensions, length_penalty
-
-BOS, EOS = 0, 1
-
-
-class TableModel:
-    """Log-probabilities drawn once for each (sentence, tokens so far); its state is the tokens so far of every row."""
-
-    def __init__(self, vocab: int, seed: int, sharpness: float = 1.0) -> None:
-        self.vocab = vocab
-        self.seed = seed
-        self.sharpness = sharpness
-
-    def start(self, sentences: list[int]) -> list[tuple[int, ...]]:
-        return [(sentence,) for sentence in sentences]
-
-    def log_probs(self, history: tuple[int, ...]) -> Tensor:
-        generator = torch.Generator().manual_seed(hash((self.seed, history)) % 2**31)
-        scores = torch.randn(self.vocab, generator=generator) * self.sharpness
-        scores[BOS] = float("-inf")
-        return scores.log_softmax(-1)
-
-    def step(self, tokens: Tensor, state: list[tuple[int, ...]]) -> tuple[Tensor, list[tuple[int, ...]]]:
-        state = [(*history, token) for history, token in zip(state, tokens.tolist(), strict=True)]
-        return torch.stack([self.log_probs(history) for history in state]), state
-
-    def reorder(self, state: list[tuple[int, ...]], rows: Tensor, sentences: Tensor) -> list[tuple[int, ...]]:
-        return [state[row] for row in rows.tolist()]
+from headcount.decoding.beam import Beams, BeamSearch, best_extensions, length_penalty
+from headcount.decoding.search import Hypothesis, Translation, grow
+from headcount.errors import InputError
 
 
-def every_translation(model: TableModel, sentence: int, limit: int, alpha: float) -> list[tuple[float, list[int]]]:
-    """All translations of at most `limit` tokens with their scores, best first."""
-    found = []
-    for length in range(limit + 1):
-        for tokens in itertools.product(range(2, model.vocab), repeat=length):
-            history, total = (sentence, BOS), 0.0
-            for token in (*tokens, EOS):
-                total += model.log_probs(history)[token].item()
-                history = (*history, token)
-            found.append((total / length_penalty(length + 1, alpha), list(tokens)))
-    return sorted(found, reverse=True)
+def beam_search(model, state, limits, *, beam, alpha=1.0, count=1):
+    return grow(model, state, limits, Beams(limits, beam, bos=BOS, eos=EOS, alpha=alpha, count=count), EOS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -55,19 +20,61 @@ def every_translation(model: TableModel, sentence: int, limit: int, alpha: float
 def test_a_wide_beam_is_exhaustive(seed, alpha):
     model = TableModel(vocab=5, seed=seed)
     limits = [4, 0, 3, 1]
-    found = beam_search(
-        model, model.start([0, 1, 2, 3]), torch.tensor(limits), beam=5**4, bos=BOS, eos=EOS, alpha=alpha
-    )
+    found = beam_search(model, model.start([0, 1, 2, 3]), torch.tensor(limits), beam=5**4, alpha=alpha)
     for sentence, limit in enumerate(limits):
         score, tokens = every_translation(model, sentence, limit, alpha)[0]
         assert found[sentence][0].tokens == tokens
         assert found[sentence][0].score == pytest.approx(score, abs=1e-5)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_the_n_best_of_a_wide_beam_are_those_of_an_exhaustive_search(count, alpha):
+    model = TableModel(vocab=5, seed=8)
+    limits = [4, 3]
+    found = beam_search(model, model.start([0, 1]), torch.tensor(limits), beam=5**4, alpha=alpha, count=count)
+    for sentence, limit in enumerate(limits):
+        expected = every_translation(model, sentence, limit, alpha)[:count]
+        assert [tokens for tokens, _ in found[sentence][:count]] == [tokens for _, tokens in expected]
+        assert [score for _, score in found[sentence][:count]] == pytest.approx([s for s, _ in expected], abs=1e-5)
+
+
+def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spelling():
+    model, limit = TableModel(vocab=6, seed=2), 3
+    search = BeamSearch(beam=4**4, alpha=0)
+    limits = torch.tensor([limit])
+    found = grow(model, model.start([5]), limits, search.begin([[5]], limits, 40, BOS, EOS), EOS)
+    (translations,) = search.choose(found, 40, spell)
+    best: dict[str, float] = {}
+    for score, tokens in every_translation(model, 5, limit):
+        best[spell([tokens])[0]] = max(score, best.get(spell([tokens])[0], -math.inf))
+    expected = sorted(best.items(), key=lambda item: -item[1])[:40]
+    assert len(best) < len(every_translation(model, 5, limit))
+    # Of 40 hypotheses some spell the same, so that fewer texts may be among those that were looked for.
+    texts = [text for text, _ in translations]
+    assert texts == [text for text, _ in expected][: len(texts)]
+    assert [score for _, score in translations] == pytest.approx([s for _, s in expected][: len(texts)], abs=1e-5)
+    assert search.choose(found, 1, spell) == [translations[:1]]
+
+
+def test_of_one_text_the_best_score_counts():
+    found = [[Hypothesis([2], -1.0), Hypothesis([3], -2.0), Hypothesis([4], -3.0)], [Hypothesis([], -1.0)]]
+    search = BeamSearch(beam=3)
+    assert search.choose(found, 2, spell) == [[Translation("a", -1.0), Translation("b", -3.0)], [Translation("", -1.0)]]
+    assert search.choose(found, 1, spell) == [[Translation("a", -1.0)], [Translation("", -1.0)]]
+
+
+@pytest.mark.parametrize("count", [0, 6])
+def test_more_than_the_beam_cannot_be_had(count):
+    with pytest.raises(InputError, match=rf"nbest={count}: must be 1 up to search\.beam=5"):
+        BeamSearch(beam=5).check(count)
+    BeamSearch(beam=5).check(5)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_beam_1_is_greedy(seed):
     model = TableModel(vocab=6, seed=seed)
-    found = beam_search(model, model.start([7]), torch.tensor([12]), beam=1, bos=BOS, eos=EOS)
+    found = beam_search(model, model.start([7]), torch.tensor([12]), beam=1)
     history, expected = (7, BOS), []
     while len(expected) < 12:
         token = int(model.log_probs(history).argmax())
@@ -82,21 +89,16 @@ def test_beam_1_is_greedy(seed):
 def test_company_changes_nothing_and_hypotheses_are_sorted_and_true(beam):
     model = TableModel(vocab=7, seed=3, sharpness=2.0)
     limits = torch.tensor([9, 2, 5, 9, 1])
-    together = beam_search(model, model.start([0, 1, 2, 3, 4]), limits, beam=beam, bos=BOS, eos=EOS)
+    together = beam_search(model, model.start([0, 1, 2, 3, 4]), limits, beam=beam)
     for sentence in range(5):
-        alone = beam_search(
-            model, model.start([sentence]), limits[sentence : sentence + 1], beam=beam, bos=BOS, eos=EOS
-        )
+        alone = beam_search(model, model.start([sentence]), limits[sentence : sentence + 1], beam=beam)
         assert together[sentence] == alone[0]
         scores = [hypothesis.score for hypothesis in alone[0]]
         assert scores == sorted(scores, reverse=True)
         assert len({tuple(hypothesis.tokens) for hypothesis in alone[0]}) == len(scores) <= beam
         for tokens, score in alone[0]:
             assert len(tokens) <= limits[sentence]
-            history, total = (sentence, BOS), 0.0
-            for token in (*tokens, EOS):
-                total += model.log_probs(history)[token].item()
-                history = (*history, token)
+            total = log_prob(model, sentence, tokens)
             assert score == pytest.approx(total / length_penalty(len(tokens) + 1, 1.0), abs=1e-5)
 
 
@@ -112,8 +114,7 @@ def test_a_wider_beam_finds_what_greedy_misses():
 
     model = Trap(vocab=4, seed=0)
     tokens = [
-        beam_search(model, model.start([0]), torch.tensor([5]), beam=beam, bos=BOS, eos=EOS, alpha=0)[0][0].tokens
-        for beam in (1, 2)
+        beam_search(model, model.start([0]), torch.tensor([5]), beam=beam, alpha=0)[0][0].tokens for beam in (1, 2)
     ]
     assert tokens == [[2], [3]]
 
@@ -138,15 +139,15 @@ def test_the_best_extensions_are_those_of_a_full_sort(vocab, count):
 def test_a_large_batch_that_finishes_bit_by_bit_changes_nothing():
     model = TableModel(vocab=7, seed=5, sharpness=2.0)
     limits = [1 + 7 * sentence % 13 for sentence in range(48)]
-    together = beam_search(model, model.start(list(range(48))), torch.tensor(limits), beam=3, bos=BOS, eos=EOS)
+    together = beam_search(model, model.start(list(range(48))), torch.tensor(limits), beam=3)
     for sentence, limit in enumerate(limits):
-        alone = beam_search(model, model.start([sentence]), torch.tensor([limit]), beam=3, bos=BOS, eos=EOS)
+        alone = beam_search(model, model.start([sentence]), torch.tensor([limit]), beam=3)
         assert together[sentence] == alone[0]
 
 
 def test_no_sentences_have_no_translations():
     model = TableModel(vocab=7, seed=5)
-    assert beam_search(model, [], torch.tensor([], dtype=torch.long), beam=3, bos=BOS, eos=EOS) == []
+    assert beam_search(model, [], torch.tensor([], dtype=torch.long), beam=3) == []
 
 
 def test_length_penalty_is_equation_14():

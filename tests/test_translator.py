@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from headcount.data.tokenizer import BOS, EOS, PAD
+from headcount.decoding.beam import BeamSearch
+from headcount.decoding.diverse import DiverseBeamSearch
+from headcount.decoding.risk import MinimumBayesRisk
+from headcount.decoding.sampling import Sampling
+from headcount.decoding.search import SearchMethod, Translation
 from headcount.decoding.translator import Search, Translator
+from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 
 
@@ -28,7 +34,7 @@ def model() -> Transformer:
     return model.eval()
 
 
-def translator(model: Transformer, search: Search) -> Translator:
+def translator(model: Transformer, search: SearchMethod) -> Translator:
     return Translator(model, Letters(), search, (PAD, BOS, EOS))
 
 
@@ -97,12 +103,52 @@ def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
     try:
         torch.set_num_threads(2)
         broken = translator(model, Search(beam=2, batch_tokens=8))
-        monkeypatch.setattr(broken, "_search", lambda sources: 1 / 0)
+        monkeypatch.setattr(broken, "_search", lambda count, sources: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             broken.translate(["abc", "def", "ghi"])
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
+
+
+WAYS = {
+    "beam": BeamSearch(beam=3, max_ratio=1, max_extra=3),
+    "diverse": DiverseBeamSearch(beam=4, groups=2, max_ratio=1, max_extra=3),
+    "sample": Sampling(samples=3, max_ratio=1, max_extra=3),
+    "cut": Sampling(samples=3, top_k=5, top_p=0.9, temperature=0.8, max_ratio=1, max_extra=3),
+    "mbr": MinimumBayesRisk(samples=6, max_ratio=1, max_extra=3),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_gives_each_line_what_it_gets_alone(way, model):
+    search = WAYS[way]
+    lines = ["abc", "", "zyxwvutsrq", "b", "hello", "q" * 12, "abc", "  "]
+    together = translator(model, search).nbest(lines, 3)
+    for line, translations in zip(lines, together, strict=True):
+        (alone,) = translator(model, search).nbest([line], 3)
+        assert [text for text, _ in translations] == [text for text, _ in alone]
+        assert [score for _, score in translations] == pytest.approx([score for _, score in alone], abs=1e-4)
+        assert 1 <= len(translations) <= 3
+        if not line.strip():
+            assert translations == [Translation("", 0.0)]
+        if not isinstance(search, Sampling) or way == "mbr":
+            assert len({text for text, _ in translations}) == len(translations)
+            scores = [score for _, score in translations]
+            assert scores == sorted(scores, reverse=True)
+    assert translator(model, search).translate(lines) == [best.text for best, *_ in together]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_more_than_the_width_is_refused(way, model):
+    search = WAYS[way]
+    with pytest.raises(InputError, match=rf"nbest={search.width + 1}: .* search\.{search.width_setting}="):
+        translator(model, search).nbest([], search.width + 1)
+    assert translator(model, search).nbest([], search.width) == []
+
+
+def test_what_the_first_runs_name_is_beam_search():
+    assert Search is BeamSearch
 
 
 def test_the_length_is_capped(model):

@@ -1,16 +1,21 @@
-"""Beam search over anything that can say how probable each next token is.
+"""What search sees of a model, the loop that every way to search shares, and what it finds.
 
-Notation: a `sentence` is one source in the batch; a `row` is one beam of one sentence, rows of a sentence side by side.
+Notation: a `sentence` is one source in the batch; a `row` is one hypothesis of one sentence, rows of a sentence side by
+side.
 """
 
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headcount.errors import InputError
+
 State = TypeVar("State")
+Decode = Callable[[list[list[int]]], list[str]]
 
 
 @runtime_checkable
@@ -29,126 +34,141 @@ class StepModel(Protocol[State]):
 
 class Hypothesis(NamedTuple):
     """A finished translation: its tokens without beginning- and end-of-sentence, and its score (log-probability with
-    the end, divided by the length penalty)."""
+    the end, in beam search divided by the length penalty)."""
 
     tokens: list[int]
     score: float
 
 
-def length_penalty(length: Tensor | int, alpha: float) -> Tensor | float:
-    """((5 + length) / 6)^alpha: Wu et al. 2016, "Google's neural machine translation system", equation 14."""
-    return ((5 + length) / 6) ** alpha
+class Translation(NamedTuple):
+    """A hypothesis as text; `score` is what its way to search ranks by."""
+
+    text: str
+    score: float
 
 
-def beam_search(
-    model: StepModel[State],
-    state: State,
-    limits: Int[Tensor, "sentence"],
-    *,
-    beam: int,
-    bos: int,
-    eos: int,
-    alpha: float = 1.0,
+@runtime_checkable
+class Growing(Protocol):
+    """The hypotheses of a batch of sentences while they grow, as many a sentence as another."""
+
+    @property
+    def newest(self) -> Int[Tensor, "sentence row"]:
+        """The last token of each; before the first step one row a sentence, the beginning-of-sentence."""
+        ...
+
+    @property
+    def done(self) -> Bool[Tensor, "sentence"]:
+        """The sentences for which nothing more is looked for."""
+        ...
+
+    def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence new_row"]:
+        """Make each a token longer; from which row each of the new ones grew."""
+        ...
+
+    def select(self, sentences: Int[Tensor, "kept"]) -> None:
+        """Go on with these sentences alone."""
+        ...
+
+    def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
+        """What was found for each of these sentences, in the order in which it should be given."""
+        ...
+
+
+def grow(
+    model: StepModel[State], state: State, limits: Int[Tensor, "sentence"], hypotheses: Growing, eos: int
 ) -> list[list[Hypothesis]]:
-    """The finished hypotheses of every sentence, best first, at most `beam` of them; beam 1 is greedy search.
+    """Run `hypotheses` to their ends; what was found for every sentence.
 
     state: the model's state before the first token, one row a sentence. limits: most tokens a translation may have
-    before its end-of-sentence; a hypothesis that long must end. alpha: exponent of the length penalty.
-
-    A sentence is done once `beam` hypotheses have finished or none that still grows can beat the best finished one. The
-    done leave the batch.
+    before its end-of-sentence; a hypothesis that long must end. The sentences that are done leave the batch.
     """
-    device = limits.device
     results: list[list[Hypothesis]] = [[] for _ in limits]
-    index = torch.arange(len(limits), device=device)  # which sentence each line of the tensors below belongs to
-    tokens = torch.full((len(limits), 1, 1), bos, device=device)  # [sentence, beam, length]
-    scores = torch.zeros(len(limits), 1, device=device)  # [sentence, beam]
-    finished_tokens = torch.full((len(limits), beam, 1), eos, device=device)
-    finished_scores = torch.full((len(limits), beam), float("-inf"), device=device)
+    index = torch.arange(len(limits), device=limits.device)  # which sentence each line of the tensors below belongs to
     first_limit = int(limits.min()) if len(limits) else 0
     length = 0
     while len(index):
-        log_probs, state = model.step(tokens[:, :, -1].flatten(), state)
-        log_probs = log_probs.unflatten(0, scores.shape)
+        tokens = hypotheses.newest
+        log_probs, state = model.step(tokens.flatten(), state)
+        log_probs = log_probs.unflatten(0, tokens.shape)
         if length >= first_limit:
             ends = log_probs[:, :, eos].clone()
             log_probs.masked_fill_((limits <= length)[:, None, None], float("-inf"))
             log_probs[:, :, eos] = ends
-        # Each beam can end at most once, so twice the beam leaves enough that go on.
-        best, parent, token = best_extensions(scores, log_probs, 2 * beam)
-        extended = torch.cat([_select(tokens, parent), token[:, :, None]], dim=2)
-        is_end = token == eos
+        rows = hypotheses.extend(log_probs) + torch.arange(len(index), device=index.device)[:, None] * tokens.shape[1]
         length += 1
-
-        # An end counts only if it is among the `beam` best, or poor early ends would crowd out better, longer ones.
-        ended = (best / length_penalty(length, alpha)).masked_fill(~is_end, float("-inf"))[:, :beam]
-        finished_tokens = torch.cat([F.pad(finished_tokens, (0, 1), value=eos), extended[:, :beam]], dim=1)
-        finished_scores, order = torch.cat([finished_scores, ended], dim=1).topk(beam, dim=1)
-        finished_tokens = _select(finished_tokens, order)
-
-        # Those that go on, best first: the ends are pushed behind them.
-        scores, order = best.masked_fill(is_end, float("-inf")).topk(min(beam, best.shape[1]), dim=1)
-        tokens = _select(extended, order)
-        rows = parent.gather(1, order) + torch.arange(len(index), device=device)[:, None] * log_probs.shape[1]
-
-        # log-probabilities only fall, so the best that a growing hypothesis can reach is its score now at full length.
-        reach = scores[:, 0] / length_penalty((limits + 1).clamp(min=length + 1) if alpha > 0 else length + 1, alpha)
-        done = (finished_scores[:, -1] > float("-inf")) | (finished_scores[:, 0] >= reach) | (reach == float("-inf"))
-        scores = scores.masked_fill(done[:, None], float("-inf"))  # nothing that is found later counts
         # Leaving moves the caches of all that remain, so a large batch waits until some can leave together.
-        keep = torch.arange(len(index), device=device)
+        done = hypotheses.done
+        keep = torch.arange(len(index), device=index.device)
         if int(done.sum()) > len(index) // 16:
-            _collect(results, index[done], finished_scores[done], finished_tokens[done], eos)
-            keep = (~done).nonzero()[:, 0]
+            leaving, keep = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+            for sentence, found in zip(index[leaving].tolist(), hypotheses.finished(leaving), strict=True):
+                results[sentence] = found
             if not len(keep):
                 break
-            index, limits, tokens, scores, rows = index[keep], limits[keep], tokens[keep], scores[keep], rows[keep]
-            finished_scores, finished_tokens = finished_scores[keep], finished_tokens[keep]
+            index, limits, rows = index[keep], limits[keep], rows[keep]
+            hypotheses.select(keep)
             first_limit = int(limits.min())
         state = model.reorder(state, rows.flatten(), keep)
     return results
 
 
-def best_extensions(
-    scores: Float[Tensor, "sentence beam"], log_probs: Float[Tensor, "sentence beam vocab"], count: int, block: int = 64
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The `count` best of scores + log_probs in each sentence, best first: their values, beams and tokens, each
-    [sentence, count] (less where there are not so many). What has the value -inf may stand there twice.
+class SearchMethod(ABC):
+    """A way to search: its settings, and what they mean for a batch of sentences.
 
-    The best n numbers are in the n blocks with the greatest maxima: so the vocabulary is read once, and a few blocks of
-    it are sorted.
+    width: rows of a sentence, and so the most translations that can be asked for; width_setting: its name in the
+    config. A translation has at most max_ratio x source pieces + max_extra pieces. batch_tokens: source pieces x width
+    in a batch. Raises ValueError for a value out of range.
     """
-    beams, vocab = log_probs.shape[1:]
-    whole = vocab - vocab % block
-    maxima = log_probs[:, :, :whole].unflatten(2, (-1, block)).amax(dim=3)
-    if whole < vocab:
-        maxima = torch.cat([maxima, log_probs[:, :, whole:].amax(dim=2, keepdim=True)], dim=2)
-    blocks = maxima.shape[2]
-    chosen = (scores[:, :, None] + maxima).flatten(1).topk(min(count, beams * blocks), dim=1, sorted=False).indices
-    beam = (chosen // blocks)[:, :, None]
-    token = (chosen % blocks * block)[:, :, None] + torch.arange(block, device=chosen.device)
-    beyond, token = token >= vocab, token.clamp(max=vocab - 1)
-    at = beam * vocab + token
-    candidates = log_probs.flatten(1).gather(1, at.flatten(1)).view(at.shape) + scores[:, :, None].gather(1, beam)
-    candidates.masked_fill_(beyond, float("-inf"))
-    best, order = candidates.flatten(1).topk(min(count, beams * vocab), dim=1)
-    return best, beam[:, :, 0].gather(1, order // block), token.flatten(1).gather(1, order)
 
+    def __init__(
+        self, width_setting: str, width: int, max_ratio: float = 2.0, max_extra: int = 10, batch_tokens: int = 8192
+    ) -> None:
+        if width < 1:
+            raise ValueError(f"search.{width_setting}={width}: must be 1 or more")
+        if max_ratio < 0 or max_extra < 0 or max_ratio + max_extra <= 0:
+            raise ValueError(
+                f"search.max_ratio={max_ratio}, search.max_extra={max_extra}: both 0 or more, and not both 0"
+            )
+        if batch_tokens < 1:
+            raise ValueError(f"search.batch_tokens={batch_tokens}: must be 1 or more")
+        self.width_setting = width_setting
+        self.width = width
+        self.max_ratio = max_ratio
+        self.max_extra = max_extra
+        self.batch_tokens = batch_tokens
 
-def _select(tokens: Int[Tensor, "sentence beam length"], order: Int[Tensor, "sentence new_beam"]) -> Tensor:
-    return tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What metrics.json says of the search: all that changes which translations are found, but the cap."""
 
+    @abstractmethod
+    def begin(
+        self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
+    ) -> Growing:
+        """The hypotheses of these sources before the first token, when `count` translations of each are wanted."""
 
-def _collect(
-    results: list[list[Hypothesis]],
-    index: Int[Tensor, "sentence"],
-    scores: Float[Tensor, "sentence beam"],
-    tokens: Int[Tensor, "sentence beam length"],
-    eos: int,
-) -> None:
-    for sentence, row_scores, texts in zip(index.tolist(), scores.tolist(), tokens.tolist(), strict=True):
-        results[sentence] = [
-            Hypothesis(text[1 : text.index(eos, 1)], score)  # the first is the beginning-of-sentence
-            for score, text in zip(row_scores, texts, strict=True)
-            if score > float("-inf")
-        ]
+    def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:
+        """At most `count` translations of each sentence, best first and each text once: different pieces may spell the
+        same text, which then has the score of the best."""
+        if count == 1:
+            found = [hypotheses[:1] for hypotheses in found]  # whatever the others spell, it is not better
+        texts = iter(decode([tokens for hypotheses in found for tokens, _ in hypotheses]))
+        chosen = []
+        for hypotheses in found:
+            best: dict[str, float] = {}
+            for hypothesis in hypotheses:
+                best.setdefault(next(texts), hypothesis.score)
+            chosen.append([Translation(text, score) for text, score in best.items()][:count])
+        return chosen
+
+    def check(self, count: int) -> None:
+        """Raises InputError if so many translations of a sentence cannot be had."""
+        if not 1 <= count <= self.width:
+            raise InputError(
+                f"nbest={count}: must be 1 up to search.{self.width_setting}={self.width}; "
+                f"more needs search.{self.width_setting}={max(count, 1)}"
+            )
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.settings.items() if value is not None)

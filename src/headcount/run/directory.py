@@ -4,7 +4,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from pickle import UnpicklingError
@@ -19,7 +19,9 @@ from torch import Tensor
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.data.tokenizer_pair import AnyTokenizer, TokenizerPair, load_tokenizer
-from headcount.decoding.translator import Codec, Search, Translator
+from headcount.decoding.ensemble import Ensemble
+from headcount.decoding.search import SearchMethod
+from headcount.decoding.translator import Codec, TranslationModel, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 from headcount.run.config import TRUSTED, build, build_data
@@ -70,7 +72,7 @@ def codec_for(config: DictConfig, tokenizer: AnyTokenizer) -> Codec:
     return HiddenSource(tokenizer) if config.data.hide_source else tokenizer
 
 
-def make_translator(model: Transformer, codec: Codec, search: Search) -> Translator:
+def make_translator(model: TranslationModel, codec: Codec, search: SearchMethod) -> Translator:
     """A translator of our model and tokenizer, which know nothing of each other."""
     return Translator(model, codec, search, (PAD, BOS, EOS))
 
@@ -102,8 +104,9 @@ def open_run(
     """Everything in a run directory, ready to use.
 
     checkpoint: other weights than model.safetensors. device: "auto", or any of torch's. search: settings other than the
-    run's, None for the run's own. trust: class names that its config may build beside headcount's own.
-    precision: of the weights; bfloat16 is faster where the processor has it, and not quite as exact.
+    run's, None for the run's own; with a `_target_`, another way to search altogether. trust: class names that its
+    config may build beside headcount's own. precision: of the weights; bfloat16 is faster where the processor has it,
+    and not quite as exact.
     Raises InputError for a directory that is not a (finished) run, weights that don't fit, a device that isn't there.
     """
     directory = Path(directory)
@@ -115,7 +118,7 @@ def open_run(
         raise InputError(f"{weights}: no such file{hint}")
     tokenizer = load_tokenizer(directory)
     chosen = {name: value for name, value in (search or {}).items() if value is not None}
-    settings = OmegaConf.merge(config.search, OmegaConf.create(chosen))
+    settings = OmegaConf.create(chosen) if "_target_" in chosen else OmegaConf.merge(config.search, chosen)
     model = build_model(config, tokenizer, trusted)
     load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
@@ -130,7 +133,28 @@ def open_as_asked(config: DictConfig, directory: str) -> Run:
     values = settings | {"directory": directory}
     if wrong := wrong_values(open_run, values, lambda name: "run" if name == "directory" else name):
         raise InputError("\n".join(wrong))
-    return open_run(directory, search=given["search"], **settings)
+    return open_run(directory, search=given.get("search"), **settings)
+
+
+def as_one(runs: Sequence[Run]) -> Run:
+    """A run that translates with the mean of the probabilities of all (`Ensemble`); whatever else it is, the first is.
+
+    Raises InputError where they don't speak of the same pieces, or translate another way.
+    """
+    first, *others = runs
+    for other in others:
+        names = f"run=[{first.directory},{other.directory}]: {first.directory} and {other.directory}"
+        if other.tokenizer.fingerprint() != first.tokenizer.fingerprint():
+            raise InputError(
+                f"{names} have different vocabularies (tokenizer.model), so their probabilities have no mean; "
+                "give runs that were trained on one corpus, prepared alike"
+            )
+        if (other.languages, other.config.data.hide_source) != (first.languages, first.config.data.hide_source):
+            raise InputError(f"{names} translate between other languages, or one of them without seeing the source")
+    if not others:
+        return first
+    ensemble = Ensemble([run.model for run in runs])
+    return replace(first, translator=make_translator(ensemble, first.translator.codec, first.translator.search))
 
 
 def load(

@@ -22,7 +22,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from headcount.data.module import TranslationData
 from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tokenizer
-from headcount.decoding.translator import Search
+from headcount.decoding.beam import BeamSearch
+from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 from headcount.run.config import TRUSTED, Problems, build, build_data, check_targets
@@ -41,9 +42,10 @@ from headcount.run.directory import (
     versions,
     write_text,
 )
-from headcount.run.evaluate import contrastive_table, evaluate_split, record, score_table
+from headcount.run.figures import evaluate_split, record
 from headcount.run.machine import multiplies_bf16
 from headcount.run.script import log_to_file
+from headcount.run.tables import contrastive_table, score_table
 from headcount.run.types import fits
 from headcount.training.averaging import METRICS, Averaging, save_weights
 from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
@@ -64,7 +66,7 @@ class Parts:
     averaging: Averaging
     interrupt: StopOnInterrupt
     progress: TrainingProgress
-    search: Search
+    search: SearchMethod
     precision: str  # what was chosen, and why
 
 
@@ -426,7 +428,7 @@ def finish(
     run = Run(directory, read_config(directory), model, tokenizer, translator, TRUSTED | own)
     figures = {}
     for split in parts.data.held_out_splits:
-        logger.info("translating the %s split with beam %d", split, parts.search.beam)
+        logger.info("translating the %s split with %s", split, parts.search)
         rows = parts.data.data[split]
         hypotheses, figures[split] = evaluate_split(run, rows)
         record(run, split, hypotheses, rows["target"], figures[split])
@@ -450,6 +452,6 @@ def show(directory: Path) -> str:
     return str(directory.relative_to(Path.cwd())) if directory.is_relative_to(Path.cwd()) else str(directory)
 
 
-def greedy(search: Search) -> Search:
-    """The same search with one beam: good enough to see how training goes, and fast."""
-    return Search(1, search.alpha, search.max_ratio, search.max_extra, search.batch_tokens)
+def greedy(search: SearchMethod) -> SearchMethod:
+    """Greedy search with the same cap on the length: good enough to see how training goes, and fast."""
+    return BeamSearch(beam=1, max_ratio=search.max_ratio, max_extra=search.max_extra, batch_tokens=search.batch_tokens)

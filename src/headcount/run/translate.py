@@ -2,21 +2,47 @@
 
 import itertools
 import sys
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, TextIO
 
+from omegaconf import DictConfig, OmegaConf
+
+from headcount.decoding.search import Translation
 from headcount.errors import InputError
-from headcount.run.directory import Run
+from headcount.run.directory import Run, as_one, open_as_asked
+from headcount.run.types import fits
 
 LINES_AT_ONCE = 2000  # so that an endless input is translated as it comes, and batches are still full
 
 
-def translate_stream(run: Run, source: BinaryIO, sink: TextIO) -> None:
+def translate(config: DictConfig, source: TextIO, sink: TextIO) -> None:
+    """What conf/translate.yaml asks for: a conversation where a person types, and else a filter. Raises InputError."""
+    directories = list(config.run) if OmegaConf.is_list(config.run) else [config.run]
+    if not directories:
+        raise InputError("run=[]: give a run directory, or several that translate as one")
+    if config.checkpoint and len(directories) > 1:
+        raise InputError("checkpoint= goes with one run: it replaces that run's weights")
+    if not fits(config.nbest, int | None):
+        raise InputError(f"nbest={config.nbest}: must be a whole number or null")
+    run = as_one([open_as_asked(config, name) for name in directories])
+    if config.nbest is not None:
+        run.translator.search.check(config.nbest)
+    if source.isatty():
+        converse(run, ", ".join(directories), config.nbest or 1)
+    else:
+        translate_stream(run, source.buffer, sink, config.nbest)
+
+
+def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None = None) -> None:
     """Translate line by line: n lines in, n lines out, an empty line stays empty.
 
-    Raises InputError for a line that is not UTF-8, by number; the lines before it are translated.
+    nbest: as many translations a line, each with the number of the line (from 0) and its score, as Moses writes them:
+    `number ||| text ||| score`. Raises InputError for a line that is not UTF-8, by number; the lines before it are
+    translated.
     """
     # By "\n" alone, in bytes: other characters that Unicode calls line ends belong to the text.
     lines = enumerate(source, start=1)
+    written = 0
     while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
         texts, wrong = [], None
         for number, line in chunk:
@@ -25,20 +51,32 @@ def translate_stream(run: Run, source: BinaryIO, sink: TextIO) -> None:
             except UnicodeDecodeError:
                 wrong = number
                 break
-        sink.writelines(text + "\n" for text in run.translator.translate(texts))
+        if nbest is None:
+            sink.writelines(text + "\n" for text in run.translator.translate(texts))
+        else:
+            sink.writelines(moses_lines(run.translator.nbest(texts, nbest), written))
+        written += len(texts)
         sink.flush()
         if wrong is not None:
             raise InputError(f"standard input, line {wrong}: not UTF-8; convert the text with iconv -t UTF-8")
 
 
-def converse(run: Run) -> None:
+def moses_lines(translations: Sequence[Sequence[Translation]], first: int) -> Iterator[str]:
+    """An n-best list, the sentences numbered from `first` on."""
+    for number, best in enumerate(translations, start=first):
+        for text, score in best:
+            yield f"{number} ||| {text} ||| {score:.6f}\n"
+
+
+def converse(run: Run, name: str, nbest: int = 1) -> None:
     """Ask for sentences and answer with translations until end of input."""
     source, target = run.languages
-    sys.stderr.write(f"{run.directory}: {source} to {target}. A sentence and Enter; Ctrl-D ends.\n")
+    sys.stderr.write(f"{name}: {source} to {target}. A sentence and Enter; Ctrl-D ends.\n")
     while True:
         try:
             line = input(f"{source}> ")
         except EOFError:
             sys.stderr.write("\n")
             return
-        sys.stdout.write(f"{target}> {run.translator.translate([line])[0]}\n")
+        for text, _ in run.translator.nbest([line], nbest)[0]:
+            sys.stdout.write(f"{target}> {text}\n")

@@ -1,0 +1,102 @@
+"""Beam search in groups that keep away from each other's words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from headcount.decoding.beam import Beams, BeamSearch, best_extensions
+from headcount.decoding.search import Growing, Hypothesis
+
+
+class DiverseBeamSearch(BeamSearch):
+    """Translations that differ: Vijayakumar et al. 2018, "Diverse beam search", algorithm 1 with Hamming diversity.
+
+    beam: hypotheses kept, of all groups together. groups: into so many the beam is divided; None: each hypothesis is a
+    group of its own. diversity: what a token costs, in nats, each time that a group before has just chosen it. The rest
+    as in `BeamSearch`.
+    """
+
+    def __init__(
+        self,
+        beam: int = 5,
+        groups: int | None = None,
+        diversity: float = 0.5,
+        alpha: float = 1.0,
+        max_ratio: float = 2.0,
+        max_extra: int = 10,
+        batch_tokens: int = 8192,
+    ) -> None:
+        super().__init__(beam, alpha, max_ratio, max_extra, batch_tokens)
+        groups = beam if groups is None else groups
+        if groups < 1 or beam % groups:
+            raise ValueError(
+                f"search.groups={groups}: must divide search.beam={beam}, or be null for a group a hypothesis"
+            )
+        if diversity < 0:
+            raise ValueError(f"search.diversity={diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
+        self.groups = groups
+        self.diversity = diversity
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"beam": self.beam, "groups": self.groups, "diversity": self.diversity, "alpha": self.alpha}
+
+    def begin(
+        self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
+    ) -> Growing:
+        size = self.beam // self.groups
+        groups = [
+            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size)) for _ in range(self.groups)
+        ]
+        return Groups(groups, self.diversity)
+
+
+class Groups:
+    """`Growing` groups of beams. At each step the first group chooses as it would alone, and each later one with
+    log p(token) - diversity x (hypotheses of the groups before it that have just gone on with that token).
+
+    The penalty decides what is chosen, at this step; scores stay log-probabilities, so that those of all groups can be
+    compared. An end costs nothing: it is no word of the translation.
+    """
+
+    def __init__(self, groups: Sequence[Beams], diversity: float) -> None:
+        self.groups = groups
+        self.diversity = diversity
+        self.begun = False
+
+    @property
+    def newest(self) -> Int[Tensor, "sentence row"]:
+        # Before the first step the groups have their only row in common.
+        return torch.cat([group.newest for group in self.groups], dim=1) if self.begun else self.groups[0].newest
+
+    @property
+    def done(self) -> Bool[Tensor, "sentence"]:
+        return torch.stack([group.done for group in self.groups]).all(dim=0)
+
+    def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence new_row"]:
+        vocab = log_probs.shape[2]
+        chosen = torch.zeros_like(log_probs[:, 0])  # [sentence, vocab], how often by the groups so far
+        parents, first = [], 0
+        for group in self.groups:
+            width = group.scores.shape[1]
+            own = log_probs[:, first : first + width]
+            penalised = own - self.diversity * chosen[:, None]
+            _, parent, token = best_extensions(group.scores, penalised, 2 * group.beam)
+            gained = own.flatten(1).gather(1, parent * vocab + token)
+            parents.append(first + group.take(group.scores.gather(1, parent) + gained, parent, token))
+            chosen.scatter_add_(1, group.newest, (group.scores > float("-inf")).to(chosen.dtype))
+            first += width if self.begun else 0
+        self.begun = True
+        return torch.cat(parents, dim=1)
+
+    def select(self, sentences: Int[Tensor, "kept"]) -> None:
+        for group in self.groups:
+            group.select(sentences)
+
+    def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
+        """Those of all groups, best first; two groups may have found the same."""
+        found = zip(*(group.finished(sentences) for group in self.groups), strict=True)
+        return [sorted((one for group in groups for one in group), key=lambda one: -one.score) for groups in found]

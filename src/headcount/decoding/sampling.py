@@ -1,0 +1,145 @@
+"""Translations drawn at random."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headcount.decoding.search import Decode, Growing, Hypothesis, SearchMethod, Translation
+
+
+class Sampling(SearchMethod):
+    """Ancestral sampling: each token is drawn from the model's distribution, given those before it.
+
+    samples: translations of each source, drawn independently; they are given as drawn, neither sorted nor made
+    distinct, and their score is the model's own log-probability, whatever the settings here. temperature: divides the
+    log-probabilities; 1 is the model's distribution, less is sharper. top_k: draws from the k most probable tokens
+    alone (Fan et al. 2018). top_p: draws from the smallest set of most probable tokens that has so much of the
+    probability, the k cut off before (Holtzman et al. 2020, "The curious case of neural text degeneration", section
+    3.1). None: no cut. The rest as in `SearchMethod`.
+
+    What is drawn for a source follows from `seed` and the source alone, but for rounding: not from the batch, nor from
+    the lines beside it. So a line that comes twice gets the same twice; several translations are what `samples` is for.
+    """
+
+    def __init__(
+        self,
+        samples: int = 1,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 1,
+        max_ratio: float = 2.0,
+        max_extra: int = 10,
+        batch_tokens: int = 8192,
+    ) -> None:
+        super().__init__("samples", samples, max_ratio, max_extra, batch_tokens)
+        if temperature <= 0:
+            raise ValueError(f"search.temperature={temperature}: must be above 0; for 0, take search=greedy")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"search.top_k={top_k}: must be 1 or more, or null for all tokens")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"search.top_p={top_p}: must be above 0 and at most 1, or null for all tokens")
+        if seed < 0:
+            raise ValueError(f"search.seed={seed}: must be 0 or more")
+        self.samples = samples
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self.seed = seed
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        names = ("samples", "temperature", "top_k", "top_p", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    def begin(
+        self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
+    ) -> Growing:
+        steps = (limits + 1).tolist()
+        noise = np.zeros((len(sources), self.samples, max(steps)), dtype=np.float32)
+        for row, source, length in zip(noise, sources, steps, strict=True):
+            row[:, :length] = np.random.default_rng([self.seed, *source]).random((self.samples, length), np.float32)
+        return Samples(torch.from_numpy(noise).to(limits.device), self.draw, bos, eos)
+
+    def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:
+        found = [hypotheses[:count] for hypotheses in found]
+        texts = iter(decode([tokens for hypotheses in found for tokens, _ in hypotheses]))
+        return [[Translation(next(texts), score) for _, score in hypotheses] for hypotheses in found]
+
+    def draw(
+        self, log_probs: Float[Tensor, "row vocab"], uniform: Float[Tensor, "row draw"]
+    ) -> Int[Tensor, "row draw"]:
+        """The tokens that numbers from [0, 1) choose, by the inverse of the cumulative distribution."""
+        scores, tokens = log_probs / self.temperature, None
+        if self.top_k is not None:
+            scores, tokens = scores.topk(min(self.top_k, scores.shape[1]), dim=1)
+        elif self.top_p is not None:
+            scores, tokens = scores.sort(dim=1, descending=True)
+        cumulative = scores.softmax(dim=1).cumsum(dim=1)
+        last = torch.full_like(cumulative[:, :1], cumulative.shape[1] - 1, dtype=torch.long)
+        if self.top_p is not None:
+            last = torch.minimum(last, (cumulative < self.top_p).sum(dim=1, keepdim=True))
+        mass = cumulative.gather(1, last)
+        # The first whose cumulative probability is above the number, so never one without any; the last is the limit
+        # where sums are not made in order, as on a GPU.
+        drawn = torch.minimum(torch.searchsorted(cumulative, uniform * mass, right=True), last)
+        return drawn if tokens is None else tokens.gather(1, drawn)
+
+
+class Samples:
+    """`Growing` hypotheses that have nothing to do with each other.
+
+    noise: numbers from [0, 1), one for each token of each sample. draw: from log-probabilities [row, vocab] and numbers
+    [row, draw] to tokens [row, draw].
+    """
+
+    def __init__(
+        self, noise: Float[Tensor, "sentence sample step"], draw: Callable[[Tensor, Tensor], Tensor], bos: int, eos: int
+    ) -> None:
+        self.noise = noise
+        self.draw = draw
+        self.eos = eos
+        self.tokens = torch.full((len(noise), 1, 1), bos, device=noise.device)  # [sentence, sample, length]
+        self.scores = torch.zeros(noise.shape[:2], device=noise.device)
+        self.over = torch.zeros(noise.shape[:2], dtype=torch.bool, device=noise.device)
+
+    @property
+    def newest(self) -> Int[Tensor, "sentence sample"]:
+        return self.tokens[:, :, -1]
+
+    @property
+    def done(self) -> Tensor:
+        return self.over.all(dim=1)
+
+    def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence sample"]:
+        sentences, samples = self.over.shape
+        rows = log_probs.flatten(0, 1)
+        # From the one row of the first step all samples are drawn, later each from its own.
+        uniform = self.noise[:, :, self.tokens.shape[2] - 1].reshape(len(rows), -1)
+        token = self.draw(rows, uniform)
+        gained = rows.gather(1, token).view(sentences, samples)
+        token = token.view(sentences, samples).masked_fill(self.over, self.eos)
+        self.scores = self.scores + gained.masked_fill(self.over, 0)
+        self.tokens = torch.cat([self.tokens.expand(-1, samples, -1), token[:, :, None]], dim=2)
+        self.over = self.over | (token == self.eos)
+        parents = torch.arange(samples, device=rows.device).clamp(max=log_probs.shape[1] - 1)
+        return parents.expand(sentences, -1)
+
+    def select(self, sentences: Int[Tensor, "kept"]) -> None:
+        self.noise, self.tokens = self.noise[sentences], self.tokens[sentences]
+        self.scores, self.over = self.scores[sentences], self.over[sentences]
+
+    def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
+        """In the order of the samples."""
+        scores, tokens = self.scores[sentences].tolist(), self.tokens[sentences].tolist()
+        return [
+            [
+                Hypothesis(text[1 : text.index(self.eos, 1)], score)
+                for score, text in zip(row_scores, texts, strict=True)
+            ]
+            for row_scores, texts in zip(scores, tokens, strict=True)
+        ]

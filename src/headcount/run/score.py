@@ -1,0 +1,41 @@
+"""How probable a run finds translations that are given."""
+
+import math
+from typing import TextIO
+
+from omegaconf import DictConfig
+
+from headcount.data.corpora import read_parallel
+from headcount.errors import InputError
+from headcount.evaluation.contrastive import TargetScorer
+from headcount.run.directory import open_as_asked
+
+
+def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
+    """What conf/score.yaml asks for: to `sink` a line a pair, to `summary` one for all. Raises InputError.
+
+    A line holds, between tabs, the log-probability in nats of the target given the source, with its end; the tokens of
+    the target, its end counted; and the perplexity, exp(-log-probability / tokens).
+    """
+    for name, what in {"source": "sentences", "target": "their translations"}.items():
+        if not isinstance(config[name], str):
+            value = "null" if config[name] is None else config[name]
+            raise InputError(f"{name}={value}: must be a file of {what}, one a line")
+    run = open_as_asked(config, config.run)
+    sources, targets = read_parallel(config.source, config.target)
+    if not sources:
+        raise InputError(f"{config.source}: holds no line, so there is nothing to score")
+    scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.target.encode)
+    log_probs, total = scorer.score(sources, targets)
+    tokens = [len(ids) + 1 for ids in run.tokenizer.target.encode(targets)]
+    for log_prob, count in zip(log_probs, tokens, strict=True):
+        sink.write(f"{log_prob:.6f}\t{count}\t{_perplexity(log_prob, count):.4f}\n")
+    whole = sum(log_probs)
+    summary.write(
+        f"{len(targets):,} pairs, {total:,} tokens: log-probability {whole:.4f} nats, "
+        f"perplexity {_perplexity(whole, total):.4f}\n"
+    )
+
+
+def _perplexity(log_prob: float, tokens: int) -> float:
+    return math.exp(min(-log_prob / tokens, 700))  # beyond that there is no float

@@ -1,0 +1,120 @@
+"""Groups of beams that keep away from each other's words."""
+
+import math
+
+import pytest
+import torch
+from toy import BOS, EOS, TableModel, log_prob
+
+from headcount.decoding.beam import Beams, BeamSearch, length_penalty
+from headcount.decoding.diverse import DiverseBeamSearch, Groups
+from headcount.decoding.search import grow
+
+LIMITS = torch.tensor([6, 2, 5, 9])
+
+
+def found_by(search, model, count=1, limits=LIMITS):
+    sentences = list(range(len(limits)))
+    hypotheses = search.begin([[sentence] for sentence in sentences], limits, count, BOS, EOS)
+    return grow(model, model.start(sentences), limits, hypotheses, EOS), hypotheses
+
+
+@pytest.mark.parametrize("diversity", [0.0, 3.0])
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_group_is_beam_search(diversity, count):
+    model = TableModel(vocab=7, seed=3, sharpness=2.0)
+    diverse, _ = found_by(DiverseBeamSearch(beam=4, groups=1, diversity=diversity), model, count)
+    assert diverse == found_by(BeamSearch(beam=4), model, count)[0]
+
+
+@pytest.mark.parametrize(("beam", "groups"), [(6, 2), (6, 3), (4, 4)])
+def test_without_diversity_each_group_is_a_beam_of_its_size(beam, groups):
+    model = TableModel(vocab=7, seed=4, sharpness=2.0)
+    size = beam // groups
+    plain, _ = found_by(BeamSearch(beam=size), model)
+    diverse, _ = found_by(DiverseBeamSearch(beam=beam, groups=groups, diversity=0), model)
+    assert diverse == [[one for one in hypotheses for _ in range(groups)] for hypotheses in plain]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_of_one_choose_by_the_definition(seed):
+    model, diversity, limit, groups = TableModel(vocab=6, seed=seed), 0.7, 5, 3
+    search = DiverseBeamSearch(beam=groups, groups=groups, diversity=diversity, alpha=0)
+    found, _ = found_by(search, model, limits=torch.tensor([limit]))
+    histories: list[list[int]] = [[] for _ in range(groups)]
+    over = [False] * groups
+    for step in range(limit + 1):
+        chosen: list[int] = []
+        for group in range(groups):
+            if over[group]:
+                continue
+            scores = model.log_probs((0, BOS, *histories[group])).clone()
+            if step == limit:
+                token = EOS
+            else:
+                for earlier in chosen:
+                    scores[earlier] -= diversity
+                token = int(scores.argmax())
+            if token == EOS:
+                over[group] = True
+            else:
+                histories[group].append(token)
+                chosen.append(token)
+    assert all(over)
+    assert sorted(tokens for tokens, _ in found[0]) == sorted(histories)
+    for tokens, score in found[0]:
+        assert score == pytest.approx(log_prob(model, 0, tokens), abs=1e-5)
+
+
+def test_more_diversity_makes_translations_more_different():
+    model = TableModel(vocab=8, seed=1, sharpness=2.0)
+    distinct = []
+    for diversity in (0.0, 0.5, 20.0):
+        found, _ = found_by(DiverseBeamSearch(beam=4, diversity=diversity), model)
+        distinct.append(sum(len({tuple(tokens) for tokens, _ in hypotheses}) for hypotheses in found))
+        for hypotheses in found:
+            scores = [score for _, score in hypotheses]
+            assert scores == sorted(scores, reverse=True)
+    assert distinct[0] < distinct[1] <= distinct[2]
+
+
+def test_company_changes_nothing():
+    model = TableModel(vocab=7, seed=5, sharpness=2.0)
+    search = DiverseBeamSearch(beam=6, groups=3, diversity=0.5)
+    limits = torch.tensor([1 + 7 * sentence % 13 for sentence in range(20)])
+    together, _ = found_by(search, model, 2, limits)
+    for sentence, limit in enumerate(limits):
+        alone = search.begin([[0]], limit[None], 2, BOS, EOS)
+        assert grow(model, model.start([sentence]), limit[None], alone, EOS) == [together[sentence]]
+        for tokens, score in together[sentence]:
+            expected = log_prob(model, sentence, tokens) / length_penalty(len(tokens) + 1, 1.0)
+            assert score == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_hypothesis_that_is_no_more_costs_nobody_anything():
+    class Short(TableModel):
+        """The first group's only hypothesis ends at once; what the second says next is as it would be alone."""
+
+        def log_probs(self, history):
+            table = {(0, BOS): {EOS: 0.5, 2: 0.3, 3: 0.2}, (0, BOS, 2): {2: 0.6, 3: 0.4}}.get(history, {EOS: 1.0})
+            return torch.tensor([math.log(table[token]) if token in table else -math.inf for token in range(4)])
+
+    model = Short(4, 0)
+    limits = torch.tensor([5])
+    groups = Groups([Beams(limits, 1, bos=BOS, eos=EOS) for _ in range(2)], diversity=9.0)
+    # An end is no word: the second group may end there, too.
+    assert grow(model, model.start([0]), limits, groups, EOS)[0] == [([], pytest.approx(math.log(0.5)))] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam": 5, "groups": 2}, "search.groups=2: must divide search.beam=5"),
+        ({"groups": 0}, "search.groups=0"),
+        ({"diversity": -1}, "search.diversity=-1"),
+        ({"beam": 0}, "search.beam=0"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        DiverseBeamSearch(**settings)

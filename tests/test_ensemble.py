@@ -1,0 +1,88 @@
+"""Several models as one."""
+
+import pytest
+import torch
+from toy import BOS, EOS, TableModel, every_translation
+
+from headcount.data.tokenizer import BOS as BEGIN
+from headcount.data.tokenizer import EOS as END
+from headcount.data.tokenizer import PAD
+from headcount.decoding.beam import Beams, BeamSearch
+from headcount.decoding.ensemble import Ensemble
+from headcount.decoding.sampling import Sampling
+from headcount.decoding.search import grow
+from headcount.decoding.translator import TranslationModel, Translator
+from headcount.model.transformer import Transformer
+
+
+class Mean(TableModel):
+    """The definition."""
+
+    def __init__(self, members: list[TableModel]) -> None:
+        super().__init__(members[0].vocab, 0)
+        self.members = members
+
+    def log_probs(self, history):
+        return torch.stack([member.log_probs(history).exp() for member in self.members]).mean(dim=0).log()
+
+
+def test_an_ensemble_has_the_mean_of_the_probabilities():
+    members = [TableModel(vocab=5, seed=seed, sharpness=2.0) for seed in (1, 2, 3)]
+    limits = torch.tensor([3, 2])
+    state = [member.start([0, 1]) for member in members]
+    beams = Beams(limits, 5**3, bos=BOS, eos=EOS, alpha=0.0, count=6)
+    found = grow(Ensemble(members), state, limits, beams, EOS)
+    for sentence, limit in enumerate(limits.tolist()):
+        expected = every_translation(Mean(members), sentence, limit)[:6]
+        assert [tokens for tokens, _ in found[sentence][:6]] == [tokens for _, tokens in expected]
+        assert [score for _, score in found[sentence][:6]] == pytest.approx([s for s, _ in expected], abs=1e-5)
+
+
+class Numbers:
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[int(number) for number in text.split()] for text in texts]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        return [" ".join(map(str, row)) for row in ids]
+
+
+def transformer(seed: int, **settings) -> Transformer:
+    torch.manual_seed(seed)
+    model = Transformer(30, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2, **settings)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    return model.eval()
+
+
+LINES = [" ".join(str(4 + (3 * i + j * j) % 26) for j in range(1 + i % 9)) for i in range(30)]
+
+
+@pytest.mark.parametrize("search", [BeamSearch(beam=1), BeamSearch(beam=4), Sampling(samples=4)], ids=str)
+def test_one_model_twice_is_that_model(search):
+    model = transformer(1)
+    alone, twice = (
+        Translator(each, Numbers(), search, (PAD, BEGIN, END)).nbest(LINES, search.width)
+        for each in (model, Ensemble([model, model]))
+    )
+    for one, other in zip(alone, twice, strict=True):
+        assert [text for text, _ in one] == [text for text, _ in other]
+        assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-5)
+
+
+def test_models_of_any_size_go_together_and_batches_change_nothing():
+    ensemble = Ensemble([transformer(1), transformer(2, head_size=4), transformer(3, norm="post")])
+    assert isinstance(ensemble, TranslationModel)
+    together, one_by_one = (
+        Translator(
+            ensemble, Numbers(), BeamSearch(3, max_ratio=1, max_extra=2, batch_tokens=size), (PAD, BEGIN, END)
+        ).nbest(LINES[:12], 3)
+        for size in (2000, 1)
+    )
+    for batched, alone in zip(together, one_by_one, strict=True):
+        assert [text for text, _ in batched] == [text for text, _ in alone]
+        assert [score for _, score in batched] == pytest.approx([score for _, score in alone], abs=1e-4)
+    first = Translator(
+        ensemble.members[0], Numbers(), BeamSearch(3, max_ratio=1, max_extra=2), (PAD, BEGIN, END)
+    ).translate(LINES[:12])
+    assert [best.text for best, *_ in together] != first

@@ -1,0 +1,58 @@
+"""Minimum Bayes risk against its definition, with sacrebleu's own scores."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from sacrebleu.metrics.chrf import CHRF
+from toy import BOS, EOS, TableModel, spell
+
+from headcount.decoding.risk import MinimumBayesRisk, most_useful, sentence_chrf
+from headcount.decoding.search import grow
+
+METRIC = CHRF()
+TEXTS = [
+    "der Hund schläft im Garten .",
+    "der Hund schläft in dem Garten .",
+    "die Katze schläft .",
+    "",
+    "a",
+    "aaaaaa",
+    "im Garten schläft der alte Hund , der Hund .",
+    "xyz",
+]
+
+
+def test_chrf_is_that_of_sacrebleu():
+    expected = [[METRIC.sentence_score(hypothesis, [reference]).score for reference in TEXTS] for hypothesis in TEXTS]
+    np.testing.assert_allclose(sentence_chrf(TEXTS), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_choice_is_that_of_the_definition(seed):
+    generator = random.Random(seed)
+    words = ["der", "die", "Hund", "Hunde", "schläft", "schlafen", "."]
+    samples = [" ".join(generator.choices(words, k=generator.randint(0, 4))) for _ in range(12)]
+    samples += samples[:5]  # some more than once
+    expected = {
+        text: sum(METRIC.sentence_score(text, [other]).score for other in samples) / len(samples) for text in samples
+    }
+    found = most_useful(samples)
+    assert dict(found) == pytest.approx(expected)
+    assert len(found) == len(expected)
+    assert [score for _, score in found] == pytest.approx(sorted(expected.values(), reverse=True))
+
+
+def test_what_is_sampled_more_often_counts_more():
+    assert most_useful(["b"] * 3 + ["a"] * 2)[0].text == "b"
+    assert most_useful(["a", "b", "b", "a", "a"])[0].text == "a"
+    assert [text for text, _ in most_useful(["c", "a", "b"])] == ["c", "a", "b"]  # equals: what came first
+
+
+def test_it_chooses_among_its_samples():
+    model, search, limits = TableModel(vocab=7, seed=2), MinimumBayesRisk(samples=20), torch.tensor([5, 3])
+    hypotheses = search.begin([[0], [1]], limits, 3, BOS, EOS)
+    found = grow(model, model.start([0, 1]), limits, hypotheses, EOS)
+    for samples, best in zip(found, search.choose(found, 3, spell), strict=True):
+        assert best == most_useful(spell([tokens for tokens, _ in samples]))[:3]

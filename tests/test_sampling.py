@@ -1,0 +1,135 @@
+"""What is drawn, and how often."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
+
+from headcount.decoding.beam import BeamSearch
+from headcount.decoding.sampling import Sampling
+from headcount.decoding.search import Hypothesis, Translation, grow
+
+LOG_PROBS = torch.tensor([-math.inf, 0.1, 0.4, 0.3, 0.05, 0.15])
+LOG_PROBS[1:] = LOG_PROBS[1:].log()
+
+
+def found_by(search, model, sentences, limits):
+    limits = torch.tensor(limits)
+    hypotheses = search.begin([[sentence] for sentence in sentences], limits, 1, BOS, EOS)
+    return grow(model, model.start(sentences), limits, hypotheses, EOS)
+
+
+def agrees(counts: dict, probabilities: dict) -> bool:
+    """Pearson's chi-square within four standard deviations of its mean; categories that are rare are put together."""
+    total = sum(counts.values())
+    often = {key for key, probability in probabilities.items() if probability * total >= 5}
+    rest = 1 - sum(probabilities[key] for key in often)
+    cells = [(counts.get(key, 0), probabilities[key] * total) for key in often]
+    cells.append((sum(count for key, count in counts.items() if key not in often), rest * total))
+    statistic = sum((seen - expected) ** 2 / expected for seen, expected in cells if expected > 1e-3)
+    freedom = len(cells) - 1
+    return statistic < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_translations_come_as_often_as_the_model_says():
+    model, limit, samples = TableModel(vocab=5, seed=11), 3, 4000
+    (found,) = found_by(Sampling(samples=samples, seed=3), model, [0], [limit])
+    probabilities = {tuple(tokens): math.exp(score) for score, tokens in every_translation(model, 0, limit)}
+    # One that has reached its limit must end, whatever the model thinks of that.
+    for tokens in probabilities:
+        if len(tokens) == limit:
+            probabilities[tokens] /= model.log_probs((0, BOS, *tokens))[EOS].exp().item()
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
+    counts = Counter(tuple(tokens) for tokens, _ in found)
+    assert agrees(counts, probabilities)
+    wrong = dict(zip(probabilities, [*list(probabilities.values())[1:], probabilities[()]], strict=True))
+    assert not agrees(counts, wrong)
+    for tokens, score in found[:50]:
+        assert score == pytest.approx(log_prob(model, 0, tokens), abs=1e-5)
+
+
+def drawn(count=20_000, **settings):
+    """How often each token is drawn from LOG_PROBS."""
+    uniform = torch.rand(1, count, generator=torch.Generator().manual_seed(5))
+    return Counter(Sampling(**settings).draw(LOG_PROBS[None], uniform)[0].tolist())
+
+
+CUTS = {
+    "nothing": ({}, {1, 2, 3, 4, 5}),
+    "temperature": ({"temperature": 0.5}, {1, 2, 3, 4, 5}),
+    "k": ({"top_k": 2}, {2, 3}),
+    "k beyond the vocabulary": ({"top_k": 50}, {1, 2, 3, 4, 5}),
+    "p": ({"top_p": 0.75}, {2, 3, 5}),
+    "p within the first": ({"top_p": 0.01}, {2}),
+    "p is all": ({"top_p": 1.0}, {1, 2, 3, 4, 5}),
+    "p of what k leaves": ({"top_k": 3, "top_p": 0.8}, {2, 3}),  # 0.4 and 0.3 of 0.85
+    "p of what temperature makes": ({"temperature": 0.5, "top_p": 0.6}, {2, 3}),  # 0.16 and 0.09 of 0.285
+    "all": ({"temperature": 2.0, "top_k": 4, "top_p": 0.99}, {1, 2, 3, 5}),
+}
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_cuts_keep_to_their_set_and_renormalise(case):
+    settings, kept = CUTS[case]
+    weights = {token: LOG_PROBS[token].exp().item() ** (1 / settings.get("temperature", 1)) for token in kept}
+    counts = drawn(**settings)
+    assert set(counts) == kept
+    if len(kept) > 1:
+        assert agrees(counts, {token: weight / sum(weights.values()) for token, weight in weights.items()})
+
+
+def test_the_ends_of_the_interval_draw_what_is_possible():
+    ends = torch.tensor([[0.0, 1 - 2**-24]])
+    for settings in ({}, {"top_k": 3}, {"top_p": 0.5}, {"temperature": 0.01}):
+        tokens = Sampling(**settings).draw(LOG_PROBS[None], ends)[0]
+        assert bool((LOG_PROBS[tokens] > -math.inf).all())
+    impossible_last = LOG_PROBS.flip(0)[None]
+    assert Sampling().draw(impossible_last, ends)[0].tolist() == [0, 4]
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 1e-5}, {"top_k": 1}, {"top_p": 1e-9}])
+def test_the_sharpest_is_greedy(settings):
+    model, limits = TableModel(vocab=7, seed=9), [8, 3, 5]
+    greedy = found_by(BeamSearch(beam=1, alpha=0), model, [0, 1, 2], limits)
+    found = found_by(Sampling(samples=4, **settings), model, [0, 1, 2], limits)
+    assert [[tokens for tokens, _ in hypotheses] for hypotheses in found] == [[best.tokens] * 4 for (best,) in greedy]
+    assert [h[0].score for h in found] == pytest.approx([best.score for (best,) in greedy], abs=1e-5)
+
+
+def test_company_changes_nothing_and_a_seed_everything():
+    model = TableModel(vocab=7, seed=5)
+    sentences = list(range(40))
+    limits = [1 + 7 * sentence % 13 for sentence in sentences]
+    together = found_by(Sampling(samples=3), model, sentences, limits)
+    assert found_by(Sampling(samples=3), model, sentences, limits) == together
+    assert found_by(Sampling(samples=3, seed=2), model, sentences, limits) != together
+    for sentence, limit in zip(sentences, limits, strict=True):
+        assert found_by(Sampling(samples=3), model, [sentence], [limit]) == [together[sentence]]
+        # The first samples are the same, however many follow.
+        assert found_by(Sampling(samples=1), model, [sentence], [limit])[0] == together[sentence][:1]
+        assert all(len(tokens) <= limit for tokens, _ in together[sentence])
+
+
+def test_samples_are_given_as_drawn():
+    found = [[Hypothesis([4], -3.0), Hypothesis([2], -1.0), Hypothesis([2], -1.0)]]
+    expected = [Translation("b", -3.0), Translation("a", -1.0), Translation("a", -1.0)]
+    for count in (1, 2, 3):
+        assert Sampling(samples=3).choose(found, count, spell) == [expected[:count]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"samples": 0}, "search.samples=0"),
+        ({"temperature": 0}, "search.temperature=0: must be above 0; for 0, take search=greedy"),
+        ({"top_k": 0}, "search.top_k=0"),
+        ({"top_p": 0}, "search.top_p=0"),
+        ({"top_p": 1.5}, "search.top_p=1.5"),
+        ({"seed": -1}, "search.seed=-1"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Sampling(**settings)
