@@ -233,7 +233,7 @@ def test_spoiled_run(case, run, tmp_path):
 
 def test_trust_lets_a_class_of_ones_own_in(run, tmp_path, monkeypatch):
     (tmp_path / "own_search.py").write_text(
-        "from headcount.decoding.translator import Search\nclass Mine(Search): ...\n", encoding="utf-8"
+        "from headcount.decoding.beam import BeamSearch\nclass Mine(BeamSearch): ...\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(tmp_path)
     replace(run / "config.yaml", "headcount.decoding.beam.BeamSearch", "own_search.Mine")

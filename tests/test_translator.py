@@ -9,7 +9,7 @@ from headcount.decoding.diverse import DiverseBeamSearch
 from headcount.decoding.risk import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import SearchMethod, Translation
-from headcount.decoding.translator import Search, Translator
+from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 
@@ -40,12 +40,12 @@ def translator(model: Transformer, search: SearchMethod) -> Translator:
 
 def test_as_many_lines_out_in_order_and_empty_stays_empty(model):
     lines = ["abc", "", "zyxwvutsrq", "  ", "b", "abc", "hello", "q" * 40]
-    together = translator(model, Search(beam=3)).translate(lines)
+    together = translator(model, BeamSearch(beam=3)).translate(lines)
     assert len(together) == len(lines)
     assert together[1] == together[3] == ""
     assert len(set(together)) > 3
     for line, translation in zip(lines, together, strict=True):
-        assert translator(model, Search(beam=3)).translate([line]) == [translation]
+        assert translator(model, BeamSearch(beam=3)).translate([line]) == [translation]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -69,16 +69,16 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
 
     # Most translations run to their limit, so the cache grows while, one by one, sentences leave.
     lines = ["".join(chr(ord("a") + (i * i + j) % 26) for j in range(1 + i)) for i in range(24)]
-    expected = translator(Uncached(), Search(beam)).translate(lines)
-    assert translator(model, Search(beam)).translate(lines) == expected
+    expected = translator(Uncached(), BeamSearch(beam)).translate(lines)
+    assert translator(model, BeamSearch(beam)).translate(lines) == expected
     assert len(set(map(len, expected))) > 3
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 1000])
 def test_batching_changes_nothing(model, batch_tokens):
     lines = [chr(ord("a") + i) * (1 + i % 7) for i in range(26)]
-    expected = [translator(model, Search(beam=2)).translate([line])[0] for line in lines]
-    assert translator(model, Search(beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
+    expected = [translator(model, BeamSearch(beam=2)).translate([line])[0] for line in lines]
+    assert translator(model, BeamSearch(beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
 
 
 def test_several_batches_at_once_give_the_same_and_give_the_threads_back(model):
@@ -87,10 +87,10 @@ def test_several_batches_at_once_give_the_same_and_give_the_threads_back(model):
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = translator(model, Search(beam=2, batch_tokens=64)).translate(lines)
+        alone = translator(model, BeamSearch(beam=2, batch_tokens=64)).translate(lines)
         torch.set_num_threads(4)
         seen: list[int] = []
-        assert translator(model, Search(beam=2, batch_tokens=64)).translate(lines, seen.append) == alone
+        assert translator(model, BeamSearch(beam=2, batch_tokens=64)).translate(lines, seen.append) == alone
         assert torch.get_num_threads() == 4
         assert seen == sorted(seen)
         assert seen[-1] == len(lines)
@@ -102,7 +102,7 @@ def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        broken = translator(model, Search(beam=2, batch_tokens=8))
+        broken = translator(model, BeamSearch(beam=2, batch_tokens=8))
         monkeypatch.setattr(broken, "_search", lambda count, sources: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             broken.translate(["abc", "def", "ghi"])
@@ -152,13 +152,13 @@ def test_what_the_first_runs_name_is_beam_search():
 
 
 def test_the_length_is_capped(model):
-    translations = translator(model, Search(beam=1, max_ratio=0, max_extra=3)).translate(["abcdefgh", "z"])
+    translations = translator(model, BeamSearch(beam=1, max_ratio=0, max_extra=3)).translate(["abcdefgh", "z"])
     assert all(len(translation) <= 3 for translation in translations)
 
 
 def test_progress_ends_at_the_number_of_lines(model):
     seen: list[int] = []
-    translator(model, Search(beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)
+    translator(model, BeamSearch(beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 9
 
@@ -174,4 +174,4 @@ def test_progress_ends_at_the_number_of_lines(model):
 )
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
-        Search(**settings)
+        BeamSearch(**settings)

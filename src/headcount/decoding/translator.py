@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import Hypothesis, SearchMethod, StepModel, Translation, grow
 
 MOST_WORKERS = 8  # batches at once; between operations only one can go on, so that more would wait for each other
@@ -33,9 +32,6 @@ class TranslationModel(StepModel[Any], Protocol):
     def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
         """The state before the first target token; source [sentence, source], mask True = real token, None: all."""
         ...
-
-
-Search = BeamSearch  # so the first runs call it in their config.yaml
 
 
 class Translator:

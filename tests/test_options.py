@@ -1,0 +1,62 @@
+"""Every option of training, composed and trained for some steps, and what it leaves behind translated with."""
+
+import json
+
+import pytest
+from conftest import command
+
+from headcount.run.directory import open_run
+
+OPTIONS = {
+    "drawn pieces, R-Drop, moving average, cosine": (
+        "segmentation=bpe_dropout",
+        "loss=r_drop",
+        "averaging=ema",
+        "schedule=cosine",
+        "data.budget.warmup_steps=2",
+    ),
+    "unigram sampling, best checkpoint, constant rate": (
+        "data.vocab_size=300",
+        "tokenizer=unigram",
+        "segmentation=sampled",
+        "averaging=best",
+        "schedule=constant",
+    ),
+    "stopped by BLEU, Noam": ("validation.patience=1", "validation.metric=bleu", "validation.every=1", "schedule=noam"),
+    "rotary positions, SwiGLU, one head of keys and values": (
+        "model.positions=rotary",
+        "model.feed_forward=swiglu",
+        "model.kv_heads=1",
+    ),
+    "GELU, layer dropout, deep encoder and shallow decoder": (
+        "model=deep_shallow",
+        "model.encoder_layers=4",
+        "model.feed_forward=gelu",
+        "model.layer_dropout=0.5",
+    ),
+    "two vocabularies": ("tokenizer=separate", "tokenizer.target_vocab_size=300"),
+    "sampling": ("search=sample", "search.max_ratio=1"),
+    "minimum Bayes risk": ("search=mbr", "search.samples=3", "search.max_ratio=1"),
+    "diverse beams": ("search=diverse", "search.max_ratio=1"),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_an_option_trains_and_translates(options, tiny, tmp_path):
+    result = command("train", *tiny, *options, "hydra.run.dir=run", cwd=tmp_path)
+    assert result.code == 0, result.err
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert 1 <= metrics["train"]["steps"] <= 8
+    assert metrics["test"]["signature"]["bleu"]
+    run = open_run(tmp_path / "run")
+    assert len(run.translator.translate(["the dog sees the cat", ""])) == 2
+
+
+def test_layer_dropout_and_sampled_pieces_resume_as_if_never_stopped(tiny, tmp_path):
+    options = (*tiny, "segmentation=bpe_dropout", "model.layer_dropout=0.3", "averaging=ema", "loss=r_drop")
+    whole = command("train", *options, "hydra.run.dir=whole", cwd=tmp_path)
+    half = command("train", *options, "trainer.max_steps=4", "hydra.run.dir=half", cwd=tmp_path)
+    rest = command("train", "resume=half", "trainer.max_steps=8", cwd=tmp_path)
+    assert (whole.code, half.code, rest.code) == (0, 0, 0), rest.err
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half")]
+    assert weights[0] == weights[1]
