@@ -147,10 +147,6 @@ def test_more_than_the_width_is_refused(way, model):
     assert translator(model, search).nbest([], search.width) == []
 
 
-def test_what_the_first_runs_name_is_beam_search():
-    assert Search is BeamSearch
-
-
 def test_the_length_is_capped(model):
     translations = translator(model, BeamSearch(beam=1, max_ratio=0, max_extra=3)).translate(["abcdefgh", "z"])
     assert all(len(translation) <= 3 for translation in translations)
