@@ -233,10 +233,10 @@ def test_spoiled_run(case, run, tmp_path):
 
 def test_trust_lets_a_class_of_ones_own_in(run, tmp_path, monkeypatch):
     (tmp_path / "own_search.py").write_text(
-        "from headcount.decoding.translator import Search\nclass Mine(Search): ...\n", encoding="utf-8"
+        "from headcount.decoding.beam import BeamSearch\nclass Mine(BeamSearch): ...\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    replace(run / "config.yaml", "headcount.decoding.translator.Search", "own_search.Mine")
+    replace(run / "config.yaml", "headcount.decoding.beam.BeamSearch", "own_search.Mine")
     (line,) = refused(tmp_path, "translate", "run=run")
     assert "add trust=[own_search.Mine]" in line
     assert command("translate", "run=run", "trust=[own_search.Mine]", stdin=b"the dog", cwd=tmp_path).code == 0
