@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 from conftest import command
+from omegaconf import OmegaConf
 
+from headcount.data.tokenizer import SentencePiece
 from headcount.run.directory import open_run, read_config
 
 SOURCE = "the dog sees the cat\n\nthe bear likes the wolf\n"
@@ -111,8 +113,6 @@ def test_wrong_wishes_are_told_in_a_line(arguments, folder, request):
 
 @pytest.fixture(scope="session")
 def other_vocabulary(tmp_path_factory):
-    from headcount.data.tokenizer import SentencePiece
-
     path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
     SentencePiece(vocab_size=320).train(["quite another text about other things"] * 50 + ["zu viele Wörter"] * 50).save(
         path
@@ -129,21 +129,24 @@ def test_an_ensemble_of_one_run_is_that_run(folder):
     assert both != alone
 
 
-def test_a_run_that_was_trained_to_sample_samples(folder):
+def test_the_first_runs_are_still_opened(folder):
+    before = nbest(folder, "run=first", "nbest=2")
     path = folder / "first" / "config.yaml"
+    text = path.read_text(encoding="utf-8")
+    old = text.replace("headcount.decoding.beam.BeamSearch", "headcount.decoding.translator.Search")
+    assert old != text
+    path.write_text(old, encoding="utf-8")
+    assert nbest(folder, "run=first", "nbest=2") == before
+
+
+def test_a_run_that_was_trained_to_sample_samples(folder):
     config = read_config(folder / "first")
     config.search = {"_target_": "headcount.decoding.sampling.Sampling", "samples": 3}
-    path.write_text("".join(f"{line}\n" for line in _yaml(config)), encoding="utf-8")
+    (folder / "first" / "config.yaml").write_text(OmegaConf.to_yaml(config), encoding="utf-8")
     assert open_run(folder / "first").translator.search.samples == 3
     assert open_run(folder / "first", search={"top_k": 5}).translator.search.settings["top_k"] == 5
     assert refused(folder, "run=first", "search.beam=8").startswith("search.beam: no such setting; there are samples")
     assert nbest(folder, "run=first", "nbest=3")
-
-
-def _yaml(config):
-    from omegaconf import OmegaConf
-
-    return OmegaConf.to_yaml(config).splitlines()
 
 
 def test_an_evaluation_with_another_search_or_an_ensemble_leaves_the_runs_as_they_are(folder):
