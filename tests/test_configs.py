@@ -112,6 +112,7 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["trainer=mps"], "trainer.accelerator=mps: no Apple GPU found; use trainer=cpu"),
         (["schedule=cosine", "trainer.max_steps=400"], "schedule.steps=400: must be more than"),
         (["validation.metric=chrf"], "validation.metric=chrf: must be one of bleu, loss"),
+        (["trainer=ddp", "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
         (["segmentation=sampled"], "segmentation: SampledSegmentation needs tokenizer=unigram"),
     ],
 )

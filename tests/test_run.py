@@ -60,10 +60,10 @@ def test_build_trusts_exact_names_only():
     for target in ("os.system", "headcount.decoding.translator.torch.load", "headcount.run.config.build"):
         with pytest.raises(InputError, match=f"wants to build '{target}'"):
             build(OmegaConf.create({"_target_": target}), "search", TRUSTED)
-    nested = OmegaConf.create({"_target_": "headcount.decoding.translator.Search", "beam": {"_target_": "os.getcwd"}})
+    nested = OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch", "beam": {"_target_": "os.getcwd"}})
     with pytest.raises(InputError, match=r"search\.beam: .* 'os.getcwd'"):
         build(nested, "search", TRUSTED)
-    assert build(OmegaConf.create({"_target_": "headcount.decoding.translator.Search"}), "search", TRUSTED).beam == 5
+    assert build(OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch"}), "search", TRUSTED).beam == 5
 
 
 def test_problems_are_told_once_and_together():

@@ -129,16 +129,6 @@ def test_an_ensemble_of_one_run_is_that_run(folder):
     assert both != alone
 
 
-def test_the_first_runs_are_still_opened(folder):
-    before = nbest(folder, "run=first", "nbest=2")
-    path = folder / "first" / "config.yaml"
-    text = path.read_text(encoding="utf-8")
-    old = text.replace("headcount.decoding.beam.BeamSearch", "headcount.decoding.translator.Search")
-    assert old != text
-    path.write_text(old, encoding="utf-8")
-    assert nbest(folder, "run=first", "nbest=2") == before
-
-
 def test_a_run_that_was_trained_to_sample_samples(folder):
     config = read_config(folder / "first")
     config.search = {"_target_": "headcount.decoding.sampling.Sampling", "samples": 3}

@@ -109,7 +109,7 @@ def open_directory(directory: Path, config: DictConfig, parts: Parts) -> Iterato
     directory.mkdir(parents=True, exist_ok=True)
     write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
     save_tokenizer(parts.data.tokenizer, directory)
-    keep_curves(parts.trainer.loggers, parts.data.start_step)
+    begin_curves(parts.trainer.loggers, parts.data.start_step)
     with log_to_file(directory / "train.log"):
         yield
 
@@ -152,9 +152,16 @@ def fit(config: DictConfig, directory: Path, parts: Parts, model: Transformer, c
     return finish(config, directory, model, tokenizer, parts, figures["train"])
 
 
-def keep_curves(loggers: list[Logger], start_step: int) -> None:
-    """Give Lightning's CSV loggers, which begin their file anew, the rows of the steps before `start_step` back."""
+def begin_curves(loggers: list[Logger], start_step: int) -> None:
+    """Open every logger, and give Lightning's CSV loggers, which begin their file anew, the rows of the steps before
+    `start_step` back. Raises InputError for a logger that cannot begin, such as one whose server is not there."""
     for curves in loggers:
+        try:
+            _ = curves.experiment
+        except Exception as error:  # of whichever service it writes to
+            what = (str(error).strip() or type(error).__name__).splitlines()[0]
+            name = type(curves).__name__
+            raise InputError(f"logger: {name} cannot begin ({what}); choose another, or logger=csv") from error
         if isinstance(curves, CSVLogger):
             path = Path(curves.log_dir) / "metrics.csv"
             rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
@@ -181,6 +188,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     data = attempt(build_data, config)
     attempt(check_numbers, config)
     attempt(check_scaling, config)
+    attempt(check_layer_dropout, config)
     interrupt, progress = StopOnInterrupt(), TrainingProgress()
     callbacks = [progress, averaging, checkpoint, interrupt]
     if config.validation.patience is not None:
@@ -257,6 +265,17 @@ def check_scaling(config: DictConfig) -> None:
         raise InputError(
             f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "
             "32-true or auto"
+        )
+
+
+def check_layer_dropout(config: DictConfig) -> None:
+    """Raises InputError where several processes would wait for the gradients of layers that one of them left out."""
+    strategy = config.trainer.strategy
+    finds = OmegaConf.is_dict(strategy) and strategy.get("find_unused_parameters", False)
+    if config.trainer.devices != 1 and config.model.get("layer_dropout") and not finds:
+        raise InputError(
+            f"model.layer_dropout={config.model.layer_dropout}: with several processes, add "
+            "+trainer.strategy.find_unused_parameters=true, or leave it at 0"
         )
 
 

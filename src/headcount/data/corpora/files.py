@@ -108,6 +108,11 @@ class FilesCorpus:
                 "(data.train_source=train.de data.train_target=train.en), or one table (data.train=train.tsv), or for "
                 "valid and test a number of training pairs (data.held_out.test=2000)"
             )
+        if (source_column, target_column) != (None, None) and not any(tables.values()):
+            raise ValueError(
+                "data.source_column and data.target_column are columns of a table, and no split is one; leave them out, "
+                "or give data.train=train.tsv"
+            )
         self.source_language, self.target_language = str(source), str(target)
         columns = (
             self.source_language if source_column is None else source_column,
