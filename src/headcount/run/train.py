@@ -157,7 +157,7 @@ def begin_curves(loggers: list[Logger], start_step: int) -> None:
     `start_step` back. Raises InputError for a logger that cannot begin, such as one whose server is not there."""
     for curves in loggers:
         try:
-            _ = curves.experiment
+            _ = getattr(curves, "experiment", None)
         except Exception as error:  # of whichever service it writes to
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             name = type(curves).__name__
