@@ -30,6 +30,8 @@ NEEDED = {  # what an option can't be without
     ("data", "files"): [*LANGUAGES, *FILES],
     ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
     ("segmentation", "sampled"): ["tokenizer=unigram"],
+    ("experiment", "tatoeba_en_de"): ["data.root=x"],
+    ("experiment", "news_de_en"): ["data.root=x"],
 }
 
 

@@ -110,7 +110,7 @@ class FilesCorpus:
             )
         if (source_column, target_column) != (None, None) and not any(tables.values()):
             raise ValueError(
-                "data.source_column and data.target_column are of a table, and no split is one; leave them out, or give "
+                "data.source_column and data.target_column: of a table, and no split is one; leave them out, or give "
                 "data.train=train.tsv"
             )
         self.source_language, self.target_language = str(source), str(target)

@@ -28,7 +28,7 @@ class HubCorpus:
     Two layouts are known: one column a language (`en`, `de`), or one column `translation` that holds both.
 
     Args:
-        path: name on the hub, such as `bentrevett/multi30k`, or a folder in the hub's layout.
+        path: name on the hub, such as `bentrevett/multi30k`, or a folder in the hub's layout; None with `root`.
         source: code of the source language.
         target: the same of the target language.
         name: configuration of the data set, where it has several.
@@ -63,11 +63,12 @@ class HubCorpus:
         max_pairs: int | None = None,
         tests: Mapping[str, Any] | None = None,
     ) -> None:
-        given = {"path": path, "source": source, "target": target}
+        given = {"path": path or root, "source": source, "target": target}
         if missing := [f"data.{setting}" for setting, value in given.items() if not value]:
             raise ValueError(
-                f"{', '.join(missing)}: not given; data=hub needs the name of a data set and both language codes, such "
-                "as data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en"
+                f"{', '.join(missing)}: not given; needed are the name of a data set and both language codes, such as "
+                "data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or instead of the name "
+                "a folder, data.root=DIR"
             )
         if source == target:
             raise ValueError(
