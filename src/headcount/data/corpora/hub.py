@@ -67,7 +67,7 @@ class HubCorpus:
         if missing := [f"data.{setting}" for setting, value in given.items() if not value]:
             raise ValueError(
                 f"{', '.join(missing)}: not given; needed are the name of a data set and both language codes, such as "
-                "data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or instead of the name "
+                "data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or for the name "
                 "a folder, data.root=DIR"
             )
         if source == target:
