@@ -4,17 +4,18 @@ PYTHON ?= python3
 RUN    ?= runs/latest
 DATA   ?=
 MODEL  ?=
+EXPERIMENT ?=
 ARGS   ?=
 
 BIN := .venv/bin
-CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(ARGS)
+CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(EXPERIMENT),experiment=$(EXPERIMENT)) $(ARGS)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train evaluate translate bench test test-all lint format clean
 
 help:  ## Show what there is
-	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
+	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [EXPERIMENT=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
