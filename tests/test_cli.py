@@ -80,7 +80,7 @@ WRONG_SETTINGS = [
 
 @pytest.mark.parametrize("wrong", WRONG_SETTINGS, ids=lambda wrong: next(iter(wrong)))
 def test_wrong_settings(wrong, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.run.train.TranslationData.prepare_data", None)  # it would not come to that
+    monkeypatch.setattr("headcount.data.module.TranslationData.prepare_data", None)  # it would not come to that
     lines = refused(tmp_path, "train", *tiny, *wrong)
     for expected in wrong.values():
         assert any(line.startswith(expected) for line in lines), (expected, lines)

@@ -10,8 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.run.config import TRUSTED, register_resolvers
+from headcount.run.parts import build_parts, check_processes
 from headcount.run.script import CONF
-from headcount.run.train import build_parts, check_processes
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option
 GROUPS = sorted(

@@ -13,7 +13,7 @@ from headcount.errors import InputError
 from headcount.run.config import TRUSTED, Problems, build, job_directory, peak_rate, run_directory
 from headcount.run.directory import link_latest, read_metrics, update_metrics
 from headcount.run.machine import multiplies_bf16, use_faster_products
-from headcount.run.train import check_processes, choose_precision
+from headcount.run.parts import check_processes, choose_precision
 from headcount.run.types import fits, wrong_values
 
 
@@ -132,7 +132,7 @@ def test_processes_must_be_those_that_torchrun_started(monkeypatch):
 
 @pytest.mark.parametrize(("native", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
 def test_precision(native, chosen, monkeypatch):
-    monkeypatch.setattr("headcount.run.train.multiplies_bf16", lambda: native)
+    monkeypatch.setattr("headcount.run.parts.multiplies_bf16", lambda: native)
     assert choose_precision("16-mixed", "cpu") == ("16-mixed", "as asked for")
     assert choose_precision("auto", "cpu")[0] == chosen
 

@@ -251,6 +251,11 @@ def link_latest(directory: Path) -> None:
     beside.rename(link)
 
 
+def show(directory: Path) -> str:
+    """A path as one would type it."""
+    return str(directory.relative_to(Path.cwd())) if directory.is_relative_to(Path.cwd()) else str(directory)
+
+
 def versions() -> dict[str, str]:
     """Versions of what the figures depend on."""
     packages = ("headcount", "torch", "pytorch-lightning", "datasets", "sentencepiece", "sacrebleu", "hydra-core")

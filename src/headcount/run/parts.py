@@ -1,0 +1,195 @@
+"""Everything that a training config describes, built before any data is read, and whether it fits together."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.loggers import Logger
+
+from headcount.data.module import TranslationData
+from headcount.decoding.search import SearchMethod
+from headcount.errors import InputError
+from headcount.run.config import Problems, build, build_data
+from headcount.run.machine import multiplies_bf16
+from headcount.run.types import fits
+from headcount.training.averaging import METRICS, Averaging
+from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+from headcount.training.module import OptimizerFactory
+
+PLACEHOLDER_VOCABULARY = 8  # pieces, for a model that is built only to see whether its settings fit
+
+
+@dataclass
+class Parts:
+    """What a config describes, built before any data is read."""
+
+    data: TranslationData
+    trainer: pl.Trainer
+    task: dict[str, Any]  # loss, optimizer, schedule
+    averaging: Averaging
+    interrupt: StopOnInterrupt
+    progress: TrainingProgress
+    search: SearchMethod
+    precision: str  # what was chosen, and why
+
+
+def build_parts(config: DictConfig, directory: Path) -> Parts:
+    """Everything that a config describes, the model too (without memory, to see that its settings fit).
+
+    Raises InputError with a line for each setting that is wrong.
+    """
+    problems = Problems()
+    attempt = problems.attempt
+    with torch.device("meta"):
+        attempt(build, config.model, "model", vocab_size=PLACEHOLDER_VOCABULARY)
+    task = {name: attempt(build, config[name], name) for name in ("loss", "optimizer", "schedule")}
+    if task["optimizer"] is not None:
+        attempt(build_optimizer, task["optimizer"])
+    search = attempt(build, config.search, "search")
+    averaging = attempt(build, config.averaging, "averaging")
+    checkpoint = attempt(build, config.checkpoint, "checkpoint")
+    data = attempt(build_data, config)
+    attempt(check_numbers, config)
+    attempt(check_scaling, config)
+    attempt(check_layer_dropout, config)
+    interrupt, progress = StopOnInterrupt(), TrainingProgress()
+    callbacks = [progress, averaging, checkpoint, interrupt]
+    if config.validation.patience is not None:
+        monitor, sign = METRICS.get(config.validation.metric, METRICS["loss"])
+        mode = "max" if sign > 0 else "min"
+        callbacks.append(EarlyStopping(monitor, patience=config.validation.patience, mode=mode))
+    precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
+    loggers = [attempt(build_logger, node, f"logger.{name}", directory) for name, node in config.logger.items()]
+    trainer = attempt(
+        build_trainer,
+        config,
+        directory,
+        precision,
+        [callback for callback in callbacks if callback is not None],
+        [logger for logger in loggers if logger is not None],
+    )
+    problems.say()
+    task["samples"] = config.validation.samples
+    return Parts(data, trainer, task, averaging, interrupt, progress, search, f"{precision}, {why}")
+
+
+def build_trainer(
+    config: DictConfig, directory: Path, precision: str, callbacks: list[pl.Callback], loggers: list[Logger]
+) -> pl.Trainer:
+    """Lightning's trainer, quiet, without an idea of epochs. Raises InputError, also for a GPU that isn't there."""
+    accelerator = config.trainer.accelerator
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(f"trainer.accelerator={accelerator}: no GPU found; use trainer=cpu")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise InputError("trainer.accelerator=mps: no Apple GPU found; use trainer=cpu")
+    every = config.validation.every, config.trainer.accumulate_grad_batches
+    trainer: pl.Trainer = build(
+        config.trainer,
+        "trainer",
+        precision=precision,
+        default_root_dir=directory,
+        logger=loggers,
+        callbacks=callbacks,
+        # Everything counts in optimizer steps: there is one endless epoch, and validation every so many batches of it.
+        max_epochs=-1,
+        check_val_every_n_epoch=None,
+        # Where one is no number, `check_numbers` and `build_data` say so.
+        val_check_interval=math.prod(every) if all(fits(number, int) for number in every) else 1,
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    return trainer
+
+
+def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
+    """A logger that writes into `directory`. Raises InputError, also where it needs a package that is not there."""
+    make_logger = build(node, setting)
+    try:
+        logger: Logger = make_logger(save_dir=directory)
+    except ImportError as error:
+        raise InputError(f"{setting}: {str(error).splitlines()[0]}; install it, or choose another logger") from error
+    return logger
+
+
+def build_optimizer(optimizer: OptimizerFactory) -> None:
+    """Let the optimizer say what it makes of its settings. Raises InputError."""
+    try:
+        optimizer([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"optimizer: {error}") from error
+
+
+def check_scaling(config: DictConfig) -> None:
+    """Raises InputError for float16: its gradients are scaled, and clipping knows nothing of that."""
+    if config.trainer.precision in (16, "16", "16-mixed"):
+        raise InputError(
+            f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "
+            "32-true or auto"
+        )
+
+
+def check_layer_dropout(config: DictConfig) -> None:
+    """Raises InputError where several processes would wait for the gradients of layers that one of them left out."""
+    strategy = config.trainer.strategy
+    finds = OmegaConf.is_dict(strategy) and strategy.get("find_unused_parameters", False)
+    if config.trainer.devices != 1 and config.model.get("layer_dropout") and not finds:
+        raise InputError(
+            f"model.layer_dropout={config.model.layer_dropout}: with several processes, add "
+            "+trainer.strategy.find_unused_parameters=true, or leave it at 0"
+        )
+
+
+def check_numbers(config: DictConfig) -> None:
+    """Raises InputError, with a line for each, for numbers that no constructor of ours looks at."""
+    at_least = {
+        "validation.every": 1,
+        "validation.samples": 0,
+        "validation.patience": 1,
+        "trainer.max_steps": 1,
+        "trainer.log_every_n_steps": 1,
+        "trainer.gradient_clip_val": 0,
+    }
+    wrong = []
+    for setting, least in at_least.items():
+        value = OmegaConf.select(config, setting)
+        if setting.startswith("validation") and not fits(value, int | None if setting.endswith("patience") else int):
+            wrong.append(f"{setting}={value}: must be a whole number")
+        elif isinstance(value, int | float) and value < least:
+            wrong.append(f"{setting}={value}: must be {least} or more")
+    if config.validation.metric not in METRICS:
+        wrong.append(f"validation.metric={config.validation.metric}: must be one of {', '.join(METRICS)}")
+    if wrong:
+        raise InputError("\n".join(wrong))
+
+
+def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
+    """Lightning's name of the precision to use, and why. `auto` takes bf16 where it pays."""
+    if precision != "auto":
+        return precision, "as asked for"
+    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not on_gpu and not torch.backends.mps.is_available())
+    if (on_gpu and torch.cuda.is_bf16_supported()) or (on_cpu and multiplies_bf16()):
+        return "bf16-mixed", f"since this {'GPU' if on_gpu else 'processor'} multiplies bf16 natively"
+    return "32-true", "since bf16 gains nothing here"
+
+
+def check_processes(config: DictConfig) -> None:
+    """Raises InputError where the processes that torchrun started are not those that the trainer expects."""
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    devices = config.trainer.devices
+    if devices != local:
+        raise InputError(
+            f"trainer.devices={devices}, but one process was started: start one a device with "
+            f"torchrun --nproc-per-node {devices} scripts/train.py trainer=ddp"
+            if world == 1
+            else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
+        )

@@ -1,0 +1,85 @@
+"""Where a training begins: in which directory, and with the config, weights and steps of which run."""
+
+import os
+from pathlib import Path
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from torch.distributed.rendezvous import rendezvous
+
+from headcount.errors import InputError
+from headcount.run.config import TRUSTED, check_targets
+from headcount.run.directory import read_config, show
+
+
+def resumed_config(directory: Path, trusted: frozenset[str]) -> DictConfig:
+    """The config of the run to go on with, and on top of it the single settings given on the command line.
+
+    Raises InputError for a directory that is not a run, a config that would build what is not trusted, or an override
+    that exchanges a whole part.
+    """
+    resumed = read_config(directory)
+    check_targets(OmegaConf.to_container(resumed), str(directory), trusted)
+    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
+        key = override.key_or_group
+        if key in ("resume", "debug", "trust"):
+            continue
+        parent, _, name = key.rpartition(".")
+        group = OmegaConf.select(resumed, parent) if parent else resumed
+        if not isinstance(group, DictConfig) or name not in group or OmegaConf.is_config(group[name]):
+            raise InputError(
+                f"{override.input_line or key}: resume goes by {directory}/config.yaml, where single settings can "
+                f"be changed, such as trainer.max_steps=N"
+            )
+        group[name] = override.value()
+    return resumed
+
+
+def initial_config(config: DictConfig, directory: Path) -> DictConfig:
+    """The config of a training that begins with the weights of the run in `directory`: that run's model and tokenizer,
+    and on top of them the single settings of the model given on the command line.
+
+    Raises InputError for a directory that is not a run, a config that would build what is not trusted, or an override
+    that another model or tokenizer would need.
+    """
+    run = read_config(directory)
+    check_targets(OmegaConf.to_container(run), str(directory), TRUSTED | frozenset(config.trust))
+    initial = config.copy()
+    initial.model, initial.tokenizer = run.model, run.tokenizer
+    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
+        part, _, setting = override.key_or_group.partition(".")
+        if part == "tokenizer" or override.key_or_group in ("model", "data.vocab_size"):
+            raise InputError(
+                f"{override.input_line}: init_from={directory} brings its own model and tokenizer; leave it out"
+            )
+        if part == "model":
+            OmegaConf.update(initial.model, setting, override.value(), force_add=True)
+    return initial
+
+
+def steps_done(checkpoint: Path, config: DictConfig) -> int:
+    """Optimizer steps behind a checkpoint that is to be gone on from.
+
+    Raises InputError where there is none, or nothing is left to do.
+    """
+    if not checkpoint.is_file():
+        raise InputError(f"{show(checkpoint)}: no such file, so there is nothing to resume; start anew without resume=")
+    steps: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
+    if steps >= config.trainer.max_steps:
+        raise InputError(
+            f"{show(checkpoint)} is at step {steps} of {config.trainer.max_steps}: to go on, raise trainer.max_steps; "
+            "to score it, use scripts/evaluate.py"
+        )
+    return steps
+
+
+def shared_directory(directory: Path) -> Path:
+    """The first process's run directory, on all processes of a torchrun job."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return directory
+    store, rank, _ = next(rendezvous("env://"))
+    if rank == 0:
+        store.set("headcount/run_directory", str(directory))
+    return Path(store.get("headcount/run_directory").decode())
