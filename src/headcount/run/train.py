@@ -131,6 +131,8 @@ def begin_curves(loggers: list[Logger], start_step: int) -> None:
     """Open every logger, and give Lightning's CSV loggers, which begin their file anew, the rows of the steps before
     `start_step` back. Raises InputError for a logger that cannot begin, such as one whose server is not there."""
     for curves in loggers:
+        path = Path(curves.log_dir) / "metrics.csv" if isinstance(curves, CSVLogger) else None
+        rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path is not None and path.exists() else []
         try:
             _ = getattr(curves, "experiment", None)
         except Exception as error:  # of whichever service it writes to
@@ -138,8 +140,6 @@ def begin_curves(loggers: list[Logger], start_step: int) -> None:
             name = type(curves).__name__
             raise InputError(f"logger: {name} cannot begin ({what}); choose another, or logger=csv") from error
         if isinstance(curves, CSVLogger):
-            path = Path(curves.log_dir) / "metrics.csv"
-            rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
             written = [row for row in rows if int(row["step"]) < start_step]
             curves.experiment.metrics = [{name: cell for name, cell in row.items() if cell} for row in written]
             curves.save()
