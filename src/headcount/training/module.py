@@ -127,10 +127,10 @@ class TranslationTask(pl.LightningModule):
                 )
 
     def _losses(self, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        tensors = batch.source, batch.source_mask, batch.target_in, batch.target_out
-        if loss.passes > 1:
-            tensors = (*(tensor.repeat(loss.passes, 1) for tensor in tensors),)  # type: ignore[assignment]
-        source, source_mask, target_in, target_out = tensors
+        source, source_mask, target_in, target_out = (
+            tensor.repeat(loss.passes, 1)
+            for tensor in (batch.source, batch.source_mask, batch.target_in, batch.target_out)
+        )
         hidden = self.model(source, source_mask, target_in)
         real = target_out != PAD
         return loss(hidden[real], self.model.output.weight, target_out[real])
