@@ -16,7 +16,7 @@ from datasets import Dataset, DatasetDict
 from filelock import FileLock
 from torch.utils.data import DataLoader
 
-from headcount.data.batches import Batch, Epochs, Sentences, SplitBatches, TrainStream, plan_split
+from headcount.data.batches import Batch, Draw, Epochs, Sentences, SplitBatches, TrainStream, plan_split
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import Corpus
 from headcount.data.preparation import prepare, read_sentences
@@ -160,18 +160,23 @@ class TranslationData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Endless; the first batch is this process's first of optimizer step `start_step`."""
         rank, world_size = self._rank_and_world_size()
-        draw = self._draw if self.segmentation else None
+        draw = self._drawing(self.segmentation) if self.segmentation else None
         stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, draw)
         return self._loader(stream)
 
-    def _draw(self, rows: np.ndarray, seed: tuple[int, ...]) -> tuple[Sentences, Sentences]:
-        assert self.segmentation is not None
-        texts = self.data["train"].select_columns(["source", "target"])[rows]
-        source, target = (
-            Sentences.of(draw_pieces(getattr(self.tokenizer, side), texts[side], self.segmentation, (*seed, number)))
-            for number, side in enumerate(("source", "target"))
-        )
-        return (self._hidden(source) if self.hide_source else source), target
+    def _drawing(self, segmentation: Segmentation) -> Draw:
+        """What cuts the text of rows of train into pieces anew."""
+        pairs = self.data["train"].select_columns(["source", "target"])
+
+        def draw(rows: np.ndarray, seed: tuple[int, ...]) -> tuple[Sentences, Sentences]:
+            texts = pairs[rows]
+            source, target = (
+                Sentences.of(draw_pieces(getattr(self.tokenizer, side), texts[side], segmentation, (*seed, number)))
+                for number, side in enumerate(("source", "target"))
+            )
+            return (self._hidden(source) if self.hide_source else source), target
+
+        return draw
 
     def val_dataloader(self) -> DataLoader[Batch]:
         return self.split_batches("valid")

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from torch.distributed.rendezvous import rendezvous
 
@@ -22,7 +23,7 @@ def resumed_config(directory: Path, trusted: frozenset[str]) -> DictConfig:
     """
     resumed = read_config(directory)
     check_targets(OmegaConf.to_container(resumed), str(directory), trusted)
-    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
+    for override in command_line():
         key = override.key_or_group
         if key in ("resume", "debug", "trust"):
             continue
@@ -48,7 +49,7 @@ def initial_config(config: DictConfig, directory: Path) -> DictConfig:
     check_targets(OmegaConf.to_container(run), str(directory), TRUSTED | frozenset(config.trust))
     initial = config.copy()
     initial.model, initial.tokenizer = run.model, run.tokenizer
-    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
+    for override in command_line():
         part, _, setting = override.key_or_group.partition(".")
         if part == "tokenizer" or override.key_or_group in ("model", "data.vocab_size"):
             raise InputError(
@@ -57,6 +58,11 @@ def initial_config(config: DictConfig, directory: Path) -> DictConfig:
         if part == "model":
             OmegaConf.update(initial.model, setting, override.value(), force_add=True)
     return initial
+
+
+def command_line() -> list[Override]:
+    """The overrides that this script was started with."""
+    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))
 
 
 def steps_done(checkpoint: Path, config: DictConfig) -> int:

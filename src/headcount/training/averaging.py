@@ -95,6 +95,10 @@ class ExponentialAverage(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.steps, self.mean = state_dict["steps"], state_dict["mean"]
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # A checkpoint's mean comes to the CPU, wherever the model is.
+        self.mean = {name: tensor.to(pl_module.device) for name, tensor in self.mean.items()}
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
@@ -107,7 +111,6 @@ class ExponentialAverage(Callback):
         now = dict(model.named_parameters())
         if not self.mean:
             self.mean = {name: torch.zeros_like(parameter) for name, parameter in now.items()}
-        self.mean = {name: tensor.to(now[name].device) for name, tensor in self.mean.items()}  # from a checkpoint: CPU
         self.steps += 1
         share = (1 - self.decay) / (1 - self.decay**self.steps)
         torch._foreach_lerp_([self.mean[name] for name in now], list(now.values()), share)
