@@ -4,15 +4,22 @@ import sys
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from headcount.run.script import main
+from headcount.run.sweep import run_job
 from headcount.run.train import train
 
 
 @main("train")
 def run(config: DictConfig) -> None:
-    sys.stdout.write(train(config, Path(HydraConfig.get().runtime.output_dir)) + "\n")
+    hydra = HydraConfig.get()
+    directory = Path(hydra.runtime.output_dir)
+    if hydra.mode == RunMode.MULTIRUN:
+        run_job(config, directory)
+    else:
+        sys.stdout.write(train(config, directory) + "\n")
 
 
 if __name__ == "__main__":

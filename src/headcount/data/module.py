@@ -219,6 +219,12 @@ class TranslationData(pl.LightningDataModule):
         plan = self.epochs.plan(0)
         return plan.tokens / plan.steps
 
+    @property
+    def mean_lengths(self) -> tuple[int, int]:
+        """Tokens of a source and of a target in train, rounded, EOS counted."""
+        source, target = (round(float(side.lengths.mean())) for side in self._sentences["train"])
+        return source, target
+
     def epoch_of(self, step: int) -> float:
         """How many epochs have been seen after `step` optimizer steps, with the part of the one under way."""
         epoch, done = self.epochs.locate(step)

@@ -235,6 +235,11 @@ def read_metrics(directory: Path) -> dict[str, Any]:
     return metrics
 
 
+def is_finished(directory: Path) -> bool:
+    """Whether the run has been trained and scored to its end."""
+    return "config_hash" in read_metrics(directory)
+
+
 def update_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
     """Put figures into metrics.json, dict by dict."""
     merged = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(read_metrics(directory)), dict(figures)))

@@ -26,6 +26,8 @@ from headcount.run.machine import use_faster_products, use_memory_again
 WRONG = (InputError, HydraException, OmegaConfBaseException)  # what a person can put right
 CONF = Path(__file__).parents[3] / "conf"
 
+register_resolvers()  # not in `main`: the processes that a launcher starts compose configs, and import only this module
+
 
 def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
     """Makes a script of a function of a config: Hydra's command line, plain messages, and one line for what a person
@@ -49,7 +51,7 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
                 # Said here and not passed on: Hydra would add a line of its own, and tell only the first of a sweep.
                 hydra_config = HydraConfig.get()
                 sweep = hydra_config.mode == RunMode.MULTIRUN
-                complain(error, f"{hydra_config.job.override_dirname}: " if sweep else "")
+                complain(error, f"{Path(hydra_config.runtime.output_dir).name}: " if sweep else "")
             except BrokenPipeError:
                 _stop_writing()
             finally:
@@ -60,7 +62,6 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
         def run() -> None:
             gc.freeze()  # what was imported stays: the garbage collector need not go through it again and again
             os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
-            register_resolvers()
             set_up_logging()
             use_memory_again()
             use_faster_products()

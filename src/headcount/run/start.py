@@ -12,7 +12,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from headcount.errors import InputError
 from headcount.run.config import TRUSTED, check_targets
-from headcount.run.directory import read_config, show
+from headcount.run.directory import is_finished, read_config, show
 
 
 def resumed_config(directory: Path, trusted: frozenset[str]) -> DictConfig:
@@ -65,15 +65,16 @@ def command_line() -> list[Override]:
     return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))
 
 
-def steps_done(checkpoint: Path, config: DictConfig) -> int:
-    """Optimizer steps behind a checkpoint that is to be gone on from.
+def steps_done(directory: Path, config: DictConfig) -> int:
+    """Optimizer steps behind the checkpoint from which the run in `directory` is to go on.
 
     Raises InputError where there is none, or nothing is left to do.
     """
+    checkpoint = directory / "checkpoints" / "last.ckpt"
     if not checkpoint.is_file():
         raise InputError(f"{show(checkpoint)}: no such file, so there is nothing to resume; start anew without resume=")
     steps: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-    if steps >= config.trainer.max_steps:
+    if steps > config.trainer.max_steps or (steps == config.trainer.max_steps and is_finished(directory)):
         raise InputError(
             f"{show(checkpoint)} is at step {steps} of {config.trainer.max_steps}: to go on, raise trainer.max_steps; "
             "to score it, use scripts/evaluate.py"

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import CSVLogger, Logger
 
@@ -16,8 +17,9 @@ from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tok
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
+from headcount.model.cost import operations_per_token
 from headcount.model.transformer import Transformer
-from headcount.run.config import TRUSTED
+from headcount.run.config import TRUSTED, config_hash
 from headcount.run.directory import (
     Run,
     build_model,
@@ -59,10 +61,12 @@ def train(config: DictConfig, directory: Path) -> str:
     elif config.init_from:
         config = initial_config(config, Path(config.init_from))
     check_processes(config)
+    if config.get("threads"):
+        torch.set_num_threads(config.threads)
     directory = shared_directory(directory.resolve())
     checkpoint = directory / "checkpoints" / "last.ckpt"
     parts = build_parts(config, directory)
-    parts.data.start_step = steps_done(checkpoint, config) if resume else 0
+    parts.data.start_step = steps_done(directory, config) if resume else 0
     if config.get("init_from"):
         parts.data.use_tokenizer(load_tokenizer(directory if resume else Path(config.init_from)))
     parts.data.prepare_data()
@@ -79,14 +83,18 @@ def train(config: DictConfig, directory: Path) -> str:
 @contextlib.contextmanager
 def open_directory(directory: Path, config: DictConfig, parts: Parts) -> Iterator[None]:
     """Make it a run directory, and the newest; while it is open, what is said is kept in its log."""
-    if directory.parent == Path("runs").resolve():
-        link_latest(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-    save_tokenizer(parts.data.tokenizer, directory)
-    begin_curves(parts.trainer.loggers, parts.data.start_step)
-    with log_to_file(directory / "train.log"):
-        yield
+    try:
+        with FileLock(directory / ".lock", blocking=False):
+            if directory.parent == Path("runs").resolve() and not (directory.parent / "sweep.json").exists():
+                link_latest(directory)
+            write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+            save_tokenizer(parts.data.tokenizer, directory)
+            begin_curves(parts.trainer.loggers, parts.data.start_step)
+            with log_to_file(directory / "train.log"):
+                yield
+    except Timeout as error:
+        raise InputError(f"{show(directory)}: another process is training into it; wait until it has ended") from error
 
 
 def fit(config: DictConfig, directory: Path, parts: Parts, model: Transformer, checkpoint: Path | None) -> str:
@@ -152,8 +160,10 @@ def describe(parts: Parts, model: Transformer, config: DictConfig) -> str:
     sizes = dict.fromkeys((data.tokenizer.source, data.tokenizer.target))
     pieces = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in sizes)
     heads = ", ".join(f"{name.removesuffix('_heads')} {_short(counts)}" for name, counts in model.head_counts.items())
+    operations, (source, target) = operations_per_token(model, *data.mean_lengths), data.mean_lengths
     return (
         f"model: {parameters:,} parameters, {pieces} pieces; heads: {heads}\n"
+        f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
         f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} padding, "
         f"{data.steps_per_epoch:,} steps an epoch; {config.trainer.max_steps:,} steps"
     )
@@ -170,6 +180,7 @@ def training_figures(config: DictConfig, parts: Parts, model: Transformer) -> di
     return {
         "seed": config.seed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "operations_per_token": operations_per_token(model, *parts.data.mean_lengths),
         "model": model.head_counts,
         "train": {
             "steps": step,
@@ -203,6 +214,7 @@ def finish(
         rows = parts.data.data[split]
         hypotheses, figures[split] = evaluate_split(run, rows)
         record(run, split, hypotheses, rows["target"], figures[split])
+    update_metrics(directory, {"config_hash": config_hash(config)})  # now it is finished
     place = show(directory)
     summary = [score_table(figures)]
     if "contrastive" in figures["test"]:

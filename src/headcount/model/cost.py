@@ -1,0 +1,21 @@
+"""What a model costs: how much it computes for a token."""
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from headcount.model.transformer import Transformer
+
+
+@torch.no_grad()
+def operations_per_token(model: Transformer, source: int, target: int) -> int:
+    """Multiply-adds in the matrix products of a forward pass, the output layer with them, for each token of a sentence
+    pair of `source` and `target` tokens. Training takes about three times as many. What is no matrix product (softmax,
+    norms, dropout) is not counted.
+    """
+    training = model.training
+    model.eval()
+    ids = [torch.zeros(1, length, dtype=torch.int64, device=model.device) for length in (source, target)]
+    with FlopCounterMode(display=False) as counter:
+        model.output(model(ids[0], torch.ones_like(ids[0], dtype=torch.bool), ids[1]))
+    model.train(training)
+    return round(counter.get_total_flops() / 2 / (source + target))

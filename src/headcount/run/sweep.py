@@ -1,0 +1,311 @@
+"""A sweep: a Hydra multirun, each job of it a training in a process of its own.
+
+A job's folder tells how it stands: finished when `metrics.json` holds the hash of its config, otherwise by `job.json`.
+So a sweep can be stopped, killed, started again and looked at from elsewhere.
+"""
+
+import atexit
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from headcount.errors import InputError
+from headcount.run.config import config_hash, differences, job_directory
+from headcount.run.directory import is_finished, read_config, show, write_text
+from headcount.run.start import initial_config
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
+LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
+LINES = 4096  # bytes at the end of a log in which its last lines are
+
+
+def run_job(config: DictConfig, directory: Path) -> None:
+    """Train what `config` says into `directory`, in a child process, unless that has been done already.
+
+    A job that was stopped goes on from its last checkpoint. The child has an environment of its own, so nothing of this
+    process or of another job reaches it; what it says goes to `job.log`.
+
+    Raises InputError if the training fails, or the folder holds a run of another config; KeyboardInterrupt if the
+    training was stopped.
+    """
+    with FileLock(directory / ".lock"):  # whoever was killed may have left a training behind: let it finish
+        task = initial_config(config, Path(config.init_from)) if config.init_from else config
+        begun = read_config(directory) if (directory / "config.yaml").exists() else None
+        if begun is not None and config_hash(begun) != config_hash(task):
+            raise InputError(
+                f"{show(directory)} holds a run of another config ({differences(begun, task)}); move it away, or give "
+                "the sweep another name=..."
+            )
+        if is_finished(directory):
+            return
+    threads = config.threads or threads_of_a_job(directory.parent)
+    command = command_of_a_job(config, directory, resume=(directory / "checkpoints" / "last.ckpt").exists())
+    if not (directory / "checkpoints" / "last.ckpt").exists():
+        (directory / "config.yaml").unlink(missing_ok=True)  # of a training that died before it had learnt anything
+    begin = time.time()
+    note(directory, "running")
+    with (directory / "job.log").open("wb") as log:
+        child = subprocess.Popen(
+            [*command, *([f"threads={threads}"] if threads else [])],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment_of_a_job(threads),
+            cwd=HydraConfig.get().runtime.cwd,
+        )
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            code = child.wait()  # it has been asked to stop as well, and is saving
+    if code in (130, 143):
+        note(directory, "stopped")
+        raise KeyboardInterrupt
+    if code or not is_finished(directory):
+        note(directory, "failed")
+        raise InputError(f"{failure(directory)}; see {show(directory / 'job.log')}")
+    note(directory, "done", seconds=time.time() - begin)
+
+
+def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:
+    """What to type for the training of one job."""
+    quoted = "'" + str(directory.resolve()).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    devices = config.trainer.devices
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
+    start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), str(SCRIPT)]
+    if resume:
+        return [*start, f"resume={quoted}"]
+    return [*start, *HydraConfig.get().overrides.task, f"hydra.run.dir={quoted}"]
+
+
+def threads_of_a_job(sweep: Path) -> int | None:
+    """Processor cores for each of the jobs that the launcher runs at once; None to leave it to torch."""
+    launcher = HydraConfig.get().launcher
+    if launcher.get("cpus_per_task"):  # a cluster's
+        return int(launcher.cpus_per_task)
+    cores, jobs = os.cpu_count() or 1, len(planned(sweep)) or 1
+    if "n_jobs" in launcher:  # joblib's, where a negative number counts from all cores down
+        at_once = launcher.n_jobs if launcher.n_jobs > 0 else cores + 1 + launcher.n_jobs
+        return max(1, cores // min(max(at_once, 1), jobs))
+    return None
+
+
+def environment_of_a_job(threads: int | None) -> dict[str, str]:
+    """This process's environment less what launchers leave there; of several GPUs, jobs at once take one each."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    if threads:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    hydra = HydraConfig.get()
+    gpus = visible_gpus()
+    if "n_jobs" in hydra.launcher and len(gpus) > 1:
+        environment["CUDA_VISIBLE_DEVICES"] = gpus[hydra.job.num % len(gpus)]
+    return environment
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that a process started now would see."""
+    import torch  # a job that is finished already needs none of it
+
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def note(directory: Path, state: str, seconds: float | None = None) -> None:
+    """Keep how a job stands since now, for whoever looks; `seconds` is how long it took."""
+    write_text(directory / "job.json", json.dumps({"state": state, "since": time.time(), "seconds": seconds}) + "\n")
+
+
+def noted(directory: Path) -> dict[str, Any]:
+    """What `note` kept; empty if nothing."""
+    try:
+        found: dict[str, Any] = json.loads((directory / "job.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = {}
+    return found
+
+
+def planned(sweep: Path) -> dict[str, list[str]]:
+    """The jobs of a sweep as it was last started, by folder: their overrides. Empty where nobody wrote them down."""
+    path = sweep / "sweep.json"
+    jobs: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))["jobs"] if path.exists() else {}
+    return jobs
+
+
+def last_lines(path: Path) -> list[str]:
+    """What a log says last: some lines, fewer where it is short."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LINES))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def failure(directory: Path) -> str:
+    """What a job that failed says of it: its complaints, or the end of a traceback."""
+    lines = last_lines(directory / "job.log") or ["it said nothing"]
+    complaints = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return "; ".join(dict.fromkeys(complaints)) or lines[-1].strip()
+
+
+@dataclass
+class Standing:
+    """How a sweep stands.
+
+    jobs: state by job: waiting, running, done, failed or stopped. figures: what each running job said last.
+    done_part: of each running job, 0 to 1. seconds: what each job took that was done since this start.
+    """
+
+    jobs: dict[str, str]
+    figures: dict[str, str]
+    done_part: dict[str, float]
+    elapsed: dict[str, float]
+    seconds: list[float]
+
+    @classmethod
+    def look(cls, sweep: Path, jobs: Iterable[str], since: float) -> "Standing":
+        """At the folders of `jobs`. What was running before `since` is not any more."""
+        standing = cls({}, {}, {}, {}, [])
+        for job in jobs:
+            news = noted(sweep / job)
+            state = news.get("state", "waiting")
+            if state != "done" and is_finished(sweep / job):
+                state = "done"  # of itself, or left behind by a sweep that was killed
+            elif state not in ("done", "waiting") and news["since"] < since:
+                state = "waiting"
+            standing.jobs[job] = state
+            if state == "running":
+                lines = [line for line in last_lines(sweep / job / "job.log") if line.startswith("step ")]
+                found = re.match(r"step (\d+) of (\d+)", lines[-1]) if lines else None
+                standing.figures[job] = lines[-1].strip() if lines else "starting"
+                standing.done_part[job] = int(found[1]) / int(found[2]) if found else 0.0
+                standing.elapsed[job] = time.time() - news["since"]
+            elif state == "done" and news.get("seconds") and news["since"] >= since:
+                standing.seconds.append(news["seconds"])
+        return standing
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it will take, if jobs take as long as those so far; None while nobody can tell."""
+        known = self.seconds or [self.elapsed[job] / part for job, part in self.done_part.items() if part > 0]
+        running = len(self.done_part)
+        if not known or not running:
+            return None
+        waiting = Counter(self.jobs.values())["waiting"]
+        jobs = waiting + sum(1 - part for part in self.done_part.values())
+        return jobs * sum(known) / len(known) / running
+
+    def summary(self) -> str:
+        """One line."""
+        counts = Counter(self.jobs.values())
+        states = [f"{counts[state]} {state}" for state in ("running", "failed", "stopped", "waiting") if counts[state]]
+        left = self.seconds_left
+        time_left = [f"about {max(1, round(left / 60))} min left"] if left is not None else []
+        return ", ".join([f"{counts['done']} of {len(self.jobs)} jobs done", *states, *time_left])
+
+    def table(self, names: Mapping[str, str]) -> Table:
+        """A line a job that is running, failed or stopped, under its name, and the summary."""
+        table = Table.grid(padding=(0, 2))
+        for job, state in self.jobs.items():
+            if state in ("running", "failed", "stopped"):
+                table.add_row(state, names[job], self.figures.get(job, ""))
+        table.caption = self.summary()
+        table.caption_justify = "left"
+        return table
+
+
+class SweepView(Callback):
+    """Writes down what a sweep will do, shows how it stands, and says at the end what to type next.
+
+    For a person a table that renews itself, for a log a line at each change. When jobs failed or were stopped, the
+    process ends with exit code 2.
+    """
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.sweep = Path()
+        self.jobs: dict[str, str] = {}  # by folder: what tells it from the others
+        self.since = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # a launcher sends us to the processes of its jobs, where there is nothing to show
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Write `sweep.json`, and begin to look."""
+        self.sweep, self.since = Path(config.hydra.sweep.dir), time.time()
+        command_line = list(config.hydra.overrides.task)
+        params: Mapping[str, Any] = config.hydra.sweeper.get("params") or {}
+        parsed = OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in params.items()])
+        parsed += OverridesParser.create().parse_overrides(command_line)
+        (combinations,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
+        jobs = {job_directory(overrides, config.name): overrides for overrides in combinations}
+        common = set.intersection(*map(set, combinations))
+        own = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
+        self.jobs = {job: ",".join(overrides) or job for job, overrides in own.items()}
+        self.sweep.mkdir(parents=True, exist_ok=True)
+        write_text(self.sweep / "sweep.json", json.dumps({"overrides": command_line, "jobs": jobs}, indent=2) + "\n")
+        self.thread = threading.Thread(target=self.show, daemon=True)
+        self.thread.start()
+        atexit.register(self.close)  # Hydra says nothing of a sweep that was interrupted
+
+    def show(self) -> None:
+        """Until the sweep is over."""
+        console = Console(stderr=True)
+        if sys.stderr.isatty():
+            with Live(console=console, transient=True, auto_refresh=False) as live:
+                while not self.over.wait(1):
+                    live.update(self.look().table(self.jobs), refresh=True)
+            return
+        said: dict[str, str] = {}
+        while not self.over.wait(1):
+            standing = self.look()
+            if standing.jobs != said:
+                said = standing.jobs
+                sys.stderr.write(f"sweep {show(self.sweep)}: {standing.summary()}\n")
+
+    def look(self) -> Standing:
+        return Standing.look(self.sweep, self.jobs, self.since)
+
+    def close(self) -> None:
+        """Stop looking, and say how it stands, once."""
+        if self.thread is None:
+            return
+        self.over.set()
+        self.thread.join()
+        self.thread = None
+        standing, place = self.look(), show(self.sweep)
+        lines = [f"sweep {place}: {standing.summary()}"]
+        for job, state in standing.jobs.items():
+            if state == "failed":
+                lines.append(f"failed: {self.jobs[job]}: {failure(self.sweep / job)}")
+        if set(standing.jobs.values()) != {"done"}:
+            lines.append("the same command again does what is missing")
+        lines.append(f"next:  python scripts/report.py sweep={place}")
+        sys.stdout.write("\n".join(lines) + "\n")
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Say how it went. Raises SystemExit if not all is done."""
+        self.close()
+        if set(self.look().jobs.values()) != {"done"}:
+            sys.exit(2)
