@@ -2,9 +2,12 @@
 
 PYTHON ?= python3
 RUN    ?= runs/latest
+SWEEP  ?= runs/heads_fixed_width_grammar
 DATA   ?=
 MODEL  ?=
 EXPERIMENT ?=
+STUDY  ?= heads_fixed_width
+JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 ARGS   ?=
 
 BIN := .venv/bin
@@ -12,7 +15,7 @@ CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(EXPERI
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate bench test test-all lint format clean
+.PHONY: help setup train evaluate translate ablate report bench test test-all lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [EXPERIMENT=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -31,6 +34,16 @@ evaluate: .venv/core  ## Score RUN with sacrebleu
 
 translate: .venv/core  ## Translate standard input with RUN
 	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
+
+# Multi30k comes with its recipe, any other corpus as it is. A job may fail; there is a report of the rest all the same.
+comma := ,
+ABLATION = $(if $(filter multi30k,$(DATA)),"experiment=[multi30k_short$(comma)$(STUDY)]",$(if $(DATA),data=$(DATA)) experiment=$(STUDY))
+ablate: .venv/study  ## Run a study, JOBS trainings at once, and report: DATA=multi30k, STUDY=kv_heads
+	@$(BIN)/python scripts/train.py --multirun $(ABLATION) $(if $(MODEL),model=$(MODEL)) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(ARGS); \
+	status=$$?; $(BIN)/python scripts/report.py sweep=runs/$(STUDY)_$(or $(DATA),grammar) && exit $$status
+
+report: .venv/study  ## Write the report of the sweep in SWEEP anew
+	$(BIN)/python scripts/report.py sweep=$(SWEEP) $(ARGS)
 
 bench: .venv/core  ## Measure the speed beside others, an hour; a part: ARGS="work=train peers=[]"
 	$(BIN)/python scripts/bench.py $(CHOICES)
@@ -62,6 +75,11 @@ clean:  ## Remove caches and prepared data; runs and the environment stay
 	@test -x $(BIN)/python || { echo "making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "installing what training needs (a minute or two)"
 	@$(PIP) --editable .
+	@touch $@
+
+.venv/study: .venv/core
+	@echo "installing what studies need"
+	@$(PIP) --editable ".[sweep,report]"
 	@touch $@
 
 .venv/dev: .venv/core

@@ -59,7 +59,7 @@ def made_small(words: list[str]) -> list[str]:
     if any(word.startswith("data.held_out") for word in words):
         corpus = ["data.held_out.valid=8", "data.held_out.test=16"]
     if "--multirun" in words:  # named as without what makes it small
-        words = [*words, "hydra.sweep.subdir='model.num_heads=${model.num_heads}'"]
+        words = [*words, "hydra.sweep.subdir='model.num_heads=${model.num_heads}'", "threads=1"]
     return [*words, *SMALL, *corpus]
 
 
@@ -116,8 +116,8 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capfd):
         else:
             run_script(words, monkeypatch)
     assert (tmp_path / "runs" / "latest" / "metrics.json").exists()
-    assert len(list((tmp_path / "runs" / "sweep").glob("model.num_heads=*/metrics.json"))) == 3
-    figures = json.loads((tmp_path / "runs" / "sweep" / "model.num_heads=1" / "metrics.json").read_text())
+    assert len(list((tmp_path / "runs" / "sweep_grammar").glob("model.num_heads=*/metrics.json"))) == 3
+    figures = json.loads((tmp_path / "runs" / "sweep_grammar" / "model.num_heads=1" / "metrics.json").read_text())
     assert set(figures["test"]["contrastive"]) == set(PHENOMENA)
     assert set(figures["valid"]["contrastive"]) <= set(PHENOMENA)  # its plain sentences have no contrast
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
-from headcount.run.config import TRUSTED, Problems, build, job_directory, peak_rate, run_directory
+from headcount.run.config import TRUSTED, Problems, build, peak_rate, run_directory
 from headcount.run.directory import link_latest, read_metrics, update_metrics
 from headcount.run.machine import multiplies_bf16, use_faster_products
 from headcount.run.parts import check_processes, choose_precision
@@ -88,13 +88,6 @@ def test_every_run_has_a_directory_of_its_own(tmp_path, monkeypatch):
     assert run_directory("nothing") == "."
     monkeypatch.setenv("RANK", "1")
     assert run_directory(None) == "."
-
-
-def test_every_job_has_a_directory_of_its_own():
-    assert job_directory("model.num_heads=4,data.root=/a/b") == "model.num_heads=4,data.root=_a_b"
-    long = "data.root=" + 300 * "x"
-    assert len({job_directory(f"{long},model.num_heads={heads}") for heads in (1, 2)}) == 2
-    assert len(job_directory(long)) < 255
 
 
 def test_peak_rate():

@@ -79,7 +79,7 @@ def job_directory(overrides: Iterable[str], sweep: str) -> str:
     """The folder of one job of the sweep of that name: its overrides, as one name even if there are paths among them,
     without those that tell no job from another."""
     telling = [each for each in overrides if each.split("=")[0] not in NO_MATTER]
-    telling = [each for each in telling if not each.startswith(f"experiment={sweep}")]
+    telling = [each for each in telling if not (each.startswith("experiment=") and sweep in each)]
     name = ",".join(sorted(telling)).replace("/", "_") or "as_it_is"
     # File systems take 255 bytes; two jobs must not meet in what is left of their names. The end tells more: the seed.
     return name if len(name) <= 200 else f"{hashlib.sha256(name.encode()).hexdigest()[:8]},...{name[-180:]}"

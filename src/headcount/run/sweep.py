@@ -5,6 +5,7 @@ So a sweep can be stopped, killed, started again and looked at from elsewhere.
 """
 
 import atexit
+import itertools
 import json
 import os
 import re
@@ -20,16 +21,19 @@ from typing import Any
 
 from filelock import FileLock
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from headcount.errors import InputError
-from headcount.run.config import config_hash, differences, job_directory
+from headcount.run.config import config_hash, differences
 from headcount.run.directory import is_finished, read_config, show, write_text
 from headcount.run.start import initial_config
 
@@ -44,8 +48,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
     A job that was stopped goes on from its last checkpoint. The child has an environment of its own, so nothing of this
     process or of another job reaches it; what it says goes to `job.log`.
 
-    Raises InputError if the training fails, or the folder holds a run of another config; KeyboardInterrupt if the
-    training was stopped.
+    Raises InputError if the training fails or is stopped, or the folder holds a run of another config.
     """
     with FileLock(directory / ".lock"):  # whoever was killed may have left a training behind: let it finish
         task = initial_config(config, Path(config.init_from)) if config.init_from else config
@@ -75,10 +78,12 @@ def run_job(config: DictConfig, directory: Path) -> None:
         try:
             code = child.wait()
         except KeyboardInterrupt:
-            code = child.wait()  # it has been asked to stop as well, and is saving
+            child.wait()  # it has been asked to stop as well, and is saving
+            note(directory, "stopped")
+            raise
     if code in (130, 143):
         note(directory, "stopped")
-        raise KeyboardInterrupt
+        raise InputError("stopped; the same command goes on with it")
     if code or not is_finished(directory):
         note(directory, "failed")
         raise InputError(f"{failure(directory)}; see {show(directory / 'job.log')}")
@@ -252,15 +257,19 @@ class SweepView(Callback):
         return {}  # a launcher sends us to the processes of its jobs, where there is nothing to show
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write `sweep.json`, and begin to look."""
+        """Write `sweep.json`, and begin to look. What cannot be composed, the sweeper will complain of."""
         self.sweep, self.since = Path(config.hydra.sweep.dir), time.time()
         command_line = list(config.hydra.overrides.task)
-        params: Mapping[str, Any] = config.hydra.sweeper.get("params") or {}
-        parsed = OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in params.items()])
-        parsed += OverridesParser.create().parse_overrides(command_line)
-        (combinations,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
-        jobs = {job_directory(overrides, config.name): overrides for overrides in combinations}
-        common = set.intersection(*map(set, combinations))
+        params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
+        loader = GlobalHydra.instance().config_loader()
+        jobs: dict[str, list[str]] = {}
+        try:
+            parsed = OverridesParser.create(loader).parse_overrides([*params, *command_line])
+            for overrides in itertools.chain.from_iterable(BasicSweeper.split_arguments(parsed, None)):
+                jobs[loader.load_sweep_config(config, overrides).hydra.sweep.subdir] = overrides
+        except (HydraException, OmegaConfBaseException):
+            return
+        common = set.intersection(*map(set, jobs.values()))
         own = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
         self.jobs = {job: ",".join(overrides) or job for job, overrides in own.items()}
         self.sweep.mkdir(parents=True, exist_ok=True)
@@ -294,6 +303,7 @@ class SweepView(Callback):
         self.over.set()
         self.thread.join()
         self.thread = None
+        atexit.unregister(self.close)
         standing, place = self.look(), show(self.sweep)
         lines = [f"sweep {place}: {standing.summary()}"]
         for job, state in standing.jobs.items():
@@ -307,5 +317,5 @@ class SweepView(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Say how it went. Raises SystemExit if not all is done."""
         self.close()
-        if set(self.look().jobs.values()) != {"done"}:
+        if self.jobs and set(self.look().jobs.values()) != {"done"}:
             sys.exit(2)

@@ -1,0 +1,251 @@
+"""Sweeps: what is done once, what goes on, what fails alone. Most trainings here are of a script that only pretends,
+since what is tested is what happens around them; test_end_to_end has real ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import SCRIPTS, command
+from omegaconf import OmegaConf
+
+from headcount.run.config import balanced_feed_forward, config_hash, differences, heads_of, job_directory
+from headcount.run.sweep import Standing, environment_of_a_job, failure, note, planned, threads_of_a_job
+
+PRETENDED = """
+import json, os, sys
+from pathlib import Path
+words = dict(word.split("=", 1) for word in sys.argv[1:])
+run = Path(words.get("hydra.run.dir", words.get("resume")).strip("'"))
+with (run / "starts").open("a") as starts:
+    starts.write(" ".join(sys.argv[1:]) + " OMP_NUM_THREADS=" + os.environ.get("OMP_NUM_THREADS", "") + "\\n")
+fate = words.get("model.num_heads")
+if fate == "7" and "resume" not in words:
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "last.ckpt").touch()
+    sys.exit(143)
+if fate == "3" and not Path("mended").exists():
+    sys.stderr.write("error: three is too many\\n")
+    sys.exit(2)
+(run / "metrics.json").write_text(json.dumps({"config_hash": "x"}))
+"""
+
+
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    """Sweeps in tmp_path whose jobs train nothing."""
+    (tmp_path / "pretended.py").write_text(PRETENDED)
+    monkeypatch.setattr("headcount.run.sweep.SCRIPT", tmp_path / "pretended.py")
+    return tmp_path
+
+
+def starts(sweep, job):
+    return (sweep / job / "starts").read_text().splitlines()
+
+
+def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pretended):
+    sweep = pretended / "runs" / "sweep_grammar"
+    result = command("train", "--multirun", "model.num_heads=1,3,4", "threads=1", cwd=pretended)
+    assert result.code == 2
+    assert [line for line in result.errors if line.startswith("error")] == [
+        "error: model.num_heads=3: three is too many; see runs/sweep_grammar/model.num_heads=3/job.log"
+    ]
+    assert "2 of 3 jobs done, 1 failed" in result.out
+    assert "failed: model.num_heads=3: three is too many" in result.out
+    assert "the same command again" in result.out
+    (pretended / "mended").touch()
+    result = command("train", "--multirun", "model.num_heads=1,3,4", "threads=1", cwd=pretended)
+    assert result.code == 0, result.err
+    assert "3 of 3 jobs done" in result.out
+    assert "scripts/report.py sweep=runs/sweep_grammar" in result.out
+    assert [len(starts(sweep, f"model.num_heads={heads}")) for heads in (1, 3, 4)] == [1, 2, 1]
+    assert not (pretended / "runs" / "latest").exists()
+    # More seeds: what is there stays, though it was not named after a seed.
+    result = command("train", "--multirun", "model.num_heads=1,4", "seed=1,2", "threads=1", cwd=pretended)
+    assert "4 of 4 jobs done" in result.out
+    assert len(planned(sweep)) == 4
+
+
+def test_a_job_that_was_stopped_goes_on(pretended):
+    sweep = pretended / "runs" / "sweep_grammar"
+    result = command("train", "--multirun", "model.num_heads=7,8", "threads=1", cwd=pretended)
+    assert result.code == 2
+    assert "1 of 2 jobs done, 1 stopped" in result.out
+    result = command("train", "--multirun", "model.num_heads=7,8", "threads=1", cwd=pretended)
+    assert result.code == 0, result.err
+    first, second = starts(sweep, "model.num_heads=7")
+    assert "model.num_heads=7 " in first
+    assert second.startswith(f"resume='{sweep / 'model.num_heads=7'}'")
+    assert second.endswith("threads=1 OMP_NUM_THREADS=1")
+
+
+def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):
+    job = pretended / "runs" / "sweep_multi30k" / "seed=1"
+    job.mkdir(parents=True)
+    config = OmegaConf.load(home / "runs" / "second" / "config.yaml")
+    for rate, code in ((config.optimizer.lr, 0), (0.5, 2)):
+        config.optimizer.lr = rate
+        OmegaConf.save(config, job / "config.yaml")
+        before = sorted(path.name for path in job.iterdir())
+        result = command("train", "--multirun", *tiny, "hydra.sweep.subdir='seed=1'", "threads=1", cwd=pretended)
+        assert result.code == code, result.err
+    (line,) = [line for line in result.errors if line.startswith("error")]
+    assert "holds a run of another config (optimizer.lr=0.5, now 0.04); move it away, or give" in line
+    assert sorted(path.name for path in job.iterdir()) == before
+
+
+def test_what_tells_one_job_from_another():
+    assert job_directory(["seed=2", "model.num_heads=4", "data.root=/a/b"], "sweep") == "model.num_heads=4,seed=2"
+    assert job_directory(["experiment=heads_fixed_width", "seed=1"], "heads_fixed_width") == "seed=1"
+    assert job_directory(["experiment=[multi30k_short,kv_heads]", "seed=1"], "kv_heads") == "seed=1"
+    assert job_directory(["experiment=multi30k_short"], "sweep") == "experiment=multi30k_short"
+    assert job_directory(["name=x"], "x") == "as_it_is"
+    long = "data.train=" + 300 * "x/"
+    names = {job_directory([long, f"model.num_heads={heads}"], "sweep") for heads in (1, 2)}
+    assert len(names) == 2
+    assert all(len(name) < 255 and "/" not in name and name.endswith(("=1", "=2")) for name in names)
+
+
+def test_a_hash_knows_what_matters(home):
+    config = OmegaConf.load(home / "runs" / "second" / "config.yaml")
+    same, other = config.copy(), config.copy()
+    same.data.directory, same.data.root, same.data.corpus.root, same.threads, same.name = "/x", "/y", "/y", 7, "z"
+    other.model.num_heads, other.seed = 4, 3
+    assert config_hash(same) == config_hash(config) != config_hash(other)
+    assert differences(config, other) == "model.num_heads=2, now 4; seed=1, now 3"
+    assert json.loads((home / "runs" / "second" / "metrics.json").read_text())["config_hash"] == config_hash(config)
+
+
+def launcher(monkeypatch, num=0, **settings):
+    config = OmegaConf.create({"launcher": settings, "job": {"num": num}})
+    monkeypatch.setattr("headcount.run.sweep.HydraConfig.get", lambda: config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores", "threads"),
+    [
+        ({}, 8, None),
+        ({"n_jobs": 2}, 8, 4),
+        ({"n_jobs": -1}, 8, 2),  # there are only four jobs
+        ({"n_jobs": 16}, 2, 1),
+        ({"cpus_per_task": 3}, 8, 3),
+    ],
+)
+def test_jobs_share_the_processor(settings, cores, threads, tmp_path, monkeypatch):
+    launcher(monkeypatch, **settings)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": {job: [] for job in "abcd"}}))
+    assert threads_of_a_job(tmp_path) == threads
+
+
+def test_a_job_has_an_environment_of_its_own(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "PL_GLOBAL_SEED"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    launcher(monkeypatch, num=3, n_jobs=2)
+    environment = environment_of_a_job(5)
+    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "PL_GLOBAL_SEED"} & set(environment)
+    assert environment["PATH"] == os.environ["PATH"]
+    assert environment["OMP_NUM_THREADS"] == "5"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "6"
+    launcher(monkeypatch, num=3)
+    assert environment_of_a_job(None)["CUDA_VISIBLE_DEVICES"] == "4,6"
+
+
+def test_how_a_sweep_stands(tmp_path):
+    since = time.time()
+    for job in "abcdef":
+        (tmp_path / job).mkdir()
+    note(tmp_path / "a", "done", 100)
+    note(tmp_path / "b", "running")
+    (tmp_path / "b" / "job.log").write_text("model: x\nstep 10 of 40  loss 2.0  0:30 left\nnot a step\n")
+    note(tmp_path / "c", "failed")
+    note(tmp_path / "d", "running")
+    (tmp_path / "f" / "job.json").write_text(json.dumps({"state": "failed", "since": since - 10, "seconds": None}))
+    standing = Standing.look(tmp_path, "abcdef", since)
+    assert standing.jobs == dict(
+        zip("abcdef", ["done", "running", "failed", "running", "waiting", "waiting"], strict=True)
+    )
+    assert standing.done_part == {"b": 0.25, "d": 0.0}
+    # Of two jobs at once: three quarters, a whole, and two more of a hundred seconds each.
+    assert standing.seconds_left == pytest.approx((0.75 + 1 + 2) * 100 / 2)
+    assert standing.summary() == "1 of 6 jobs done, 2 running, 1 failed, 2 waiting, about 3 min left"
+    assert standing.figures["b"].startswith("step 10 of 40")
+    assert Standing.look(tmp_path, "e", since).seconds_left is None
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("starting\nerror: a is wrong\nerror: b is wrong\n", "a is wrong; b is wrong"),
+        ("Traceback\n  File x\nKeyError: 'x'\n", "KeyError: 'x'"),
+        ("", "it said nothing"),
+    ],
+)
+def test_what_a_failed_job_tells(log, told, tmp_path):
+    (tmp_path / "job.log").write_text(log)
+    assert failure(tmp_path) == told
+
+
+def test_heads_of_one_kind():
+    assert [heads_of(kind, "cross_8", 4) for kind in ("encoder", "decoder", "cross")] == [4, 4, 8]
+    assert heads_of("encoder", "base", 4) == 4
+    with pytest.raises(ValueError, match=r"study\.arm=all_8: must be base, or"):
+        heads_of("encoder", "all_8", 4)
+
+
+def test_the_feed_forward_gets_what_heads_leave():
+    assert balanced_feed_forward(256, 128, 8, 16, 2, 2) == 256
+    # An attention of one head of 16 has 7 / 8 of 4 x 128 x 128 weights less (and biases); there are six of them, and
+    # four feed-forwards, of which each unit has 2 x 128 weights and a bias.
+    assert balanced_feed_forward(256, 128, 1, 16, 2, 2) == 256 + round(7 * 16 * (4 * 128 + 3) * 6 / (4 * 257))
+
+
+def sweep(cwd, *arguments, **options):
+    words = [sys.executable, str(SCRIPTS / "train.py"), "--multirun", *arguments]
+    return subprocess.Popen(words, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+
+
+def results(folder):
+    """Of every job, all figures but those of time, and the weights."""
+    found = {}
+    for path in sorted(folder.glob("*/metrics.json")):
+        figures = json.loads(path.read_text())
+        for measured in ("seconds", "tokens_per_second"):
+            del figures["train"][measured]
+        found[path.parent.name] = figures, (path.parent / "model.safetensors").read_bytes()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_two_jobs_at_once_are_as_one_after_the_other(launcher, tiny, tmp_path):
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.split('_')[0]}_launcher")
+    common = (*tiny, "model.num_heads=1,2", "seed=1,2", "threads=1")
+    assert sweep(tmp_path, *common, "name=one").wait() == 0
+    at_once = {"joblib": ["hydra.launcher.n_jobs=2"], "submitit_local": []}[launcher]
+    assert sweep(tmp_path, *common, "name=two", f"hydra/launcher={launcher}", *at_once).wait() == 0
+    one, two = (results(tmp_path / "runs" / f"{name}_multi30k") for name in ("one", "two"))
+    assert len(one) == 4
+    assert one == two
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_killed_ends_as_one_that_was_not(tiny, tmp_path):
+    common = (*tiny, "model.num_heads=1,2", "seed=1,2", "threads=1", "trainer.max_steps=60", "checkpoint.every=5")
+    assert sweep(tmp_path, *common, "name=whole").wait() == 0
+    killed, folder = sweep(tmp_path, *common, "name=killed", start_new_session=True), tmp_path / "runs/killed_multi30k"
+    while len(list(folder.glob("*/checkpoints/last.ckpt"))) < 2:  # in the second job
+        time.sleep(0.05)
+        assert killed.poll() is None
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    done = [path for path in folder.glob("*/metrics.json") if "config_hash" in path.read_text()]
+    before = [path.stat().st_mtime_ns for path in done]
+    assert len(done) == 1
+    assert sweep(tmp_path, *common, "name=killed").wait() == 0
+    assert [path.stat().st_mtime_ns for path in done] == before
+    assert results(folder) == results(tmp_path / "runs" / "whole_multi30k")
