@@ -28,7 +28,7 @@ SMALL = [
     "data.directory=data",
 ]
 SMALL_GRAMMAR = ["data.corpus.train_size=2000", "data.corpus.valid_size=8", "data.corpus.test_size=16"]
-NOT_HERE = ("make test",)  # the tests do not run themselves
+NOT_HERE = ("make test", "make ablate")  # the tests do not run themselves, nor a dozen trainings
 
 
 def readme_commands() -> list[str]:
@@ -59,7 +59,8 @@ def made_small(words: list[str]) -> list[str]:
     if any(word.startswith("data.held_out") for word in words):
         corpus = ["data.held_out.valid=8", "data.held_out.test=16"]
     if "--multirun" in words:  # named as without what makes it small
-        words = [*words, "hydra.sweep.subdir='model.num_heads=${model.num_heads}'", "threads=1"]
+        name = "hydra.sweep.subdir='model.num_heads=${model.num_heads},seed=${seed}'"
+        words = [*words, name, "seed=1", "threads=1"]
     return [*words, *SMALL, *corpus]
 
 
@@ -116,8 +117,9 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capfd):
         else:
             run_script(words, monkeypatch)
     assert (tmp_path / "runs" / "latest" / "metrics.json").exists()
-    assert len(list((tmp_path / "runs" / "sweep_grammar").glob("model.num_heads=*/metrics.json"))) == 3
-    figures = json.loads((tmp_path / "runs" / "sweep_grammar" / "model.num_heads=1" / "metrics.json").read_text())
+    assert len(list((tmp_path / "runs" / "sweep_grammar").glob("model.num_heads=*/metrics.json"))) == 2
+    job = tmp_path / "runs" / "sweep_grammar" / "model.num_heads=1,seed=1"
+    figures = json.loads((job / "metrics.json").read_text())
     assert set(figures["test"]["contrastive"]) == set(PHENOMENA)
     assert set(figures["valid"]["contrastive"]) <= set(PHENOMENA)  # its plain sentences have no contrast
 
