@@ -48,6 +48,7 @@ def curves(run: Path) -> list[dict[str, str]]:
 def test_run_directory_holds_what_it_should(home):
     run = home / "runs" / "first"
     assert {path.name for path in run.iterdir()} == {
+        ".lock",
         "config.yaml",
         "tokenizer.model",
         "model.safetensors",

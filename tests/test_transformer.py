@@ -10,7 +10,9 @@ from torch import nn
 
 from headcount.model.dropout import LayerDropout
 from headcount.model.layers import PostNorm
+from headcount.model.scores import Additive, LuongDot, LuongGeneral
 from headcount.model.transformer import Transformer, heads_per_layer
+from headcount.model.window import GaussianWindow
 from headcount.run.config import build
 
 SMALL = {
@@ -34,6 +36,11 @@ OPTIONS = [
     {"kv_heads": 2, "cross_heads": [2, 8]},
     {"layer_dropout": 0.5},
     {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.5, "norm": "post"},
+    {"cross_attention": LuongDot},
+    {"cross_attention": LuongGeneral, "cross_heads": [1, 4]},
+    {"cross_attention": Additive, "kv_heads": 2},
+    {"cross_attention": GaussianWindow},
+    {"cross_attention": GaussianWindow, "cross_heads": [1, 4], "kv_heads": 1},
 ]
 
 
@@ -156,7 +163,7 @@ def test_cached_decoding_equals_uncached(settings, beam):
         torch.testing.assert_close(log_probs, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 2}])
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 2}, {"cross_attention": GaussianWindow}])
 def test_reorder_follows_rows_and_drops_sentences(settings):
     model = make(**settings)
     source, mask, target = batch()

@@ -34,7 +34,10 @@ class Attended(NamedTuple):
 
 @runtime_checkable
 class Attend(Protocol):
-    """The seam between kinds of attention. `state` is None at the first position and then whatever was returned."""
+    """The seam between kinds of attention. `state` is None where the queries are all of a target, in order. In search
+    they are hypotheses side by side, and it is what `begin(rows)` gave, if there is that, and then whatever was
+    returned; it has `select(rows)`, for when hypotheses change places. A kind with `reads_keys = False` gets the values
+    as its keys."""
 
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, state: Any, need_weights: bool
@@ -43,6 +46,11 @@ class Attend(Protocol):
 
 AttendFactory = Callable[..., Attend]
 """Builds an `Attend` from the keywords num_heads, d_head and dropout."""
+
+
+def begin(attend: Attend, rows: int) -> Any:
+    """The state of so many hypotheses before the first position; None for a kind without one."""
+    return attend.begin(rows) if hasattr(attend, "begin") else None
 
 
 class SoftmaxAttention(nn.Module):
@@ -149,6 +157,9 @@ class RepeatedKeys(nn.Module):
     def __init__(self, attend: Attend) -> None:
         super().__init__()
         self.attend = attend
+
+    def begin(self, rows: int) -> Any:
+        return begin(self.attend, rows)
 
     def forward(
         self,
@@ -272,11 +283,13 @@ class MultiHeadAttention(nn.Module):
         self.kv_heads = kv_heads or num_heads
         self.head_size = head_size
         self.query = nn.Linear(d_model, num_heads * head_size)
-        self.key = nn.Linear(d_model, self.kv_heads * head_size)
+        self.attend = attend(num_heads=num_heads, d_head=head_size, dropout=dropout)
+        # Where no key is read there are none: weights that never learn would make several processes wait for gradients.
+        reads_keys = getattr(self.attend, "reads_keys", True)
+        self.key = nn.Linear(d_model, self.kv_heads * head_size) if reads_keys else None
         self.value = nn.Linear(d_model, self.kv_heads * head_size)
         self.output = nn.Linear(num_heads * head_size, d_model)
         self.rotate = rotate
-        self.attend = attend(num_heads=num_heads, d_head=head_size, dropout=dropout)
         if self.kv_heads < num_heads:
             # A kind of its own, derived from this one, may give each head weights of its own.
             alike = type(self.attend) is ScaledDotProduct
@@ -285,8 +298,9 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, context: Float[Tensor, "batch key d_model"], position: int | None = None) -> KeysValues:
         """Keys and values of the positions that can be looked at; `position` as in `forward`."""
-        key, value = self._split(self.key(context)), self._split(self.value(context))
-        return KeysValues(self.rotate(key, position), value)
+        value = self._split(self.value(context))
+        key = value if self.key is None else self.rotate(self._split(self.key(context)), position)
+        return KeysValues(key, value)
 
     def forward(
         self,

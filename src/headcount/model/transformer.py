@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.model.attention import AttendFactory, Cache, KeysValues, MultiHeadAttention, ScaledDotProduct
+from headcount.model.attention import AttendFactory, Cache, KeysValues, MultiHeadAttention, ScaledDotProduct, begin
 from headcount.model.dropout import Dropout, LayerDropout
 from headcount.model.feed_forward import FEED_FORWARDS, FeedForward
 from headcount.model.layers import (
@@ -270,7 +270,8 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             key, value = layer.cross_attention.project(memory)
             # Laid out here once as attention wants them, or it would do so at every step.
-            layers.append(LayerState(Cache(), KeysValues(key.contiguous(), value.contiguous()), None))
+            cross = begin(layer.cross_attention.attend, len(source))
+            layers.append(LayerState(Cache(), KeysValues(key.contiguous(), value.contiguous()), cross))
         mask = None if source_mask is None else source_mask[:, None, None, :]
         # In half precision the sum of many log-probabilities would lose the differences that search goes by.
         exact = torch.promote_types(self.output.weight.dtype, torch.float32)

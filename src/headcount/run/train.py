@@ -83,11 +83,11 @@ def train(config: DictConfig, directory: Path) -> str:
 @contextlib.contextmanager
 def open_directory(directory: Path, config: DictConfig, parts: Parts) -> Iterator[None]:
     """Make it a run directory, and the newest; while it is open, what is said is kept in its log."""
+    if directory.parent == Path("runs").resolve() and not (directory.parent / "sweep.json").exists():
+        link_latest(directory)
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(directory / ".lock", blocking=False):
-            if directory.parent == Path("runs").resolve() and not (directory.parent / "sweep.json").exists():
-                link_latest(directory)
             write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
             save_tokenizer(parts.data.tokenizer, directory)
             begin_curves(parts.trainer.loggers, parts.data.start_step)

@@ -1,0 +1,101 @@
+"""Ways to score a query against a key that were there before the scaled dot-product; all else is the same for each.
+
+Queries and keys come from the same projections as for the scaled dot-product, one pair a head, so that the score is all
+that changes.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from headcount.model.attention import Heads, SoftmaxAttention
+
+Query = Float[Tensor, "batch head query d_head"]
+Scores = Float[Tensor, "batch head query key"]
+
+
+class LuongDot(SoftmaxAttention):
+    """q k: Luong et al. 2015, "Effective approaches to attention-based neural machine translation", section 3.1, dot.
+
+    The scaled dot-product without its scale, so that scores grow with d_head.
+    """
+
+    def score(self, query: Query, key: Heads) -> Scores:
+        return query @ key.transpose(-2, -1)
+
+
+class LuongGeneral(SoftmaxAttention):
+    """q W k with a matrix W a head: Luong et al. 2015, section 3.1, general.
+
+    Since queries and keys are projections already, W could be multiplied into either: this scores no pair in a way that
+    the dot could not learn, with d_head x d_head weights a head more, but it learns in another way.
+    """
+
+    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:
+        super().__init__(num_heads, d_head, dropout)
+        self.weight = nn.Parameter(torch.empty(num_heads, d_head, d_head))
+        for head in self.weight:
+            nn.init.xavier_uniform_(head)
+
+    def score(self, query: Query, key: Heads) -> Scores:
+        return query @ self.weight @ key.transpose(-2, -1)
+
+
+class Additive(SoftmaxAttention):
+    """v tanh(q + k) with a vector v a head: Bahdanau et al. 2015, "Neural machine translation by jointly learning to
+    align and translate", appendix A.1.2, whose W s and U h are the projections q and k. Luong's concat is the same.
+    """
+
+    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:
+        super().__init__(num_heads, d_head, dropout)
+        self.vector = nn.Parameter(torch.empty(num_heads, d_head).uniform_(-1, 1) * math.sqrt(3 / d_head))
+
+    def score(self, query: Query, key: Heads) -> Scores:
+        scores: Tensor = _AdditiveScore.apply(query, key, self.vector)
+        return scores
+
+
+AT_ONCE = 2**22  # numbers of [batch, head, query, key, d_head] that the additive score holds at a time
+
+
+class _AdditiveScore(torch.autograd.Function):
+    """v tanh(q + k), some queries at a time, in the backward pass computed again: all at once would take d_head times
+    the memory of the scores."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key, vector)
+        weighted = [
+            torch.einsum("bhqkd,hd->bhqk", hidden, vector.to(hidden.dtype)) for hidden, _ in _hidden(query, key)
+        ]
+        return torch.cat(weighted, dim=2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, vector = ctx.saved_tensors
+        exact = torch.promote_types(query.dtype, torch.float32)
+        for_query, for_key = torch.empty_like(query), torch.zeros_like(key, dtype=exact)
+        for_vector = torch.zeros_like(vector, dtype=exact)
+        for hidden, rows in _hidden(query, key):
+            part = gradient[:, :, rows].to(exact)
+            for_vector += torch.einsum("bhqk,bhqkd->hd", part, hidden)
+            # d tanh(x) = 1 - tanh(x)^2
+            for_sum = (1 - hidden * hidden) * part[..., None] * vector[:, None, None].to(exact)
+            for_query[:, :, rows] = for_sum.sum(dim=3).to(query.dtype)
+            for_key += for_sum.sum(dim=2)
+        return for_query, for_key.to(key.dtype), for_vector.to(vector.dtype)
+
+
+def _hidden(query: Tensor, key: Tensor) -> Iterator[tuple[Tensor, slice]]:
+    """tanh(q + k) [batch, head, rows, key, d_head] for some rows of queries after the other, and which."""
+    exact = torch.promote_types(query.dtype, torch.float32)
+    step = max(1, AT_ONCE // max(key.numel(), 1))
+    for start in range(0, query.shape[2], step):
+        rows = slice(start, start + step)
+        yield torch.tanh(query[:, :, rows, None].to(exact) + key[:, :, None].to(exact)), rows

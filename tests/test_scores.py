@@ -1,0 +1,103 @@
+"""Scores that were there before the scaled dot-product, each against its equation written out."""
+
+import math
+
+import pytest
+import torch
+
+from headcount.model import scores
+from headcount.model.attention import ScaledDotProduct
+from headcount.model.scores import Additive, LuongDot, LuongGeneral
+
+KINDS = [ScaledDotProduct, LuongDot, LuongGeneral, Additive]
+
+
+def of(kind, heads=2, d_head=3):
+    torch.manual_seed(0)
+    return kind(num_heads=heads, d_head=d_head).double()
+
+
+def given(heads=2, d_head=3):
+    torch.manual_seed(1)
+    query, key, value = (torch.randn(2, heads, length, d_head).double() for length in (4, 5, 5))
+    mask = torch.rand(2, 1, 4, 5) > 0.3
+    mask[..., 0] = True
+    return query, key, value, mask
+
+
+def one_score(attend, head, q, k):
+    """The score of one query against one key, as the paper has it."""
+    size = range(len(q))
+    if isinstance(attend, LuongGeneral):
+        return sum(q[i] * attend.weight[head, i, j] * k[j] for i in size for j in size)
+    if isinstance(attend, Additive):
+        return sum(attend.vector[head, i] * math.tanh(q[i] + k[i]) for i in size)
+    dot = sum(q[i] * k[i] for i in size)
+    return dot / math.sqrt(len(q)) if isinstance(attend, ScaledDotProduct) else dot
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_is_its_equation(kind):
+    attend, (query, key, value, mask) = of(kind).requires_grad_(False), given()
+    output, weights, state = attend(query, key, value, mask, None, True)
+    assert state is None
+    for b in range(2):
+        for h in range(2):
+            for t in range(4):
+                seen = [u for u in range(5) if mask[b, 0, t, u]]
+                exps = {u: math.exp(one_score(attend, h, query[b, h, t], key[b, h, u])) for u in seen}
+                expected = [exps.get(u, 0.0) / sum(exps.values()) for u in range(5)]
+                assert weights[b, h, t].tolist() == pytest.approx(expected, abs=1e-9)
+                context = [sum(expected[u] * float(value[b, h, u, i]) for u in range(5)) for i in range(3)]
+                assert output[b, h, t].tolist() == pytest.approx(context, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients(kind):
+    attend, (query, key, value, mask) = of(kind), given()
+    names = [name for name, _ in attend.named_parameters()]
+
+    def output(query, key, value, *parameters):
+        own = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(attend, own, (query, key, value, mask, None, True))[0]
+
+    inputs = [x.detach().requires_grad_() for x in (query, key, value, *attend.parameters())]
+    assert torch.autograd.gradcheck(output, inputs)
+
+
+def test_one_scaled_head_is_luongs_dot_up_to_the_scale():
+    query, key, value, mask = given(heads=1)
+    dot, scaled = of(LuongDot, heads=1), of(ScaledDotProduct, heads=1)
+    expected = scaled(query * math.sqrt(3), key, value, mask, None, True)
+    for found, wanted in zip(dot(query, key, value, mask, None, True), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
+    attend, (query, key, _, _) = of(Additive), given()
+
+    def all_of_it():
+        inputs = [query.detach().requires_grad_(), key.detach().requires_grad_(), attend.vector]
+        found = attend.score(*inputs[:2])
+        return found, torch.autograd.grad((found * torch.arange(5)).sum(), inputs)
+
+    whole = all_of_it()
+    sizes = []
+    hidden = scores._hidden
+    monkeypatch.setattr(scores, "AT_ONCE", at_once)
+    monkeypatch.setattr(
+        scores, "_hidden", lambda *x: ((sizes.append(part.numel()), (part, rows))[1] for part, rows in hidden(*x))
+    )
+    torch.testing.assert_close(all_of_it(), whole)
+    assert max(sizes) <= max(at_once, key.numel())  # at least a query a time
+    assert len(sizes) > 2
+
+
+def test_half_precision_is_summed_in_single():
+    attend = Additive(num_heads=1, d_head=256)
+    torch.manual_seed(0)
+    query, key = torch.randn(1, 1, 3, 256), torch.randn(1, 1, 4, 256)
+    rounded = attend.score(query.bfloat16(), key.bfloat16())
+    exact = attend.score(query.bfloat16().float(), key.bfloat16().float())
+    torch.testing.assert_close(rounded.float(), exact, rtol=0, atol=1e-4)
