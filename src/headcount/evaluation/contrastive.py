@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from headcount.data.batches import Sentences, collate, plan_split
 from headcount.data.tokenizer import PAD
-from headcount.model.transformer import Transformer
+from headcount.model.encoder_decoder import EncoderDecoder
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TargetScorer:
 
     def __init__(
         self,
-        model: Transformer,
+        model: EncoderDecoder,
         encode_source: Callable[[list[str]], list[list[int]]],
         encode_target: Callable[[list[str]], list[list[int]]],
         batch_tokens: int = 8192,

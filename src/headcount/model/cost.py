@@ -3,11 +3,11 @@
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.model.transformer import Transformer
+from headcount.model.encoder_decoder import EncoderDecoder
 
 
 @torch.no_grad()
-def operations_per_token(model: Transformer, source: int, target: int) -> int:
+def operations_per_token(model: EncoderDecoder, source: int, target: int) -> int:
     """Multiply-adds in the matrix products of a forward pass, the output layer with them, for each token of a sentence
     pair of `source` and `target` tokens. Training takes about three times as many. What is no matrix product (softmax,
     norms, dropout) is not counted.

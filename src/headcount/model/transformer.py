@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, Cache, KeysValues, MultiHeadAttention, ScaledDotProduct, begin
 from headcount.model.dropout import Dropout, LayerDropout
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder
 from headcount.model.feed_forward import FEED_FORWARDS, FeedForward
 from headcount.model.layers import (
     RESIDUALS,
@@ -29,14 +30,6 @@ Module = TypeVar("Module", bound=nn.Module)
 CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
 
 
-class AttentionWeights(NamedTuple):
-    """The weights of every head, one tensor a layer: [batch, head, query, key], rows summing to one."""
-
-    encoder: list[Tensor]
-    decoder: list[Tensor]
-    cross: list[Tensor]
-
-
 class DecoderState(NamedTuple):
     """What search carries from step to step. The caches in it are written in place: a state can be used once.
 
@@ -52,7 +45,7 @@ class DecoderState(NamedTuple):
     log_probs: Tensor
 
 
-class Transformer(nn.Module):
+class Transformer(EncoderDecoder):
     """Encoder and decoder with any head count in any layer.
 
     num_heads: heads of all three kinds of attention. encoder_heads, decoder_heads and cross_heads override it for
@@ -179,11 +172,6 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=self.d_model**-0.5)
 
     @property
-    def device(self) -> torch.device:
-        """Where the weights are, and where ids and masks are wanted."""
-        return self.output.weight.device
-
-    @property
     def head_counts(self) -> dict[str, list[int]]:
         """Heads in each layer, for each of the three kinds of attention; if they share keys and values, `kv_heads`, one
         number for all."""
@@ -200,10 +188,6 @@ class Transformer(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
     ) -> Float[Tensor, "batch target d_model"]:
-        """Decoder output at every target position, given the target before it; `self.output` turns it into logits.
-
-        The two are apart so that a loss can leave out padding before the largest matrix product.
-        """
         return self._run(source, source_mask, target, None)
 
     def attention_weights(
@@ -212,8 +196,6 @@ class Transformer(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
     ) -> AttentionWeights:
-        """Who looks where when `target` is translated from `source`: all heads, never averaged; of the layers that run,
-        which in eval mode are all."""
         weights = AttentionWeights([], [], [])
         self._run(source, source_mask, target, weights)
         return weights
@@ -259,12 +241,9 @@ class Transformer(nn.Module):
                 weights.cross.append(cross_weights)
         return self.decoder_norm(x), new_states
 
-    # The three calls that search makes: see headcount.decoding.search.
-
     def start(
         self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
     ) -> DecoderState:
-        """Encode the source once; the state before the first target token. No mask: no source has padding."""
         memory = self._encode(source, source_mask, None)
         layers = []
         for layer in self.decoder:
@@ -281,10 +260,8 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "row"], state: DecoderState) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
-        """Log-probabilities of the next token after `tokens`, the newest of each row; the next step overwrites them.
-
-        Rows are sentence x beam with the beams of a sentence next to each other. The beams share one cache, in which a
-        mask shows each its own past: when beams change places only the mask has to follow.
+        """Rows are sentence x beam, the beams of a sentence next to each other. They share one cache, in which a mask
+        shows each its own past: when beams change places only the mask has to follow.
         """
         sentences, position = len(state.ancestors), state.position
         x = self._embed("target", self.target_embedding, tokens[:, None], position).view(sentences, -1, self.d_model)
@@ -304,7 +281,6 @@ class Transformer(nn.Module):
     def reorder(
         self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
     ) -> DecoderState:
-        """The state whose row i is `rows[i]` of the old one; `sentences` are those that remain, in order."""
         ancestors = state.ancestors.flatten(0, 1).index_select(0, rows).unflatten(0, (len(sentences), -1))
         layers = [layer._replace(cross=layer.cross and layer.cross.select(rows)) for layer in state.layers]
         mask = state.source_mask

@@ -37,6 +37,7 @@ TRUSTED = frozenset(
         "headcount.decoding.risk.MinimumBayesRisk",
         "headcount.decoding.sampling.Sampling",
         "headcount.model.attention.ScaledDotProduct",
+        "headcount.model.recurrent.Recurrent",
         "headcount.model.scores.Additive",
         "headcount.model.scores.LuongDot",
         "headcount.model.scores.LuongGeneral",

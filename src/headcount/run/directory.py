@@ -23,7 +23,7 @@ from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Codec, TranslationModel, Translator
 from headcount.errors import InputError
-from headcount.model.transformer import Transformer
+from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import TRUSTED, build, build_data
 from headcount.run.types import wrong_values
 
@@ -37,7 +37,7 @@ class Run:
 
     directory: Path
     config: DictConfig
-    model: Transformer
+    model: EncoderDecoder
     tokenizer: AnyTokenizer
     translator: Translator
     trusted: frozenset[str]
@@ -180,7 +180,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
 
 
-def load_weights(model: Transformer, path: Path, directory: Path) -> None:
+def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:
     """Fill the model of the run in `directory` from a file. Raises InputError where that holds another model's."""
     try:
         fill(model, read_weights(path))
@@ -189,14 +189,14 @@ def load_weights(model: Transformer, path: Path, directory: Path) -> None:
         raise InputError(f"{path}: does not fit the model in {directory}: {what}") from error
 
 
-def build_model(config: DictConfig, tokenizer: AnyTokenizer, trusted: frozenset[str] | None = None) -> Transformer:
+def build_model(config: DictConfig, tokenizer: AnyTokenizer, trusted: frozenset[str] | None = None) -> EncoderDecoder:
     """The model that `config` describes, for the vocabulary of `tokenizer`, with initial weights. Raises InputError."""
     source = {"source_vocab_size": tokenizer.source.vocab_size} if isinstance(tokenizer, TokenizerPair) else {}
-    model: Transformer = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size, **source)
+    model: EncoderDecoder = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size, **source)
     return model
 
 
-def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+def fill(model: EncoderDecoder, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a model, each by name. Raises RuntimeError if one is missing, or has another shape."""
     missing = {name for name, _ in model.named_parameters()} - set(weights)
     if missing:

@@ -18,7 +18,7 @@ from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
 from headcount.model.cost import operations_per_token
-from headcount.model.transformer import Transformer
+from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import TRUSTED, config_hash
 from headcount.run.directory import (
     Run,
@@ -97,7 +97,7 @@ def open_directory(directory: Path, config: DictConfig, parts: Parts) -> Iterato
         raise InputError(f"{show(directory)}: another process is training into it; wait until it has ended") from error
 
 
-def fit(config: DictConfig, directory: Path, parts: Parts, model: Transformer, checkpoint: Path | None) -> str:
+def fit(config: DictConfig, directory: Path, parts: Parts, model: EncoderDecoder, checkpoint: Path | None) -> str:
     """Train `model`, from `checkpoint` on if there is one, save and score it; the summary.
 
     Raises SystemExit after Ctrl-C (code 130) or SIGTERM (143), when a usable model has been saved.
@@ -153,7 +153,7 @@ def begin_curves(loggers: list[Logger], start_step: int) -> None:
             curves.save()
 
 
-def describe(parts: Parts, model: Transformer, config: DictConfig) -> str:
+def describe(parts: Parts, model: EncoderDecoder, config: DictConfig) -> str:
     """What is about to be trained, in a few lines."""
     data = parts.data
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -162,7 +162,7 @@ def describe(parts: Parts, model: Transformer, config: DictConfig) -> str:
     heads = ", ".join(f"{name.removesuffix('_heads')} {_short(counts)}" for name, counts in model.head_counts.items())
     operations, (source, target) = operations_per_token(model, *data.mean_lengths), data.mean_lengths
     return (
-        f"model: {parameters:,} parameters, {pieces} pieces; heads: {heads}\n"
+        f"model: {parameters:,} parameters, {pieces} pieces; heads: {heads or 'none'}\n"
         f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
         f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} padding, "
         f"{data.steps_per_epoch:,} steps an epoch; {config.trainer.max_steps:,} steps"
@@ -173,7 +173,7 @@ def _short(counts: list[int]) -> str:
     return str(counts[0]) if len(set(counts)) == 1 else "/".join(map(str, counts))
 
 
-def training_figures(config: DictConfig, parts: Parts, model: Transformer) -> dict[str, Any]:
+def training_figures(config: DictConfig, parts: Parts, model: EncoderDecoder) -> dict[str, Any]:
     """What metrics.json says of the training itself."""
     progress, step = parts.progress, parts.trainer.global_step
     gpu = torch.cuda.get_device_name() if next(model.parameters()).is_cuda else None
@@ -198,7 +198,7 @@ def training_figures(config: DictConfig, parts: Parts, model: Transformer) -> di
 def finish(
     config: DictConfig,
     directory: Path,
-    model: Transformer,
+    model: EncoderDecoder,
     tokenizer: AnyTokenizer,
     parts: Parts,
     train_figures: dict[str, Any],

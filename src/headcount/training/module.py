@@ -16,7 +16,7 @@ from headcount.data.batches import Batch
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
 from headcount.evaluation.scoring import score
-from headcount.model.transformer import Transformer
+from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class TranslationTask(pl.LightningModule):
 
     def __init__(
         self,
-        model: Transformer,
+        model: EncoderDecoder,
         loss: Loss,
         optimizer: OptimizerFactory,
         schedule: Callable[[int], float],

@@ -1,0 +1,60 @@
+"""What training, search and the study of heads know of a model."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class AttentionWeights(NamedTuple):
+    """The weights of every head, one tensor a layer: [batch, head, query, key]; rows of a softmax sum to one."""
+
+    encoder: list[Tensor]
+    decoder: list[Tensor]
+    cross: list[Tensor]
+
+
+class EncoderDecoder(nn.Module, ABC):
+    """Token ids in, logits out.
+
+    output: turns decoder output into logits. The two are apart so that a loss can leave out padding before the largest
+    matrix product.
+    """
+
+    output: nn.Linear
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and where ids and masks are wanted."""
+        return self.output.weight.device
+
+    @property
+    @abstractmethod
+    def head_counts(self) -> dict[str, list[int]]:
+        """Heads in each layer, for each kind of attention that there is."""
+
+    @abstractmethod
+    def forward(self, source: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
+        """Decoder output [batch, target, d_model] at every target position, given source [batch, source], True in
+        source_mask for its tokens, and the target before that position."""
+
+    @abstractmethod
+    def attention_weights(self, source: Tensor, source_mask: Tensor, target: Tensor) -> AttentionWeights:
+        """Who looks where when `target` is translated from `source`: all heads, never averaged; of the layers that run,
+        which in eval mode are all."""
+
+    # The three calls that search makes: see headcount.decoding.search.
+
+    @abstractmethod
+    def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
+        """Read the source once; the state before the first target token. No mask: no source has padding."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Log-probabilities [row, vocab] of the next token after `tokens` [row], the newest of each row; the next step
+        may overwrite them."""
+
+    @abstractmethod
+    def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
+        """The state whose row i is `rows[i]` of the old one; `sentences` are those that remain, in order."""

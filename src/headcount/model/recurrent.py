@@ -1,0 +1,218 @@
+"""The recurrent encoder-decoders from which attention grew: token ids in, logits out, as of the Transformer.
+
+One bidirectional layer reads, one layer writes. They differ in the cell, and in when the source is looked at:
+
+    none (Cho et al. 2014)                    s_t = cell(y_(t-1), s_(t-1)), s_0 from the last states of the encoder
+    before (Bahdanau et al. 2015, A.2)        c_t from s_(t-1), s_t = cell([y_(t-1); c_t], s_(t-1))
+    after (Luong et al. 2015, 3.1 and 3.3)    s_t = cell([y_(t-1); o_(t-1)], s_(t-1)), c_t from s_t
+    after (Graves 2013, eq. 47, 52)           the same, but what is fed to the next step is the window c_t itself
+
+where o_t = tanh(W [c_t; s_t]) goes to the output layer (s_t alone where there is no c_t). The attention is that of the
+Transformer's cross-attention, with any `Attend`, any number of heads, and their gates.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headcount.model.attention import AttendFactory, KeysValues, MultiHeadAttention, ScaledDotProduct, begin
+from headcount.model.dropout import Dropout
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder
+from headcount.model.transformer import heads_per_layer
+
+CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+LOOKS = ("none", "before", "after")
+FEEDS = ("output", "context")
+
+Cell = tuple[Tensor, ...]
+"""The state of a cell by row: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]."""
+
+
+class WriterState(NamedTuple):
+    """What search carries from step to step; rows are sentence x beam.
+
+    cell: as in `Cell`. fed: what the last step made of its look, [row, d_model]. cross: the state of the `Attend`.
+    memory: keys and values of the source, once a sentence; None without attention. source_mask: [sentence, 1, 1,
+    source].
+    """
+
+    cell: Cell
+    fed: Tensor
+    cross: Any
+    memory: KeysValues | None
+    source_mask: Tensor | None
+    sentences: int
+
+
+class Recurrent(EncoderDecoder):
+    """Encoder-decoder of recurrent cells.
+
+    cell: "gru" or "lstm". look: when the decoder looks at the source: "none", "before" or "after" its cell. feed: what
+        of a look "after" the next step is given: the "output" that was made of it, or the "context" alone.
+    num_heads, cross_attention: heads of the attention, and what builds its `Attend`.
+    head_size, tied_embeddings, dropout and source_vocab_size: as of the Transformer; dropout acts on embeddings and
+        before the output layer.
+
+    Raises ValueError, naming the setting, its value and what is allowed.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int = 512,
+        cell: str = "gru",
+        look: str = "before",
+        feed: str = "output",
+        num_heads: int = 1,
+        head_size: int | None = None,
+        tied_embeddings: bool = True,
+        dropout: float = 0.1,
+        cross_attention: AttendFactory = ScaledDotProduct,
+        source_vocab_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value, choices in (("cell", cell, CELLS), ("look", look, LOOKS), ("feed", feed, FEEDS)):
+            if value not in choices:
+                raise ValueError(f"model.{name}={value}: must be one of {', '.join(choices)}")
+        if d_model < 2 or d_model % 2:
+            raise ValueError(f"model.d_model={d_model}: must be even, since each direction of the encoder has half")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"model.dropout={dropout}: a probability from 0 up to, not including, 1")
+        (heads,) = heads_per_layer("model.num_heads", num_heads, 1, d_model, head_size)
+        self.d_model = d_model
+        self.look = look
+        self.source_embedding = nn.Embedding(source_vocab_size or vocab_size, d_model)
+        shared = tied_embeddings and source_vocab_size is None
+        self.target_embedding = self.source_embedding if shared else nn.Embedding(vocab_size, d_model)
+        self.dropout = Dropout(dropout)
+        self.encoder = CELLS[cell](d_model, d_model // 2, batch_first=True, bidirectional=True)
+        self.first = nn.Linear(d_model, d_model)  # Bahdanau et al. 2015, A.2.2: s_0 = tanh(W h)
+        self.decoder = CELLS[cell](d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
+        self.attention = None
+        if look != "none":
+            self.attention = MultiHeadAttention(d_model, heads, head_size or d_model // heads, cross_attention, 0.0)
+            self.combine = nn.Linear(2 * d_model, d_model)
+        self.feed_context = look == "before" or feed == "context"
+        self.output = nn.Linear(d_model, vocab_size, bias=False)
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(embedding.weight, std=d_model**-0.5)
+        if tied_embeddings:
+            self.output.weight = self.target_embedding.weight
+
+    @property
+    def head_counts(self) -> dict[str, list[int]]:
+        """Heads of the attention, if there is any."""
+        return {} if self.attention is None else {"cross_heads": [self.attention.num_heads]}
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+    ) -> Float[Tensor, "batch target d_model"]:
+        return self._write(source, source_mask, target, None)
+
+    def attention_weights(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+    ) -> AttentionWeights:
+        """Of the cross-attention alone: there is no other."""
+        steps: list[Tensor] = []
+        self._write(source, source_mask, target, steps.append)
+        return AttentionWeights([], [], [torch.cat(steps, dim=2)] if steps else [])
+
+    def _write(
+        self, source: Tensor, source_mask: Tensor, target: Tensor, see: Callable[[Tensor], None] | None
+    ) -> Tensor:
+        state = self.start(source, source_mask)
+        x = self._embed(self.target_embedding, target)
+        if self.attention is None:
+            return self.dropout(self._recur(x, state.cell)[0])
+        outputs = []
+        for step in range(target.shape[1]):
+            y, state = self._step(x[:, step], state, see)
+            outputs.append(y)
+        return self.dropout(torch.stack(outputs, dim=1))
+
+    def _embed(self, embedding: nn.Embedding, tokens: Tensor) -> Tensor:
+        return self.dropout(embedding(tokens) * self.d_model**0.5)
+
+    def start(
+        self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
+    ) -> WriterState:
+        x = self._embed(self.source_embedding, source)
+        lengths = x.new_full((len(x),), x.shape[1]) if source_mask is None else source_mask.sum(dim=1)
+        with torch.autocast(x.device.type, enabled=False):  # recurrences are exact: errors would add up
+            packed = nn.utils.rnn.pack_padded_sequence(
+                x.to(self.first.weight.dtype), lengths.long().cpu(), batch_first=True, enforce_sorted=False
+            )
+            read, last = self.encoder(packed)
+            states, _ = nn.utils.rnn.pad_packed_sequence(read, batch_first=True, total_length=x.shape[1])
+            hidden = last[0] if isinstance(last, tuple) else last  # [direction, sentence, d_model / 2]
+            begun = torch.tanh(self.first(torch.cat([hidden[0], hidden[1]], dim=1)))
+        cell = (begun, torch.zeros_like(begun)) if isinstance(last, tuple) else (begun,)
+        mask = None if source_mask is None else source_mask[:, None, None, :]
+        memory, cross = None, None
+        if self.attention is not None:
+            memory, cross = self.attention.project(states), begin(self.attention.attend, len(source))
+        return WriterState(cell, torch.zeros_like(begun), cross, memory, mask, len(source))
+
+    def _recur(self, x: Tensor, cell: Cell) -> tuple[Tensor, Cell]:
+        """The decoder's cell over x [row, position, d]."""
+        with torch.autocast(x.device.type, enabled=False):
+            given = tuple(part[None] for part in cell)
+            y, last = self.decoder(x.to(cell[0].dtype), given if len(cell) == 2 else given[0])
+        return y, tuple(part[0] for part in last) if len(cell) == 2 else (last[0],)
+
+    def _look(self, query: Tensor, state: WriterState, see: Callable[[Tensor], None] | None) -> tuple[Tensor, Any]:
+        """Context [row, d_model] of queries [row, d_model], and the new state of the `Attend`."""
+        assert self.attention is not None
+        assert state.memory is not None
+        queries = query.unflatten(0, (state.sentences, -1))
+        context, weights, cross = self.attention(queries, state.memory, state.source_mask, state.cross, see is not None)
+        if see is not None:
+            see(weights)
+        return context.flatten(0, 1).to(query.dtype), cross
+
+    def _step(
+        self, x: Tensor, state: WriterState, see: Callable[[Tensor], None] | None = None
+    ) -> tuple[Tensor, WriterState]:
+        """Output [row, d_model] after x [row, d_model], the newest target token of each row."""
+        if self.attention is None:
+            y, cell = self._recur(x[:, None], state.cell)
+            return y[:, 0], state._replace(cell=cell)
+        if self.look == "before":
+            context, cross = self._look(state.cell[0], state, see)
+            y, cell = self._recur(torch.cat([x, context], dim=1)[:, None], state.cell)
+        else:
+            y, cell = self._recur(torch.cat([x, state.fed], dim=1)[:, None], state.cell)
+            context, cross = self._look(cell[0], state, see)
+        output = torch.tanh(self.combine(torch.cat([context, y[:, 0]], dim=1)))
+        fed = context if self.feed_context else output.to(context.dtype)
+        return output, state._replace(cell=cell, fed=fed, cross=cross)
+
+    @torch.no_grad()
+    def step(self, tokens: Int[Tensor, "row"], state: WriterState) -> tuple[Float[Tensor, "row vocab"], WriterState]:
+        y, state = self._step(self._embed(self.target_embedding, tokens), state)
+        logits = self.output(self.dropout(y))
+        # In half precision the sum of many log-probabilities would lose the differences that search goes by.
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1), state
+
+    def reorder(self, state: WriterState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]) -> WriterState:
+        memory, mask = state.memory, state.source_mask
+        if len(sentences) < state.sentences:
+            memory = memory and memory.select(sentences)
+            mask = mask if mask is None else mask.index_select(0, sentences)
+        return WriterState(
+            tuple(part.index_select(0, rows) for part in state.cell),
+            state.fed.index_select(0, rows),
+            state.cross and state.cross.select(rows),
+            memory,
+            mask,
+            len(sentences),
+        )

@@ -1,0 +1,154 @@
+"""The recurrent ancestors: against their equations, a step at a time, and what must not change their output."""
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.model.cost import operations_per_token
+from headcount.model.recurrent import Recurrent
+from headcount.model.scores import Additive, LuongGeneral
+from headcount.model.window import GaussianWindow
+
+KINDS = {
+    "rnn": {"cell": "gru", "look": "none"},
+    "rnn_bahdanau": {"cell": "gru", "look": "before", "cross_attention": Additive},
+    "rnn_luong": {"cell": "lstm", "look": "after", "cross_attention": LuongGeneral, "num_heads": 2},
+    "rnn_graves": {"cell": "lstm", "look": "after", "feed": "context", "cross_attention": GaussianWindow},
+}
+each = pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS)
+
+
+def make(**settings: object) -> Recurrent:
+    torch.manual_seed(0)
+    return Recurrent(**({"vocab_size": 11, "d_model": 8, "dropout": 0.0} | settings)).double().eval()
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    source = torch.randint(4, 11, (3, 6))
+    mask = torch.arange(6) < torch.tensor([4, 6, 1])[:, None]
+    return source.masked_fill(~mask, 0), mask, torch.randint(4, 11, (3, 5))
+
+
+def cell_of(layer: nn.GRU | nn.LSTM, suffix: str = "") -> nn.GRUCell | nn.LSTMCell:
+    """A single step with a layer's weights."""
+    kind = nn.GRUCell if isinstance(layer, nn.GRU) else nn.LSTMCell
+    cell = kind(layer.input_size, layer.hidden_size).double()
+    with torch.no_grad():
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            getattr(cell, name).copy_(getattr(layer, f"{name}_l0{suffix}"))
+    return cell
+
+
+def of(state: object) -> torch.Tensor:
+    """What a cell shows of its state."""
+    return state[0] if isinstance(state, tuple) else state
+
+
+@each
+def test_one_sentence_by_the_equations(settings):
+    model, (source, _, target) = make(**settings), batch()
+    source, target = source[1:2], target[1:2]
+    words = model.source_embedding(source)[0] * 8**0.5
+    forth, back, writer = cell_of(model.encoder), cell_of(model.encoder, "_reverse"), cell_of(model.decoder)
+    there, here = [], []
+    for cell, order, states in ((forth, range(6), there), (back, range(5, -1, -1), here)):
+        state = None
+        for position in order:
+            state = cell(words[position : position + 1], state)
+            states.append(of(state))
+    annotations = torch.cat([torch.stack(there, 1), torch.stack(here[::-1], 1)], dim=2)
+    begun = torch.tanh(model.first(torch.cat([there[-1], here[-1]], dim=1)))
+    state = (begun, torch.zeros_like(begun)) if settings["cell"] == "lstm" else begun
+    attention, fed, outputs = model.attention, torch.zeros_like(begun), []
+    memory = attention and attention.project(annotations)
+    window = attention.attend.begin(1) if settings.get("cross_attention") is GaussianWindow else None
+    for word in model.target_embedding(target)[0] * 8**0.5:
+        if attention is None:
+            state = writer(word[None], state)
+            outputs.append(of(state))
+            continue
+        if settings["look"] == "before":
+            context, _, window = attention(of(state)[:, None], memory, None, window)
+            state = writer(torch.cat([word[None], context[:, 0]], dim=1), state)
+        else:
+            state = writer(torch.cat([word[None], fed], dim=1), state)
+            context, _, window = attention(of(state)[:, None], memory, None, window)
+        outputs.append(torch.tanh(model.combine(torch.cat([context[:, 0], of(state)], dim=1))))
+        fed = context[:, 0] if settings.get("feed") == "context" else outputs[-1]
+    found = model(source, torch.ones_like(source, dtype=torch.bool), target)
+    torch.testing.assert_close(found[0], torch.cat(outputs), rtol=0, atol=1e-12)
+
+
+@each
+def test_padding_and_company_change_nothing(settings):
+    model, (source, mask, target) = make(**settings), batch()
+    together = model(source, mask, target)
+    for row in range(3):
+        length = int(mask[row].sum())
+        alone = model(source[row : row + 1, :length], mask[row : row + 1, :length], target[row : row + 1])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
+
+
+@each
+@pytest.mark.parametrize("beam", [1, 3])
+def test_search_equals_training(settings, beam):
+    model, (source, mask, target) = make(**settings), batch()
+    rows = torch.arange(3).repeat_interleave(beam)
+    state = model.reorder(model.start(source, mask), rows, torch.arange(3))
+    expected = model.output(model(source, mask, target)).log_softmax(-1)[rows]
+    for position in range(5):
+        log_probs, state = model.step(target[rows, position], state)
+        torch.testing.assert_close(log_probs, expected[:, position], rtol=0, atol=1e-9)
+
+
+@each
+def test_reorder_follows_rows_and_drops_sentences(settings):
+    model, (source, mask, target) = make(**settings), batch()
+    state = model.reorder(model.start(source, mask), torch.arange(3).repeat_interleave(2), torch.arange(3))
+    _, state = model.step(target[:, :2].flatten(), state)  # two hypotheses with different first tokens
+    state = model.reorder(state, torch.tensor([1, 0, 5, 5]), torch.tensor([0, 2]))
+    log_probs, _ = model.step(torch.tensor([5, 6, 7, 8]), state)
+    for row, (sentence, first, second) in enumerate([(0, 1, 5), (0, 0, 6), (2, 1, 7), (2, 1, 8)]):
+        given = torch.tensor([[target[sentence, first], second]])
+        hidden = model(source[sentence : sentence + 1], mask[sentence : sentence + 1], given)[:, -1]
+        torch.testing.assert_close(log_probs[row], model.output(hidden).log_softmax(-1)[0], rtol=0, atol=1e-9)
+
+
+@each
+def test_weights_are_those_of_every_head(settings):
+    model, (source, mask, target) = make(**settings), batch()
+    encoder, decoder, cross = model.attention_weights(source, mask, target)
+    assert (encoder, decoder) == ([], [])
+    if model.attention is None:
+        assert cross == []
+        assert model.head_counts == {}
+        return
+    (weights,) = cross
+    assert weights.shape == (3, model.head_counts["cross_heads"][0], 5, 6)
+    assert not weights.masked_select(~mask[:, None, None]).any()
+    if settings["cross_attention"] is not GaussianWindow:
+        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+
+
+@each
+def test_every_weight_learns(settings):
+    model, (source, mask, target) = make(**settings).train(), batch()
+    model.output(model(source, mask, target)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert operations_per_token(model, 6, 5) > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"cell": "tanh"}, r"model\.cell=tanh: must be one of gru, lstm"),
+        ({"look": "later"}, r"model\.look=later: must be one of none, before, after"),
+        ({"d_model": 7}, r"model\.d_model=7: must be even"),
+        ({"dropout": 1.0}, r"model\.dropout=1\.0: a probability"),
+        ({"num_heads": 3}, r"model\.num_heads=3 does not divide model\.d_model=8"),
+    ],
+)
+def test_what_cannot_be(settings, line):
+    with pytest.raises(ValueError, match=line):
+        make(**settings)
