@@ -36,6 +36,8 @@ OPTIONS = [
     {"kv_heads": 2, "cross_heads": [2, 8]},
     {"layer_dropout": 0.5},
     {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.5, "norm": "post"},
+    {"local_heads": 2, "local_window": 1},
+    {"local_heads": 4, "local_window": 2, "kv_heads": 2},
     {"cross_attention": LuongDot},
     {"cross_attention": LuongGeneral, "cross_heads": [1, 4]},
     {"cross_attention": Additive, "kv_heads": 2},
@@ -178,6 +180,31 @@ def test_reorder_follows_rows_and_drops_sentences(settings):
         given = torch.tensor([[target[sentence, first], second]])
         hidden = model(source[sentence : sentence + 1], mask[sentence : sentence + 1], given)[:, -1]
         torch.testing.assert_close(log_probs[row], model.output(hidden).log_softmax(-1)[0], rtol=0, atol=1e-9)
+
+
+def test_local_heads_see_nearby_and_the_others_everything():
+    model, (source, mask, target) = make(local_heads=1, local_window=1), batch()
+    encoder, decoder, cross = model.attention_weights(source, mask, target)
+    for weights, whole in ((encoder, mask[:, None, None] & mask[:, None, :, None]), (decoder, torch.ones(5, 5).tril())):
+        size = weights[0].shape[-1]
+        near = torch.ones(size, size).tril(1).triu(-1).bool()
+        for layer in weights:
+            shown = layer * whole  # what padding looks at is nobody's matter
+            assert not shown[:, 0].masked_select(~near).any()
+            assert (shown[:, 1:] > 0).equal((whole > 0).expand_as(shown[:, 1:]))
+    assert all((layer.sum(-1) - 1).abs().max() < 1e-9 for layer in cross)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"local_heads": 5}, r"model\.local_heads=5: must be from 0, for none, to 4"),
+        ({"local_heads": 1, "local_window": -1}, r"model\.local_window=-1: must be 0 or more"),
+    ],
+)
+def test_what_heads_cannot_reach(settings, line):
+    with pytest.raises(ValueError, match=line):
+        make(**settings)
 
 
 @pytest.mark.parametrize("kv_heads", [2, 1])

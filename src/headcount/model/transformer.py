@@ -23,6 +23,7 @@ from headcount.model.layers import (
     for_products,
 )
 from headcount.model.positions import POSITIONS, Rotate, unrotated
+from headcount.model.reach import reach_of
 
 HeadCounts = int | Sequence[int]
 Module = TypeVar("Module", bound=nn.Module)
@@ -34,13 +35,14 @@ class DecoderState(NamedTuple):
     """What search carries from step to step. The caches in it are written in place: a state can be used once.
 
     layers: a `LayerState` a layer. source_mask: [sentence, 1, 1, source]. ancestors: [sentence, beam, key], True where
-    a cached key belongs to that beam's own past. position: how many target positions are already decoded. log_probs:
-    room for what a step returns, [row, vocab] or more.
+    a cached key belongs to that beam's own past. places: the target position of each cached key, [key]. position: how
+    many target positions are already decoded. log_probs: room for what a step returns, [row, vocab] or more.
     """
 
     layers: list[LayerState]
     source_mask: Tensor | None
     ancestors: Tensor
+    places: Tensor
     position: int
     log_probs: Tensor
 
@@ -52,6 +54,7 @@ class Transformer(EncoderDecoder):
         encoder self-, decoder self- and cross-attention; each is one number, or one a layer.
     head_size: size of a head's queries, keys and values; None means d_model / heads.
     kv_heads: heads of keys and values, which equal groups of the other heads share; None means as many as heads.
+    local_heads, local_window: so many heads of each self-attention see only so many positions to each side.
     norm: "pre" or "post". positions: "sinusoidal", "learned" or "rotary". feed_forward: "relu", "gelu" or "swiglu";
         d_feed_forward is its hidden width. tied_embeddings: source, target and output share one matrix (Press and Wolf
         2017).
@@ -91,6 +94,8 @@ class Transformer(EncoderDecoder):
         layer_dropout: float = 0.0,
         cross_attention: AttendFactory = ScaledDotProduct,
         source_vocab_size: int | None = None,
+        local_heads: int = 0,
+        local_window: int = 4,
     ) -> None:
         super().__init__()
         counts = {
@@ -124,6 +129,7 @@ class Transformer(EncoderDecoder):
         decoder_counts = heads("decoder_heads", decoder_heads, decoder_layers)
         cross_counts = heads("cross_heads", cross_heads, decoder_layers)
         check_kv_heads(kv_heads, {*encoder_counts, *decoder_counts, *cross_counts})
+        self.reach = reach_of(local_heads, local_window, encoder_counts + decoder_counts)
 
         def attention(
             count: int, rotation: Callable[[int], Rotate], attend: AttendFactory = ScaledDotProduct
@@ -206,8 +212,9 @@ class Transformer(EncoderDecoder):
         states = [LayerState(None, layer.cross_attention.project(memory), None) for layer in layers]
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
+        places = torch.arange(length, device=target.device)
         x = self._embed("target", self.target_embedding, target)
-        return self._decode(x, layers, states, causal, source_mask[:, None, None, :], weights)[0]
+        return self._decode(x, layers, states, causal, (places, places), source_mask[:, None, None, :], weights)[0]
 
     def _embed(self, side: str, embedding: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
         return self.dropout(self.positions[side](embedding(tokens) * self.d_model**0.5, start))
@@ -215,8 +222,10 @@ class Transformer(EncoderDecoder):
     def _encode(self, source: Tensor, source_mask: Tensor | None, weights: AttentionWeights | None) -> Tensor:
         x = self._embed("source", self.source_embedding, source)
         mask = None if source_mask is None else source_mask[:, None, None, :]
+        places = torch.arange(source.shape[1], device=source.device)
         for layer in self.layer_dropout(self.encoder):
-            x, layer_weights = layer(x, mask, weights is not None)
+            within = self.reach(mask, layer.self_attention.num_heads, places, places)
+            x, layer_weights = layer(x, within, weights is not None)
             if weights is not None:
                 weights.encoder.append(layer_weights)
         return for_products(self.encoder_norm(x))
@@ -226,14 +235,16 @@ class Transformer(EncoderDecoder):
         x: Tensor,
         layers: Iterable[DecoderLayer],
         states: list[LayerState],
-        target_mask: Tensor | None,
+        target_mask: Tensor,
+        places: tuple[Tensor, Tensor],
         source_mask: Tensor | None,
         weights: AttentionWeights | None,
         position: int | None = None,
     ) -> tuple[Tensor, list[LayerState]]:
         new_states = []
         for layer, state in zip(layers, states, strict=True):
-            decoded = layer(x, state, target_mask, source_mask, weights is not None, position)
+            within = self.reach(target_mask, layer.self_attention.num_heads, *places)
+            decoded = layer(x, state, within, source_mask, weights is not None, position)
             x, self_weights, cross_weights, state = decoded
             new_states.append(state)
             if weights is not None:
@@ -256,7 +267,8 @@ class Transformer(EncoderDecoder):
         exact = torch.promote_types(self.output.weight.dtype, torch.float32)
         log_probs = torch.empty(0, self.output.out_features, dtype=exact, device=self.device)
         ancestors = torch.empty(len(source), 1, 0, dtype=torch.bool, device=self.device)
-        return DecoderState(layers, mask, ancestors, 0, log_probs)
+        places = torch.empty(0, dtype=torch.int64, device=self.device)
+        return DecoderState(layers, mask, ancestors, places, 0, log_probs)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "row"], state: DecoderState) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
@@ -267,8 +279,11 @@ class Transformer(EncoderDecoder):
         x = self._embed("target", self.target_embedding, tokens[:, None], position).view(sentences, -1, self.d_model)
         itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device).expand(sentences, -1, -1)
         ancestors = torch.cat([state.ancestors, itself], dim=2)
-        seen = F.pad(ancestors, (0, Cache.size(ancestors.shape[2]) - ancestors.shape[2]))
-        x, layers = self._decode(x, self.decoder, state.layers, seen[:, None], state.source_mask, None, position)
+        here = state.places.new_full((x.shape[1],), position)
+        places = torch.cat([state.places, here])
+        room = (0, Cache.size(len(places)) - len(places))  # a mask hides it
+        seen, keys = F.pad(ancestors, room)[:, None], F.pad(places, room)
+        x, layers = self._decode(x, self.decoder, state.layers, seen, (here, keys), state.source_mask, None, position)
         log_probs = state.log_probs
         if len(log_probs) < len(tokens):
             log_probs = log_probs.new_empty(len(tokens), log_probs.shape[1])
@@ -276,7 +291,8 @@ class Transformer(EncoderDecoder):
         size = CHUNK.get(x.device.type, len(tokens))
         for rows, out in zip(x.flatten(0, 1).split(size), log_probs[: len(tokens)].split(size), strict=True):
             torch.log_softmax(out.copy_(self.output(rows)), dim=1, out=out)
-        return log_probs[: len(tokens)], DecoderState(layers, state.source_mask, ancestors, position + 1, log_probs)
+        new_state = DecoderState(layers, state.source_mask, ancestors, places, position + 1, log_probs)
+        return log_probs[: len(tokens)], new_state
 
     def reorder(
         self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
@@ -287,7 +303,7 @@ class Transformer(EncoderDecoder):
         if len(sentences) < len(state.ancestors):
             layers = [layer.select(sentences) for layer in layers]
             mask = mask if mask is None else mask.index_select(0, sentences)
-        return DecoderState(layers, mask, ancestors, state.position, state.log_probs)
+        return DecoderState(layers, mask, ancestors, state.places, state.position, state.log_probs)
 
 
 def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, head_size: int | None) -> list[int]:
