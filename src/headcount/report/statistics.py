@@ -1,0 +1,226 @@
+"""Which rows of a study differ, when every run has a seed of its own and all are scored on one sample of sentences.
+
+The score of run s of row i on a test set of n sentences is taken to be
+
+    Y_is = mu_i + a_is + b + c_i + e_is
+
+with a: what the seed does (a new one each run); b: what the draw of sentences does to all rows alike, which drops out of
+differences; c: what it does to one row (some sentences suit it); e: what it does to one run alone. Of two rows,
+
+    Var(mean_i - mean_j) = (var_a + var_e) (1/S_i + 1/S_j) + var_c
+
+The spread of runs within rows, pooled over rows, estimates var_a + var_e. The bootstrap over sentences sees
+var_e (1/S_i + 1/S_j) + var_c, and on contrasts within rows var_e alone, so that var_c is what is left.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from headcount.report.sentences import Floats
+
+ERROR = 0.05  # what intervals leave out, and the chance of a false alarm anywhere in a family
+POWER = 0.8  # the chance to see an effect with the seeds that are said to be needed
+MOST_SEEDS = 1000
+UNEQUAL = 0.01  # p-value below which seed deviations are said to differ
+PLANNING_DF = (1, 1.5, 2, 3, 4, 6, 9, 14, 25, 60, 1e5)  # where the critical value is computed for plans
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """What the draw of sentences does to differences between rows, by bootstrap.
+
+    variance: of the mean of rows i and j, [row, row], the noise of single runs taken out (var_c). noise: var_e.
+    imprecision: squared standard errors of `variance` over twice its square's unit, for Satterthwaite, [row, row].
+    df: of the bootstrap, as a sample of sentences and of resamples.
+    """
+
+    variance: Floats
+    noise: float
+    imprecision: Floats
+    df: float
+
+
+def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Interaction:
+    """From bootstrapped scores [resample, run] of runs in the given rows (0, 1, ...; each has one at least)."""
+    row_of = np.array(rows)
+    covariance = np.atleast_2d(np.cov(resampled, rowvar=False))
+    members = [np.flatnonzero(row_of == row) for row in range(row_of.max() + 1)]
+    mean = np.stack([np.isin(np.arange(len(row_of)), own) / len(own) for own in members])  # [row, run]
+    within = sum(
+        covariance[np.ix_(own, own)].trace() - covariance[np.ix_(own, own)].sum() / len(own) for own in members
+    )
+    noise = float(within) / max(sum(len(own) - 1 for own in members), 1)
+    between = mean @ covariance @ mean.T
+    seen = between.diagonal()[:, None] + between.diagonal() - 2 * between
+    counts = np.array([len(own) for own in members])
+    own_noise = noise * (1 / counts[:, None] + 1 / counts)
+    df = 1 / (1 / max(sentences - 1, 1) + 1 / max(len(resampled) - 1, 1))
+    return Interaction(np.maximum(seen - own_noise, 0), noise, (seen**2 + own_noise**2) / df, df)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first row's mean less the second's, with an interval that holds for all pairs at once.
+
+    seeds, sentences: the parts of its variance. rows: how many were compared.
+    """
+
+    first: int
+    second: int
+    value: float
+    seeds: float
+    sentences: float
+    df: float
+    rows: int
+    error: float = ERROR
+
+    @property
+    def deviation(self) -> float:
+        """The standard error of the difference."""
+        return math.sqrt(self.seeds + self.sentences)
+
+    @property
+    def margin(self) -> float:
+        """Half the simultaneous interval (Tukey-Kramer)."""
+        return critical(self.rows, self.df, self.error) * self.deviation / math.sqrt(2)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.value - self.margin, self.value + self.margin
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval leaves out 0, which is whether p is below the error."""
+        return abs(self.value) > self.margin
+
+    @functools.cached_property
+    def p(self) -> float:
+        """Corrected over all pairs of rows: the studentised range."""
+        if self.deviation == 0:
+            return float(self.value == 0)
+        ratio = abs(self.value) / self.deviation * math.sqrt(2)
+        return float(stats.studentized_range.sf(ratio, self.rows, tabulated(self.df)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows and all pairs of them.
+
+    variance: between the seeds of a row, pooled over rows, on `df` degrees of freedom; NaN on none. unequal: the p-value
+    of Bartlett's test that all rows vary alike, None where too few runs tell.
+    """
+
+    means: tuple[float, ...]
+    counts: tuple[int, ...]
+    variance: float
+    df: int
+    differences: tuple[Difference, ...]
+    interaction: Interaction | None
+    unequal: float | None
+
+    def margin(self, row: int) -> float | None:
+        """Half the 95 % interval of a row's mean over seeds, on this test set: Student's t with the variance pooled
+        over all rows. None with one seed a row, which tell nothing of seeds."""
+        if self.df == 0:
+            return None
+        return float(stats.t.ppf(1 - ERROR / 2, self.df)) * math.sqrt(self.variance / self.counts[row])
+
+    def seeds_needed(self, difference: Difference, effect: float) -> float | None:
+        """The seeds a row that see a difference of `effect` between these two rows with 80 % power, all pairs being
+        compared; inf where no number would do, None where one seed a row tells nothing."""
+        if self.df == 0:
+            return None
+        own = self.interaction
+        sampling = (difference.sentences, own.df if own else math.inf)
+        return seeds_needed(effect, self.variance, *sampling, len(self.means))
+
+
+def compare(scores: Sequence[Sequence[float]], sampling: Interaction | None = None, error: float = ERROR) -> Comparison:
+    """Every pair of rows, each given as the scores of its runs (one at least), with simultaneous intervals.
+
+    Without `sampling`, differences are those on this very test set. With one seed in every row, they are those of these
+    very runs: only the draw of sentences is accounted for, and without that nothing is compared.
+    Source: Tukey 1953; Kramer 1956, for rows of unequal size; Satterthwaite 1946, for the degrees of freedom.
+    """
+    means = tuple(float(np.mean(row)) for row in scores)
+    counts = tuple(len(row) for row in scores)
+    df = sum(counts) - len(counts)
+    variance = sum(float(np.var(row)) * len(row) for row in scores) / df if df else math.nan
+    differences = []
+    for i, j in itertools.combinations(range(len(scores)), 2):
+        seeds = variance * (1 / counts[i] + 1 / counts[j]) if df else 0.0
+        sentences = float(sampling.variance[i, j]) if sampling else 0.0
+        if not df and not sampling:
+            continue
+        spread = (seeds**2 / df if df else 0.0) + (float(sampling.imprecision[i, j]) if sampling else 0.0)
+        freedom = max((seeds + sentences) ** 2 / spread, 1.0) if spread else math.inf
+        differences.append(Difference(i, j, means[i] - means[j], seeds, sentences, freedom, len(scores), error))
+    return Comparison(means, counts, variance, df, tuple(differences), sampling, _unequal(scores))
+
+
+def _unequal(scores: Sequence[Sequence[float]]) -> float | None:
+    groups = [row for row in scores if len(row) > 1]
+    if len(groups) < 2:
+        return None
+    variances = [float(np.var(row)) for row in groups]
+    if min(variances) == 0:
+        return 1.0 if max(variances) == 0 else 0.0
+    return float(stats.bartlett(*groups).pvalue)
+
+
+def tabulated(df: float) -> float:
+    """Degrees of freedom as tables have them, rounded down to whole ones, or to two digits: the safe side."""
+    if df >= 10_000:
+        return 10_000.0
+    step = 10 ** max(int(math.log10(max(df, 1))) - 1, 0)
+    return max(float(math.floor(df / step) * step), 1.0)
+
+
+def critical(rows: int, df: float, error: float = ERROR) -> float:
+    """The studentised range of so many rows that is passed with the probability `error`."""
+    return _quantile(rows, tabulated(df), error)
+
+
+@functools.lru_cache(maxsize=None)
+def _quantile(rows: int, df: float, error: float) -> float:
+    return float(stats.studentized_range.ppf(1 - error, rows, df))
+
+
+def seeds_needed(effect: float, variance: float, sentences: float, sentences_df: float, rows: int) -> float:
+    """The least number of seeds a row that sees `effect` with a power of 80 %; inf where none does.
+
+    variance: between seeds. sentences: the variance that the draw of sentences adds, however many seeds, known to
+    `sentences_df` degrees of freedom.
+    """
+
+    def power(seeds: float) -> float:
+        own = 2 * variance / seeds
+        spread = own**2 / (rows * (seeds - 1)) + sentences**2 / sentences_df
+        if own + sentences == 0:
+            return 1.0
+        df = (own + sentences) ** 2 / spread if spread else math.inf
+        threshold = _planned(rows, df) / math.sqrt(2)
+        return float(stats.norm.sf(threshold - effect / math.sqrt(own + sentences))) if df > 1000 else float(
+            stats.nct.sf(threshold, df, effect / math.sqrt(own + sentences))
+        )
+
+    if power(MOST_SEEDS) < POWER:
+        return math.inf
+    low, high = 1, MOST_SEEDS  # the power of `high` is enough, that of `low` is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return high
+
+
+def _planned(rows: int, df: float) -> float:
+    """`critical` between a few degrees of freedom, nearly linear in 1 / df: each of its values takes a quarter second."""
+    at = np.array([1 / known for known in reversed(PLANNING_DF)])
+    values = [_quantile(rows, known, ERROR) for known in reversed(PLANNING_DF)]
+    return float(np.interp(1 / df if df < math.inf else 0.0, at, values))
