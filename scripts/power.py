@@ -31,6 +31,5 @@ def run(config: DictConfig) -> None:
         power(made, **values, sink=sys.stdout, advance=lambda: progress.advance(task))
 
 
-
 if __name__ == "__main__":
     run()

@@ -33,14 +33,17 @@ def power(
         if value < least
     ]
     wrong += [f"seeds={list(seeds)}: must be one number or more"] if not seeds else []
-    wrong += [f"seeds={list(seeds)}: each must be 2 or more; one seed tells nothing of seeds"] * any(n < 2 for n in seeds)
+    wrong += [f"seeds={list(seeds)}: each must be 2 or more; one seed tells nothing of seeds"] * any(
+        n < 2 for n in seeds
+    )
     if wrong:
         raise InputError("\n".join(wrong))
     same = np.full(rows, world.bleu)
     planted = same + effect * world.seed_deviation * (np.arange(rows) == rows - 1)
     table = []
     for number in seeds:
-        without, with_effect = [], []
+        without: list[Outcome] = []
+        with_effect: list[Outcome] = []
         for truth, outcomes in ((same, without), (planted, with_effect)):
             for found in simulate(world, truth, number, studies, resamples, seed):
                 outcomes.append(found)

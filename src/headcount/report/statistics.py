@@ -101,11 +101,12 @@ class Difference:
 
     @functools.cached_property
     def p(self) -> float:
-        """Corrected over all pairs of rows: the studentised range."""
+        """Corrected over all pairs of rows, by the studentised range, and over whatever shares the family's error."""
         if self.deviation == 0:
             return float(self.value == 0)
         ratio = abs(self.value) / self.deviation * math.sqrt(2)
-        return float(stats.studentized_range.sf(ratio, self.rows, tabulated(self.df)))
+        own = float(stats.studentized_range.sf(ratio, self.rows, tabulated(self.df)))
+        return min(own * ERROR / self.error, 1.0)
 
 
 @dataclass(frozen=True)
@@ -141,17 +142,20 @@ class Comparison:
         return seeds_needed(effect, self.variance, *sampling, len(self.means))
 
 
-def compare(scores: Sequence[Sequence[float]], sampling: Interaction | None = None, error: float = ERROR) -> Comparison:
+def compare(
+    scores: Sequence[Sequence[float]], sampling: Interaction | None = None, error: float = ERROR, least: float = 0.0
+) -> Comparison:
     """Every pair of rows, each given as the scores of its runs (one at least), with simultaneous intervals.
 
     Without `sampling`, differences are those on this very test set. With one seed in every row, they are those of these
-    very runs: only the draw of sentences is accounted for, and without that nothing is compared.
+    very runs: only the draw of sentences is accounted for, and without that nothing is compared. least: what the variance
+    between seeds is taken to be if it comes out smaller.
     Source: Tukey 1953; Kramer 1956, for rows of unequal size; Satterthwaite 1946, for the degrees of freedom.
     """
     means = tuple(float(np.mean(row)) for row in scores)
     counts = tuple(len(row) for row in scores)
     df = sum(counts) - len(counts)
-    variance = sum(float(np.var(row)) * len(row) for row in scores) / df if df else math.nan
+    variance = max(sum(float(np.var(row)) * len(row) for row in scores) / df, least) if df else math.nan
     differences = []
     for i, j in itertools.combinations(range(len(scores)), 2):
         seeds = variance * (1 / counts[i] + 1 / counts[j]) if df else 0.0
@@ -187,7 +191,7 @@ def critical(rows: int, df: float, error: float = ERROR) -> float:
     return _quantile(rows, tabulated(df), error)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _quantile(rows: int, df: float, error: float) -> float:
     return float(stats.studentized_range.ppf(1 - error, rows, df))
 
@@ -206,8 +210,10 @@ def seeds_needed(effect: float, variance: float, sentences: float, sentences_df:
             return 1.0
         df = (own + sentences) ** 2 / spread if spread else math.inf
         threshold = _planned(rows, df) / math.sqrt(2)
-        return float(stats.norm.sf(threshold - effect / math.sqrt(own + sentences))) if df > 1000 else float(
-            stats.nct.sf(threshold, df, effect / math.sqrt(own + sentences))
+        return (
+            float(stats.norm.sf(threshold - effect / math.sqrt(own + sentences)))
+            if df > 1000
+            else float(stats.nct.sf(threshold, df, effect / math.sqrt(own + sentences)))
         )
 
     if power(MOST_SEEDS) < POWER:
