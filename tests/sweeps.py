@@ -10,7 +10,8 @@ import yaml
 
 from headcount.evaluation.scoring import score
 
-WORDS = "der Hund sieht den Kater und ein Wolf hört die Katze im Garten während es dort sehr lange regnet".split()
+TEXT = "der Hund sieht den Kater und ein Wolf hört die Katze im Garten während es dort sehr lange regnet"
+WORDS = TEXT.split()
 PHENOMENA = {"agreement": (96, 80), "order": (100, 100), "pronoun": (95, 70)}
 STUDY = {
     "title": "Heads at constant width",
@@ -28,13 +29,13 @@ SIGNATURES = {
 
 def sentences(number: int, seed: int = 0) -> list[str]:
     """Lines of German words."""
-    draw = random.Random(seed)
+    draw = random.Random(f"{seed} {errors}")
     return [" ".join(draw.choices(WORDS, k=draw.randint(4, 14))) + "." for _ in range(number)]
 
 
 def changed(references: Sequence[str], errors: float, seed: int) -> list[str]:
     """Translations with so many of the words wrong."""
-    draw = random.Random(seed)
+    draw = random.Random(f"{seed} {errors}")
     return [" ".join(draw.choice(WORDS) if draw.random() < errors else w for w in line.split()) for line in references]
 
 
@@ -48,13 +49,16 @@ def write_run(
 ) -> None:
     """A finished run, whose figures follow from the share of errors."""
     folder.mkdir(parents=True)
-    draw = random.Random(seed)
+    draw = random.Random(f"{seed} {errors}")
     hypotheses = changed(references, errors, seed)
     scores = {name: figure.value for name, figure in score(hypotheses, references).items()}
     loss = 1 + 4 * errors
     contrastive = {
         name: {
-            grade: {"accuracy": 100 * sum(draw.random() < right / 100 - errors / 4 for _ in range(125)) / 125, "pairs": 125}
+            grade: {
+                "accuracy": 100 * sum(draw.random() < right / 100 - errors / 4 for _ in range(125)) / 125,
+                "pairs": 125,
+            }
             for grade, right in zip(("easy", "hard"), grades, strict=True)
         }
         for name, grades in PHENOMENA.items()
@@ -79,7 +83,12 @@ def write_run(
     settings = {
         "seed": seed,
         "name": "sweep",
-        "data": {"target": "de", "source": "en", "corpus": {"_target_": "headcount.data.grammar.Grammar"}, "root": None},
+        "data": {
+            "target": "de",
+            "source": "en",
+            "corpus": {"_target_": "headcount.data.grammar.Grammar"},
+            "root": None,
+        },
         "model": {"num_heads": 4, "norm": "pre"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | dict(config or {})), encoding="utf-8")

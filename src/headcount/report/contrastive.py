@@ -15,7 +15,7 @@ ALL = "all"  # the mean over phenomena
 
 @dataclass(frozen=True)
 class Cell:
-    """One phenomenon in one grade (or the mean of all): pairs of translations it was tested on, and all rows compared by
+    """One phenomenon in one grade (or the mean of all): pairs of translations that test it, and all rows compared by
     their accuracy in percent."""
 
     phenomenon: str

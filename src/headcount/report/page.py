@@ -21,7 +21,7 @@ from headcount.report.plots import (
 from headcount.report.published import Published, published
 from headcount.report.sentences import Floats, bleu_of, bootstrapped_bleu, sentence_counts
 from headcount.report.statistics import UNEQUAL, Comparison, Interaction, compare, interaction
-from headcount.report.sweep import RunResult, Sweep, Unfinished, at
+from headcount.report.sweep import RunResult, Sweep, Unfinished, corpus_name, finite
 from headcount.report.tables import (
     Table,
     contrastive_table,
@@ -35,7 +35,32 @@ from headcount.report.verdicts import Names, listed, summary
 
 CONSTANT = 0.01  # by how much a quantity may differ that a study claims to hold constant
 ROUNDING = 0.01  # BLEU
+MOST_TYPED = 20  # seeds a row that a reader is asked to train
+RESULTS = "Means over seeds ± half a 95 % interval (Student's t, one deviation for all rows, on this test set)."
+QUALITY = "A dot is a run; a diamond the mean of its row, with the 95 % interval over seeds."
+PERPLEXITY = "Over seeds alone, for all pairs at once; * differs. Lower is better."
+CONTRASTIVE = "The right translation is more probable than the wrong one in so many percent; chance is 50 %."
+CORRECTED = (
+    "Over seeds, on these very sentences. Intervals and p-values hold for all pairs of rows (studentised range) in all "
+    "phenomena and grades at once (Bonferroni); the means over phenomena are a family of their own."
+)
+BESIDE = (
+    "Set beside ours, and not subtracted from it: each was counted in its own way, on its own test set. What can be "
+    "compared is the shape."
+)
 TRAIN = ("python", "scripts/train.py", "--multirun")
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands under a heading: a note, plots, a table with a note of its own."""
+
+    title: str
+    note: str = ""
+    plots: tuple[Plot, ...] = ()
+    table: Table | None = None
+    table_note: str = ""
+    small: bool = False  # the plots
 
 
 @dataclass(frozen=True)
@@ -43,17 +68,9 @@ class Beside:
     """A paper's table, with its plot if it has rows to draw."""
 
     published: Published
+    note: str
     table: Table | None
     plot: Plot | None
-
-
-@dataclass(frozen=True)
-class Section:
-    """Plots under a heading."""
-
-    title: str
-    plots: tuple[Plot, ...]
-    small: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,24 +78,21 @@ class Page:
     """All that is said, in the order in which it is."""
 
     title: str
-    about: str | None
     verdict: str
+    about: str | None
     progress: str
     unfinished: tuple[Unfinished, ...]
     flags: tuple[str, ...]
     results: Table
     signatures: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
-    pairs: Table | None
-    pairs_note: str
-    perplexity: Table | None
-    contrastive: Table | None
-    contrastive_verdict: str
     beside: tuple[Beside, ...]
+    measured: tuple[tuple[str, str], ...]
     differing: Table | None
     settings: str
-    measured: tuple[tuple[str, str], ...]
     next: tuple[tuple[str, str], ...]
+    results_note: str = RESULTS
+    beside_note: str = BESIDE
 
     @property
     def plots(self) -> list[Plot]:
@@ -97,39 +111,59 @@ def make_page(sweep: Sweep, effect: float, resamples: int) -> Page:
     perplexities = [row.figures("valid.ppl") for row in sweep.rows]
     perplexity = compare(perplexities) if all(perplexities) else None
     cells = contrastive_cells(sweep.rows)
-    flags += [*_inconstant(sweep), *_unequal(bleu, perplexity), *_vocabularies(sweep), *_machines(sweep.runs)]
+    flags += [*_diverged(sweep.runs), *_inconstant(sweep), *_unequal(bleu, perplexity)]
+    flags += [*_vocabularies(sweep), *_machines(sweep.runs)]
     sentences = len(sweep.references) if sampling and sweep.references else None
-    tables = published(sweep.study.published)
-    drawn = {plot.name.removeprefix("published_"): plot for plot in published_plots(tables)}
-    sections = [
-        Section("Quality", tuple(quality_plots(sweep, bleu, perplexity))),
-        Section("Quality against cost", tuple(cost_plots(sweep, bleu))),
-        Section("Learning curves", tuple(curve_plots(sweep))),
-        Section("Contrastive accuracy", tuple(contrastive_plots(sweep, cells)), small=True),
-    ]
+    sections = (
+        Section("Quality", QUALITY, tuple(quality_plots(sweep, bleu, perplexity))),
+        Section(
+            "Every pair of rows: test BLEU",
+            table=pair_table(bleu, names, effect, sentences) if bleu.differences else None,
+            table_note=_pairs_note(bleu, sentences),
+        ),
+        Section(
+            "Every pair of rows: validation perplexity",
+            table=perplexity_table(perplexity, names) if perplexity and perplexity.differences else None,
+            table_note=PERPLEXITY,
+        ),
+        Section("Quality against cost", plots=tuple(cost_plots(sweep, bleu))),
+        Section("Learning curves", plots=tuple(curve_plots(sweep))),
+        Section(
+            "Contrastive accuracy",
+            f"{_contrastive_verdict(cells, names)} {CONTRASTIVE}",
+            tuple(contrastive_plots(sweep, cells)),
+            contrastive_table(cells, names) if cells else None,
+            CORRECTED,
+            small=True,
+        ),
+    )
     return Page(
         title=sweep.study.title or f"Runs in {sweep.directory.name}",
-        about=sweep.study.about,
         verdict=_capital(summary(bleu, names)),
+        about=sweep.study.about,
         progress=_progress(sweep),
         unfinished=sweep.unfinished,
         flags=tuple(flags),
         results=result_table(sweep, bleu, chrf, perplexity),
         signatures=_signatures(sweep.runs[0]),
-        sections=tuple(section for section in sections if section.plots),
-        pairs=pair_table(bleu, names, effect, sentences) if bleu.differences else None,
-        pairs_note=_pairs_note(bleu, sentences),
-        perplexity=perplexity_table(perplexity, names) if perplexity and perplexity.differences else None,
-        contrastive=contrastive_table(cells, names) if cells else None,
-        contrastive_verdict=_contrastive_verdict(cells, names),
-        beside=tuple(
-            Beside(table, published_table(table) if table.rows else None, drawn.get(table.key)) for table in tables
-        ),
+        sections=tuple(section for section in sections if section.plots or section.table),
+        beside=_beside(published(sweep.study.published)),
+        measured=_measured(sweep.runs),
         differing=differing_table(sweep) if sweep.differing else None,
         settings=yaml.safe_dump(_nested(sweep.shared), sort_keys=False, allow_unicode=True),
-        measured=_measured(sweep),
         next=_next(sweep, bleu, effect),
     )
+
+
+def _beside(tables: Sequence[Published]) -> tuple[Beside, ...]:
+    drawn = {plot.name.removeprefix("published_"): plot for plot in published_plots(tables)}
+    found = []
+    for table in tables:
+        known = "Read off the paper." if table.seen else "Recalled, not read off the paper."
+        convention = f" Convention: {table.convention}." if table.convention else ""
+        cells = published_table(table) if table.rows else None
+        found.append(Beside(table, f"{_capital(table.about)}. {known}{convention}", cells, drawn.get(table.key)))
+    return tuple(found)
 
 
 def _capital(text: str) -> str:
@@ -142,14 +176,14 @@ def _sampling(sweep: Sweep, resamples: int, flags: list[str]) -> Interaction | N
     read = [(index, run) for index, row in enumerate(sweep.rows) for run in row.runs if run.hypotheses is not None]
     if references is None:
         flags.append(
-            "No run has the test references (test.ref), so that intervals are those over seeds on this very test set; what "
-            "other sentences would say is not accounted for."
+            "No run has the test references (test.ref), so that intervals are those over seeds on this very test set; "
+            "what other sentences would say is not accounted for."
         )
         return None
     if len({index for index, _ in read}) < len(sweep.rows):
         flags.append(
-            "The translations of the test set (test.hyp) are missing in every run of a row, so that intervals are those over "
-            "seeds on this very test set; what other sentences would say is not accounted for."
+            "The translations of the test set (test.hyp) are missing in every run of a row, so that intervals are "
+            "those over seeds on this very test set; what other sentences would say is not accounted for."
         )
         return None
     counts: Floats = np.stack([sentence_counts(run.hypotheses or (), references) for _, run in read])
@@ -157,8 +191,8 @@ def _sampling(sweep: Sweep, resamples: int, flags: list[str]) -> Interaction | N
         known = float(run.figure("test.bleu"))
         if abs(known - score) > ROUNDING:
             flags.append(
-                f"{run.name}: its test.hyp has BLEU {score:.2f}, and its metrics.json says {known:.2f}; was one of them written "
-                "by another evaluation?"
+                f"{run.name}: its test.hyp has BLEU {score:.2f}, and its metrics.json says {known:.2f}; was one of "
+                "them written by another evaluation?"
             )
     return interaction(bootstrapped_bleu(counts, resamples), [index for index, _ in read], len(references))
 
@@ -168,6 +202,14 @@ def _progress(sweep: Sweep) -> str:
     if not sweep.unfinished:
         return f"All {sweep.jobs} runs are finished."
     return f"{finished} of {sweep.jobs} runs are finished. The others are not, and what follows may change:"
+
+
+def _diverged(runs: Sequence[RunResult]) -> list[str]:
+    return [
+        f"{run.name} has no finite validation perplexity: it seems to have diverged."
+        for run in runs
+        if run.figure("valid.ppl") is not None and not finite(run.figure("valid.ppl"))
+    ]
 
 
 def _inconstant(sweep: Sweep) -> list[str]:
@@ -189,6 +231,8 @@ def _inconstant(sweep: Sweep) -> list[str]:
 
 def _unequal(bleu: Comparison, perplexity: Comparison | None) -> list[str]:
     lines = []
+    if bleu.df and bleu.variance == 0:
+        lines.append("The runs of each row have the very same test BLEU, as if the seed had not reached the training.")
     for name, comparison in (("test BLEU", bleu), ("validation perplexity", perplexity)):
         if comparison and comparison.unequal is not None and comparison.unequal < UNEQUAL:
             lines.append(
@@ -267,18 +311,19 @@ def _contrastive_verdict(cells: Sequence[Cell], names: Names) -> str:
     return f"{_capital('; '.join(lines))}." if lines else "No two rows can be told apart in any phenomenon."
 
 
-def _measured(sweep: Sweep) -> tuple[tuple[str, str], ...]:
-    first = sweep.runs[0]
-    seeds = sorted({run.seed for run in sweep.runs})
-    found = {
-        "corpus": f"{at(first.config, 'data.corpus._target_')}, {at(first.config, 'data.source')} to {at(first.config, 'data.target')}",
-        "seeds": ", ".join(map(str, seeds)),
-        "precision": listed(sorted({_say(run.figure("train.precision")) for run in sweep.runs})),
-        "hardware": "; ".join(sorted({_say(run.figure("hardware")) for run in sweep.runs})),
-        "versions": "; ".join(sorted({_say(run.figure("versions")) for run in sweep.runs})),
-        "search": "; ".join(sorted({_say(run.figure("test.search")) for run in sweep.runs})),
+def _measured(runs: Sequence[RunResult]) -> tuple[tuple[str, str], ...]:
+    """What all runs say of how they came about, each answer once."""
+    told = {
+        "precision": "train.precision",
+        "hardware": "hardware",
+        "versions": "versions",
+        "search": "test.search",
     }
-    return tuple(found.items())
+    return (
+        ("corpus", corpus_name(runs[0])),
+        ("seeds", ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))),
+        *((name, "; ".join(dict.fromkeys(_say(run.figure(path)) for run in runs))) for name, path in told.items()),
+    )
 
 
 def _nested(settings: dict[str, Any]) -> dict[str, Any]:
@@ -294,36 +339,40 @@ def _nested(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _next(sweep: Sweep, bleu: Comparison, effect: float) -> tuple[tuple[str, str], ...]:
     """What to do, and the command."""
+    again = ("Then write this report again:", shlex.join(["python", "scripts/report.py", f"sweep={sweep.directory}"]))
     steps = []
-    if sweep.unfinished:
-        if sweep.overrides:
-            steps.append(("Finish the runs that are missing; those that are finished stay:", _train(sweep.overrides)))
-        steps.append(
-            ("Then write this report again:", shlex.join(["python", "scripts/report.py", f"sweep={sweep.directory}"]))
-        )
-    undecided = [difference for difference in bleu.differences if not difference.differs]
-    needs = [bleu.seeds_needed(difference, effect) for difference in undecided]
-    finite = [int(need) for need in needs if need is not None and need < float("inf")]
-    have = max(bleu.counts)
-    if bleu.df == 0 and len(bleu.counts) > 1:
-        steps.append(("Train more seeds, without which nothing is known of their spread:", _more_seeds(sweep, 3)))
-    elif finite and max(finite) > have:
-        number = max(finite)
-        steps.append(
-            (f"Train {number} seeds a row, to see differences of {effect:g} BLEU:", _more_seeds(sweep, number))
-        )
-    return tuple(steps)
+    if sweep.unfinished and sweep.overrides:
+        steps.append(("Finish the runs that are missing; those that are finished stay:", _train(sweep.overrides)))
+    if more := _more(sweep, bleu, effect):
+        steps.append(more)
+    return (*steps, again) if steps else ()
+
+
+def _more(sweep: Sweep, bleu: Comparison, effect: float) -> tuple[str, str] | None:
+    """More seeds, where they would tell what is not told yet: as many as `effect` needs, or twice those there are."""
+    if len(bleu.counts) < 2:
+        return None
+    need, have = bleu.seeds_needed(effect), max(bleu.counts)
+    if need is None:
+        return "Train more seeds, without which nothing is known of their spread:", _seeds(sweep, 3)
+    needed, _ = need
+    if needed <= have or all(difference.differs for difference in bleu.differences):
+        return None
+    if needed <= MOST_TYPED:
+        number = int(needed)
+        return f"Train {number} seeds a row, to see differences of {effect:g} BLEU:", _seeds(sweep, number)
+    seen = f"to see differences of {bleu.detectable(2 * have):.1f} BLEU instead of {bleu.detectable(have):.1f}"
+    return f"Train {2 * have} seeds a row, {seen}:", _seeds(sweep, 2 * have)
 
 
 def _train(overrides: Sequence[str]) -> str:
     return shlex.join([*TRAIN, *overrides])
 
 
-def _more_seeds(sweep: Sweep, number: int) -> str:
+def _seeds(sweep: Sweep, number: int) -> str:
+    """The command that began the sweep, with so many seeds, those there are among them."""
     have = sorted({run.seed for run in sweep.runs})
     fresh = [seed for seed in range(1, number + len(have) + 1) if seed not in have]
     seeds = "seed=" + ",".join(map(str, [*have, *fresh][: max(number, len(have))]))
-    if not sweep.overrides:
-        return seeds
     others = [override for override in sweep.overrides if not re.match(r"\+*seed=", override)]
-    return _train([*others, seeds])
+    return _train([*others, seeds]) if sweep.overrides else f"{shlex.join(TRAIN)} ... {seeds}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -25,6 +26,7 @@ SIZE, SMALL = (4.8, 3.1), (3.4, 2.4)
 STYLE: dict[Any, Any] = {
     "backend": "agg",
     "svg.fonttype": "none",
+    "text.parse_math": False,
     "svg.hashsalt": "headcount",
     "font.size": 9,
     "axes.titlesize": 10,
@@ -69,7 +71,7 @@ class Plot:
         text = re.sub(r'\bid="', f'id="{own}', self.svg)
         text = re.sub(r'(url\(#|href="#)', rf"\g<1>{own}", text)
         return re.sub(r'width="[^"]*pt" height="[^"]*pt"|height="[^"]*pt" width="[^"]*pt"', "", text, count=1).replace(
-            "<svg ", f'<svg role="img" aria-label="{self.title}" ', 1
+            "<svg ", f'<svg role="img" aria-label="{escape(self.title)}" ', 1
         )
 
     @property
@@ -137,8 +139,8 @@ def quality_plots(sweep: Sweep, bleu: Comparison, perplexity: Comparison | None)
             margins = [comparison.margin(row) or 0.0 for row in range(len(sweep.rows))]
             line = "-" if scale.logarithmic else "none"
             axes.errorbar(
-                scale.at, comparison.means, margins, color=COLOURS[0], marker="D", markersize=6, capsize=4, linestyle=line,
-                linewidth=1.2, zorder=3,
+                scale.at, comparison.means, margins, color=COLOURS[0], marker="D", markersize=6, capsize=4,
+                linestyle=line, linewidth=1.2, zorder=3,
             )  # fmt: skip
             scale.apply(axes)
             axes.set_title(title)
@@ -165,8 +167,8 @@ def cost_plots(sweep: Sweep, bleu: Comparison) -> list[Plot]:
                 colour, marker = _look(index)
                 axes.plot(row.figures(path), row.figures("test.bleu"), marker, color=colour, markersize=4, alpha=0.5)
                 axes.errorbar(
-                    means[index], bleu.means[index], bleu.margin(index) or 0.0, color=colour, marker=marker, markersize=8,
-                    capsize=4, label=row.label, linestyle="none",
+                    means[index], bleu.means[index], bleu.margin(index) or 0.0, color=colour, marker=marker,
+                    markersize=8, capsize=4, label=row.label, linestyle="none",
                 )  # fmt: skip
             axes.set_xlabel(label)
             axes.set_title("test BLEU by cost")
@@ -207,7 +209,8 @@ def contrastive_plots(sweep: Sweep, cells: Sequence[Cell]) -> list[Plot]:
     lowest = min((mean for cell in cells for mean in cell.comparison.means), default=50.0)
     for phenomenon in dict.fromkeys(cell.phenomenon for cell in cells):
         title = "mean of all phenomena" if phenomenon == ALL else phenomenon
-        with _drawn(f"contrastive_{phenomenon}", f"contrastive accuracy: {title}", plots, SMALL) as axes:
+        name = "contrastive_" + re.sub(r"\W+", "_", phenomenon)
+        with _drawn(name, f"contrastive accuracy: {title}", plots, SMALL) as axes:
             for index, cell in enumerate(cell for cell in cells if cell.phenomenon == phenomenon):
                 colour, marker = _look(index)
                 margins = [cell.comparison.margin(row) or 0.0 for row in range(len(sweep.rows))]

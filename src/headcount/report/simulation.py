@@ -18,9 +18,9 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 class World:
     """How studies come about: n-grams match by chance, more easily in easy sentences, in good rows, with lucky seeds.
 
-    sentences: of the test set. words: of a sentence, on average. bleu: of a row without effect, of all sentences there
-    could be. seed_deviation: of a run's BLEU around its row's, on all these sentences. Log-odds of a match, by sentence:
-    difficulty: the deviation shared by all rows; interaction: that of one row; noise: that of one run.
+    sentences: of the test set. words: of a sentence, on average. bleu: of a row without effect, on all sentences there
+    could be. seed_deviation: of a run's BLEU around its row's, on all these sentences. By sentence, in log-odds of a
+    match: difficulty: the deviation shared by all rows; interaction: that of one row; noise: that of one run.
     """
 
     sentences: int = 1000
@@ -42,8 +42,8 @@ class World:
             raise ValueError(f"bleu={self.bleu}: must be from 5 to 90")
 
     def draw(self, truth: Floats, seeds: int, rng: np.random.Generator) -> Floats:
-        """One study: the counts of sentences, [row x seed, sentence, 10], of rows whose BLEU is `truth` on all sentences
-        and over all seeds."""
+        """One study: the counts of sentences, [row x seed, sentence, 10], of rows whose BLEU is `truth` on all
+        sentences and over all seeds."""
         rows = len(truth)
         lengths = 1 + rng.poisson(self.words - 1, self.sentences)
         totals = np.maximum(lengths[:, None] - np.arange(ORDERS), 0)  # [sentence, order]

@@ -4,8 +4,8 @@ The score of run s of row i on a test set of n sentences is taken to be
 
     Y_is = mu_i + a_is + b + c_i + e_is
 
-with a: what the seed does (a new one each run); b: what the draw of sentences does to all rows alike, which drops out of
-differences; c: what it does to one row (some sentences suit it); e: what it does to one run alone. Of two rows,
+with a: what the seed does (a new one each run); b: what the draw of sentences does to all rows alike, which drops out
+of differences; c: what it does to one row (some sentences suit it); e: what it does to one run alone. Of two rows,
 
     Var(mean_i - mean_j) = (var_a + var_e) (1/S_i + 1/S_j) + var_c
 
@@ -25,10 +25,12 @@ from scipy import stats
 from headcount.report.sentences import Floats
 
 ERROR = 0.05  # what intervals leave out, and the chance of a false alarm anywhere in a family
+SURE = 1.645  # standard errors to a bound that holds with 95 %
 POWER = 0.8  # the chance to see an effect with the seeds that are said to be needed
-MOST_SEEDS = 1000
+MOST_SEEDS = 1000  # a row; more are said to be no number that would do
+NORMAL_DF = 1e4  # degrees of freedom that make no difference any more
 UNEQUAL = 0.01  # p-value below which seed deviations are said to differ
-PLANNING_DF = (1, 1.5, 2, 3, 4, 6, 9, 14, 25, 60, 1e5)  # where the critical value is computed for plans
+PLANNING_DF = (1, 1.5, 2, 3, 4, 6, 9, 14, 25, 60, NORMAL_DF)  # where the critical value is computed for plans
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,15 @@ class Interaction:
     """What the draw of sentences does to differences between rows, by bootstrap.
 
     variance: of the mean of rows i and j, [row, row], the noise of single runs taken out (var_c). noise: var_e.
-    imprecision: squared standard errors of `variance` over twice its square's unit, for Satterthwaite, [row, row].
-    df: of the bootstrap, as a sample of sentences and of resamples.
+    imprecision: half the variance of that estimate, [row, row]. df: of the bootstrap, a sample of sentences and of
+    resamples. typical: the mean of var_c over pairs, better known than each, and its standard error at most.
     """
 
     variance: Floats
     noise: float
     imprecision: Floats
     df: float
+    typical: tuple[float, float]
 
 
 def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Interaction:
@@ -61,7 +64,11 @@ def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Inter
     counts = np.array([len(own) for own in members])
     own_noise = noise * (1 / counts[:, None] + 1 / counts)
     df = 1 / (1 / max(sentences - 1, 1) + 1 / max(len(resampled) - 1, 1))
-    return Interaction(np.maximum(seen - own_noise, 0), noise, (seen**2 + own_noise**2) / df, df)
+    imprecision = (seen**2 + own_noise**2) / df
+    pairs = np.triu_indices(len(members), 1)
+    known = (seen - own_noise)[pairs], np.sqrt(2 * imprecision)[pairs]
+    typical = (max(float(known[0].mean()), 0.0), float(known[1].mean())) if len(members) > 1 else (0.0, 0.0)
+    return Interaction(np.maximum(seen - own_noise, 0), noise, imprecision, df, typical)
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,8 @@ class Difference:
 class Comparison:
     """All rows and all pairs of them.
 
-    variance: between the seeds of a row, pooled over rows, on `df` degrees of freedom; NaN on none. unequal: the p-value
-    of Bartlett's test that all rows vary alike, None where too few runs tell.
+    variance: between the seeds of a row, pooled over rows, on `df` degrees of freedom; NaN on none. unequal: the
+    p-value of Bartlett's test that all rows vary alike, None where too few runs tell.
     """
 
     means: tuple[float, ...]
@@ -132,14 +139,23 @@ class Comparison:
             return None
         return float(stats.t.ppf(1 - ERROR / 2, self.df)) * math.sqrt(self.variance / self.counts[row])
 
-    def seeds_needed(self, difference: Difference, effect: float) -> float | None:
-        """The seeds a row that see a difference of `effect` between these two rows with 80 % power, all pairs being
-        compared; inf where no number would do, None where one seed a row tells nothing."""
-        if self.df == 0:
+    def seeds_needed(self, effect: float) -> tuple[float, float] | None:
+        """The seeds a row that see a difference of `effect` between two rows with 80 % power, all pairs being compared,
+        and how many they are at least, should the draw of sentences matter less than it seems; inf where no number
+        would do. None where one seed a row tells nothing."""
+        if not self.df:
             return None
-        own = self.interaction
-        sampling = (difference.sentences, own.df if own else math.inf)
-        return seeds_needed(effect, self.variance, *sampling, len(self.means))
+        typical, error = self.interaction.typical if self.interaction else (0.0, 0.0)
+        least = max(typical - SURE * error, 0.0)
+        return self._plan(typical).seeds_needed(effect), self._plan(least).seeds_needed(effect)
+
+    def detectable(self, seeds: int) -> float:
+        """The least difference that so many seeds a row would see, likewise."""
+        return self._plan(self.interaction.typical[0] if self.interaction else 0.0).detectable(seeds)
+
+    def _plan(self, sentences: float) -> "Plan":
+        sentences_df = self.interaction.df if self.interaction else NORMAL_DF
+        return Plan(self.variance, sentences, sentences_df, len(self.means))
 
 
 def compare(
@@ -148,8 +164,8 @@ def compare(
     """Every pair of rows, each given as the scores of its runs (one at least), with simultaneous intervals.
 
     Without `sampling`, differences are those on this very test set. With one seed in every row, they are those of these
-    very runs: only the draw of sentences is accounted for, and without that nothing is compared. least: what the variance
-    between seeds is taken to be if it comes out smaller.
+    very runs: only the draw of sentences is accounted for, and without that nothing is compared. least: what the
+    variance between seeds is taken to be if it comes out smaller.
     Source: Tukey 1953; Kramer 1956, for rows of unequal size; Satterthwaite 1946, for the degrees of freedom.
     """
     means = tuple(float(np.mean(row)) for row in scores)
@@ -180,8 +196,8 @@ def _unequal(scores: Sequence[Sequence[float]]) -> float | None:
 
 def tabulated(df: float) -> float:
     """Degrees of freedom as tables have them, rounded down to whole ones, or to two digits: the safe side."""
-    if df >= 10_000:
-        return 10_000.0
+    if df >= NORMAL_DF:
+        return NORMAL_DF
     step = 10 ** max(int(math.log10(max(df, 1))) - 1, 0)
     return max(float(math.floor(df / step) * step), 1.0)
 
@@ -196,37 +212,52 @@ def _quantile(rows: int, df: float, error: float) -> float:
     return float(stats.studentized_range.ppf(1 - error, rows, df))
 
 
-def seeds_needed(effect: float, variance: float, sentences: float, sentences_df: float, rows: int) -> float:
-    """The least number of seeds a row that sees `effect` with a power of 80 %; inf where none does.
+@dataclass(frozen=True)
+class Plan:
+    """What a pair of rows would need to be told apart, all pairs being compared.
 
     variance: between seeds. sentences: the variance that the draw of sentences adds, however many seeds, known to
-    `sentences_df` degrees of freedom.
+    `sentences_df` degrees of freedom. rows: of the study.
     """
 
-    def power(seeds: float) -> float:
-        own = 2 * variance / seeds
-        spread = own**2 / (rows * (seeds - 1)) + sentences**2 / sentences_df
-        if own + sentences == 0:
-            return 1.0
-        df = (own + sentences) ** 2 / spread if spread else math.inf
-        threshold = _planned(rows, df) / math.sqrt(2)
-        return (
-            float(stats.norm.sf(threshold - effect / math.sqrt(own + sentences)))
-            if df > 1000
-            else float(stats.nct.sf(threshold, df, effect / math.sqrt(own + sentences)))
-        )
+    variance: float
+    sentences: float
+    sentences_df: float
+    rows: int
 
-    if power(MOST_SEEDS) < POWER:
-        return math.inf
-    low, high = 1, MOST_SEEDS  # the power of `high` is enough, that of `low` is not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
-    return high
+    def power(self, effect: float, seeds: int) -> float:
+        """The chance to see a true difference of `effect` with so many seeds a row (2 or more): noncentral t."""
+        own = 2 * self.variance / seeds
+        total = own + self.sentences
+        if total == 0:
+            return 1.0
+        spread = own**2 / (self.rows * (seeds - 1)) + self.sentences**2 / self.sentences_df
+        df = min(total**2 / spread, NORMAL_DF)
+        return float(stats.nct.sf(_planned(self.rows, df) / math.sqrt(2), df, effect / math.sqrt(total)))
+
+    def seeds_needed(self, effect: float) -> float:
+        """The least number of seeds a row that sees `effect` with a power of 80 %; inf where no number does."""
+        if self.power(effect, MOST_SEEDS) < POWER:
+            return math.inf
+        low, high = 1, MOST_SEEDS  # the power of `high` is enough, that of `low` is not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.power(effect, middle) >= POWER else (middle, high)
+        return high
+
+    def detectable(self, seeds: int) -> float:
+        """The least effect that so many seeds a row see with a power of 80 %."""
+        low, high = 0.0, 1.0
+        while self.power(high, seeds) < POWER:
+            low, high = high, 2 * high
+        for _ in range(12):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.power(middle, seeds) >= POWER else (middle, high)
+        return high
 
 
 def _planned(rows: int, df: float) -> float:
-    """`critical` between a few degrees of freedom, nearly linear in 1 / df: each of its values takes a quarter second."""
+    """`critical` between a few degrees of freedom, nearly linear in 1 / df; each value takes a quarter second."""
     at = np.array([1 / known for known in reversed(PLANNING_DF)])
     values = [_quantile(rows, known, ERROR) for known in reversed(PLANNING_DF)]
-    return float(np.interp(1 / df if df < math.inf else 0.0, at, values))
+    return float(np.interp(1 / df, at, values))

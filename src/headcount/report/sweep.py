@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,9 +93,9 @@ class Row:
     runs: tuple[RunResult, ...]
 
     def figures(self, path: str) -> list[float]:
-        """A figure of every run that has it."""
+        """A figure of every run that has it, as a finite number."""
         found = [run.figure(path) for run in self.runs]
-        return [float(value) for value in found if isinstance(value, int | float)]
+        return [float(value) for value in found if finite(value)]
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,11 @@ def at(tree: Any, path: str) -> Any:
     return tree
 
 
+def finite(value: Any) -> bool:
+    """Whether it is a number that can be reckoned with."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def read_sweep(directory: Path) -> Sweep:
     """All there is in a directory of runs. Raises InputError where there is no finished run, a file is damaged, or runs
     were tested on different text."""
@@ -174,7 +180,8 @@ def read_sweep(directory: Path) -> Sweep:
             unfinished.append(found)
     if not runs:
         raise InputError(
-            f"sweep={directory}: none of its {len(jobs)} runs is finished yet; {unfinished[0].name}: {unfinished[0].why}"
+            f"sweep={directory}: none of its {len(jobs)} runs is finished yet; "
+            f"{unfinished[0].name}: {unfinished[0].why}"
         )
     references = _check_same_test(runs)
     study = _study(runs)
@@ -224,10 +231,11 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
     if not isinstance(config, dict):
         raise InputError(f"{config_path}: not the config of a run")
     for path in ("seed", "test.bleu", "test.chrf", "test.signature.bleu", "test.signature.chrf"):
-        if at(metrics, path) is None:
+        value = at(metrics, path)
+        if value is None or not (finite(value) or path.startswith("test.signature")):
             raise InputError(
-                f"{directory / 'metrics.json'}: has no {path}, though the run is said to be finished; move it away, and "
-                "start the sweep again"
+                f"{directory / 'metrics.json'}: has no {path}, though the run is said to be finished; move it away, "
+                "and start the sweep again"
             )
     return RunResult(
         name,
@@ -286,10 +294,10 @@ def _check_same_test(runs: Sequence[RunResult]) -> Sequence[str] | None:
                 "compared; make a sweep directory of each"
             )
         unread = run.references is None or first.references is None
-        if unread and _corpus(run) != _corpus(first):
+        if unread and corpus_name(run) != corpus_name(first):
             raise InputError(
-                f"{first.directory} and {run.directory} were trained on different corpora ({_corpus(first)} and "
-                f"{_corpus(run)}), so their scores can't be compared; make a sweep directory of each"
+                f"{first.directory} and {run.directory} were trained on different corpora ({corpus_name(first)} and "
+                f"{corpus_name(run)}), so their scores can't be compared; make a sweep directory of each"
             )
         signatures = [each.figure("test.signature.bleu") for each in (first, run)]
         if signatures[0] != signatures[1]:
@@ -299,13 +307,13 @@ def _check_same_test(runs: Sequence[RunResult]) -> Sequence[str] | None:
             )
         if known and known.references and run.hypotheses and len(run.hypotheses) != len(known.references):
             raise InputError(
-                f"{run.directory}: its test.hyp has {len(run.hypotheses)} lines, and the references of {known.directory} "
-                f"have {len(known.references)}"
+                f"{run.directory}: its test.hyp has {len(run.hypotheses)} lines, and the references of "
+                f"{known.directory} have {len(known.references)}; evaluate the run again"
             )
     return known.references if known else None
 
 
-def _corpus(run: RunResult) -> str:
+def corpus_name(run: RunResult) -> str:
     """What a corpus is called: its class, its data set, its languages."""
     paths = ("data.corpus._target_", "data.corpus.path", "data.corpus.name", "data.source", "data.target")
     return " ".join(str(value).rpartition(".")[2] for value in (at(run.config, path) for path in paths) if value)
@@ -360,8 +368,8 @@ def _rows(runs: Sequence[RunResult], study: Study, differing: Sequence[str], not
         within = _differing(list(kept.values()))
         if within:
             notes.append(
-                f"The runs of {label} differ in more than their seed: {', '.join(within)}. Their spread is not that of seeds "
-                "alone."
+                f"The runs of {label} differ in more than their seed: {', '.join(within)}. Their spread is not that of "
+                "seeds alone."
             )
         rows.append(Row(label, value, tuple(kept[seed] for seed in sorted(kept))))
     return tuple(sorted(rows, key=_order))

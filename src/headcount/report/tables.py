@@ -15,8 +15,9 @@ from headcount.report.sweep import Sweep, flatten, say
 from headcount.report.verdicts import Names, verdict
 
 COLUMNS = (
-    "parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second", "valid.loss", "valid.ppl",
-    "valid.bleu", "test.loss", "test.ppl", "test.bleu", "test.chrf", "test.signature.bleu", "test.signature.chrf",
+    "parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second", "valid.loss",
+    "valid.ppl", "valid.bleu", "test.loss", "test.ppl", "test.bleu", "test.chrf", "test.signature.bleu",
+    "test.signature.chrf",
 )  # fmt: skip
 
 

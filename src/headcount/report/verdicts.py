@@ -50,8 +50,8 @@ def listed(words: Sequence[str]) -> str:
 
 
 def verdict(difference: Difference, comparison: Comparison, names: Names, effect: float, sentences: int | None) -> str:
-    """One pair of rows by test BLEU. effect: the difference that one would like to see. sentences: of the test set, where
-    they were accounted for."""
+    """One pair of rows by test BLEU. effect: the difference that one would like to see. sentences: of the test set,
+    where they were accounted for."""
     low, high = difference.interval
     first, second = difference.first, difference.second
     seeded = comparison.df > 0
@@ -67,12 +67,15 @@ def verdict(difference: Difference, comparison: Comparison, names: Names, effect
     counts = sorted({comparison.counts[first], comparison.counts[second]}, reverse=True)
     seeds = f"{' and '.join(map(str, counts))} {'seed' if counts == [1] else 'seeds'}"
     told = f"{names.short(first)} and {names.short(second)} can't be told apart with {seeds}"
-    needed = comparison.seeds_needed(difference, effect)
-    if needed is None:
+    need = comparison.seeds_needed(effect)
+    if need is None:
         return f"{told}, and of other seeds nothing is known."
-    if math.isinf(needed):
+    needed, least = need
+    if math.isinf(least):
         reason = f"the test set of {sentences:,} sentences is too small for that" if sentences else "they vary too much"
         return f"{told}: no number of seeds would be enough to see {effect:g}, since {reason}."
+    if math.isinf(needed):
+        return f"{told}: {least:g} or more would be needed to see {effect:g}, and perhaps a larger test set."
     if needed <= min(counts):
         return f"{told}, which would be enough to see {effect:g} four times in five."
     return f"{told}: about {needed:g} would be needed to see {effect:g}."
@@ -86,8 +89,8 @@ def summary(comparison: Comparison, names: Names) -> str:
     mean = f"{comparison.means[best]:.1f}"
     if not comparison.differences:
         return (
-            f"{names.full(best)} {names.verb(best, 'reach')} the highest test BLEU, {mean}. With one seed a row, and no "
-            "sentences to draw again, nothing says how sure that is."
+            f"{names.full(best)} {names.verb(best, 'reach')} the highest test BLEU, {mean}. With one seed a row, and "
+            "no sentences to draw again, nothing says how sure that is."
         )
     told = [difference for difference in comparison.differences if difference.differs]
     hedge = "" if comparison.df else " With one seed a row, that holds of these very runs; of seeds nothing is known."
@@ -97,8 +100,8 @@ def summary(comparison: Comparison, names: Names) -> str:
         what = "The two rows" if len(comparison.means) == 2 else f"No two of the {len(comparison.means)} rows"
         can = "can't" if len(comparison.means) == 2 else "can"
         return (
-            f"{what} {can} be told apart by test BLEU: the means lie between {low:.1f} and {mean}, and a difference is known "
-            f"to ± {margin:.1f} only.{hedge}"
+            f"{what} {can} be told apart by test BLEU: the means lie between {low:.1f} and {mean}, and a difference is "
+            f"known to ± {margin:.1f} only.{hedge}"
         )
     beaten = [row for row in range(len(comparison.means)) if _pair(told, best, row)]
     alike = [row for row in range(len(comparison.means)) if row != best and row not in beaten]
