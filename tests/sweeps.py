@@ -29,14 +29,19 @@ SIGNATURES = {
 
 def sentences(number: int, seed: int = 0) -> list[str]:
     """Lines of German words."""
-    draw = random.Random(f"{seed} {errors}")
+    draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(4, 14))) + "." for _ in range(number)]
 
 
 def changed(references: Sequence[str], errors: float, seed: int) -> list[str]:
-    """Translations with so many of the words wrong."""
-    draw = random.Random(f"{seed} {errors}")
-    return [" ".join(draw.choice(WORDS) if draw.random() < errors else w for w in line.split()) for line in references]
+    """Translations with so many of the words wrong, mostly those that are wrong with every seed."""
+    hard, own = random.Random(0), random.Random(seed)
+
+    def word(right: str) -> str:
+        shared, wrong = hard.random(), hard.choice(WORDS)
+        return wrong if (own.random() if own.random() < 0.1 else shared) < errors else right
+
+    return [" ".join(map(word, line.split())) for line in references]
 
 
 def write_run(

@@ -11,6 +11,7 @@ import matplotlib
 from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from headcount.report.contrastive import ALL, Cell
 from headcount.report.published import Published
@@ -170,8 +171,9 @@ def cost_plots(sweep: Sweep, bleu: Comparison) -> list[Plot]:
                     means[index], bleu.means[index], bleu.margin(index) or 0.0, color=colour, marker=marker,
                     markersize=8, capsize=4, label=row.label, linestyle="none",
                 )  # fmt: skip
+            axes.xaxis.set_major_formatter(EngFormatter())
             axes.set_xlabel(label)
-            axes.set_title("test BLEU by cost")
+            axes.set_title("test BLEU")
             _legend(axes, sweep)
     return plots
 

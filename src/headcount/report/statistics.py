@@ -13,6 +13,7 @@ The spread of runs within rows, pooled over rows, estimates var_a + var_e. The b
 var_e (1/S_i + 1/S_j) + var_c, and on contrasts within rows var_e alone, so that var_c is what is left.
 """
 
+import bisect
 import functools
 import itertools
 import math
@@ -30,7 +31,8 @@ POWER = 0.8  # the chance to see an effect with the seeds that are said to be ne
 MOST_SEEDS = 1000  # a row; more are said to be no number that would do
 NORMAL_DF = 1e4  # degrees of freedom that make no difference any more
 UNEQUAL = 0.01  # p-value below which seed deviations are said to differ
-PLANNING_DF = (1, 1.5, 2, 3, 4, 6, 9, 14, 25, 60, NORMAL_DF)  # where the critical value is computed for plans
+TABLE = (*map(float, range(1, 21)), 24.0, 30.0, 40.0, 60.0, 120.0, NORMAL_DF)
+PLANNED = (2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0, 60.0, NORMAL_DF)  # those of the table that plans look up
 
 
 @dataclass(frozen=True)
@@ -195,11 +197,8 @@ def _unequal(scores: Sequence[Sequence[float]]) -> float | None:
 
 
 def tabulated(df: float) -> float:
-    """Degrees of freedom as tables have them, rounded down to whole ones, or to two digits: the safe side."""
-    if df >= NORMAL_DF:
-        return NORMAL_DF
-    step = 10 ** max(int(math.log10(max(df, 1))) - 1, 0)
-    return max(float(math.floor(df / step) * step), 1.0)
+    """Degrees of freedom as printed tables have them, rounded down, which is the safe side."""
+    return TABLE[max(bisect.bisect_right(TABLE, df) - 1, 0)]
 
 
 def critical(rows: int, df: float, error: float = ERROR) -> float:
@@ -209,6 +208,8 @@ def critical(rows: int, df: float, error: float = ERROR) -> float:
 
 @functools.cache
 def _quantile(rows: int, df: float, error: float) -> float:
+    if rows == 2:
+        return float(stats.t.ppf(1 - error / 2, df)) * math.sqrt(2)
     return float(stats.studentized_range.ppf(1 - error, rows, df))
 
 
@@ -258,6 +259,6 @@ class Plan:
 
 def _planned(rows: int, df: float) -> float:
     """`critical` between a few degrees of freedom, nearly linear in 1 / df; each value takes a quarter second."""
-    at = np.array([1 / known for known in reversed(PLANNING_DF)])
-    values = [_quantile(rows, known, ERROR) for known in reversed(PLANNING_DF)]
+    at = np.array([1 / known for known in reversed(PLANNED)])
+    values = [_quantile(rows, known, ERROR) for known in reversed(PLANNED)]
     return float(np.interp(1 / df, at, values))
