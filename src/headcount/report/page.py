@@ -217,7 +217,7 @@ def _inconstant(sweep: Sweep) -> list[str]:
     lines = []
     for path in sweep.study.constant:
         values = [row.figures(path) for row in sweep.rows]
-        if not all(values):
+        if sum(map(len, values)) < len(sweep.runs):
             lines.append(f"{path} is said to be constant, but not every run tells it, so that it can't be checked.")
             continue
         low, high = min(map(min, values)), max(map(max, values))

@@ -89,6 +89,7 @@ def _drawn(name: str, title: str, into: list[Plot], size: tuple[float, float] = 
         yield axes
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # as it is laid out already
         figure.savefig(png, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     text = svg.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor").replace("'DejaVu Sans'", "system-ui")

@@ -110,7 +110,9 @@ def summary(comparison: Comparison, names: Names) -> str:
         text += f", and {names.verb(best, 'beat')} {names.several(beaten)}"
     if alike:
         text += f"; from {names.several(alike)} {'they' if names.plural(best) else 'it'} can't be told apart"
-    return f"{text}. Of {len(comparison.differences)} pairs of rows, {len(told)} {_differ(len(told))}.{hedge}"
+    count = len(comparison.differences)
+    pairs = f" Of {count} pairs of rows, {len(told)} {_differ(len(told))}." if count > 1 else ""
+    return f"{text}.{pairs}{hedge}"
 
 
 def _differ(count: int) -> str:
