@@ -440,7 +440,7 @@ def test_sentences_of_a_test_set_that_is_too_small(sweep):
         ([[36.0, 36.1]], "There is a single row"),
         (
             [[30.0, 31.0], [36.0, 37.0], [36.2, 36.9]],
-            r"16 heads reach the highest test BLEU, 36\.\d on average, and beat 1; from 4 they can't be told apart\. Of 3 ",
+            r"16 heads reach the highest test BLEU, 36\.\d on average, and beat 1; from 4 they can't be told apart\.",
         ),
         ([[36.0, 37.0], [36.3, 36.2], [36.2, 36.8]], r"No two of the 3 rows can be told apart by test BLEU: the means"),
     ],

@@ -299,15 +299,18 @@ def _contrastive_verdict(cells: Sequence[Cell], names: Names) -> str:
         return "With one seed a row, nothing says which of these accuracies differ." if cells else ""
     lines = []
     for cell in cells:
-        for pair in cell.comparison.differences:
-            if pair.differs:
-                better, worse = (pair.first, pair.second) if pair.value > 0 else (pair.second, pair.first)
-                where = "on the mean of all phenomena" if cell.phenomenon == ALL else f"in {cell.phenomenon}"
-                low, high = sorted(map(abs, pair.interval))
-                lines.append(
-                    f"{where}, {cell.grade}, {names.full(better)} {names.verb(better, 'beat')} {names.short(worse)} by "
-                    f"{abs(pair.value):.1f} points [{low:.1f}, {high:.1f}]"
-                )
+        pairs = cell.comparison.differences
+        told = [pair for pair in pairs if pair.differs]
+        if told:
+            widest = max(told, key=lambda pair: abs(pair.value))
+            better, worse = (widest.first, widest.second)[:: 1 if widest.value > 0 else -1]
+            where = "on the mean of all phenomena" if cell.phenomenon == ALL else f"in {cell.phenomenon}"
+            low, high = sorted(map(abs, widest.interval))
+            others = f" ({len(told)} of {len(pairs)} pairs differ)" if len(pairs) > 1 else ""
+            lines.append(
+                f"{where}, {cell.grade}, {names.full(better)} {names.verb(better, 'beat')} {names.short(worse)} by "
+                f"{abs(widest.value):.1f} points [{low:.1f}, {high:.1f}]{others}"
+            )
     return f"{_capital('; '.join(lines))}." if lines else "No two rows can be told apart in any phenomenon."
 
 

@@ -78,18 +78,18 @@ def _score(comparison: Comparison, row: int) -> str:
 def pair_table(bleu: Comparison, names: Names, effect: float, sentences: int | None) -> Table:
     """Every pair of rows by test BLEU."""
     return Table(
-        ("pair", "difference", "95 % interval", "p", "verdict"),
+        ("pair", "verdict", "difference", "95 % interval", "p"),
         tuple(
             (
                 f"{names.short(pair.first)} − {names.short(pair.second)}",
+                verdict(pair, bleu, names, effect, sentences),
                 f"{pair.value:+.2f}",
                 _interval(pair.interval),
                 _p(pair.p),
-                verdict(pair, bleu, names, effect, sentences),
             )
             for pair in bleu.differences
         ),
-        frozenset({0, 4}),
+        frozenset({0, 1}),
     )
 
 
