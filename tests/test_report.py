@@ -207,7 +207,8 @@ def test_rows_without_a_study_are_what_differs(tmp_path):
             data = {"target": "de", "source": "en", "root": f"/somewhere/{norm}{seed}"}
             write_run(tmp_path / f"{norm}{seed}", sentences(5), 0.2, seed, {"model": model, "data": data})
     found = read_sweep(tmp_path)
-    assert [row.label for row in found.rows] == ["norm=post", "norm=pre"]
+    assert [row.label for row in found.rows] == ["post", "pre"]
+    assert found.study.label == "norm"
     assert found.differing == ("model.norm",)
     assert found.shared["model.num_heads"] == [4, 1]
     assert not found.notes
@@ -488,3 +489,32 @@ def test_a_plan_that_cannot_be_is_one_line(argument, message):
     assert (result.code, result.out) == (2, "")
     (line,) = result.errors
     assert line.startswith(f"error: {message}")
+
+
+TYPED = (("tiny", "pre"), ("tiny", "post"), ("big", "pre"))
+
+
+def varied(folder: Path, plan: dict | None) -> list[str]:
+    """The names of rows that differ in several settings, of which one follows from another."""
+    for index, (norm, size, width) in enumerate([("pre", 16, 32), ("post", 16, 32), ("pre", 64, 128)]):
+        model = {"norm": norm, "d_model": size, "d_feed_forward": width}
+        write_run(folder / f"run{index},seed=1", sentences(5), 0.2, 1, {"model": model})
+    if plan:
+        (folder / "sweep.json").write_text(json.dumps({"overrides": [], "jobs": plan}), encoding="utf-8")
+    return [row.label for row in read_sweep(folder).rows]
+
+
+def test_rows_are_called_by_what_was_typed(tmp_path):
+    plan = {f"run{i},seed=1": [f"model={size}", f"model.norm={norm}", "seed=1"] for i, (size, norm) in enumerate(TYPED)}
+    assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
+
+
+def test_rows_are_called_by_as_few_settings_as_tell_them_apart(tmp_path):
+    assert varied(tmp_path, None) == [
+        f"d_feed_forward={told}" for told in ("32, norm=post", "32, norm=pre", "128, norm=pre")
+    ]
+
+
+def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.report.sweep.LONGEST", 5)
+    assert varied(tmp_path, None) == ["run0", "run1", "run2"]

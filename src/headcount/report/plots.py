@@ -23,6 +23,7 @@ INK = "#010101"  # stands for the colour of the page's text
 COLOURS = ("#3b82c4", "#e0762f", "#0f9f8a", "#cc4a5f", "#9a6cc9", "#a08a1f", "#2fa6d8", "#8a8a8a")
 MARKERS = "osD^vP*X"
 DOT = "#8a8f98"
+LONGEST = 24  # characters of a label
 SIZE, SMALL = (4.8, 3.1), (3.4, 2.4)
 STYLE: dict[Any, Any] = {
     "backend": "agg",
@@ -104,7 +105,7 @@ class _Scale:
         self.at = (
             [float(str(value)) for value in values] if self.logarithmic else [float(i) for i in range(len(values))]
         )
-        self._labels = labels
+        self.labels = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in labels]
         self._name = name
 
     def apply(self, axes: Axes) -> None:
@@ -113,8 +114,8 @@ class _Scale:
             axes.set_xlim(min(self.at) / 2**0.5, max(self.at) * 2**0.5)
         else:
             axes.set_xlim(-0.5, len(self.at) - 0.5)
-        long = sum(map(len, self._labels)) > 40
-        axes.set_xticks(self.at, self._labels, rotation=20 if long else 0, ha="right" if long else "center")
+        long = sum(map(len, self.labels)) > 34
+        axes.set_xticks(self.at, self.labels, rotation=20 if long else 0, ha="right" if long else "center")
         axes.minorticks_off()
         axes.set_xlabel(self._name)
 
@@ -152,6 +153,7 @@ def quality_plots(sweep: Sweep, bleu: Comparison, perplexity: Comparison | None)
 def cost_plots(sweep: Sweep, bleu: Comparison) -> list[Plot]:
     """BLEU over training time, and over parameters and operations where these differ among rows."""
     plots: list[Plot] = []
+    names = _scale(sweep).labels
     costs = (
         ("seconds", "train.seconds", "seconds of training", 0.0),
         ("parameters", "parameters", "parameters", 0.01),
@@ -170,7 +172,7 @@ def cost_plots(sweep: Sweep, bleu: Comparison) -> list[Plot]:
                 axes.plot(row.figures(path), row.figures("test.bleu"), marker, color=colour, markersize=4, alpha=0.5)
                 axes.errorbar(
                     means[index], bleu.means[index], bleu.margin(index) or 0.0, color=colour, marker=marker,
-                    markersize=8, capsize=4, label=row.label, linestyle="none",
+                    markersize=8, capsize=4, label=names[index], linestyle="none",
                 )  # fmt: skip
             axes.xaxis.set_major_formatter(EngFormatter())
             axes.set_xlabel(label)
@@ -190,13 +192,13 @@ def curve_plots(sweep: Sweep) -> list[Plot]:
         if not any(curve for row in lines for curve in row):
             continue
         with _drawn(name, f"{title} over steps", plots) as axes:
-            for index, (row, curves) in enumerate(zip(sweep.rows, lines, strict=True)):
+            for index, (label, curves) in enumerate(zip(_scale(sweep).labels, lines, strict=True)):
                 colour, marker = _look(index)
                 for curve in curves:
                     axes.plot(*_columns(curve), color=colour, linewidth=0.7, alpha=0.4)
                 steps, means = _columns(_mean([curve for curve in curves if curve]))
                 axes.plot(
-                    steps, means, color=colour, marker=marker, linewidth=1.8, markersize=5, label=row.label,
+                    steps, means, color=colour, marker=marker, linewidth=1.8, markersize=5, label=label,
                     markevery=max(len(steps) // 6, 1),
                 )  # fmt: skip
             axes.set_xlabel("steps")

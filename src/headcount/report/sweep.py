@@ -3,8 +3,9 @@
 import csv
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ ASIDE = (
     "data.corpus.root",
 )
 STUDY = "study"
-WORTH_SHOWING = 30  # characters of a value in the name of a row
+LONGEST = 40  # characters of the name of a row
 
 Config = dict[str, Any]
 
@@ -189,26 +190,34 @@ def read_sweep(directory: Path) -> Sweep:
     if any(at(run.config, STUDY) != at(runs[0].config, STUDY) for run in runs):
         notes.append(f"The runs don't all name the same study; this is told as {runs[0].name} has it.")
     differing = _differing(runs)
-    rows = _rows(runs, study, differing, notes)
+    if not study.varies:
+        study, told = _told_by_settings(runs, jobs, differing, study)
+    else:
+        told = {run.name: (say(value), value) for run in runs for value in [_at_or_below(run.config, study.varies)]}
+        if all(value is None for _, value in told.values()):
+            notes.append(f"No run has the setting {study.varies} that the study is said to vary.")
+    rows = _rows(runs, told, notes)
     return Sweep(directory, overrides, len(jobs), study, rows, tuple(unfinished), differing, references, tuple(notes))
 
 
-def _planned(directory: Path) -> tuple[tuple[str, ...], list[str]]:
-    """What was typed, and the folders of the jobs."""
+def _planned(directory: Path) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+    """What was typed, and the folders of the jobs with the settings of each, none where there is no plan."""
     path = directory / "sweep.json"
     folders = sorted(
         (folder.name for folder in directory.iterdir() if (folder / "config.yaml").is_file()), key=_natural
     )
-    if not path.is_file():
-        return (), folders
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        overrides, jobs = tuple(map(str, plan.get("overrides", ()))), [str(name) for name in plan.get("jobs", {})]
-    except (ValueError, AttributeError, TypeError) as error:
-        raise InputError(
-            f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
-        ) from error
-    return overrides, jobs + [name for name in folders if name not in jobs]
+    overrides: tuple[str, ...] = ()
+    jobs: dict[str, list[str]] = {}
+    if path.is_file():
+        try:
+            plan = json.loads(path.read_text(encoding="utf-8"))
+            overrides = tuple(map(str, plan.get("overrides", ())))
+            jobs = {str(name): list(map(str, given or ())) for name, given in plan.get("jobs", {}).items()}
+        except (ValueError, AttributeError, TypeError) as error:
+            raise InputError(
+                f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
+            ) from error
+    return overrides, jobs | {name: [] for name in folders if name not in jobs}
 
 
 def _natural(name: str) -> list[tuple[int, float, str]]:
@@ -342,25 +351,57 @@ def _key(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _rows(runs: Sequence[RunResult], study: Study, differing: Sequence[str], notes: list[str]) -> tuple[Row, ...]:
-    """Runs together that differ in their seed alone, sorted by what they vary. What doesn't fit goes to the notes."""
+def _told_by_settings(
+    runs: Sequence[RunResult], jobs: Mapping[str, Sequence[str]], differing: Sequence[str], study: Study
+) -> tuple[Study, dict[str, tuple[str, Any]]]:
+    """Names and values of rows that are the combinations of all settings that differ, by run.
+
+    A name holds what was typed, if the plan of the sweep tells; else as few of the settings as tell the rows apart; and
+    where that is long, a row is called after its first run. Of a single setting, the study gets the name.
+    """
+    keys = {run.name: _key({name: run.settings.get(name) for name in differing}) for run in runs}
+    typed = {run.name: dict(override.lstrip("+").partition("=")[::2] for override in jobs[run.name]) for run in runs}
+    by_hand = _telling(list(typed.values()), list(dict.fromkeys(name for own in typed.values() for name in own)))
+    settings = {run.name: run.settings for run in runs}
+    own = {name: {setting: values.get(setting) for setting in by_hand} for name, values in typed.items()}
+    if len({_key([keys[name], own[name]]) for name in keys}) != len({_key(values) for values in own.values()}):
+        telling = _telling(list(settings.values()), differing)
+        own = {name: {setting: values.get(setting) for setting in telling} for name, values in settings.items()}
+    else:
+        own = {name: {k: yaml.safe_load(v) if v else v for k, v in values.items()} for name, values in own.items()}
+    told: dict[str, tuple[str, Any]] = {}
+    first: dict[str, tuple[str, Any]] = {}
+    for name, values in own.items():
+        label = _name(values)
+        if len(label) > LONGEST:
+            label = re.sub(r",?seed=\d+", "", name)
+        value = next(iter(values.values())) if len(values) == 1 else None
+        told[name] = first.setdefault(keys[name], (say(value) if len(values) == 1 else label, value))
+    single = next(iter(own.values()))
+    return replace(study, label=next(iter(single)).rpartition(".")[2] if len(single) == 1 else None), told
+
+
+def _telling(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """As few of the settings as tell apart what all of them do, the first first."""
+    found: list[str] = []
+    groups = 1
+    for name in names:
+        if any(name == aside or name.startswith(f"{aside}.") for aside in ASIDE):
+            continue
+        told = len({_key([own.get(other) for other in (*found, name)]) for own in settings})
+        if told > groups:
+            found.append(name)
+            groups = told
+    return found
+
+
+def _rows(runs: Sequence[RunResult], told: Mapping[str, tuple[str, Any]], notes: list[str]) -> tuple[Row, ...]:
+    """Runs of the same name and value together, sorted by these. What doesn't fit goes to the notes."""
     members: dict[str, list[RunResult]] = {}
-    labels: dict[str, tuple[str, Any]] = {}
-    if study.varies and all(_at_or_below(run.config, study.varies) is None for run in runs):
-        notes.append(f"No run has the setting {study.varies} that the study is said to vary.")
     for run in runs:
-        if study.varies:
-            value = _at_or_below(run.config, study.varies)
-            key, label = _key(value), say(value)
-        else:
-            own = {name: run.settings.get(name) for name in differing}
-            value = next(iter(own.values())) if len(own) == 1 else None
-            key, label = _key(own), _name(own)
-        members.setdefault(key, []).append(run)
-        labels[key] = (label, value)
+        members.setdefault(told[run.name][0], []).append(run)
     rows = []
-    for key, found in members.items():
-        label, value = labels[key]
+    for label, found in members.items():
         kept = {run.seed: run for run in reversed(found)}
         for run in found:
             if kept[run.seed] is not run:
@@ -371,7 +412,7 @@ def _rows(runs: Sequence[RunResult], study: Study, differing: Sequence[str], not
                 f"The runs of {label} differ in more than their seed: {', '.join(within)}. Their spread is not that of "
                 "seeds alone."
             )
-        rows.append(Row(label, value, tuple(kept[seed] for seed in sorted(kept))))
+        rows.append(Row(label, told[found[0].name][1], tuple(kept[seed] for seed in sorted(kept))))
     return tuple(sorted(rows, key=_order))
 
 
@@ -402,9 +443,7 @@ def _name(settings: Mapping[str, Any]) -> str:
     if not settings:
         return "all runs"
     ends = [name.rpartition(".")[2] for name in settings]
-    parts = []
-    for name, value in settings.items():
-        end = name.rpartition(".")[2]
-        text = say(value).rpartition("headcount.")[2]
-        parts.append(f"{end if ends.count(end) == 1 else name}={text[:WORTH_SHOWING]}")
-    return ", ".join(parts)
+    return ", ".join(
+        f"{end if ends.count(end) == 1 else name}={say(value).rpartition('headcount.')[2]}"
+        for (name, value), end in zip(settings.items(), ends, strict=True)
+    )

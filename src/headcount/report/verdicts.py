@@ -59,7 +59,7 @@ def verdict(difference: Difference, comparison: Comparison, names: Names, effect
         better, worse = (first, second) if difference.value > 0 else (second, first)
         small, large = sorted(map(abs, (low, high)))
         digits = 1 if small >= 0.05 else 2
-        beyond = "" if seeded else " on other sentences; of other seeds nothing is known"
+        beyond = "" if seeded else ", as far as these very runs go"
         return (
             f"{names.full(better)} {names.verb(better, 'beat')} {names.short(worse)} by "
             f"{abs(difference.value):.{digits}f} BLEU [{small:.{digits}f}, {large:.{digits}f}]{beyond}."
