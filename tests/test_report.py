@@ -174,13 +174,14 @@ def test_the_verdict_comes_first(reported):
 
 def test_an_unfinished_sweep_says_what_is_missing(sweep, undrawn):
     edit(sweep / job(1, 2) / "metrics.json", config_hash=None)
+    (sweep / job(1, 2) / "job.json").write_text('{"state": "failed"}', encoding="utf-8")
     (sweep / job(1, 2) / "job.log").write_text("begin\nerror: out of <memory>\n\n", encoding="utf-8")
     shutil.rmtree(sweep / job(4, 2))
     page = page_of(sweep)
     assert page.progress.startswith("2 of 4 runs are finished.")
     why = {unfinished.name: unfinished.why for unfinished in page.unfinished}
     log = sweep / job(1, 2) / "job.log"
-    assert why == {job(1, 2): f"error: out of <memory> ({log})", job(4, 2): "not begun"}
+    assert why == {job(1, 2): f"failed: error: out of <memory> ({log})", job(4, 2): "not begun"}
     assert "out of &lt;memory&gt;" in html(page)
     assert "of seeds nothing is known" in page.verdict
     plan = "python scripts/train.py --multirun experiment=heads_fixed_width model.num_heads=1,4"
@@ -518,3 +519,21 @@ def test_rows_are_called_by_as_few_settings_as_tell_them_apart(tmp_path):
 def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.report.sweep.LONGEST", 5)
     assert varied(tmp_path, None) == ["run0", "run1", "run2"]
+
+
+def test_what_is_counted_is_named_in_the_singular(sweep):
+    rows = read_sweep(sweep).rows
+    assert [Names("heads of keys and values", rows).full(row) for row in (0, 1)] == [
+        "1 head of keys and values",
+        "4 heads of keys and values",
+    ]
+    assert Names("d_k", rows).full(1) == "4"
+
+
+def test_a_study_may_vary_a_setting_of_its_own(tmp_path):
+    for arm in ("base", "encoder_1"):
+        study = STUDY | {"varies": "study.arm", "arm": arm}
+        write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
+    found = read_sweep(tmp_path)
+    assert [row.label for row in found.rows] == ["base", "encoder_1"]
+    assert not found.notes

@@ -185,9 +185,9 @@ def read_sweep(directory: Path) -> Sweep:
             f"{unfinished[0].name}: {unfinished[0].why}"
         )
     references = _check_same_test(runs)
-    study = _study(runs)
+    study = _study(runs[0])
     notes: list[str] = []
-    if any(at(run.config, STUDY) != at(runs[0].config, STUDY) for run in runs):
+    if any(_study(run) != study for run in runs):
         notes.append(f"The runs don't all name the same study; this is told as {runs[0].name} has it.")
     differing = _differing(runs)
     if not study.varies:
@@ -258,13 +258,18 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
 
 
 def _last_words(directory: Path) -> str:
+    """How a job stands by its own account, and the last that was said."""
+    try:
+        state = f"{json.loads((directory / 'job.json').read_text(encoding='utf-8'))['state']}: "
+    except (OSError, ValueError, KeyError, TypeError):
+        state = ""
     for name in ("job.log", "train.log"):
         path = directory / name
         if path.is_file():
             lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
             last = next((line for line in reversed(lines) if line), "nothing was said")
-            return f"{last} ({path})"
-    return "begun, and not finished"
+            return f"{state}{last} ({path})"
+    return f"{state}begun, and not finished"
 
 
 def _read_lines(directory: Path, kind: str, config: Config) -> list[str] | None:
@@ -328,8 +333,8 @@ def corpus_name(run: RunResult) -> str:
     return " ".join(str(value).rpartition(".")[2] for value in (at(run.config, path) for path in paths) if value)
 
 
-def _study(runs: Sequence[RunResult]) -> Study:
-    node = at(runs[0].config, STUDY)
+def _study(run: RunResult) -> Study:
+    node = at(run.config, STUDY)
     if not isinstance(node, dict):
         return Study()
     return Study(
@@ -368,7 +373,7 @@ def _told_by_settings(
         telling = _telling(list(settings.values()), differing)
         own = {name: {setting: values.get(setting) for setting in telling} for name, values in settings.items()}
     else:
-        own = {name: {k: yaml.safe_load(v) if v else v for k, v in values.items()} for name, values in own.items()}
+        own = {name: {setting: _parsed(text) for setting, text in values.items()} for name, values in own.items()}
     told: dict[str, tuple[str, Any]] = {}
     first: dict[str, tuple[str, Any]] = {}
     for name, values in own.items():
@@ -379,6 +384,14 @@ def _told_by_settings(
         told[name] = first.setdefault(keys[name], (say(value) if len(values) == 1 else label, value))
     single = next(iter(own.values()))
     return replace(study, label=next(iter(single)).rpartition(".")[2] if len(single) == 1 else None), told
+
+
+def _parsed(text: str | None) -> Any:
+    """The value that was typed; what is no YAML is text."""
+    try:
+        return yaml.safe_load(text or "")
+    except yaml.YAMLError:
+        return text
 
 
 def _telling(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:

@@ -21,7 +21,12 @@ class Names:
 
     def _counted(self, row: int) -> bool:
         value = self.rows[row].value
-        return isinstance(value, int) and not isinstance(value, bool) and (self.label or "").endswith("s")
+        return isinstance(value, int) and not isinstance(value, bool) and self._things()[0].endswith("s")
+
+    def _things(self) -> tuple[str, str]:
+        """What is counted, and the words after it: heads, of keys and values."""
+        thing, _, more = (self.label or "").partition(" ")
+        return thing, f" {more}" if more else ""
 
     def short(self, row: int) -> str:
         return self.rows[row].label
@@ -29,8 +34,8 @@ class Names:
     def full(self, row: int) -> str:
         if not self._counted(row):
             return self.short(row)
-        label = self.label or ""
-        return f"{self.short(row)} {label[:-1] if self.rows[row].value == 1 else label}"
+        thing, more = self._things()
+        return f"{self.short(row)} {thing[:-1] if self.rows[row].value == 1 else thing}{more}"
 
     def plural(self, row: int) -> bool:
         return self._counted(row) and self.rows[row].value != 1
