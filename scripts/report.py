@@ -1,0 +1,28 @@
+"""Report on a sweep; `--help` lists what can be set."""
+
+import logging
+
+from omegaconf import DictConfig, OmegaConf
+
+from headcount.errors import InputError
+from headcount.report.write import report
+from headcount.run.directory import show
+from headcount.run.script import main
+from headcount.run.types import wrong_values
+
+logger = logging.getLogger("headcount.report")
+
+
+@main("report")
+def run(config: DictConfig) -> None:
+    values = OmegaConf.to_container(config)
+    values.pop("debug")
+    if values["sweep"] is None:
+        raise InputError("sweep=null: must be the directory of a sweep, such as runs/sweep")
+    if wrong := wrong_values(report, values, str):
+        raise InputError("\n".join(wrong))
+    logger.info("written: %s", show(report(**values)))
+
+
+if __name__ == "__main__":
+    run()

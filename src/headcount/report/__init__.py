@@ -1,0 +1,1 @@
+"""From a directory of runs to a page that says what they show, and how sure that is."""

@@ -1,0 +1,64 @@
+"""BLEU as a sum over sentences, so that a test set can be drawn again many times at the cost of a matrix product."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU
+
+Floats = NDArray[np.float64]
+
+ORDERS = 4
+COUNTS = 2 * ORDERS + 2  # n-grams that match, n-grams in all, the lengths of hypothesis and reference
+BLOCK = 4_000_000  # weights that are held at once
+
+
+def sentence_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Floats:
+    """What corpus BLEU adds up, [sentence, 10]: matches and totals of the orders 1 to 4, both lengths (13a tokens)."""
+    bleu = BLEU(effective_order=True)  # says nothing about the counts; without it, sacrebleu warns of each sentence
+    found = [bleu.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
+    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found]
+    return np.array(rows, dtype=np.float64).reshape(-1, COUNTS)
+
+
+def bleu_of(counts: Floats) -> Floats:
+    """Corpus BLEU, 0 to 100, of summed counts [..., 10], as sacrebleu computes it with exponential smoothing.
+
+    Source: Papineni et al. 2002; Chen and Cherry 2014, method 3: the k-th order without a match counts as 1 / 2^k of
+    one. Without any match at all, or any n-gram of some order, BLEU is 0.
+    """
+    matches, totals = counts[..., :ORDERS], counts[..., ORDERS : 2 * ORDERS]
+    length, reference = counts[..., -2], counts[..., -1]
+    none = matches == 0
+    smoothed = np.where(none, 0.5 ** np.cumsum(none, axis=-1), matches)
+    scored = matches.any(axis=-1) & totals.all(axis=-1)
+    precisions = smoothed / np.where(totals == 0, 1, totals)
+    brevity = np.minimum(0, 1 - reference / np.where(length == 0, 1, length))
+    return np.where(scored, 100 * np.exp(np.log(precisions).mean(axis=-1) + brevity), 0)
+
+
+def resamples(sentences: int, number: int, seed: int) -> Floats:
+    """How often each sentence is drawn, [resample, sentence], in so many drawings with replacement."""
+    drawn = np.random.default_rng(seed).multinomial(sentences, np.full(sentences, 1 / sentences), size=number)
+    return drawn.astype(np.float64)
+
+
+def resampled_bleu(counts: Floats, weights: Floats) -> Floats:
+    """BLEU of every run on every resample (Koehn 2004), [resample, run].
+
+    counts: [run, sentence, 10]. weights: [resample, sentence].
+    """
+    runs, sentences, width = counts.shape
+    summed = weights @ counts.transpose(1, 0, 2).reshape(sentences, runs * width)
+    return bleu_of(summed.reshape(-1, runs, width))
+
+
+def bootstrapped_bleu(counts: Floats, number: int, seed: int = 0) -> Floats:
+    """`resampled_bleu` over so many drawings, the same for the same seed, [resample, run]."""
+    sentences = counts.shape[1]
+    at_once = max(1, BLOCK // max(sentences, 1))
+    blocks = [
+        resampled_bleu(counts, resamples(sentences, min(at_once, number - start), seed + start))
+        for start in range(0, number, at_once)
+    ]
+    return np.concatenate(blocks)

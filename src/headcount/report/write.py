@@ -1,0 +1,56 @@
+"""The files of a report."""
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from headcount.errors import InputError
+from headcount.report.markdown import markdown
+from headcount.report.page import Page, make_page
+from headcount.report.sweep import read_sweep
+from headcount.report.tables import results_csv
+from headcount.run.directory import write_text
+
+
+def report(sweep: str, output: str | None = None, effect: float = 0.3, resamples: int = 1000) -> Path:
+    """Write report.html, report.md, results.csv and plots/ about the runs in `sweep`, into it or into `output`.
+
+    effect: the difference in BLEU that one would like to see. resamples: of the test sentences. Returns the HTML file.
+    Raises InputError.
+    """
+    if effect <= 0:
+        raise InputError(
+            f"effect={effect:g}: must be more than 0; it is the difference in BLEU that you would like to see"
+        )
+    if resamples < 100:
+        raise InputError(f"resamples={resamples}: must be 100 or more")
+    found = read_sweep(Path(sweep))
+    page = make_page(found, effect, resamples)
+    directory = Path(output or sweep)
+    try:
+        (directory / "plots").mkdir(parents=True, exist_ok=True)
+        for plot in page.plots:
+            write_text(directory / "plots" / f"{plot.name}.svg", plot.file)
+            _write_bytes(directory / "plots" / f"{plot.name}.png", plot.png)
+        write_text(directory / "results.csv", results_csv(found))
+        write_text(directory / "report.md", markdown(page))
+        write_text(directory / "report.html", html(page))
+    except OSError as error:
+        raise InputError(
+            f"output={directory}: can't be written to ({error.strerror or error}); name another"
+        ) from error
+    return directory / "report.html"
+
+
+def html(page: Page) -> str:
+    """The page as one file that needs no other."""
+    environment = Environment(
+        loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("page.html.jinja").render(page=page) + "\n"
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    beside = path.with_name(path.name + ".part")
+    beside.write_bytes(content)
+    beside.rename(path)

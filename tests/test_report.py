@@ -1,0 +1,539 @@
+"""A report from a sweep on disk: what it reads, what it says, the files it leaves."""
+
+import csv
+import json
+import re
+import shutil
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import command
+from sweeps import STUDY, sentences, write_run, write_sweep
+
+from headcount.report.markdown import markdown
+from headcount.report.page import make_page
+from headcount.report.published import published
+from headcount.report.statistics import compare, interaction
+from headcount.report.sweep import read_sweep
+from headcount.report.verdicts import Names, summary, verdict
+from headcount.report.write import html
+
+ROWS = {1: 0.45, 4: 0.2}
+EMPTY = {"br", "meta", "img", "hr", "link", "input"}
+
+
+def edit(path: Path, **changes) -> None:
+    """Change figures, given as test__bleu=1; None takes one away."""
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in changes.items():
+        node, *groups, last = figures, *name.split("__")
+        for group in groups:
+            node = node[group]
+        node[last] = value
+        if value is None:
+            del node[last]
+    path.write_text(json.dumps(figures), encoding="utf-8")
+
+
+def job(heads: int, seed: int) -> str:
+    return f"model.num_heads={heads},seed={seed}"
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory) -> Path:
+    """A finished sweep and its report; not to be written to."""
+    folder = write_sweep(tmp_path_factory.mktemp("sweep"), ROWS)
+    result = command("report", f"sweep={folder}", "resamples=200")
+    assert (result.code, result.out) == (0, ""), result.err
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path) -> Path:
+    """A small sweep to be changed."""
+    return write_sweep(tmp_path / "sweep", {1: 0.45, 4: 0.2}, seeds=(1, 2), lines=30)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Nothing is drawn, which takes most of the time."""
+    for name in ("quality_plots", "cost_plots", "curve_plots", "contrastive_plots", "published_plots"):
+        monkeypatch.setattr(f"headcount.report.page.{name}", lambda *_: [])
+
+
+def page_of(folder: Path, effect: float = 0.3):
+    return make_page(read_sweep(folder), effect, resamples=100)
+
+
+class Checker(HTMLParser):
+    """Collects what a page names, and whether its elements close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open, self.ids, self.tags, self.outside = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag not in EMPTY:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "srcset") and not value.startswith("#"):
+                self.outside.append(value)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in EMPTY:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else(reported):
+    text = (reported / "report.html").read_text(encoding="utf-8")
+    page = Checker(text)
+    assert not page.open
+    assert not page.outside
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert len(page.ids) == len(set(page.ids))
+    assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text)) <= set(page.ids)
+    assert page.tags.count("h1") == 1
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_plots_take_the_colour_of_the_text(reported):
+    text = (reported / "report.html").read_text(encoding="utf-8")
+    assert "currentColor" in text
+    assert not re.search(r"#0{6}\b|#010101", text)
+
+
+def test_each_plot_is_there_as_svg_and_png(reported):
+    shown = re.findall(r"\]\(plots/(\w+)\.svg\)", (reported / "report.md").read_text(encoding="utf-8"))
+    expected = {"bleu", "perplexity", "bleu_by_seconds", "curve_loss", "curve_bleu", "published_vaswani2017_a"}
+    assert expected | {"contrastive_pronoun", "contrastive_all"} <= set(shown)
+    assert "bleu_by_parameters" not in shown  # they don't differ
+    assert {path.stem for path in (reported / "plots").glob("*.svg")} == set(shown)
+    assert {path.stem for path in (reported / "plots").glob("*.png")} == set(shown)
+    assert not list(reported.rglob("*.part"))
+    assert (reported / "plots" / "bleu.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_score_without_its_signature(reported):
+    for name in ("report.md", "report.html"):
+        text = (reported / name).read_text(encoding="utf-8")
+        assert "nrefs:1|case:mixed|eff:no|tok:13a" in text
+        assert "nrefs:1|case:mixed|eff:yes|nc:6" in text
+    lines = list(csv.DictReader((reported / "results.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(lines) == 6
+    assert all(line["test.signature.bleu"] for line in lines)
+    metrics = json.loads((reported / job(4, 2) / "metrics.json").read_text(encoding="utf-8"))
+    (line,) = (line for line in lines if line["run"] == job(4, 2))
+    assert (line["row"], line["seed"], line["finished"]) == ("4", "2", "yes")
+    assert float(line["test.bleu"]) == metrics["test"]["bleu"]
+    accuracy = metrics["test"]["contrastive"]["pronoun"]["hard"]["accuracy"]
+    assert float(line["test.contrastive.pronoun.hard.accuracy"]) == accuracy
+
+
+def test_both_formats_say_the_same(reported, undrawn):
+    marked = (reported / "report.md").read_text(encoding="utf-8").replace("\\", "")
+    shown = unescape(re.sub(r"<[^>]*>", "", (reported / "report.html").read_text(encoding="utf-8")))
+    plain = [re.sub(r"\s+", "", text) for text in (marked, shown)]
+    page = page_of(reported)
+    said = [page.title, page.verdict, page.about, page.progress, *(section.title for section in page.sections)]
+    said += [beside.note for beside in page.beside] + [what for what, _ in page.next]
+    for sentence in said:
+        assert all(re.sub(r"\s+", "", sentence) in text for text in plain), sentence
+
+
+def test_the_same_sweep_gives_the_same_report(reported, tmp_path):
+    for file in (job(1, 1), job(4, 3), "sweep.json"):  # whenever it was written
+        path = reported / file
+        path.touch()
+    result = command("report", f"sweep={reported}", f"output={tmp_path / 'again'}", "resamples=200")
+    assert result.code == 0, result.err
+    files = sorted(path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*") if path.is_file())
+    assert len(files) > 20
+    for file in files:
+        assert (tmp_path / "again" / file).read_bytes() == (reported / file).read_bytes(), file
+
+
+def test_the_verdict_comes_first(reported):
+    lines = (reported / "report.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# Heads at constant width"
+    assert re.match(r"\*\*4 heads reach the highest test BLEU, [\d.]+ on average, and beat 1\.\*\*", lines[2])
+    assert any(re.search(r"4 heads beat 1 by [\d.]+ BLEU \\?\[[\d.]+, [\d.]+\\?\]\.", line) for line in lines)
+    assert "All 6 runs are finished." in lines
+
+
+def test_an_unfinished_sweep_says_what_is_missing(sweep, undrawn):
+    edit(sweep / job(1, 2) / "metrics.json", config_hash=None)
+    (sweep / job(1, 2) / "job.json").write_text('{"state": "failed"}', encoding="utf-8")
+    (sweep / job(1, 2) / "job.log").write_text("begin\nerror: out of <memory>\n\n", encoding="utf-8")
+    shutil.rmtree(sweep / job(4, 2))
+    page = page_of(sweep)
+    assert page.progress.startswith("2 of 4 runs are finished.")
+    why = {unfinished.name: unfinished.why for unfinished in page.unfinished}
+    log = sweep / job(1, 2) / "job.log"
+    assert why == {job(1, 2): f"failed: error: out of <memory> ({log})", job(4, 2): "not begun"}
+    assert "out of &lt;memory&gt;" in html(page)
+    assert "of seeds nothing is known" in page.verdict
+    plan = "python scripts/train.py --multirun experiment=heads_fixed_width model.num_heads=1,4"
+    commands = [command for _, command in page.next]
+    assert commands == [f"{plan} seed=1,2", f"{plan} seed=1,2,3", f"python scripts/report.py sweep={sweep}"]
+
+
+def test_without_a_plan_the_folders_are_the_runs(sweep):
+    expected = [(row.label, [run.seed for run in row.runs]) for row in read_sweep(sweep).rows]
+    (sweep / "sweep.json").unlink()
+    found = read_sweep(sweep)
+    assert (
+        [(row.label, [run.seed for run in row.runs]) for row in found.rows]
+        == expected
+        == [("1", [1, 2]), ("4", [1, 2])]
+    )
+    assert found.jobs == 4
+
+
+def test_rows_without_a_study_are_what_differs(tmp_path):
+    for norm in ("pre", "post"):
+        for seed in (1, 2):
+            model = {"num_heads": [4, 1], "norm": norm}
+            data = {"target": "de", "source": "en", "root": f"/somewhere/{norm}{seed}"}
+            write_run(tmp_path / f"{norm}{seed}", sentences(5), 0.2, seed, {"model": model, "data": data})
+    found = read_sweep(tmp_path)
+    assert [row.label for row in found.rows] == ["post", "pre"]
+    assert found.study.label == "norm"
+    assert found.differing == ("model.norm",)
+    assert found.shared["model.num_heads"] == [4, 1]
+    assert not found.notes
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([16, 4, 1], ["1", "4", "16"]),
+        ([[4, 1], [1, 4]], ["[1,4]", "[4,1]"]),
+        (["rotary", "learned"], ["learned", "rotary"]),
+        ([None, 32], ["32", "null"]),
+    ],
+)
+def test_rows_of_a_study_are_the_values_of_a_setting(values, labels, tmp_path):
+    for index, value in enumerate(values):
+        # What comes with the setting makes no row of its own.
+        model = {"num_heads": value, "d_feed_forward": 100 + index}
+        write_run(tmp_path / str(index), sentences(5), 0.2, 1, {"model": model, "study": STUDY})
+    assert [row.label for row in read_sweep(tmp_path).rows] == labels
+
+
+def test_runs_that_don_t_belong_are_named(sweep):
+    write_run(sweep / "twice", sentences(30), 0.2, 2, {"model": {"num_heads": 4, "norm": "post"}, "study": STUDY})
+    shutil.copytree(sweep / job(4, 1), sweep / "again")
+    notes = " ".join(read_sweep(sweep).notes)
+    assert "twice has the seed of model.num_heads=4,seed=2, and is left out." in notes
+    assert "again has the seed of model.num_heads=4,seed=1" in notes
+    write_run(sweep / "third", sentences(30), 0.2, 3, {"model": {"num_heads": 4, "norm": "post"}, "study": STUDY})
+    notes = " ".join(read_sweep(sweep).notes)
+    assert "The runs of 4 differ in more than their seed: model.norm" in notes
+
+
+FLAGS = {
+    "an inconstant quantity": (
+        {"parameters": 1000000},
+        r"parameters is said to be constant, but differs by 8\.8 %: 919,040 \(1\) and 959,520 \(4\)",
+    ),
+    "a quantity nobody tells": (
+        {"train__steps": None},
+        "train.steps is said to be constant, but not every run tells it",
+    ),
+    "hardware": ({"hardware__threads": 8}, "The runs differ in their hardware, so that seconds and tokens/s can't"),
+    "versions": ({"versions__torch": "2.0"}, "The runs differ in their versions"),
+    "precision": ({"train__precision": "32-true"}, "The runs differ in their precision"),
+    "another score": ({"test__bleu": 1.0}, r"seed=2: its test\.hyp has BLEU .*, and its metrics\.json says 1\.00"),
+    "a run that diverged": ({"valid__ppl": float("nan")}, "seed=2 has no finite validation perplexity"),
+}
+
+
+@pytest.mark.parametrize(("changes", "flag"), FLAGS.values(), ids=FLAGS)
+def test_what_a_reader_must_know_is_flagged(changes, flag, sweep, undrawn):
+    assert page_of(sweep).flags == ()
+    edit(sweep / job(4, 2) / "metrics.json", **changes)
+    assert re.search(flag, " ".join(page_of(sweep).flags))
+
+
+def test_references_come_from_any_run(sweep, undrawn):
+    expected = page_of(sweep)
+    for name in (job(1, 1), job(1, 2), job(4, 1)):
+        (sweep / name / "test.ref.de").unlink()
+    assert page_of(sweep) == expected
+    (sweep / job(4, 2) / "test.ref.de").unlink()
+    page = page_of(sweep)
+    assert "No run has the test references" in " ".join(page.flags)
+    assert "bootstrap" not in markdown(page)
+    assert "bootstrap" in markdown(expected)
+
+
+def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
+    for size in (1000, 2000):
+        data = {"target": "de", "source": "en", "vocab_size": size}
+        write_run(tmp_path / str(size), sentences(5), 0.2, 1, {"data": data})
+    assert "different vocabularies" in " ".join(page_of(tmp_path).flags)
+
+
+def test_what_is_shown_is_text_and_not_markup(tmp_path, undrawn):
+    study = STUDY | {"title": "<b>a|b_c_ *d*", "label": '"><i>', "about": "x & <script>y</script>"}
+    page = page_of(write_sweep(tmp_path / "s", {1: 0.4, 4: 0.2}, seeds=(1, 2), lines=20, study=study))
+    text = html(page)
+    assert "<h1>&lt;b&gt;a|b_c_ *d*</h1>" in text
+    assert not {"b", "i", "script"} & set(Checker(text).tags)
+    assert markdown(page).startswith("# \\<b\\>a\\|b_c\\_ \\*d\\*\n")
+
+
+BAD = {
+    "nothing given": ((), "sweep=null: must be the directory of a sweep"),
+    "no directory": (("sweep=nowhere",), "sweep=nowhere: no such directory"),
+    "no runs": (("sweep=empty",), "sweep=empty: holds no run"),
+    "a file": (("sweep=file",), "sweep=file: no such directory"),
+    "output": (("sweep=sweep", "output=file"), "output=file: can't be written to"),
+    "effect": (("sweep=sweep", "effect=0"), "effect=0: must be more than 0"),
+    "effect as a word": (("sweep=sweep", "effect=much"), "effect=much: must be a number"),
+    "resamples": (("sweep=sweep", "resamples=3"), "resamples=3: must be 100 or more"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line(arguments, message, sweep, undrawn):
+    folder = sweep.parent
+    (folder / "empty").mkdir()
+    (folder / "file").touch()
+    result = command("report", *arguments, cwd=folder)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors
+    assert line.startswith(f"error: {message}")
+
+
+def unfinish(folder: Path) -> None:
+    for path in folder.glob("*/metrics.json"):
+        edit(path, config_hash=None)
+
+
+def damage(folder: Path) -> None:
+    (folder / job(4, 1) / "metrics.json").write_text("{", encoding="utf-8")
+
+
+def leave_out(folder: Path) -> None:
+    edit(folder / job(4, 1) / "metrics.json", test__signature=None)
+
+
+def change_references(folder: Path) -> None:
+    (folder / job(4, 1) / "test.ref.de").write_text("x\n" * 30, encoding="utf-8")
+
+
+def change_language(folder: Path) -> None:
+    path = folder / job(4, 1) / "config.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("target: de", "target: fr"), encoding="utf-8")
+
+
+def change_signature(folder: Path) -> None:
+    edit(folder / job(4, 1) / "metrics.json", test__signature__bleu="case:lc")
+
+
+def cut(folder: Path) -> None:
+    (folder / job(4, 1) / "test.hyp.de").write_text("x\n", encoding="utf-8")
+
+
+def break_plan(folder: Path) -> None:
+    (folder / "sweep.json").write_text("[]", encoding="utf-8")
+
+
+def publish_nothing(folder: Path) -> None:
+    for path in folder.glob("*/config.yaml"):
+        path.write_text(path.read_text(encoding="utf-8").replace("liu2021", "nobody"), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (unfinish, r"sweep=\S+: none of its 4 runs is finished yet"),
+        (damage, r"\S+num_heads=4,seed=1/metrics\.json: not readable JSON"),
+        (leave_out, r"\S+num_heads=4,seed=1/metrics\.json: has no test\.signature\.bleu"),
+        (change_references, r"\S+heads=1,seed=1 and \S+heads=4,seed=1 were tested on different references"),
+        (change_language, r"\S+heads=1,seed=1 and \S+heads=4,seed=1 were trained on different corpora"),
+        (change_signature, r"\S+heads=1,seed=1 and \S+heads=4,seed=1 were scored differently"),
+        (cut, r"\S+heads=4,seed=1: its test\.hyp has 1 lines"),
+        (break_plan, r"\S+sweep\.json: not the plan of a sweep"),
+        (publish_nothing, r"study\.published=nobody: no such table; there are vaswani2017_a"),
+    ],
+)
+def test_a_sweep_that_cannot_be_told_is_one_line(harm, message, sweep, undrawn):
+    harm(sweep)
+    result = command("report", f"sweep={sweep}")
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors
+    assert re.match(f"error: {message}", line)
+    assert not (sweep / "report.html").exists()
+
+
+def named(folder: Path) -> Names:
+    return Names.of(read_sweep(folder))
+
+
+@pytest.mark.parametrize(
+    ("scores", "effect", "sentence"),
+    [
+        ([[30.0, 31.0, 30.5], [36.0, 37.0, 36.5]], 0.3, r"4 heads beat 1 by 6\.0 BLEU \[4\.9, 7\.1\]\."),
+        ([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]], 0.3, r"1 head beats 4 by 6\.0 BLEU \[4\.9, 7\.1\]\."),
+        (
+            [[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]],
+            0.3,
+            r"1 and 4 can't be told apart with 3 seeds: about 4\d would be needed to see 0\.3\.",
+        ),
+        (
+            [[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]],
+            3.0,
+            r"1 and 4 can't be told apart with 3 seeds, which would be enough to see 3 four times in five\.",
+        ),
+        (
+            [[36.0, 37.0, 36.5], [36.4, 36.9]],
+            0.01,
+            r"1 and 4 can't be told apart with 3 and 2 seeds: no number of seeds .* since they vary too much\.",
+        ),
+    ],
+)
+def test_sentences_of_a_pair(scores, effect, sentence, sweep):
+    comparison = compare(scores)
+    (pair,) = comparison.differences
+    assert re.fullmatch(sentence, verdict(pair, comparison, named(sweep), effect, None))
+
+
+def test_sentences_of_a_test_set_that_is_too_small(sweep):
+    drawn = np.random.default_rng(0).normal(size=(1000, 2))
+    own = interaction(np.repeat(drawn, 2, axis=1), [0, 0, 1, 1], 1000)
+    comparison = compare([[36.0, 36.1], [36.0, 36.2]], own)
+    (pair,) = comparison.differences
+    said = verdict(pair, comparison, named(sweep), 0.3, 1000)
+    assert "no number of seeds would be enough to see 0.3, since the test set of 1,000 sentences is too small" in said
+    lone = compare([[36.0], [36.0]], interaction(drawn, [0, 1], 1000))
+    said = verdict(lone.differences[0], lone, named(sweep), 0.3, 1000)
+    assert said == "1 and 4 can't be told apart with 1 seed, and of other seeds nothing is known."
+
+
+@pytest.mark.parametrize(
+    ("scores", "text"),
+    [
+        (
+            [[30.0, 31.0], [36.0, 37.0]],
+            r"4 heads reach the highest test BLEU, 36\.5 on average, and beat 1\.$",
+        ),
+        (
+            [[36.0, 37.0], [36.4, 36.9]],
+            r"The two rows can't be told apart by test BLEU: the means lie between 36",
+        ),
+        (
+            [[36.0], [30.0]],
+            r"1 head reaches the highest test BLEU, 36\.0\. With one seed a row, and no",
+        ),
+        ([[36.0, 36.1]], "There is a single row"),
+        (
+            [[30.0, 31.0], [36.0, 37.0], [36.2, 36.9]],
+            r"16 heads reach the highest test BLEU, 36\.\d on average, and beat 1; from 4 they can't be told apart\.",
+        ),
+        ([[36.0, 37.0], [36.3, 36.2], [36.2, 36.8]], r"No two of the 3 rows can be told apart by test BLEU: the means"),
+    ],
+)
+def test_sentences_of_a_study(scores, text, sweep):
+    write_run(sweep / "more", sentences(30), 0.2, 1, {"model": {"num_heads": 16, "norm": "pre"}, "study": STUDY})
+    assert re.match(text, summary(compare(scores), named(sweep)))
+
+
+def test_published_tables_are_whole():
+    keys = ["vaswani2017_a", "vaswani2017_b", "shazeer2019", "bhojanapalli2020", "liu2021", "wu2021"]
+    for table in published(keys):
+        assert table.source
+        assert table.about
+        assert bool(table.rows) == bool(table.convention) == bool(table.label)
+        assert table.seen == bool(table.rows)
+    assert [row.bleu for row in published(["vaswani2017_a"])[0].rows] == [24.9, 25.5, 25.8, 25.8, 25.4]
+
+
+def test_power_prints_a_table():
+    arguments = ("seeds=[2,3]", "rows=2", "studies=4", "resamples=20", "world.sentences=50", "effect=20")
+    result = command("power", *arguments)
+    assert (result.code, result.errors) == (0, []), result.err
+    first, _, _, _, *rows = result.out.splitlines()
+    assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4 BLEU, effect 8 BLEU; 4 studies without it")
+    assert [row.split()[0] for row in rows] == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("seeds=[1]", "seeds=[1]: each must be 2 or more"),
+        ("seeds=[]", "seeds=[]: must be one number or more"),
+        ("seeds=3", "seeds=3: must be a list"),
+        ("rows=1", "rows=1: must be 2 or more"),
+        ("studies=0", "studies=0: must be 1 or more"),
+        ("world.sentences=0", "world.sentences=0: must be 1 or more"),
+        ("world.noise=-1", "world.noise=-1: must be 0 or more"),
+        ("world.bleu=x", "world.bleu=x: must be a number"),
+        ("+world.x=1", "world.x: no such setting"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_one_line(argument, message):
+    result = command("power", argument)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.errors
+    assert line.startswith(f"error: {message}")
+
+
+TYPED = (("tiny", "pre"), ("tiny", "post"), ("big", "pre"))
+
+
+def varied(folder: Path, plan: dict | None) -> list[str]:
+    """The names of rows that differ in several settings, of which one follows from another."""
+    for index, (norm, size, width) in enumerate([("pre", 16, 32), ("post", 16, 32), ("pre", 64, 128)]):
+        model = {"norm": norm, "d_model": size, "d_feed_forward": width}
+        write_run(folder / f"run{index},seed=1", sentences(5), 0.2, 1, {"model": model})
+    if plan:
+        (folder / "sweep.json").write_text(json.dumps({"overrides": [], "jobs": plan}), encoding="utf-8")
+    return [row.label for row in read_sweep(folder).rows]
+
+
+def test_rows_are_called_by_what_was_typed(tmp_path):
+    plan = {f"run{i},seed=1": [f"model={size}", f"model.norm={norm}", "seed=1"] for i, (size, norm) in enumerate(TYPED)}
+    assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
+
+
+def test_rows_are_called_by_as_few_settings_as_tell_them_apart(tmp_path):
+    assert varied(tmp_path, None) == [
+        f"d_feed_forward={told}" for told in ("32, norm=post", "32, norm=pre", "128, norm=pre")
+    ]
+
+
+def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.report.sweep.LONGEST", 5)
+    assert varied(tmp_path, None) == ["run0", "run1", "run2"]
+
+
+def test_what_is_counted_is_named_in_the_singular(sweep):
+    rows = read_sweep(sweep).rows
+    assert [Names("heads of keys and values", rows).full(row) for row in (0, 1)] == [
+        "1 head of keys and values",
+        "4 heads of keys and values",
+    ]
+    assert Names("d_k", rows).full(1) == "4"
+
+
+def test_a_study_may_vary_a_setting_of_its_own(tmp_path):
+    for arm in ("base", "encoder_1"):
+        study = STUDY | {"varies": "study.arm", "arm": arm}
+        write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
+    found = read_sweep(tmp_path)
+    assert [row.label for row in found.rows] == ["base", "encoder_1"]
+    assert not found.notes
