@@ -12,7 +12,9 @@ Reachable = Bool[Tensor, "#batch #head #query #key"]
 class Everywhere:
     """Every head sees whatever the mask lets it see."""
 
-    def __call__(self, mask: Reachable | None, heads: int, queries: Int[Tensor, "query"], keys: Int[Tensor, "key"]) -> Reachable | None:
+    def __call__(
+        self, mask: Reachable | None, heads: int, queries: Int[Tensor, "query"], keys: Int[Tensor, "key"]
+    ) -> Reachable | None:
         """The mask of a layer with so many heads, whose queries and keys stand at these places."""
         return mask
 
@@ -30,7 +32,9 @@ class LocalHeads:
         self.local_heads = local_heads
         self.window = window
 
-    def __call__(self, mask: Reachable | None, heads: int, queries: Int[Tensor, "query"], keys: Int[Tensor, "key"]) -> Reachable:
+    def __call__(
+        self, mask: Reachable | None, heads: int, queries: Int[Tensor, "query"], keys: Int[Tensor, "key"]
+    ) -> Reachable:
         near = (queries[:, None] - keys).abs() <= self.window  # [query, key]
         far = torch.arange(heads, device=near.device)[:, None, None] >= self.local_heads
         within = (near | far)[None]

@@ -13,21 +13,10 @@ from typing import Any
 import yaml
 
 from headcount.errors import InputError
+from headcount.run.config import NO_MATTER
 from headcount.run.directory import read_metrics
 
-# Settings that make no row: which run it is, where things lie, what is said, and where it ran.
-ASIDE = (
-    "seed",
-    "name",
-    "debug",
-    "resume",
-    "threads",
-    "logger",
-    "trust",
-    "data.directory",
-    "data.root",
-    "data.corpus.root",
-)
+ASIDE = NO_MATTER | {"seed"}  # settings that make no row
 STUDY = "study"
 LONGEST = 40  # characters of the name of a row
 
