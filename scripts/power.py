@@ -7,14 +7,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from headcount.errors import InputError
-from headcount.report.power import power
-from headcount.report.simulation import World
 from headcount.run.script import main
 from headcount.run.types import wrong_values
 
 
 @main("power")
 def run(config: DictConfig) -> None:
+    from headcount.report.power import power  # which needs more than the rest does
+    from headcount.report.simulation import World
+
     values = OmegaConf.to_container(config)
     world = values.pop("world")
     values.pop("debug")

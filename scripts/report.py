@@ -5,7 +5,6 @@ import logging
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.report.write import report
 from headcount.run.directory import show
 from headcount.run.script import main
 from headcount.run.types import wrong_values
@@ -15,6 +14,8 @@ logger = logging.getLogger("headcount.report")
 
 @main("report")
 def run(config: DictConfig) -> None:
+    from headcount.report.write import report  # which needs more than the rest does
+
     values = OmegaConf.to_container(config)
     values.pop("debug")
     if values["sweep"] is None:

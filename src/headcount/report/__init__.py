@@ -1,1 +1,12 @@
-"""From a directory of runs to a page that says what they show, and how sure that is."""
+"""From finished runs to what they show: tables, plots, verdicts, and how sure these are."""
+
+from headcount.errors import InputError
+
+try:
+    import jinja2  # noqa: F401
+    import matplotlib  # noqa: F401
+    import scipy  # noqa: F401
+except ImportError as error:
+    raise InputError(
+        f"{error.name} is not installed, which reports and drawings need: pip install -e .[report]"
+    ) from error

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from headcount.report.drawing import Plot
 from headcount.report.page import Page
-from headcount.report.plots import Plot
 
 
 def markdown(page: Page) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 
 from headcount.report.contrastive import ALL, Cell, contrastive_cells
+from headcount.report.drawing import Plot
 from headcount.report.plots import (
-    Plot,
     contrastive_plots,
     cost_plots,
     curve_plots,

@@ -30,8 +30,7 @@ def report(sweep: str, output: str | None = None, effect: float = 0.3, resamples
     try:
         (directory / "plots").mkdir(parents=True, exist_ok=True)
         for plot in page.plots:
-            write_text(directory / "plots" / f"{plot.name}.svg", plot.file)
-            _write_bytes(directory / "plots" / f"{plot.name}.png", plot.png)
+            plot.write(directory / "plots")
         write_text(directory / "results.csv", results_csv(found))
         write_text(directory / "report.md", markdown(page))
         write_text(directory / "report.html", html(page))
@@ -48,9 +47,3 @@ def html(page: Page) -> str:
         loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("page.html.jinja").render(page=page) + "\n"
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    beside = path.with_name(path.name + ".part")
-    beside.write_bytes(content)
-    beside.rename(path)

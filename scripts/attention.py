@@ -1,0 +1,29 @@
+"""Draw what the heads of a run look at; `--help` lists what can be set."""
+
+import logging
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from headcount.errors import InputError
+from headcount.run.directory import open_as_asked, show
+from headcount.run.script import main
+
+logger = logging.getLogger("headcount.report")
+
+
+@main("attention")
+def run(config: DictConfig) -> None:
+    from headcount.report.attention import draw  # which needs more than the rest does
+
+    for name, optional in {"text": False, "target": True, "output": True}.items():
+        if not isinstance(config[name], str) and not (optional and config[name] is None):
+            value = "null" if config[name] is None else config[name]
+            raise InputError(f"{name}={value}: must be text; put it in quotes, such as {name}='\"...\"'")
+    opened = open_as_asked(config, config.run)
+    output = Path(config.output) if config.output else opened.directory / "attention"
+    logger.info("written: %s", show(draw(opened, config.text, config.target, output)))
+
+
+if __name__ == "__main__":
+    run()

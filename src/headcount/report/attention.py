@@ -1,0 +1,138 @@
+"""Who looks where when a sentence is translated: the weights of every head, drawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from torch import Tensor
+
+from headcount.data.tokenizer import BOS, EOS
+from headcount.errors import InputError
+from headcount.model.window import GaussianWindow
+from headcount.report.drawing import INK, Plot, drawn
+from headcount.run.directory import Run, write_text
+
+KINDS = {
+    "cross": ("cross-attention", "From each target token, down, to the source, across."),
+    "encoder": ("encoder self-attention", "From each source token to the source."),
+    "decoder": ("decoder self-attention", "From each target token to the target so far."),
+}
+# From nothing, which is the page, to a blue that shows on light and dark.
+WEIGHT = LinearSegmentedColormap.from_list("weight", [(0.23, 0.51, 0.77, 0.0), (0.23, 0.51, 0.77, 1.0)])
+CENTRE = "#e0762f"
+CELL, LEAST = 0.17, 1.6  # inches of a token, and of a head
+ACROSS = 4  # heads side by side
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The heads of one layer.
+
+    weights: [head, query, key]. queries, keys: the tokens. centred: whether to draw where each query's weights have
+    their centre.
+    """
+
+    kind: str
+    number: int
+    weights: Tensor
+    queries: Sequence[str]
+    keys: Sequence[str]
+    centred: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}_{self.number}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A sentence, its translation, and what every head looked at."""
+
+    source: str
+    target: str
+    layers: Sequence[Layer]
+
+
+@torch.inference_mode()
+def look(run: Run, text: str, target: str | None = None) -> Seen:
+    """The attention of a run while `text` is turned into `target`, its own translation if None."""
+    translation = run.translator.translate([text])[0] if target is None else target
+    source_ids, target_ids = run.translator.codec.encode([text])[0], run.tokenizer.target.encode([translation])[0]
+    source = [*run.tokenizer.source.pieces(text), "</s>"] if source_ids else ["</s>"]
+    # A query is the token that has just been written, and what it looks for is the next.
+    written = ["<s>", *run.tokenizer.target.pieces(translation)]
+    given = torch.tensor([[*source_ids, EOS]], device=run.model.device)
+    before = torch.tensor([[BOS, *target_ids]], device=run.model.device)
+    found = run.model.attention_weights(given, torch.ones_like(given, dtype=torch.bool), before)
+    sides = {"cross": (written, source), "encoder": (source, source), "decoder": (written, written)}
+    layers = [
+        Layer(kind, number, weights[0].float().cpu(), *sides[kind], kind == "cross" and slides(run))
+        for kind in KINDS
+        for number, weights in enumerate(getattr(found, kind), start=1)
+    ]
+    if not layers:
+        raise InputError(f"run={run.directory}: its model has no attention, so there is nothing to draw")
+    return Seen(text, translation, layers)
+
+
+def slides(run: Run) -> bool:
+    """Whether the run's cross-attention is a window."""
+    return any(isinstance(part, GaussianWindow) for part in run.model.modules())
+
+
+def plot(layer: Layer) -> Plot:
+    """Every head a map, one beside the other."""
+    plots: list[Plot] = []
+    heads = len(layer.weights)
+    across, down = min(heads, ACROSS), -(-heads // ACROSS)
+    wide, high = (max(LEAST, CELL * len(tokens)) for tokens in (layer.keys, layer.queries))
+    title = f"{KINDS[layer.kind][0]}, layer {layer.number}"
+    with drawn(layer.name, title, plots, (across * (wide + 0.9), down * (high + 0.9))) as figure:
+        for head, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
+            if head < heads:
+                _map(axes, layer, head)
+            else:
+                axes.set_axis_off()
+    return plots[0]
+
+
+def _map(axes: Axes, layer: Layer, head: int) -> None:
+    weights = layer.weights[head]
+    axes.imshow(
+        weights.numpy(), cmap=WEIGHT, vmin=0, vmax=max(1.0, float(weights.max())), interpolation="none", aspect="auto"
+    )
+    if layer.centred:
+        places = torch.arange(weights.shape[1], dtype=weights.dtype)
+        centres = (weights * places).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
+        axes.plot(centres, range(len(centres)), color=CENTRE, linewidth=1.5, marker=".")
+    axes.grid(visible=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(True)
+    for spine in axes.spines.values():
+        spine.set_alpha(0.3)
+    axes.set_xticks(range(len(layer.keys)), layer.keys, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(layer.queries)), layer.queries, fontsize=7)
+    axes.tick_params(length=0)
+    axes.set_title(f"head {head + 1}", color=INK, fontsize=8)
+
+
+def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
+    """Write attention.html, and each layer as SVG and PNG, into `output`; the HTML file. Raises InputError."""
+    if not text.strip():
+        raise InputError("text=: must be a sentence to translate")
+    seen = look(run, text, target)
+    plots = {kind: [plot(layer) for layer in seen.layers if layer.kind == kind] for kind in KINDS}
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for drawing in (each for kind in plots.values() for each in kind):
+            drawing.write(output)
+        environment = Environment(loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined)
+        page = environment.get_template("attention.html.jinja").render(seen=seen, plots=plots, kinds=KINDS, run=run)
+        write_text(output / "attention.html", page + "\n")
+    except OSError as error:
+        raise InputError(f"output={output}: can't be written to ({error.strerror or error}); name another") from error
+    return output / "attention.html"

@@ -1,0 +1,94 @@
+"""A drawing as SVG, whose ink takes the colour of the page's text, and as PNG."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from markupsafe import escape
+from matplotlib.figure import Figure
+
+from headcount.run.directory import write_text
+
+INK = "#010101"  # stands for the colour of the page's text
+STYLE: dict[Any, Any] = {
+    "backend": "agg",
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "svg.hashsalt": "headcount",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.15,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    **dict.fromkeys(
+        (
+            "text.color",
+            "axes.labelcolor",
+            "axes.edgecolor",
+            "axes.titlecolor",
+            "xtick.color",
+            "ytick.color",
+            "grid.color",
+        ),
+        INK,
+    ),
+}
+# For a file of its own, which has no page to take a colour from.
+ALONE = (
+    "<style>:root{color:#1f2328;background:none}"
+    "@media (prefers-color-scheme:dark){:root{color:#d7dce2}}text{font-family:system-ui,sans-serif}</style>"
+)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing. name: of its files. title: what it shows, for those who can't see it too."""
+
+    name: str
+    title: str
+    svg: str
+    png: bytes
+
+    def inline(self, prefix: str = "") -> str:
+        """The SVG for a page: its names are its own among all plots there."""
+        own = f"{prefix}{self.name}-"
+        text = re.sub(r'\bid="', f'id="{own}', self.svg)
+        text = re.sub(r'(url\(#|href="#)', rf"\g<1>{own}", text)
+        return re.sub(r'width="[^"]*pt" height="[^"]*pt"|height="[^"]*pt" width="[^"]*pt"', "", text, count=1).replace(
+            "<svg ", f'<svg role="img" aria-label="{escape(self.title)}" ', 1
+        )
+
+    @property
+    def file(self) -> str:
+        """The SVG as a file of its own."""
+        return re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", self.svg, count=1)
+
+    def write(self, directory: Path) -> None:
+        """Both files, each beside and renamed."""
+        write_text(directory / f"{self.name}.svg", self.file)
+        beside = directory / f"{self.name}.png.part"
+        beside.write_bytes(self.png)
+        beside.rename(directory / f"{self.name}.png")
+
+
+@contextmanager
+def drawn(name: str, title: str, into: list[Plot], size: tuple[float, float]) -> Iterator[Figure]:
+    """An empty figure of that size in inches, which is added to `into` when it has been drawn on."""
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        svg, png = io.StringIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # as it is laid out already
+        figure.savefig(png, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+    text = svg.getvalue()
+    text = text[text.index("<svg") :].replace(INK, "currentColor").replace("'DejaVu Sans'", "system-ui")
+    into.append(Plot(name, title, text, png.getvalue()))

@@ -1,0 +1,66 @@
+"""The drawings of who looks where."""
+
+import re
+
+import pytest
+import torch
+from conftest import command
+
+from headcount.report.attention import look
+from headcount.run.directory import open_run
+
+
+def test_every_head_of_every_layer_is_drawn(home, tmp_path):
+    (tmp_path / "runs").symlink_to(home / "runs")
+    sentence = "the dog sees the cat"
+    result = command("attention", "run=runs/first", f"text={sentence}", "output=seen", cwd=tmp_path)
+    assert result.code == 0, result.err
+    assert {path.name for path in (tmp_path / "seen").iterdir()} == {"attention.html"} | {
+        f"{kind}_1.{suffix}" for kind in ("cross", "encoder", "decoder") for suffix in ("svg", "png")
+    }
+    page = (tmp_path / "seen" / "attention.html").read_text()
+    assert page.count("<svg") == 3
+    assert page.count("head 2") == 3
+    assert sentence in page
+    assert not re.search(r'(src|href)="http|url\(http|@import', page)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    again = command("attention", "run=runs/first", f"text={sentence}", "output=again", cwd=tmp_path)
+    assert again.code == 0
+    for path in (tmp_path / "seen").glob("*.svg"):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+def test_weights_stand_beside_their_tokens(home):
+    run = open_run(home / "runs" / "first")
+    seen = look(run, "the dog sees the cat", "der Hund sieht den Kater")
+    assert [layer.name for layer in seen.layers] == ["cross_1", "encoder_1", "decoder_1"]
+    for layer in seen.layers:
+        assert layer.weights.shape == (2, len(layer.queries), len(layer.keys))
+        torch.testing.assert_close(layer.weights.sum(-1), torch.ones(layer.weights.shape[:2]))
+        assert not layer.centred
+    cross, encoder, decoder = seen.layers
+    assert "".join(encoder.keys) == "▁the▁dog▁sees▁the▁cat</s>"
+    assert "".join(cross.queries) == "<s>▁der▁Hund▁sieht▁den▁Kater"
+    assert not decoder.weights.triu(1).any()
+    assert look(run, "the dog sees the cat").target == run.translator.translate(["the dog sees the cat"])[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "error: text=null: must be text; put it in quotes"),
+        (["text=5"], "error: text=5: must be text"),
+        (["text=' '"], "error: text=: must be a sentence to translate"),
+        (["text=a", "run=runs/none"], "error: runs/none is not a run directory"),
+        (["text=a", "output=taken/x"], "error: output=taken/x: can't be written to"),
+    ],
+)
+def test_what_cannot_be_drawn(arguments, line, home, tmp_path):
+    (tmp_path / "runs").symlink_to(home / "runs")
+    (tmp_path / "taken").touch()
+    run = [] if any(word.startswith("run=") for word in arguments) else ["run=runs/first"]
+    result = command("attention", *run, *arguments, cwd=tmp_path)
+    assert result.code == 2
+    (found,) = result.errors
+    assert found.startswith(line)
