@@ -12,6 +12,7 @@ ARGS   ?=
 
 BIN := .venv/bin
 CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(EXPERIMENT),experiment=$(EXPERIMENT)) $(ARGS)
+WORKERS := --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -49,10 +50,10 @@ bench: .venv/core  ## Measure the speed beside others, an hour; a part: ARGS="wo
 	$(BIN)/python scripts/bench.py $(CHOICES)
 
 test: .venv/dev  ## Run the quick tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 test-all: .venv/dev  ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest -m "slow or not slow" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "slow or not slow" $(ARGS)
 
 lint: .venv/dev  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
