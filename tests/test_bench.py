@@ -87,7 +87,8 @@ def test_lists_need_no_brackets(given, meant):
 WRONG_SETTINGS = [
     {
         "work=trian": "work=trian: there are train, decode, ceiling, lightning, together, start, prepare, quality",
-        "model=huge": "models=huge: there are base, big, deep_shallow, nano, rnn, rnn_bahdanau, rnn_graves, rnn_luong, tiny",
+        "model=huge": "models=huge: there are "
+        "base, big, deep_shallow, nano, rnn, rnn_bahdanau, rnn_graves, rnn_luong, tiny",
         "peers=fairseq": "peers=fairseq: there are transformers, joeynmt, torch_loop, ctranslate2",
         "seconds=x": "seconds=x: must be a number",
         "rounds=0": "rounds=0: must be 1 or more",
