@@ -139,6 +139,12 @@ def test_runs_side_by_side(home):
     assert row.count("(p = ") == 2
 
 
+def test_progress_says_nothing_of_a_loss_that_was_not_logged_yet(tiny, tmp_path):
+    run = trained(tmp_path, *tiny, "trainer.log_every_n_steps=3")
+    lines = (run / "train.log").read_text(encoding="utf-8").splitlines()
+    assert ["loss" in line for line in lines if " of 8 " in line] == [False] * 2 + [True] * 6
+
+
 def test_same_seed_same_run(tiny, tmp_path):
     one, other, another = (trained(tmp_path, *tiny, f"seed={seed}") for seed in (3, 3, 4))
     assert len({one, other, another}) == 3  # started in one second perhaps, but not in one directory

@@ -111,8 +111,9 @@ class TrainingProgress(Callback):
         self._shown = (self.step_seconds, self.tokens)
         rate = (self.tokens - tokens) / max(self.step_seconds - seconds, 1e-9)
         metrics = trainer.progress_bar_metrics
-        loss, lr = metrics.get("train/loss", float("nan")), metrics.get("train/lr", 0.0)
-        return f"loss {loss:.3f}  lr {lr:.1e}  {rate:,.0f} tokens/s"
+        # Nothing was logged yet in the first few steps, also of a run that goes on.
+        logged = f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.1e}  " if "train/loss" in metrics else ""
+        return f"{logged}{rate:,.0f} tokens/s"
 
 
 class LastCheckpoint(Callback):
