@@ -88,12 +88,7 @@ def write_run(
     settings = {
         "seed": seed,
         "name": "sweep",
-        "data": {
-            "target": "de",
-            "source": "en",
-            "corpus": {"_target_": "headcount.data.grammar.Grammar"},
-            "root": None,
-        },
+        "data": {"corpus": {"_target_": "headcount.data.grammar.Grammar"}},
         "model": {"num_heads": 4, "norm": "pre"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | dict(config or {})), encoding="utf-8")

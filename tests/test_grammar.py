@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from headcount.data.grammar import Grammar, english, german, lexicon, words
+from headcount.data.grammar import Copy, Grammar, english, german, lexicon, words
 from headcount.data.grammar.corpus import CELLS, Pair
 from headcount.data.grammar.lexicon import Adverb
 from headcount.data.grammar.phenomena import PHENOMENA
@@ -43,6 +43,15 @@ def splits() -> dict[str, list[Pair]]:
 @pytest.fixture(scope="module")
 def everything(splits: dict[str, list[Pair]]) -> list[Pair]:
     return [pair for pairs in splits.values() for pair in pairs]
+
+
+def test_copy_is_the_english_twice(splits):
+    copied = Copy(**SIZES)
+    assert (copied.source_language, copied.target_language) == ("en", "en")
+    assert copied.fingerprint() != Grammar(**SIZES).fingerprint()
+    loaded = copied.load()
+    for split, pairs in splits.items():
+        assert loaded[split]["source"] == loaded[split]["target"] == [pair.sentence.source for pair in pairs]
 
 
 # The German, checked by hand

@@ -337,7 +337,8 @@ def change_references(folder: Path) -> None:
 
 def change_language(folder: Path) -> None:
     path = folder / job(4, 1) / "config.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("target: de", "target: fr"), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace("data:\n", "data:\n  target: fr\n"), encoding="utf-8")
+    path.with_name("test.ref.de").unlink()
 
 
 def change_signature(folder: Path) -> None:

@@ -172,6 +172,8 @@ def test_how_a_sweep_stands(tmp_path):
     assert standing.done_part == {"b": 0.25, "d": 0.0}
     # Of two jobs at once: three quarters, a whole, and two more of a hundred seconds each.
     assert standing.seconds_left == pytest.approx((0.75 + 1 + 2) * 100 / 2)
+    # Four were seen running, so that the two that are not are about to begin.
+    assert Standing.look(tmp_path, "abcdef", since, 4).seconds_left == pytest.approx((0.75 + 1 + 2) * 100 / 4)
     assert standing.summary() == "1 of 6 jobs done, 2 running, 1 failed, 2 waiting, about 3 min left"
     assert standing.figures["b"].startswith("step 10 of 40")
     assert Standing.look(tmp_path, "e", since).seconds_left is None

@@ -241,8 +241,8 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
         config,
         metrics,
         _read_curves(directory / "logs" / "metrics.csv"),
-        _read_lines(directory, "hyp", config),
-        _read_lines(directory, "ref", config),
+        _read_lines(directory, "hyp"),
+        _read_lines(directory, "ref"),
     )
 
 
@@ -261,9 +261,9 @@ def _last_words(directory: Path) -> str:
     return f"{state}begun, and not finished"
 
 
-def _read_lines(directory: Path, kind: str, config: Config) -> list[str] | None:
-    path = directory / f"test.{kind}.{at(config, 'data.target')}"
-    if not path.is_file():
+def _read_lines(directory: Path, kind: str) -> list[str] | None:
+    path = next(directory.glob(f"test.{kind}.*"), None)  # the language, which not every config names, comes last
+    if path is None:
         return None
     try:
         return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -48,7 +48,7 @@ def result_table(sweep: Sweep, bleu: Comparison, chrf: Comparison, perplexity: C
                 _mean(row.figures("operations_per_token")),
                 _mean(row.figures("train.tokens_per_second")),
                 _mean(row.figures("train.seconds")),
-                _score(perplexity, index) if perplexity else "–",
+                _score(perplexity, index, 3) if perplexity else "–",
                 _score(bleu, index),
                 _score(chrf, index),
             )
@@ -70,9 +70,9 @@ def _mean(values: Sequence[float]) -> str:
     return f"{sum(values) / len(values):,.0f}" if values else "–"
 
 
-def _score(comparison: Comparison, row: int) -> str:
+def _score(comparison: Comparison, row: int, digits: int = 2) -> str:
     margin = comparison.margin(row)
-    return f"{comparison.means[row]:.2f}" + (f" ± {margin:.2f}" if margin is not None else "")
+    return f"{comparison.means[row]:.{digits}f}" + (f" ± {margin:.{digits}f}" if margin is not None else "")
 
 
 def pair_table(bleu: Comparison, names: Names, effect: float, sentences: int | None) -> Table:

@@ -27,6 +27,7 @@ TRUSTED = frozenset(
         "headcount.data.cleaning.Cleaning",
         "headcount.data.corpora.FilesCorpus",
         "headcount.data.corpora.HubCorpus",
+        "headcount.data.grammar.Copy",
         "headcount.data.grammar.Grammar",
         "headcount.data.segmentation.BpeDropout",
         "headcount.data.segmentation.SampledSegmentation",

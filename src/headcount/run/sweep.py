@@ -178,7 +178,8 @@ class Standing:
     """How a sweep stands.
 
     jobs: state by job: waiting, running, done, failed or stopped. figures: what each running job said last.
-    done_part: of each running job, 0 to 1. seconds: what each job took that was done since this start.
+    done_part: of each running job, 0 to 1. seconds: what each job took that was done since this start. at_once: the most
+    jobs that were seen running; between two of them there is one less.
     """
 
     jobs: dict[str, str]
@@ -186,9 +187,10 @@ class Standing:
     done_part: dict[str, float]
     elapsed: dict[str, float]
     seconds: list[float]
+    at_once: int = 0
 
     @classmethod
-    def look(cls, sweep: Path, jobs: Iterable[str], since: float) -> "Standing":
+    def look(cls, sweep: Path, jobs: Iterable[str], since: float, at_once: int = 0) -> "Standing":
         """At the folders of `jobs`. What was running before `since` is not any more."""
         standing = cls({}, {}, {}, {}, [])
         for job in jobs:
@@ -207,18 +209,18 @@ class Standing:
                 standing.elapsed[job] = time.time() - news["since"]
             elif state == "done" and news.get("seconds") and news["since"] >= since:
                 standing.seconds.append(news["seconds"])
+        standing.at_once = max(at_once, len(standing.done_part))
         return standing
 
     @property
     def seconds_left(self) -> float | None:
         """How long it will take, if jobs take as long as those so far; None while nobody can tell."""
         known = self.seconds or [self.elapsed[job] / part for job, part in self.done_part.items() if part > 0]
-        running = len(self.done_part)
-        if not known or not running:
+        if not known or not self.done_part:
             return None
         waiting = Counter(self.jobs.values())["waiting"]
         jobs = waiting + sum(1 - part for part in self.done_part.values())
-        return jobs * sum(known) / len(known) / running
+        return jobs * sum(known) / len(known) / min(self.at_once, waiting + len(self.done_part))
 
     def summary(self) -> str:
         """One line."""
@@ -252,6 +254,7 @@ class SweepView(Callback):
         self.sweep = Path()
         self.jobs: dict[str, str] = {}  # by folder: what tells it from the others
         self.since = 0.0
+        self.at_once = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # a launcher sends us to the processes of its jobs, where there is nothing to show
@@ -294,7 +297,9 @@ class SweepView(Callback):
                 sys.stderr.write(f"sweep {show(self.sweep)}: {standing.summary()}\n")
 
     def look(self) -> Standing:
-        return Standing.look(self.sweep, self.jobs, self.since)
+        standing = Standing.look(self.sweep, self.jobs, self.since, self.at_once)
+        self.at_once = standing.at_once
+        return standing
 
     def close(self) -> None:
         """Stop looking, and say how it stands, once."""

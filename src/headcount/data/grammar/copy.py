@@ -1,0 +1,19 @@
+"""A task that needs no more than to go along: the corpus's English, to be written down again."""
+
+from datasets import Dataset, DatasetDict
+
+from .corpus import Grammar
+
+
+class Copy(Grammar):
+    """The English sentences of `Grammar`, each its own translation. `load` gives the columns `source` and `target`."""
+
+    target_language = "en"
+
+    def fingerprint(self) -> str:
+        return f"copy-{super().fingerprint()}"
+
+    def load(self) -> DatasetDict:
+        """Generate the splits. Raises InputError where train is too small for the others."""
+        texts = {split: [pair.sentence.source for pair in pairs] for split, pairs in self.generate().items()}
+        return DatasetDict({split: Dataset.from_dict({"source": text, "target": text}) for split, text in texts.items()})
