@@ -178,8 +178,8 @@ class Standing:
     """How a sweep stands.
 
     jobs: state by job: waiting, running, done, failed or stopped. figures: what each running job said last.
-    done_part: of each running job, 0 to 1. seconds: what each job took that was done since this start. at_once: the most
-    jobs that were seen running; between two of them there is one less.
+    done_part: of each running job, 0 to 1. seconds: what each job took that was done since this start. at_once: the
+    most jobs that were seen running; between two of them there is one less.
     """
 
     jobs: dict[str, str]

@@ -16,4 +16,4 @@ class Copy(Grammar):
     def load(self) -> DatasetDict:
         """Generate the splits. Raises InputError where train is too small for the others."""
         texts = {split: [pair.sentence.source for pair in pairs] for split, pairs in self.generate().items()}
-        return DatasetDict({split: Dataset.from_dict({"source": text, "target": text}) for split, text in texts.items()})
+        return DatasetDict({name: Dataset.from_dict({"source": text, "target": text}) for name, text in texts.items()})
