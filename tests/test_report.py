@@ -20,6 +20,7 @@ from headcount.report.statistics import compare, interaction
 from headcount.report.sweep import read_sweep
 from headcount.report.verdicts import Names, summary, verdict
 from headcount.report.write import html
+from headcount.run.directory import is_finished
 
 ROWS = {1: 0.45, 4: 0.2}
 EMPTY = {"br", "meta", "img", "hr", "link", "input"}
@@ -164,6 +165,28 @@ def test_the_same_sweep_gives_the_same_report(reported, tmp_path):
         assert (tmp_path / "again" / file).read_bytes() == (reported / file).read_bytes(), file
 
 
+def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path):
+    edit(sweep / job(4, 2) / "metrics.json", config_hash=None)
+    (sweep / job(1, 1) / "model.safetensors").touch()
+    kept = tmp_path / "kept"
+    assert command("report", f"sweep={sweep}", f"output={kept}", "keep=true").code == 0
+    names = {path.relative_to(kept / "runs").as_posix() for path in (kept / "runs").rglob("*") if path.is_file()}
+    files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de")
+    assert names == {f"{job(heads, seed)}/{file}" for heads, seed in ((1, 1), (1, 2), (4, 1)) for file in files}
+    assert all(is_finished(run) for run in (kept / "runs").iterdir())
+    # Put back where a run with references lies, it says what was said before.
+    shutil.copytree(kept / "runs", sweep, dirs_exist_ok=True)
+    for number in (1, 2):
+        (sweep / job(1, number) / "test.ref.de").unlink()
+    assert command("report", f"sweep={sweep}").code == 0
+    assert (sweep / "results.csv").read_bytes() == (kept / "results.csv").read_bytes()
+    assert table_of(sweep) == table_of(kept)
+
+
+def table_of(report: Path) -> list[str]:
+    return [line for line in (report / "report.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+
+
 def test_the_verdict_comes_first(reported):
     lines = (reported / "report.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "# Heads at constant width"
@@ -304,6 +327,7 @@ BAD = {
     "effect": (("sweep=sweep", "effect=0"), "effect=0: must be more than 0"),
     "effect as a word": (("sweep=sweep", "effect=much"), "effect=much: must be a number"),
     "resamples": (("sweep=sweep", "resamples=3"), "resamples=3: must be 100 or more"),
+    "nowhere to keep": (("sweep=sweep", "keep=true"), "keep=true: say where to, with output=DIR"),
 }
 
 

@@ -1,5 +1,6 @@
-"""The files of a report."""
+"""The files of a report, and what is kept of its runs."""
 
+import shutil
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -7,16 +8,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from headcount.errors import InputError
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
-from headcount.report.sweep import read_sweep
+from headcount.report.sweep import Sweep, read_sweep
 from headcount.report.tables import results_csv
 from headcount.run.directory import write_text
 
+# Of a finished run, all that a report is made of and that makes it count as done, but for the references, which are the
+# corpus's.
+KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
 
-def report(sweep: str, output: str | None = None, effect: float = 0.3, resamples: int = 1000) -> Path:
+
+def report(
+    sweep: str, output: str | None = None, effect: float = 0.3, resamples: int = 1000, keep: bool = False
+) -> Path:
     """Write report.html, report.md, results.csv and plots/ about the runs in `sweep`, into it or into `output`.
 
-    effect: the difference in BLEU that one would like to see. resamples: of the test sentences. Returns the HTML file.
-    Raises InputError.
+    effect: the difference in BLEU that one would like to see. resamples: of the test sentences. keep: whether to copy
+    figures and translations of the finished runs to `output`/runs. Returns the HTML file. Raises InputError.
     """
     if effect <= 0:
         raise InputError(
@@ -24,6 +31,8 @@ def report(sweep: str, output: str | None = None, effect: float = 0.3, resamples
         )
     if resamples < 100:
         raise InputError(f"resamples={resamples}: must be 100 or more")
+    if keep and output is None:
+        raise InputError("keep=true: say where to, with output=DIR")
     found = read_sweep(Path(sweep))
     page = make_page(found, effect, resamples)
     directory = Path(output or sweep)
@@ -34,11 +43,23 @@ def report(sweep: str, output: str | None = None, effect: float = 0.3, resamples
         write_text(directory / "results.csv", results_csv(found))
         write_text(directory / "report.md", markdown(page))
         write_text(directory / "report.html", html(page))
+        if keep:
+            keep_runs(found, directory / "runs")
     except OSError as error:
         raise InputError(
             f"output={directory}: can't be written to ({error.strerror or error}); name another"
         ) from error
     return directory / "report.html"
+
+
+def keep_runs(sweep: Sweep, directory: Path) -> None:
+    """Copy what is `KEPT` of the finished runs, so that the study can go on elsewhere."""
+    for run in sweep.runs:
+        for path in (path for pattern in KEPT for path in run.directory.glob(pattern)):
+            copy = directory / run.name / path.relative_to(run.directory)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy.with_name(f"{copy.name}.part"))
+            copy.with_name(f"{copy.name}.part").rename(copy)
 
 
 def html(page: Page) -> str:
