@@ -12,7 +12,7 @@ import matplotlib
 from markupsafe import escape
 from matplotlib.figure import Figure
 
-from headcount.run.directory import write_text
+from headcount.run.directory import write_bytes, write_text
 
 INK = "#010101"  # stands for the colour of the page's text
 STYLE: dict[Any, Any] = {
@@ -72,11 +72,9 @@ class Plot:
         return re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", self.svg, count=1)
 
     def write(self, directory: Path) -> None:
-        """Both files, each beside and renamed."""
+        """Both files."""
         write_text(directory / f"{self.name}.svg", self.file)
-        beside = directory / f"{self.name}.png.part"
-        beside.write_bytes(self.png)
-        beside.rename(directory / f"{self.name}.png")
+        write_bytes(directory / f"{self.name}.png", self.png)
 
 
 @contextmanager

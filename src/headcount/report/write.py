@@ -1,6 +1,5 @@
 """The files of a report, and what is kept of its runs."""
 
-import shutil
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,7 +9,7 @@ from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
 from headcount.report.sweep import Sweep, read_sweep
 from headcount.report.tables import results_csv
-from headcount.run.directory import write_text
+from headcount.run.directory import write_bytes, write_text
 
 # Of a finished run, all that a report is made of and that makes it count as done, but for the references, which are the
 # corpus's.
@@ -58,8 +57,7 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
         for path in (path for pattern in KEPT for path in run.directory.glob(pattern)):
             copy = directory / run.name / path.relative_to(run.directory)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy.with_name(f"{copy.name}.part"))
-            copy.with_name(f"{copy.name}.part").rename(copy)
+            write_bytes(copy, path.read_bytes())
 
 
 def html(page: Page) -> str:

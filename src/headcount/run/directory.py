@@ -217,9 +217,14 @@ def choose_device(device: str) -> torch.device:
 
 
 def write_text(path: Path, text: str) -> None:
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write beside and rename: nobody ever sees half a file."""
     beside = path.with_name(path.name + ".part")
-    beside.write_text(text, encoding="utf-8")
+    beside.write_bytes(content)
     beside.rename(path)
 
 
