@@ -36,9 +36,11 @@ evaluate: .venv/core  ## Score RUN with sacrebleu
 translate: .venv/core  ## Translate standard input with RUN
 	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
 
-# Multi30k comes with a short recipe, any other corpus as it is. A job may fail; there is a report of the rest all the same.
+# A study may have an experiment of its own for a corpus; else Multi30k comes with a short recipe, any other corpus as it is.
+# A job may fail; there is a report of the rest all the same.
 comma := ,
-ABLATION = $(if $(filter multi30k,$(DATA)),"experiment=[multi30k_study$(comma)$(STUDY)]",$(if $(DATA),data=$(DATA)) experiment=$(STUDY))
+OWN = $(wildcard conf/experiment/$(STUDY)_$(DATA).yaml)
+ABLATION = $(if $(OWN),experiment=$(STUDY)_$(DATA),$(if $(filter multi30k,$(DATA)),"experiment=[multi30k_study$(comma)$(STUDY)]",$(if $(DATA),data=$(DATA)) experiment=$(STUDY)))
 ablate: .venv/study  ## Run a study, JOBS trainings at once, and report: DATA=multi30k, STUDY=kv_heads
 	@$(BIN)/python scripts/train.py --multirun $(ABLATION) $(if $(MODEL),model=$(MODEL)) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(ARGS); \
 	status=$$?; $(BIN)/python scripts/report.py sweep=runs/$(STUDY)_$(or $(DATA),grammar) && exit $$status

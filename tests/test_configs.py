@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.run.config import TRUSTED, register_resolvers
+from headcount.run.config import TRUSTED, build, register_resolvers
 from headcount.run.parts import build_parts, check_processes
 from headcount.run.script import CONF
 
@@ -126,3 +126,17 @@ def test_what_cannot_be_is_one_line(overrides, line, tmp_path):
         build_parts(composed("train", *overrides), tmp_path)
     assert str(error.value).startswith(line)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("experiment", "size"), [("lineage", "nano"), ("lineage_multi30k", "tiny")])
+def test_steps_of_the_lineage_have_as_many_parameters(experiment, size):
+    pieces = composed("train", f"experiment={experiment}").data.vocab_size
+
+    def parameters(*overrides: str) -> int:
+        model = build(composed("train", *overrides).model, "model", vocab_size=pieces)
+        return sum(weights.numel() for weights in model.parameters())
+
+    steps = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").hydra.sweeper.params.lineage.split(",")
+    assert len(steps) == 10
+    found = {step: parameters(f"experiment={experiment}", f"lineage={step}") for step in steps}
+    assert found == pytest.approx(dict.fromkeys(steps, parameters(f"model={size}")), rel=0.01)
