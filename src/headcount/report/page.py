@@ -1,5 +1,6 @@
 """What a report says, before it becomes Markdown or HTML."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Sequence
@@ -11,10 +12,12 @@ import yaml
 
 from headcount.report.contrastive import ALL, Cell, contrastive_cells
 from headcount.report.drawing import Plot
+from headcount.report.lengths import by_length
 from headcount.report.plots import (
     contrastive_plots,
     cost_plots,
     curve_plots,
+    length_plots,
     published_plots,
     quality_plots,
 )
@@ -26,6 +29,7 @@ from headcount.report.tables import (
     Table,
     contrastive_table,
     differing_table,
+    length_table,
     pair_table,
     perplexity_table,
     published_table,
@@ -43,6 +47,10 @@ CONTRASTIVE = "The right translation is more probable than the wrong one in so m
 CORRECTED = (
     "Over seeds, on these very sentences. Intervals and p-values hold for all pairs of rows (studentised range) in all "
     "phenomena and grades at once (Bonferroni); the means over phenomena are a family of their own."
+)
+LENGTHS = (
+    "Of the sentences whose references have so many tokens (13a), test BLEU on these alone: means over seeds ± half a "
+    "95 % interval over seeds."
 )
 BESIDE = (
     "Set beside ours, and not subtracted from it: each was counted in its own way, on its own test set. What can be "
@@ -105,7 +113,9 @@ def make_page(sweep: Sweep, effect: float, resamples: int) -> Page:
     """effect: the BLEU difference that one would like to see. resamples: of the test sentences. Raises InputError."""
     names = Names.of(sweep)
     flags = list(sweep.notes)
-    sampling = _sampling(sweep, resamples, flags)
+    counted = _counted(sweep, flags)
+    sampling = _sampling(counted, resamples) if counted else None
+    lengths = by_length(counted) if counted else []
     bleu = compare([row.figures("test.bleu") for row in sweep.rows], sampling)
     chrf = compare([row.figures("test.chrf") for row in sweep.rows])
     perplexities = [row.figures("valid.ppl") for row in sweep.rows]
@@ -125,6 +135,12 @@ def make_page(sweep: Sweep, effect: float, resamples: int) -> Page:
             "Every pair of rows: validation perplexity",
             table=perplexity_table(perplexity, names) if perplexity and perplexity.differences else None,
             table_note=PERPLEXITY,
+        ),
+        Section(
+            "By length",
+            LENGTHS,
+            tuple(length_plots(sweep, lengths)) if lengths else (),
+            length_table(lengths, names) if lengths else None,
         ),
         Section("Quality against cost", plots=tuple(cost_plots(sweep, bleu))),
         Section("Learning curves", plots=tuple(curve_plots(sweep))),
@@ -170,31 +186,39 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _sampling(sweep: Sweep, resamples: int, flags: list[str]) -> Interaction | None:
-    """What the draw of test sentences does to differences; None, and a flag, where translations are missing."""
+def _counted(sweep: Sweep, flags: list[str]) -> list[list[Floats]] | None:
+    """What the runs of each row have in common with the references, sentence by sentence; None, and a flag, where
+    translations are missing."""
     references = sweep.references
-    read = [(index, run) for index, row in enumerate(sweep.rows) for run in row.runs if run.hypotheses is not None]
+    read = [[run for run in row.runs if run.hypotheses is not None] for row in sweep.rows]
     if references is None:
         flags.append(
             "No run has the test references (test.ref), so that intervals are those over seeds on this very test set; "
             "what other sentences would say is not accounted for."
         )
         return None
-    if len({index for index, _ in read}) < len(sweep.rows):
+    if not all(read):
         flags.append(
             "The translations of the test set (test.hyp) are missing in every run of a row, so that intervals are "
             "those over seeds on this very test set; what other sentences would say is not accounted for."
         )
         return None
-    counts: Floats = np.stack([sentence_counts(run.hypotheses or (), references) for _, run in read])
-    for (_, run), score in zip(read, bleu_of(counts.sum(axis=1)), strict=True):
-        known = float(run.figure("test.bleu"))
+    counted = [[sentence_counts(run.hypotheses or (), references) for run in row] for row in read]
+    for run, counts in zip(itertools.chain(*read), itertools.chain(*counted), strict=True):
+        known, score = float(run.figure("test.bleu")), float(bleu_of(counts.sum(axis=0)))
         if abs(known - score) > ROUNDING:
             flags.append(
                 f"{run.name}: its test.hyp has BLEU {score:.2f}, and its metrics.json says {known:.2f}; was one of "
                 "them written by another evaluation?"
             )
-    return interaction(bootstrapped_bleu(counts, resamples), [index for index, _ in read], len(references))
+    return counted
+
+
+def _sampling(counted: Sequence[Sequence[Floats]], resamples: int) -> Interaction:
+    """What the draw of test sentences does to differences."""
+    rows = [index for index, row in enumerate(counted) for _ in row]
+    counts = np.stack([counts for row in counted for counts in row])
+    return interaction(bootstrapped_bleu(counts, resamples), rows, counts.shape[1])
 
 
 def _progress(sweep: Sweep) -> str:

@@ -9,13 +9,14 @@ from matplotlib.ticker import EngFormatter
 
 from headcount.report.contrastive import ALL, Cell
 from headcount.report.drawing import INK, Plot, drawn
+from headcount.report.lengths import LengthGroup
 from headcount.report.published import Published
 from headcount.report.statistics import Comparison
 from headcount.report.sweep import Sweep
 
 # Told apart by colour-blind readers, on light and on dark pages (after Tol 2021).
 COLOURS = ("#3b82c4", "#e0762f", "#0f9f8a", "#cc4a5f", "#9a6cc9", "#a08a1f", "#2fa6d8", "#8a8a8a")
-MARKERS = "osD^vP*X"
+MARKERS = "osD^vP*"  # one fewer, so that more rows than colours are told apart as well
 DOT = "#8a8f98"
 LONGEST = 24  # characters of a label
 SIZE, SMALL = (4.8, 3.1), (3.4, 2.4)
@@ -159,6 +160,22 @@ def contrastive_plots(sweep: Sweep, cells: Sequence[Cell]) -> list[Plot]:
             scale.apply(axes)
             axes.set_title(f"{title}, %")
             axes.legend(loc="best")
+    return plots
+
+
+def length_plots(sweep: Sweep, groups: Sequence[LengthGroup]) -> list[Plot]:
+    """BLEU over groups of sentences from short to long, a line a row."""
+    plots: list[Plot] = []
+    at = range(len(groups))
+    with _drawn("bleu_by_length", "test BLEU by length of the reference", plots) as axes:
+        for index, label in enumerate(_scale(sweep).labels):
+            colour, marker = _look(index)
+            means = [group.comparison.means[index] for group in groups]
+            axes.plot(at, means, color=colour, marker=marker, markersize=5, linewidth=1.2, label=label)
+        axes.set_xticks(at, [group.label for group in groups])
+        axes.set_xlabel("tokens of the reference")
+        axes.set_title("test BLEU")
+        _legend(axes, sweep)
     return plots
 
 

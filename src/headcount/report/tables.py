@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from headcount.report.contrastive import ALL, Cell
+from headcount.report.lengths import LengthGroup
 from headcount.report.published import Published
 from headcount.report.statistics import Comparison
 from headcount.report.sweep import Sweep, flatten, say
@@ -130,6 +131,17 @@ def contrastive_table(cells: Sequence[Cell], names: Names) -> Table:
     rows = [names.short(row) for row in range(len(names.rows))]
     headers = ("phenomenon", "grade", *rows, "furthest apart", "95 % interval", "p", "pairs that differ")
     return Table(headers, tuple(lines), frozenset({0, 1}))
+
+
+def length_table(groups: Sequence[LengthGroup], names: Names) -> Table:
+    """A line a group of sentences, a column a row."""
+    rows = range(len(names.rows))
+    return Table(
+        ("tokens", "sentences", *(names.short(row) for row in rows)),
+        tuple(
+            (group.label, str(group.sentences), *(_score(group.comparison, row) for row in rows)) for group in groups
+        ),
+    )
 
 
 def published_table(table: Published) -> Table:
