@@ -1,12 +1,16 @@
 """The drawings of who looks where."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 from conftest import command
 
-from headcount.report.attention import look
+from headcount.model.recurrent import Recurrent
+from headcount.model.transformer import Transformer
+from headcount.model.window import GaussianWindow
+from headcount.report.attention import look, plot
 from headcount.run.directory import open_run
 
 
@@ -38,12 +42,37 @@ def test_weights_stand_beside_their_tokens(home):
     for layer in seen.layers:
         assert layer.weights.shape == (2, len(layer.queries), len(layer.keys))
         torch.testing.assert_close(layer.weights.sum(-1), torch.ones(layer.weights.shape[:2]))
-        assert not layer.centred
+        assert layer.windows is None
     cross, encoder, decoder = seen.layers
     assert "".join(encoder.keys) == "▁the▁dog▁sees▁the▁cat</s>"
     assert "".join(cross.queries) == "<s>▁der▁Hund▁sieht▁den▁Kater"
     assert not decoder.weights.triu(1).any()
     assert look(run, "the dog sees the cat").target == run.translator.translate(["the dog sees the cat"])[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        (Recurrent, {"cell": "lstm", "look": "after", "feed": "context"}),
+        (Transformer, {"encoder_layers": 1, "decoder_layers": 2, "d_feed_forward": 16}),
+    ],
+)
+def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, home):
+    run = open_run(home / "runs" / "first")
+    torch.manual_seed(0)
+    model = model(run.tokenizer.target.vocab_size, d_model=16, num_heads=2, cross_attention=GaussianWindow, **settings)
+    run = replace(run, model=model.eval())
+    seen = look(run, "the dog sees the cat", "der Hund sieht den Kater")
+    layers = [layer for layer in seen.layers if layer.kind == "cross"]
+    assert len(layers) == settings.get("decoder_layers", 1)
+    for layer in layers:
+        heights, widths, centres = (part[..., None] for part in layer.windows)
+        places = torch.arange(1, len(layer.keys) + 1)
+        through = (heights * torch.exp(-widths * (centres - places) ** 2)).sum(dim=2)
+        torch.testing.assert_close(through, layer.weights)
+        assert (centres.diff(dim=1) > 0).all()
+        assert "head 2" in plot(layer).svg
+    assert all(layer.windows is None for layer in seen.layers if layer.kind != "cross")
 
 
 @pytest.mark.parametrize(

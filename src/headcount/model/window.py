@@ -19,6 +19,14 @@ class Centres(NamedTuple):
         return Centres(self.places.index_select(0, rows))
 
 
+class Mixture(NamedTuple):
+    """The Gaussians at each target step, each [batch, head, query, gaussian]: a, b and c of the equations below."""
+
+    heights: Tensor
+    widths: Tensor
+    centres: Tensor
+
+
 class GaussianWindow(nn.Module):
     """A mixture of Gaussians over the source whose centres only move forward: Graves 2013, "Generating sequences with
     recurrent neural networks", equations 46 to 51.
@@ -51,6 +59,14 @@ class GaussianWindow(nn.Module):
         """Before the source."""
         return Centres(self.bias.new_zeros(rows, len(self.bias), self.gaussians))
 
+    def mixture(self, query: Float[Tensor, "batch head query d_head"], state: Centres | None) -> Mixture:
+        """Which Gaussians these queries make: of all target steps at once, or of the one after `state`."""
+        exact = torch.promote_types(query.dtype, torch.float32)
+        heights, widths, steps = (query.to(exact) @ self.weight.to(exact) + self.bias.to(exact)).exp().chunk(3, -1)
+        if state is None:
+            return Mixture(heights, widths, steps.cumsum(dim=2))
+        return Mixture(heights, widths, state.places.unflatten(0, (len(query), -1)).transpose(1, 2) + steps)
+
     def forward(
         self,
         query: Float[Tensor, "batch head query d_head"],
@@ -60,14 +76,9 @@ class GaussianWindow(nn.Module):
         state: Centres | None,
         need_weights: bool,
     ) -> Attended:
-        exact = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):  # a sum over steps, which rounding would make drift
-            heights, widths, steps = (query.to(exact) @ self.weight.to(exact) + self.bias.to(exact)).exp().chunk(3, -1)
-            if state is None:
-                centres = steps.cumsum(dim=2)  # [batch, head, query, gaussian]
-            else:
-                centres = state.places.unflatten(0, (len(query), -1)).transpose(1, 2) + steps
-            places = torch.arange(1, value.shape[2] + 1, device=query.device, dtype=exact)
+            heights, widths, centres = self.mixture(query, state)
+            places = torch.arange(1, value.shape[2] + 1, device=query.device, dtype=centres.dtype)
             distance = centres[..., None] - places
             weights = (heights[..., None] * torch.exp(-widths[..., None] * distance * distance)).sum(dim=3)
             if mask is not None:

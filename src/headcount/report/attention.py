@@ -1,8 +1,10 @@
 """Who looks where when a sentence is translated: the weights of every head, drawn."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
-from headcount.model.window import GaussianWindow
+from headcount.model.window import GaussianWindow, Mixture
 from headcount.report.drawing import INK, Plot, drawn
 from headcount.run.directory import Run, write_text
 
@@ -32,8 +34,8 @@ ACROSS = 4  # heads side by side
 class Layer:
     """The heads of one layer.
 
-    weights: [head, query, key]. queries, keys: the tokens. centred: whether to draw where each query's weights have
-    their centre.
+    weights: [head, query, key]. queries, keys: the tokens. windows: of a window that slides, its Gaussians, each
+    [head, query, gaussian].
     """
 
     kind: str
@@ -41,7 +43,7 @@ class Layer:
     weights: Tensor
     queries: Sequence[str]
     keys: Sequence[str]
-    centred: bool
+    windows: Mixture | None = None
 
     @property
     def name(self) -> str:
@@ -67,21 +69,42 @@ def look(run: Run, text: str, target: str | None = None) -> Seen:
     written = ["<s>", *run.tokenizer.target.pieces(translation)]
     given = torch.tensor([[*source_ids, EOS]], device=run.model.device)
     before = torch.tensor([[BOS, *target_ids]], device=run.model.device)
-    found = run.model.attention_weights(given, torch.ones_like(given, dtype=torch.bool), before)
+    with _windows(run) as windows:
+        found = run.model.attention_weights(given, torch.ones_like(given, dtype=torch.bool), before)
     sides = {"cross": (written, source), "encoder": (source, source), "decoder": (written, written)}
     layers = [
-        Layer(kind, number, weights[0].float().cpu(), *sides[kind], kind == "cross" and slides(run))
+        Layer(kind, number, weights[0].float().cpu(), *sides[kind])
         for kind in KINDS
         for number, weights in enumerate(getattr(found, kind), start=1)
     ]
+    sliding = dict(zip((layer.name for layer in layers if layer.kind == "cross"), windows(), strict=False))
+    layers = [replace(layer, windows=sliding.get(layer.name)) for layer in layers]
     if not layers:
         raise InputError(f"run={run.directory}: its model has no attention, so there is nothing to draw")
     return Seen(text, translation, layers)
 
 
-def slides(run: Run) -> bool:
-    """Whether the run's cross-attention is a window."""
-    return any(isinstance(part, GaussianWindow) for part in run.model.modules())
+@contextmanager
+def _windows(run: Run) -> Iterator[Callable[[], list[Mixture]]]:
+    """While a model runs: what its windows are, layer after layer, to be asked for afterwards."""
+    seen: dict[GaussianWindow, list[Mixture]] = {
+        part: [] for part in run.model.modules() if isinstance(part, GaussianWindow)
+    }
+
+    def see(window: GaussianWindow, arguments: tuple[Any, ...]) -> None:
+        query, _, _, _, state, _ = arguments
+        seen[window].append(window.mixture(query, state))
+
+    hooks = [window.register_forward_pre_hook(see) for window in seen]
+    try:
+        # A recurrent decoder calls its window once a step.
+        yield lambda: [
+            Mixture(*(torch.cat(parts, dim=2)[0].float().cpu() for parts in zip(*steps, strict=True)))
+            for steps in seen.values()
+        ]
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def plot(layer: Layer) -> Plot:
@@ -105,10 +128,14 @@ def _map(axes: Axes, layer: Layer, head: int) -> None:
     axes.imshow(
         weights.numpy(), cmap=WEIGHT, vmin=0, vmax=max(1.0, float(weights.max())), interpolation="none", aspect="auto"
     )
-    if layer.centred:
-        places = torch.arange(weights.shape[1], dtype=weights.dtype)
-        centres = (weights * places).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-9)
-        axes.plot(centres, range(len(centres)), color=CENTRE, linewidth=1.5, marker=".")
+    if layer.windows:
+        heights, widths, centres = (part[head] for part in layer.windows)
+        masses = heights / widths.sqrt()
+        axes.autoscale(enable=False)  # a window may go on beyond the source
+        for gaussian in range(centres.shape[1]):
+            across, down = centres[:, gaussian] - 1, range(len(centres))  # they count tokens from 1, the map from 0
+            axes.plot(across, down, color=CENTRE, linewidth=0.9)
+            axes.scatter(across, down, 20 * (masses[:, gaussian] / masses.sum(dim=1)), color=CENTRE, zorder=3)
     axes.grid(visible=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
