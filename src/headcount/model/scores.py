@@ -43,7 +43,8 @@ class LuongGeneral(SoftmaxAttention):
             nn.init.xavier_uniform_(head)
 
     def score(self, query: Query, key: Heads) -> Scores:
-        return query @ self.weight @ key.transpose(-2, -1)
+        # Not query @ weight, which would multiply every sentence by a copy of the weights of its own.
+        return torch.einsum("bhqd,hde->bhqe", query, self.weight) @ key.transpose(-2, -1)
 
 
 class Additive(SoftmaxAttention):
