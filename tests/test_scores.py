@@ -14,7 +14,10 @@ KINDS = [ScaledDotProduct, LuongDot, LuongGeneral, Additive]
 
 def of(kind, heads=2, d_head=3):
     torch.manual_seed(0)
-    return kind(num_heads=heads, d_head=d_head).double()
+    attend = kind(num_heads=heads, d_head=d_head).double()
+    for weights in attend.parameters():  # so that nothing is the identity, or alike in all heads
+        torch.nn.init.normal_(weights)
+    return attend
 
 
 def given(heads=2, d_head=3):
@@ -29,7 +32,7 @@ def one_score(attend, head, q, k):
     """The score of one query against one key, as the paper has it."""
     size = range(len(q))
     if isinstance(attend, LuongGeneral):
-        return sum(q[i] * attend.weight[head, i, j] * k[j] for i in size for j in size)
+        return sum(q[i] * attend.weight[head, i, j] / math.sqrt(len(q)) * k[j] for i in size for j in size)
     if isinstance(attend, Additive):
         return sum(attend.vector[head, i] * math.tanh(q[i] + k[i]) for i in size)
     dot = sum(q[i] * k[i] for i in size)
@@ -73,6 +76,13 @@ def test_one_scaled_head_is_luongs_dot_up_to_the_scale():
         torch.testing.assert_close(found, wanted)
 
 
+def test_general_begins_as_the_scaled_dot():
+    query, key, value, mask = given()
+    expected = ScaledDotProduct(2, 3).double()(query, key, value, mask, None, True)
+    found = LuongGeneral(2, 3).double()(query, key, value, mask, None, True)
+    torch.testing.assert_close(found[:2], expected[:2])
+
+
 @pytest.mark.parametrize("at_once", [1, 100])
 def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
     attend, (query, key, _, _) = of(Additive), given()
@@ -85,7 +95,7 @@ def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
     whole = all_of_it()
     sizes = []
     hidden = scores._hidden
-    monkeypatch.setattr(scores, "AT_ONCE", at_once)
+    monkeypatch.setitem(scores.AT_ONCE, "cpu", at_once)
     monkeypatch.setattr(
         scores, "_hidden", lambda *x: ((sizes.append(part.numel()), (part, rows))[1] for part, rows in hidden(*x))
     )

@@ -33,18 +33,18 @@ class LuongGeneral(SoftmaxAttention):
     """q W k with a matrix W a head: Luong et al. 2015, section 3.1, general.
 
     Since queries and keys are projections already, W could be multiplied into either: this scores no pair in a way that
-    the dot could not learn, with d_head x d_head weights a head more, but it learns in another way.
+    the dot could not learn, with d_head x d_head weights a head more, but it learns in another way. W is kept as
+    `weight` / sqrt(d_head), and `weight` begins as the identity: from a random W, or one that an update moves by as much
+    as any other matrix, a model may not learn in time where to look.
     """
 
     def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:
         super().__init__(num_heads, d_head, dropout)
-        self.weight = nn.Parameter(torch.empty(num_heads, d_head, d_head))
-        for head in self.weight:
-            nn.init.xavier_uniform_(head)
+        self.weight = nn.Parameter(torch.eye(d_head).repeat(num_heads, 1, 1))
 
     def score(self, query: Query, key: Heads) -> Scores:
         # Not query @ weight, which would multiply every sentence by a copy of the weights of its own.
-        return torch.einsum("bhqd,hde->bhqe", query, self.weight) @ key.transpose(-2, -1)
+        return torch.einsum("bhqd,hde->bhqe", query, self.weight * self.d_head**-0.5) @ key.transpose(-2, -1)
 
 
 class Additive(SoftmaxAttention):
@@ -61,7 +61,10 @@ class Additive(SoftmaxAttention):
         return scores
 
 
-AT_ONCE = 2**22  # numbers of [batch, head, query, key, d_head] that the additive score holds at a time
+# Numbers of [batch, head, query, key, d_head] that the additive score holds at a time: on a CPU, so many that the cache
+# can hold them.
+AT_ONCE = {"cpu": 2**18}
+AT_ONCE_ELSEWHERE = 2**24
 
 
 class _AdditiveScore(torch.autograd.Function):
@@ -87,7 +90,7 @@ class _AdditiveScore(torch.autograd.Function):
             part = gradient[:, :, rows].to(exact)
             for_vector += torch.einsum("bhqk,bhqkd->hd", part, hidden)
             # d tanh(x) = 1 - tanh(x)^2
-            for_sum = (1 - hidden * hidden) * part[..., None] * vector[:, None, None].to(exact)
+            for_sum = torch.ops.aten.tanh_backward(part[..., None] * vector[:, None, None].to(exact), hidden)
             for_query[:, :, rows] = for_sum.sum(dim=3).to(query.dtype)
             for_key += for_sum.sum(dim=2)
         return for_query, for_key.to(key.dtype), for_vector.to(vector.dtype)
@@ -96,7 +99,7 @@ class _AdditiveScore(torch.autograd.Function):
 def _hidden(query: Tensor, key: Tensor) -> Iterator[tuple[Tensor, slice]]:
     """tanh(q + k) [batch, head, rows, key, d_head] for some rows of queries after the other, and which."""
     exact = torch.promote_types(query.dtype, torch.float32)
-    step = max(1, AT_ONCE // max(key.numel(), 1))
+    step = max(1, AT_ONCE.get(key.device.type, AT_ONCE_ELSEWHERE) // max(key.numel(), 1))
     for start in range(0, query.shape[2], step):
         rows = slice(start, start + step)
-        yield torch.tanh(query[:, :, rows, None].to(exact) + key[:, :, None].to(exact)), rows
+        yield (query[:, :, rows, None].to(exact) + key[:, :, None].to(exact)).tanh_(), rows
