@@ -33,8 +33,8 @@ def test_the_window_is_its_recurrence():
             centres = [0.0] * 3
             for t in range(4):
                 sums = [
-                    float(window.bias[h, 0, p])
-                    + sum(float(query[b, h, t, i] * window.weight[h, i, p]) for i in range(4))
+                    float(window.bias[h, 0, p].detach())
+                    + sum(float(query[b, h, t, i] * window.weight[h, i, p].detach()) / math.sqrt(4) for i in range(4))
                     for p in range(9)
                 ]
                 heights, widths = ([math.exp(x) for x in sums[start : start + 3]] for start in (0, 3))
@@ -86,3 +86,12 @@ def test_gradients():
 def test_there_must_be_a_gaussian():
     with pytest.raises(ValueError, match=r"model\.cross_attention\.gaussians=0: must be 1 or more"):
         GaussianWindow(1, 4, gaussians=0)
+
+
+def test_nothing_overflows():
+    window, (query, value, mask) = of().float(), given()
+    query = (1e4 * query).float().requires_grad_()
+    output, _, _ = window(query, value.float(), value.float(), mask, None, True)
+    output.sum().backward()
+    for found in (output, query.grad, window.weight.grad, window.bias.grad):
+        assert found.isfinite().all()

@@ -34,8 +34,8 @@ class LuongGeneral(SoftmaxAttention):
 
     Since queries and keys are projections already, W could be multiplied into either: this scores no pair in a way that
     the dot could not learn, with d_head x d_head weights a head more, but it learns in another way. W is kept as
-    `weight` / sqrt(d_head), and `weight` begins as the identity: from a random W, or one that an update moves by as much
-    as any other matrix, a model may not learn in time where to look.
+    `weight` / sqrt(d_head), and `weight` begins as the identity: from a random W, or one that an update moves by as
+    much as any other matrix, a model may not learn in time where to look.
     """
 
     def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from headcount.model.attention import Attended, Heads, Mask
 
+LARGEST = 20.0  # a', b' or c': far beyond what is of use, and no product or sum of what comes of it overflows
+
 
 class Centres(NamedTuple):
     """Where the windows of each hypothesis stand, [row, head, gaussian]; rows are sentence x beam."""
@@ -36,7 +38,9 @@ class GaussianWindow(nn.Module):
         weight(t, u) = sum over Gaussians a exp(-b (c_t - u)^2), output = sum over u weight(t, u) v_u    eq. 46, 47
 
     u counts source positions from 1, and c_0 is 0. Keys are not read: where a window goes, the target alone decides.
-    Centres are sums over target steps: all at once in training, and in search the state from one step to the next.
+    Centres are sums over target steps: all at once in training, and in search the state from one step to the next. W is
+    kept as `weight` / sqrt(d_head), since an update that moves all its numbers by as much as those of other matrices
+    would throw the centres out of the sentence.
 
     gaussians: K, of each head. Raises ValueError if there is none.
     """
@@ -49,7 +53,7 @@ class GaussianWindow(nn.Module):
             raise ValueError(f"model.cross_attention.gaussians={gaussians}: must be 1 or more")
         self.gaussians = gaussians
         self.dropout = nn.Dropout(dropout)
-        self.weight = nn.Parameter(torch.empty(num_heads, d_head, 3 * gaussians).normal_(std=0.1 / math.sqrt(d_head)))
+        self.weight = nn.Parameter(torch.empty(num_heads, d_head, 3 * gaussians).normal_(std=0.1))
         # At first a step forward for each target token, over about three source tokens, the weights summing to about 1.
         height, width, step = -math.log(2 * gaussians), -1.0, 0.0
         start = torch.tensor([height, width, step]).repeat_interleave(gaussians)
@@ -62,7 +66,8 @@ class GaussianWindow(nn.Module):
     def mixture(self, query: Float[Tensor, "batch head query d_head"], state: Centres | None) -> Mixture:
         """Which Gaussians these queries make: of all target steps at once, or of the one after `state`."""
         exact = torch.promote_types(query.dtype, torch.float32)
-        heights, widths, steps = (query.to(exact) @ self.weight.to(exact) + self.bias.to(exact)).exp().chunk(3, -1)
+        weight, bias = self.weight.to(exact) * self.weight.shape[1] ** -0.5, self.bias.to(exact)
+        heights, widths, steps = (query.to(exact) @ weight + bias).clamp(max=LARGEST).exp().chunk(3, -1)
         if state is None:
             return Mixture(heights, widths, steps.cumsum(dim=2))
         return Mixture(heights, widths, state.places.unflatten(0, (len(query), -1)).transpose(1, 2) + steps)
