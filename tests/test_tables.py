@@ -33,7 +33,7 @@ def write(path, pairs=PAIRS):
     }
     lines = text[path.with_name(path.name.removesuffix(".gz")).suffix]()
     content = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     return path
 
 
