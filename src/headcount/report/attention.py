@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,12 @@ def look(run: Run, text: str, target: str | None = None) -> Seen:
     with _windows(run) as windows:
         found = run.model.attention_weights(given, torch.ones_like(given, dtype=torch.bool), before)
     sides = {"cross": (written, source), "encoder": (source, source), "decoder": (written, written)}
+    sliding = iter(windows())  # of the cross-attention, layer after layer
     layers = [
-        Layer(kind, number, weights[0].float().cpu(), *sides[kind])
+        Layer(kind, number, weights[0].float().cpu(), *sides[kind], next(sliding, None) if kind == "cross" else None)
         for kind in KINDS
         for number, weights in enumerate(getattr(found, kind), start=1)
     ]
-    sliding = dict(zip((layer.name for layer in layers if layer.kind == "cross"), windows(), strict=False))
-    layers = [replace(layer, windows=sliding.get(layer.name)) for layer in layers]
     if not layers:
         raise InputError(f"run={run.directory}: its model has no attention, so there is nothing to draw")
     return Seen(text, translation, layers)
