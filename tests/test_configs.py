@@ -136,7 +136,7 @@ def test_steps_of_the_lineage_have_as_many_parameters(experiment, size):
         model = build(composed("train", *overrides).model, "model", vocab_size=pieces)
         return sum(weights.numel() for weights in model.parameters())
 
-    steps = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").hydra.sweeper.params.lineage.split(",")
+    steps = OmegaConf.load(CONF / "experiment" / "lineage.yaml").hydra.sweeper.params.lineage.split(",")
     assert len(steps) == 10
     found = {step: parameters(f"experiment={experiment}", f"lineage={step}") for step in steps}
     assert found == pytest.approx(dict.fromkeys(steps, parameters(f"model={size}")), rel=0.01)
