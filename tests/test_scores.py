@@ -1,13 +1,16 @@
 """Scores that were there before the scaled dot-product, each against its equation written out."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from headcount.model import scores
 from headcount.model.attention import ScaledDotProduct
+from headcount.model.recurrent import Recurrent
 from headcount.model.scores import Additive, LuongDot, LuongGeneral
+from headcount.model.transformer import Transformer
 
 KINDS = [ScaledDotProduct, LuongDot, LuongGeneral, Additive]
 
@@ -81,6 +84,23 @@ def test_general_begins_as_the_scaled_dot():
     expected = ScaledDotProduct(2, 3).double()(query, key, value, mask, None, True)
     found = LuongGeneral(2, 3).double()(query, key, value, mask, None, True)
     torch.testing.assert_close(found[:2], expected[:2])
+
+
+@pytest.mark.parametrize("kind", [Transformer, Recurrent])
+def test_a_model_with_luongs_dot_begins_as_with_the_scaled(kind):
+    def outputs(cross_attention):
+        torch.manual_seed(0)
+        model = kind(vocab_size=9, d_model=8, num_heads=2, cross_attention=cross_attention).double().eval()
+        return model(torch.tensor([[4, 5, 6]]), torch.ones(1, 3).bool(), torch.tensor([[1, 7, 8]]))
+
+    scaled = outputs(ScaledDotProduct)
+    torch.testing.assert_close(outputs(LuongDot), scaled)
+    assert (outputs(partial(LuongDot, gain=1)) - scaled).abs().max() > 1e-3
+
+
+def test_no_gain_is_no_setting():
+    with pytest.raises(ValueError, match=r"model\.cross_attention\.gain=0: must be more than 0, or null"):
+        LuongDot(1, 4, gain=0)
 
 
 @pytest.mark.parametrize("at_once", [1, 100])

@@ -284,6 +284,7 @@ class MultiHeadAttention(nn.Module):
         self.head_size = head_size
         self.query = nn.Linear(d_model, num_heads * head_size)
         self.attend = attend(num_heads=num_heads, d_head=head_size, dropout=dropout)
+        self.gain: float = getattr(self.attend, "gain", 1.0)
         # Where no key is read there are none: weights that never learn would make several processes wait for gradients.
         reads_keys = getattr(self.attend, "reads_keys", True)
         self.key = nn.Linear(d_model, self.kv_heads * head_size) if reads_keys else None
@@ -295,6 +296,13 @@ class MultiHeadAttention(nn.Module):
             alike = type(self.attend) is ScaledDotProduct
             self.attend = FoldedQueries(self.attend) if alike else RepeatedKeys(self.attend)
         self.register_buffer("head_gate", torch.ones(num_heads), persistent=False)
+
+    @torch.no_grad()
+    def apply_gain(self) -> None:
+        """Multiply the weights that make queries and keys, newly drawn, by what the score asks for."""
+        for projection in (self.query, self.key):
+            for weights in projection.parameters() if projection is not None else ():
+                weights.mul_(self.gain)
 
     def project(self, context: Float[Tensor, "batch key d_model"], position: int | None = None) -> KeysValues:
         """Keys and values of the positions that can be looked at; `position` as in `forward`."""

@@ -94,6 +94,7 @@ class Recurrent(EncoderDecoder):
         self.attention = None
         if look != "none":
             self.attention = MultiHeadAttention(d_model, heads, head_size or d_model // heads, cross_attention, 0.0)
+            self.attention.apply_gain()
             self.combine = nn.Linear(2 * d_model, d_model)
         self.feed_context = look == "before" or feed == "context"
         self.output = nn.Linear(d_model, vocab_size, bias=False)

@@ -23,7 +23,19 @@ class LuongDot(SoftmaxAttention):
     """q k: Luong et al. 2015, "Effective approaches to attention-based neural machine translation", section 3.1, dot.
 
     The scaled dot-product without its scale, so that scores grow with d_head.
+
+    gain: what the weights of queries and keys are multiplied by when they have been drawn, above 0. None: d_head^(-1/4)
+        each, with which the first scores are those of the scaled dot-product. 1: nothing is done; then the softmax of a
+        wide head is nearly all on one key from the start, and a model may not learn in time where to look.
+
+    Raises ValueError for another gain.
     """
+
+    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0, gain: float | None = None) -> None:
+        super().__init__(num_heads, d_head, dropout)
+        if gain is not None and gain <= 0:
+            raise ValueError(f"model.cross_attention.gain={gain}: must be more than 0, or null")
+        self.gain = d_head**-0.25 if gain is None else gain
 
     def score(self, query: Query, key: Heads) -> Scores:
         return query @ key.transpose(-2, -1)

@@ -176,6 +176,9 @@ class Transformer(EncoderDecoder):
             elif isinstance(module, nn.Embedding):
                 # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
                 nn.init.normal_(module.weight, std=self.d_model**-0.5)
+        for module in self.modules():
+            if isinstance(module, MultiHeadAttention):
+                module.apply_gain()
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
