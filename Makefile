@@ -13,7 +13,8 @@ ARGS   ?=
 BIN := .venv/bin
 CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(EXPERIMENT),experiment=$(EXPERIMENT)) $(ARGS)
 WORKERS := --numprocesses=auto --maxprocesses=4
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# Not compiled: most of what is installed is never imported, and what is gets compiled then.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train evaluate translate ablate report bench test test-all lint format clean
