@@ -1,4 +1,4 @@
-"""Rotary positions against multiplication by complex numbers; the other kinds are in test_transformer."""
+"""Rotary positions against matrices that rotate; the other kinds are in test_transformer."""
 
 import pytest
 import torch
@@ -13,15 +13,16 @@ def make_rotation(d_head: int) -> Rotation:
 
 
 def turned(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Each pair of numbers as one complex number, times exp(i position theta): Su et al. 2021, equation 12."""
+    """Each pair of numbers times a matrix that rotates by position times theta: Su et al. 2021, equations 14 and 15."""
     size = x.shape[-1]
     theta = torch.tensor([10_000 ** (-2 * i / size) for i in range(size // 2)], dtype=torch.float64)
-    factor = torch.polar(torch.ones(len(positions), size // 2).double(), positions[:, None] * theta)
-    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * factor).flatten(-2)
+    angle = positions[:, None] * theta
+    rows = [torch.stack([angle.cos(), -angle.sin()], dim=-1), torch.stack([angle.sin(), angle.cos()], dim=-1)]
+    return (torch.stack(rows, dim=-2) @ x.unflatten(-1, (-1, 2))[..., None]).flatten(-3)
 
 
 @pytest.mark.parametrize("d_head", [2, 6, 16])
-def test_rotation_is_multiplication_by_complex_numbers(d_head):
+def test_rotation_is_that_of_the_paper(d_head):
     torch.manual_seed(0)
     rotation, x = make_rotation(d_head), torch.randn(2, 3, 40, d_head).double()
     torch.testing.assert_close(rotation(x, None), turned(x, torch.arange(40.0).double()), rtol=0, atol=1e-12)

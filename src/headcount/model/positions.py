@@ -116,15 +116,17 @@ class Rotation(nn.Module):
         self, x: Float[Tensor, "batch head position d_head"], position: int | None
     ) -> Float[Tensor, "batch head position d_head"]:
         start, end = (0, x.shape[2]) if position is None else (position, position + 1)
-        if end > self.table.shape[1]:
+        if end > len(self.table):
             self.table = self._make(2 * end, self.table.dtype).to(self.table.device)
-        sin, cos = self.table[:, start:end].to(x.dtype)  # or mixed precision would go on in the wider type
-        even, odd = x.unflatten(3, (-1, 2)).unbind(dim=4)
-        return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=4).flatten(3)
+        # Pairs as complex numbers: one product, which reads in order, for four that skip every second number.
+        exact = torch.promote_types(x.dtype, torch.float32)
+        pairs = torch.view_as_complex(x.to(exact).unflatten(3, (-1, 2)))
+        turned = pairs * torch.view_as_complex(self.table[start:end].to(exact))
+        return torch.view_as_real(turned).flatten(3).to(x.dtype)  # or mixed precision would go on in the wider type
 
     def _make(self, length: int, dtype: torch.dtype) -> Tensor:
-        # [2, position, d_head / 2]
-        return sines_and_cosines(length, self.d_head).permute(2, 0, 1).contiguous().to(dtype)
+        # [position, d_head / 2, 2], cosines first: the real parts
+        return sines_and_cosines(length, self.d_head).flip(2).to(dtype)
 
 
 def sines_and_cosines(length: int, size: int) -> Float[Tensor, "position half 2"]:
