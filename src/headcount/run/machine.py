@@ -12,13 +12,11 @@ M_MMAP_THRESHOLD = (-3, 2**30)
 
 
 def use_memory_again() -> None:
-    """Let this process keep the memory it frees, and the matrix products that it has compiled.
+    """Let this process keep the memory it frees.
 
     A training step allocates and frees the same tensors over and over. Given back to the system each time, their pages
-    are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU. And oneDNN compiles a
-    product for each shape it meets; batches come in more shapes than the 1,024 it keeps by default.
+    are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16384")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:  # the GNU C library's
         for parameter, value in (M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD):
