@@ -1,0 +1,46 @@
+"""Atomic file writes: a reader finds the old file or the new one, never half of one."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, on the disk for good.
+
+    Its name cannot be guessed and its creation fails where the name is taken, so no link that somebody laid there is
+    followed, and two writers never share one. After an exception it is removed and `path` is as it was. Raises OSError.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    try:
+        yield beside
+        _to_disk(beside)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _to_disk(path.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file, see `replacing`."""
+    with replacing(path) as beside:
+        beside.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file in UTF-8, line ends as they are in `text`, see `replacing`."""
+    write_bytes(path, text.encode())
+
+
+def _to_disk(path: Path) -> None:
+    # A rename may reach the disk before the content does, and a power cut in between would leave an empty file.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

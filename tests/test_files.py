@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from headcount.files import replacing, write_bytes, write_text
+
+
+def test_a_file_is_written_whole_and_nothing_stays_beside(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "one\r\ntwo\n")
+    assert (tmp_path / "a").read_bytes() == b"one\r\ntwo\n"
+    write_bytes(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_after_an_exception_the_old_file_stands(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "old")
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "a") as beside:
+        beside.write_text("half")
+        raise KeyboardInterrupt
+    assert (tmp_path / "a").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("a", "a.part", ".a.part"):
+        (folder / name).symlink_to(victim)
+    write_text(folder / "a", "new")
+    assert victim.read_text() == "precious"
+    assert not (folder / "a").is_symlink()
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("x")
+    write_text(tmp_path / "a", "x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
