@@ -15,9 +15,14 @@ def test_a_file_is_written_whole_and_nothing_stays_beside(tmp_path: Path) -> Non
 
 def test_after_an_exception_the_old_file_stands(tmp_path: Path) -> None:
     write_text(tmp_path / "a", "old")
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "a") as beside:
-        beside.write_text("half")
-        raise KeyboardInterrupt
+
+    def stop_half_way() -> None:
+        with replacing(tmp_path / "a") as beside:
+            beside.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop_half_way()
     assert (tmp_path / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 

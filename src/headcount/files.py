@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, on the disk for good.
+    """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, flushed to disk.
 
     Its name cannot be guessed and its creation fails where the name is taken, so no link that somebody laid there is
     followed, and two writers never share one. After an exception it is removed and `path` is as it was. Raises OSError.
