@@ -20,10 +20,15 @@ def test_noam_is_the_inverse_square_root_with_the_papers_constant():
 
 def test_cosine_by_hand():
     factor = Cosine(steps=12, warmup_steps=4, final=0.2)
-    assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
-    assert factor(7) == pytest.approx(0.6)  # half the way down
-    assert factor(11) == pytest.approx(0.2)
+    assert [factor(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert factor(8) == pytest.approx(0.6)  # half the way down
+    assert factor(12) == pytest.approx(0.2)
     assert factor(50) == pytest.approx(0.2)  # whoever goes on beyond
+
+
+def test_every_step_of_a_cosine_that_ends_at_zero_has_a_rate_above_zero():
+    factor = Cosine(steps=12, warmup_steps=4)
+    assert [factor(step) > 0 for step in range(13)] == [True] * 12 + [False]
 
 
 def test_constant_by_hand():

@@ -31,7 +31,7 @@ class Noam:
 
 class Cosine:
     """Up to 1 at `warmup_steps`, then down half a cosine to `final` at `steps`: Loshchilov and Hutter 2017, "SGDR",
-    equation 5, without restarts.
+    equation 5, without restarts. Steps count from 0, so `steps` comes after the last one, whose rate is above `final`.
 
     Raises ValueError also for `steps` not beyond the warm-up, or `final` outside [0, 1].
     """
@@ -51,7 +51,7 @@ class Cosine:
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
-        done = min(1.0, (step + 1 - self.warmup_steps) / (self.steps - self.warmup_steps))
+        done = min(1.0, (step - self.warmup_steps) / (self.steps - self.warmup_steps))
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * done)) / 2
 
 
