@@ -9,8 +9,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.run.config import TRUSTED, build, register_resolvers
+from headcount.run.config import TRUSTED, build
 from headcount.run.parts import build_parts, check_processes
+from headcount.run.resolvers import register_resolvers
 from headcount.run.script import CONF
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option

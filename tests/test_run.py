@@ -10,10 +10,11 @@ from omegaconf import OmegaConf
 
 from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
-from headcount.run.config import TRUSTED, Problems, build, peak_rate, run_directory
+from headcount.run.config import TRUSTED, Problems, build
 from headcount.run.directory import link_latest, read_metrics, update_metrics
 from headcount.run.machine import multiplies_bf16, use_faster_products
 from headcount.run.parts import check_processes, choose_precision
+from headcount.run.resolvers import peak_rate, run_directory
 from headcount.run.types import fits, wrong_values
 
 

@@ -3,6 +3,7 @@ since what is tested is what happens around them; test_end_to_end has real ones.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 from conftest import SCRIPTS, command
 from omegaconf import OmegaConf
 
-from headcount.run.config import balanced_feed_forward, config_hash, differences, heads_of, job_directory
+from headcount.run.identity import config_hash, differences, job_directory
+from headcount.run.resolvers import balanced_feed_forward, heads_of
 from headcount.run.sweep import Standing, environment_of_a_job, failure, note, planned, threads_of_a_job
 
 PRETENDED = """
@@ -116,7 +118,23 @@ def test_a_hash_knows_what_matters(home):
     other.model.num_heads, other.seed = 4, 3
     assert config_hash(same) == config_hash(config) != config_hash(other)
     assert differences(config, other) == "model.num_heads=2, now 4; seed=1, now 3"
-    assert json.loads((home / "runs" / "second" / "metrics.json").read_text())["config_hash"] == config_hash(config)
+
+
+def test_a_job_that_is_finished_on_other_text_is_not_taken_for_this_one(pretended, home, tiny, text):
+    job = shutil.copytree(home / "runs" / "second", pretended / "runs" / "sweep_multi30k" / "as_it_is")
+    shutil.copytree(text, pretended / "other")
+    common = ("train", "--multirun", *tiny, "hydra.sweep.subdir=as_it_is", "threads=1")
+    result = command(*common, cwd=pretended)
+    assert result.code == 0, result.err
+    assert not (job / "starts").exists()  # it was done
+    result = command(*common, f"data.root={pretended / 'other'}", cwd=pretended)
+    assert result.code == 0, result.err  # the same text elsewhere
+    (pretended / "other" / "test.de").write_bytes((text / "test.de").read_bytes().replace(b"Hund", b"Hahn"))
+    result = command(*common, f"data.root={pretended / 'other'}", cwd=pretended)
+    assert result.code == 2
+    (line,) = [line for line in result.errors if line.startswith("error")]
+    assert "holds a run of another config (data.fingerprint=" in line
+    assert not (job / "starts").exists()
 
 
 def launcher(monkeypatch, num=0, **settings):

@@ -20,8 +20,9 @@ import headcount.run.directory
 import headcount.run.train
 from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
 from headcount.model.dropout import Dropout
-from headcount.run.config import build, build_data, register_resolvers
+from headcount.run.config import build, build_data
 from headcount.run.machine import use_faster_products, use_memory_again
+from headcount.run.resolvers import register_resolvers
 from headcount.run.script import CONF, set_up_logging
 from headcount.training.averaging import own_weights, save_weights
 from headcount.training.callbacks import LastCheckpoint

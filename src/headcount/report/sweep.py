@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from headcount.errors import InputError
-from headcount.run.config import NO_MATTER
 from headcount.run.directory import read_metrics
+from headcount.run.identity import NO_MATTER, PLACES
 
-ASIDE = NO_MATTER | {"seed"}  # settings that make no row
+ASIDE = NO_MATTER | PLACES | {"seed"}  # settings that make no row
 STUDY = "study"
 LONGEST = 40  # characters of the name of a row
 

@@ -1,12 +1,6 @@
 """From config to objects: what may be built, and one line for what cannot."""
 
-import hashlib
-import itertools
-import json
-import os
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
@@ -63,101 +57,6 @@ TRUSTED = frozenset(
         "torch.optim.AdamW",
     }
 )
-
-
-def run_directory(resume: str | None) -> str:
-    """Where a single run goes: the run to go on with, or a new folder named after the time."""
-    if resume:
-        return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # what is not there, `train` will say
-    if int(os.environ.get("RANK", 0)) > 0:
-        return "."  # the first process says where: see `shared_directory`
-    name = first = Path(f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}")
-    for number in itertools.count(2):
-        try:
-            name.mkdir(parents=True)  # taken at once: of two runs started in the same second, each gets its own
-            break
-        except FileExistsError:
-            name = first.with_name(f"{first.name}_{number}")
-    return str(name)
-
-
-def job_directory(overrides: Iterable[str], sweep: str) -> str:
-    """The folder of one job of the sweep of that name: its overrides, as one name even if there are paths among them,
-    without those that tell no job from another."""
-    telling = [each for each in overrides if each.split("=")[0] not in NO_MATTER]
-    telling = [each for each in telling if not (each.startswith("experiment=") and sweep in each)]
-    name = ",".join(sorted(telling)).replace("/", "_") or "as_it_is"
-    # File systems take 255 bytes; two jobs must not meet in what is left of their names. The end tells more: the seed.
-    return name if len(name) <= 200 else f"{hashlib.sha256(name.encode()).hexdigest()[:8]},...{name[-180:]}"
-
-
-# Settings that make no difference to what is learnt: places, names, and how much of the machine to use.
-NO_MATTER = frozenset({"name", "debug", "trust", "resume", "threads", "logger", "data.root", "data.directory"})
-NO_MATTER |= {"data.corpus.root", "data.workers", "checkpoint"}
-
-
-def settings_that_matter(config: DictConfig) -> dict[str, Any]:
-    """Every setting of a config, resolved, by its dotted name, less those that make no difference to what is learnt."""
-
-    def flat(node: Any, name: str) -> Iterator[tuple[str, Any]]:
-        if name in NO_MATTER:
-            return
-        if isinstance(node, dict) and node:
-            for key, value in node.items():
-                yield from flat(value, f"{name}.{key}" if name else str(key))
-        else:
-            yield name, node
-
-    return dict(flat(OmegaConf.to_container(config, resolve=True), ""))
-
-
-def config_hash(config: DictConfig) -> str:
-    """Names a config: two runs with the same one, on the same machine, are the same run."""
-    return hashlib.sha256(json.dumps(settings_that_matter(config), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def differences(one: DictConfig, other: DictConfig) -> str:
-    """Where two configs differ, in words, the first three places."""
-    before, now = settings_that_matter(one), settings_that_matter(other)
-    names = [name for name in sorted(before | now) if before.get(name, ...) != now.get(name, ...)]
-    told = [f"{name}={before.get(name, 'not set')}, now {now.get(name, 'not set')}" for name in names[:3]]
-    return "; ".join(told) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def heads_of(kind: str, arm: str, heads: int) -> int:
-    """Heads of one kind of attention in an arm of a study that varies them one at a time, such as `encoder_8`; `heads`
-    where the arm is about another kind."""
-    varied, _, number = arm.partition("_")
-    if arm != "base" and not (varied in ("encoder", "decoder", "cross") and number.isdigit()):
-        raise ValueError(f"study.arm={arm}: must be base, or encoder, decoder or cross with heads, such as encoder_8")
-    return int(number) if varied == kind else heads
-
-
-def balanced_feed_forward(
-    width: int, d_model: int, heads: int, head_size: int, encoder_layers: int, decoder_layers: int
-) -> int:
-    """Width of the feed-forward that gives a model with `heads` as many parameters as one whose heads fill d_model and
-    whose feed-forward is `width` wide: it gets what fewer heads leave (Shazeer 2019, Table 1)."""
-    layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
-    saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
-    return width + round(saved / (layers * (2 * d_model + 1)))
-
-
-def peak_rate(d_model: Any) -> float:
-    """Peak learning rate by width: 5e-3 at d_model 128, and inversely proportional to it."""
-    # Where d_model is no width, the model says so; one line for that is enough.
-    return 5e-3 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
-
-
-def group_count() -> int:
-    """Machines of a torchrun job."""
-    return int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-
-
-def register_resolvers() -> None:
-    """What conf/ may write between ${ and }, beside Hydra's own."""
-    for resolver in (run_directory, job_directory, peak_rate, group_count, heads_of, balanced_feed_forward):
-        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True, use_cache=resolver is run_directory)
 
 
 def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **arguments: Any) -> Any:

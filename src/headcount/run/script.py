@@ -20,8 +20,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
-from headcount.run.config import register_resolvers
 from headcount.run.machine import use_faster_products, use_memory_again
+from headcount.run.resolvers import register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException)  # what a person can put right
 CONF = Path(__file__).parents[3] / "conf"

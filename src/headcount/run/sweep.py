@@ -33,8 +33,8 @@ from rich.live import Live
 from rich.table import Table
 
 from headcount.errors import InputError
-from headcount.run.config import config_hash, differences
 from headcount.run.directory import is_finished, read_config, show, write_text
+from headcount.run.identity import differences, with_text
 from headcount.run.start import initial_config
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
@@ -53,10 +53,10 @@ def run_job(config: DictConfig, directory: Path) -> None:
     with FileLock(directory / ".lock"):  # whoever was killed may have left a training behind: let it finish
         task = initial_config(config, Path(config.init_from)) if config.init_from else config
         begun = read_config(directory) if (directory / "config.yaml").exists() else None
-        if begun is not None and config_hash(begun) != config_hash(task):
+        if begun is not None and (what := differences(begun, with_text(task))):
             raise InputError(
-                f"{show(directory)} holds a run of another config ({differences(begun, task)}); move it away, or give "
-                "the sweep another name=..."
+                f"{show(directory)} holds a run of another config ({what}); move it away, or give the sweep another "
+                "name=..."
             )
         if is_finished(directory):
             return

@@ -19,7 +19,7 @@ from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
 from headcount.model.cost import operations_per_token
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.config import TRUSTED, config_hash
+from headcount.run.config import TRUSTED
 from headcount.run.directory import (
     Run,
     build_model,
@@ -37,6 +37,7 @@ from headcount.run.directory import (
     write_text,
 )
 from headcount.run.figures import evaluate_split, record
+from headcount.run.identity import config_hash, identified
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.script import log_to_file
 from headcount.run.start import initial_config, resumed_config, shared_directory, steps_done
@@ -66,6 +67,8 @@ def train(config: DictConfig, directory: Path) -> str:
     directory = shared_directory(directory.resolve())
     checkpoint = directory / "checkpoints" / "last.ckpt"
     parts = build_parts(config, directory)
+    if not resume:
+        config = identified(config, parts.data.corpus.fingerprint())
     parts.data.start_step = steps_done(directory, config) if resume else 0
     if config.get("init_from"):
         parts.data.use_tokenizer(load_tokenizer(directory if resume else Path(config.init_from)))

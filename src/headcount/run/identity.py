@@ -1,0 +1,109 @@
+"""Run identity: the hash that tells one training from another, of its settings and the text of its corpus.
+
+config.yaml of a run records the fingerprint of its corpus as `data.fingerprint`. In the hash it takes the place of
+every setting that says where the text comes from: the same text under two paths is one run, another text under the
+same path is another. Runs of before have no fingerprint; their hash is what it was, of the settings alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from headcount.run.config import build
+from headcount.run.directory import read_config
+
+FINGERPRINT = "data.fingerprint"
+# Settings that make no difference to what is learnt: names, and how much of the machine to use.
+NO_MATTER = frozenset({"name", "debug", "trust", "resume", "threads", "logger", "data.directory", "data.workers"})
+NO_MATTER |= {"checkpoint"}
+PLACES = frozenset({"data.root", "data.corpus.root"})  # of text that is the same wherever it lies
+# What of data says how the text is used; all else there says which text it is, and the fingerprint says that better.
+USES = tuple(f"data.{name}" for name in ("fingerprint", "cleaning", "max_length", "batch_tokens", "hide_source"))
+
+
+def identified(config: DictConfig, fingerprint: str) -> DictConfig:
+    """A copy of `config` that records the fingerprint of its corpus."""
+    found = config.copy()
+    OmegaConf.update(found, FINGERPRINT, fingerprint, force_add=True)
+    return found
+
+
+def corpus_fingerprint(directory: Path) -> str | None:
+    """The fingerprint of the corpus that the run in `directory` was trained on.
+
+    None for a run of before, which recorded none. Raises InputError for a directory that is not a run.
+    """
+    return recorded(read_config(directory))
+
+
+def recorded(config: DictConfig) -> str | None:
+    """The fingerprint that a run's config records, None if it records none."""
+    found: str | None = OmegaConf.select(config, FINGERPRINT)
+    return found
+
+
+def with_text(config: DictConfig) -> DictConfig:
+    """`config` with the fingerprint of its corpus as the text is now. Raises InputError for text that is not there."""
+    return identified(config, build(config.data.corpus, "data.corpus").fingerprint())
+
+
+def job_directory(overrides: Iterable[str], sweep: str) -> str:
+    """The folder of one job of the sweep of that name: its overrides, as one name even if there are paths among them,
+    without those that tell no job from another."""
+    telling = [each for each in overrides if each.split("=")[0] not in NO_MATTER | PLACES]
+    telling = [each for each in telling if not (each.startswith("experiment=") and sweep in each)]
+    name = ",".join(sorted(telling)).replace("/", "_") or "as_it_is"
+    # File systems take 255 bytes; two jobs must not meet in what is left of their names. The end tells more: the seed.
+    return name if len(name) <= 200 else f"{hashlib.sha256(name.encode()).hexdigest()[:8]},...{name[-180:]}"
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """Every setting of a config, resolved, by its dotted name, less those that make no difference to what is learnt."""
+
+    def flat(node: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if name in NO_MATTER:
+            return
+        if isinstance(node, dict) and node:
+            for key, value in node.items():
+                yield from flat(value, f"{name}.{key}" if name else str(key))
+        else:
+            yield name, node
+
+    return dict(flat(OmegaConf.to_container(config, resolve=True), ""))
+
+
+def settings_that_matter(config: DictConfig) -> dict[str, Any]:
+    """What a run is: its settings, and its corpus by the fingerprint; without one, by all that is set of it."""
+    settings = settings_of(config)
+    if recorded(config) is None:
+        return {name: value for name, value in settings.items() if name not in PLACES}
+    return {name: value for name, value in settings.items() if not name.startswith("data.") or name.startswith(USES)}
+
+
+def config_hash(config: DictConfig) -> str:
+    """Names a run: two with the same hash, on the same machine, are the same run."""
+    return hashlib.sha256(json.dumps(settings_that_matter(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(before: DictConfig, now: DictConfig) -> str:
+    """Where two runs differ, in words, the first places; empty if they are the same.
+
+    Where one of them records no fingerprint, their corpora are compared by what is set of them, the path of it too.
+    """
+    settings = settings_of(before), settings_of(now)
+    if recorded(before) is None or recorded(now) is None:
+        names = [name for name in _differing(*settings) if name != FINGERPRINT]
+    else:
+        names = _differing(settings_that_matter(before), settings_that_matter(now))
+        if FINGERPRINT in names:  # and what was set otherwise may say why
+            names = list(dict.fromkeys([FINGERPRINT, *_differing(*settings)]))
+    told = [f"{name}={settings[0].get(name, 'not set')}, now {settings[1].get(name, 'not set')}" for name in names[:3]]
+    return "; ".join(told) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    return [name for name in sorted(before | now) if before.get(name, ...) != now.get(name, ...)]

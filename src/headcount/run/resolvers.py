@@ -1,0 +1,63 @@
+"""What conf/ may write between ${ and }, beside Hydra's own."""
+
+import itertools
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from headcount.run.identity import job_directory
+
+
+def run_directory(resume: str | None) -> str:
+    """Where a single run goes: the run to go on with, or a new folder named after the time."""
+    if resume:
+        return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # what is not there, `train` will say
+    if int(os.environ.get("RANK", 0)) > 0:
+        return "."  # the first process says where: see `shared_directory`
+    name = first = Path(f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}")
+    for number in itertools.count(2):
+        try:
+            name.mkdir(parents=True)  # taken at once: of two runs started in the same second, each gets its own
+            break
+        except FileExistsError:
+            name = first.with_name(f"{first.name}_{number}")
+    return str(name)
+
+
+def heads_of(kind: str, arm: str, heads: int) -> int:
+    """Heads of one kind of attention in an arm of a study that varies them one at a time, such as `encoder_8`; `heads`
+    where the arm is about another kind."""
+    varied, _, number = arm.partition("_")
+    if arm != "base" and not (varied in ("encoder", "decoder", "cross") and number.isdigit()):
+        raise ValueError(f"study.arm={arm}: must be base, or encoder, decoder or cross with heads, such as encoder_8")
+    return int(number) if varied == kind else heads
+
+
+def balanced_feed_forward(
+    width: int, d_model: int, heads: int, head_size: int, encoder_layers: int, decoder_layers: int
+) -> int:
+    """Width of the feed-forward that gives a model with `heads` as many parameters as one whose heads fill d_model and
+    whose feed-forward is `width` wide: it gets what fewer heads leave (Shazeer 2019, Table 1)."""
+    layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
+    saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
+    return width + round(saved / (layers * (2 * d_model + 1)))
+
+
+def peak_rate(d_model: Any) -> float:
+    """Peak learning rate by width: 5e-3 at d_model 128, and inversely proportional to it."""
+    # Where d_model is no width, the model says so; one line for that is enough.
+    return 5e-3 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
+
+
+def group_count() -> int:
+    """Machines of a torchrun job."""
+    return int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def register_resolvers() -> None:
+    """What conf/ may write between ${ and }, beside Hydra's own."""
+    for resolver in (run_directory, job_directory, peak_rate, group_count, heads_of, balanced_feed_forward):
+        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True, use_cache=resolver is run_directory)

@@ -1,0 +1,85 @@
+"""What makes two trainings one run: settings and text, not paths."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from headcount.errors import InputError
+from headcount.run.directory import read_config
+from headcount.run.identity import config_hash, corpus_fingerprint, differences, with_text
+
+KEPT = Path(__file__).parents[1] / "docs" / "results" / "heads_multi30k" / "runs"
+
+
+@pytest.fixture
+def config(home):
+    return read_config(home / "runs" / "second")
+
+
+def with_root(config, root):
+    config = config.copy()
+    config.data.root = config.data.corpus.root = str(root)
+    return with_text(config)
+
+
+def other_text(text, folder):
+    """A copy of the toy corpus of which one line of the test set is another."""
+    shutil.copytree(text, folder)
+    with (folder / "test.de").open("a") as target, (folder / "test.en").open("a") as source:
+        target.write("der Hund\n")
+        source.write("the dog\n")
+    return folder
+
+
+def test_a_run_is_its_text_and_not_the_path_of_it(config, text, tmp_path):
+    shutil.copytree(text, tmp_path / "same")
+    here, same, other = (
+        with_root(config, root) for root in (text, tmp_path / "same", other_text(text, tmp_path / "other"))
+    )
+    assert config_hash(here) == config_hash(same) != config_hash(other)
+    assert differences(here, same) == ""
+    assert differences(here, other).startswith(f"data.fingerprint={here.data.fingerprint}, now ")
+    assert f"data.corpus.root={text}, now {tmp_path / 'other'}" in differences(here, other)
+
+
+def test_text_that_changed_under_its_path_is_another_run(config, text, tmp_path):
+    root = shutil.copytree(text, tmp_path / "text")
+    before = with_root(config, root)
+    lines = (root / "train.de").read_text().splitlines(keepends=True)
+    (root / "train.de").write_text("".join([*lines[1:], lines[0]]))
+    assert config_hash(before) != config_hash(with_root(config, root))
+
+
+def test_a_run_records_its_text(home, config):
+    recorded = corpus_fingerprint(home / "runs" / "second")
+    assert recorded == config.data.fingerprint == with_text(config).data.fingerprint
+    figures = json.loads((home / "runs" / "second" / "metrics.json").read_text())
+    assert figures["config_hash"] == config_hash(config)
+    with pytest.raises(InputError, match="not a run directory"):
+        corpus_fingerprint(home)
+
+
+def test_how_the_text_is_used_matters(config):
+    for path in ("data.cleaning.max_ratio", "data.max_length", "data.batch_tokens", "data.hide_source", "seed"):
+        other = config.copy()
+        OmegaConf.update(other, path, 3)
+        assert config_hash(other) != config_hash(config), path
+        assert differences(config, other) == f"{path}={OmegaConf.select(config, path)}, now 3"
+
+
+@pytest.mark.parametrize("run", sorted(KEPT.iterdir()), ids=lambda run: run.name)
+def test_a_run_of_before_keeps_its_hash(run):
+    kept = read_config(run)
+    assert corpus_fingerprint(run) is None
+    assert config_hash(kept) == json.loads((run / "metrics.json").read_text())["config_hash"]
+
+
+def test_a_run_of_before_is_compared_by_the_path_of_its_text(config, text, tmp_path):
+    before = config.copy()
+    del before.data.fingerprint
+    assert differences(before, config) == ""
+    shutil.copytree(text, tmp_path / "same")
+    assert "data.root=" in differences(before, with_root(config, tmp_path / "same"))
