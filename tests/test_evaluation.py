@@ -103,3 +103,15 @@ def test_target_scores_are_sums_of_stepwise_log_probabilities():
                 total += step[0, token].item()
                 previous = token
             assert log_prob == pytest.approx(total, abs=1e-4)
+
+
+def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
+    model = Transformer(20, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2).eval()
+    seen = []
+    model.output.register_forward_hook(lambda layer, given, logits: seen.append(logits.shape.numel() // 20))
+    lines = ["abc" * 20] * 30
+    TargetScorer(model, lambda texts: [[5] * len(text) for text in texts], lambda texts: [[6] * 60] * 30).score(
+        lines, lines
+    )
+    assert sum(seen) >= 30 * 61
+    assert max(seen) <= 512

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from headcount.model.attention import MultiHeadAttention, ScaledDotProduct
-from headcount.model.positions import Rotation
+from headcount.model.positions import Rotation, SinusoidalPositions
+from headcount.model.transformer import Transformer
 
 
 def make_rotation(d_head: int) -> Rotation:
@@ -69,3 +70,37 @@ def test_rotation_wants_pairs():
         ValueError, match=r"model\.positions=rotary: .* must be even, not 5; set an even model\.head_size"
     ):
         Rotation(5, 8)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
+def test_a_table_that_search_made_longer_is_one_that_training_can_use(positions):
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 8, "num_heads": 2}
+    model = Transformer(12, positions=positions, max_positions=2, **sizes)
+    source = torch.tensor([[5, 6, 7, 8, 3]])
+    with torch.inference_mode():
+        state = model.start(source, None)
+        for token in range(4, 10):
+            _, state = model.step(torch.tensor([token]), state)
+    model.output(model(source, source > 0, torch.tensor([[2, 5, 6]]))).sum().backward()
+    assert model.source_embedding.weight.grad is not None
+
+
+@pytest.mark.parametrize("kind", [Rotation, SinusoidalPositions])
+def test_a_table_that_another_thread_replaces_meanwhile_does_no_harm(kind):
+    """The other thread puts a short table into the module while this one computes a long one."""
+    module = kind(4, 2)
+    make = module.make
+
+    def meanwhile(length, dtype):
+        table = make(length, dtype)
+        if length > 8:
+            module.table = make(4, dtype)
+        return table
+
+    module.make = meanwhile
+    assert len(module.reaching(10)) >= 10
+    longer = module.table
+    assert len(longer) >= 10
+    assert len(module.reaching(3)) >= 3
+    assert module.table is longer

@@ -152,3 +152,12 @@ def test_every_weight_learns(settings):
 def test_what_cannot_be(settings, line):
     with pytest.raises(ValueError, match=line):
         make(**settings)
+
+
+def test_half_precision_reads_a_long_source_to_its_end():
+    """bfloat16 holds whole numbers up to 256 alone."""
+    model = make(look="none").bfloat16()
+    source = torch.randint(4, 11, (1, 257))
+    alone, masked = model.start(source, None), model.start(source, torch.ones(1, 257, dtype=torch.bool))
+    assert torch.equal(alone.cell[0], masked.cell[0])
+    assert not torch.equal(alone.cell[0], model.start(source[:, :256], None).cell[0])

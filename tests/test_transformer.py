@@ -14,6 +14,7 @@ from headcount.model.scores import Additive, LuongDot, LuongGeneral
 from headcount.model.transformer import Transformer, heads_per_layer
 from headcount.model.window import GaussianWindow
 from headcount.run.config import build
+from headcount.run.script import CONF
 
 SMALL = {
     "vocab_size": 11,
@@ -403,3 +404,23 @@ def test_wrong_settings_say_what_is_allowed(settings, message):
 )
 def test_heads_per_layer(heads, head_size, expected):
     assert heads_per_layer("model.num_heads", heads, 3, 16, head_size) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [f"model/cross_attention={path.stem}" for path in sorted((CONF / "model" / "cross_attention").glob("*.yaml"))]
+    + [f"model={path.stem}" for path in sorted((CONF / "model").glob("rnn*.yaml"))],
+)
+def test_search_in_half_precision_is_close_to_exact(options):
+    torch.manual_seed(0)
+    sizes = [] if "rnn" in options else ["model.encoder_layers=1", "model.decoder_layers=1"]
+    model = build(composed("train", "model=nano", options, *sizes).model, "model", vocab_size=40).eval()
+    (source, mask), target = (torch.randint(4, 40, (3, 9)), torch.arange(9) < torch.tensor([[9], [4], [6]])), [2, 7, 30]
+    found = {}
+    for precision in (torch.float32, torch.bfloat16):
+        state = model.to(precision).start(source, mask)
+        for token in target:
+            found[precision], state = model.step(torch.full((3,), token), state)
+    assert found[torch.bfloat16].dtype == torch.float32
+    distance = (found[torch.bfloat16] - found[torch.float32]).abs()
+    assert distance.max() < 0.1 * found[torch.float32].std() + 0.05

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from headcount.data.batches import Sentences, collate, plan_split
 from headcount.data.tokenizer import PAD
 from headcount.model.encoder_decoder import EncoderDecoder
+
+LOGITS_AT_ONCE = 512  # tokens whose logits [token, vocab] are in memory at the same time
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,15 @@ class TargetScorer:
         plan = plan_split(source.lengths, target.lengths, batch_tokens=self.batch_tokens)
         for rows in plan.batches:
             batch = collate(source, target, rows, 0).to(self.model.device)
-            logits = self.model.output(self.model(batch.source, batch.source_mask, batch.target_in))
-            losses = F.cross_entropy(
-                logits.float().transpose(1, 2), batch.target_out, ignore_index=PAD, reduction="none"
-            )
+            hidden = self.model(batch.source, batch.source_mask, batch.target_in)
+            losses = self._losses(hidden.flatten(0, 1), batch.target_out.flatten()).view(batch.target_out.shape)
             log_probs[rows] = -losses.sum(dim=1).cpu().double()
         return log_probs.tolist(), int(target.lengths.sum())
+
+    def _losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy [token] of the targets [token], 0 for padding, given decoder output [token, d_model]."""
+        parts = zip(hidden.split(LOGITS_AT_ONCE), target.split(LOGITS_AT_ONCE), strict=True)
+        losses = [
+            F.cross_entropy(self.model.output(x).float(), y, ignore_index=PAD, reduction="none") for x, y in parts
+        ]
+        return torch.cat(losses)

@@ -73,7 +73,7 @@ class SoftmaxAttention(nn.Module):
         if mask is not None:
             score = score.masked_fill(~mask, float("-inf"))
         weights = score.softmax(dim=-1)
-        output = F.dropout(weights, self.dropout, self.training) @ value
+        output = F.dropout(weights, self.dropout, self.training).to(value.dtype) @ value
         return Attended(output, weights if need_weights else None, None)
 
 

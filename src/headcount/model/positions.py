@@ -28,28 +28,51 @@ class Positions(nn.Module):
         return unrotated
 
 
-class SinusoidalPositions(Positions):
+class ComputedTable(nn.Module):
+    """A table that is computed, for as many positions as are needed; `make` says how."""
+
+    table: Tensor
+
+    def __init__(self, max_positions: int) -> None:
+        super().__init__()
+        self.register_buffer("table", self.make(max_positions, torch.get_default_dtype()), persistent=False)
+
+    def make(self, length: int, dtype: torch.dtype) -> Tensor:
+        """The rows of the first `length` positions."""
+        raise TypeError(f"{type(self).__name__} does not say how its table is computed")
+
+    def reaching(self, end: int) -> Tensor:
+        """The table with `end` rows or more, grown where it is shorter.
+
+        Several threads may search with one model at a time: each goes on with the table that it is given here, whatever
+        another puts into the module meanwhile.
+        """
+        table = self.table
+        if end > len(table):
+            with torch.inference_mode(False):  # what search has made, training must be able to use
+                table = self.make(2 * end, table.dtype).to(table.device)
+            if len(table) > len(self.table):
+                self.table = table
+        return table
+
+
+class SinusoidalPositions(ComputedTable, Positions):
     """Fixed sines and cosines of geometrically spaced wavelengths: Vaswani et al. 2017, section 3.5.
 
     PE[pos, 2i] = sin(pos / 10000^(2i / d_model)),  PE[pos, 2i + 1] = cos(the same).  The table grows on demand, so no
     sentence is too long.
     """
 
-    table: Tensor
-
     def __init__(self, d_model: int, max_positions: int) -> None:
-        super().__init__()
         self.d_model = d_model
-        self.register_buffer("table", self._make(max_positions, torch.get_default_dtype()), persistent=False)
+        super().__init__(max_positions)
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         """x plus the encoding of the positions start .. start + position."""
         end = start + x.shape[1]
-        if end > len(self.table):
-            self.table = self._make(2 * end, self.table.dtype).to(self.table.device)
-        return x + self.table[start:end]
+        return x + self.reaching(end)[start:end]
 
-    def _make(self, length: int, dtype: torch.dtype) -> Tensor:
+    def make(self, length: int, dtype: torch.dtype) -> Tensor:
         return sines_and_cosines(length, self.d_model).flatten(1)[:, : self.d_model].to(dtype)
 
 
@@ -90,7 +113,7 @@ class RotaryPositions(Positions):
         return Rotation(d_head, self.max_positions)
 
 
-class Rotation(nn.Module):
+class Rotation(ComputedTable):
     """Turns each pair of numbers of a query or key in its plane, by an angle proportional to the position: Su et al.
     2021, "RoFormer: Enhanced transformer with rotary position embedding", equation 34.
 
@@ -100,31 +123,27 @@ class Rotation(nn.Module):
     Raises ValueError for an odd d_head.
     """
 
-    table: Tensor
-
     def __init__(self, d_head: int, max_positions: int) -> None:
-        super().__init__()
         if d_head % 2:
             raise ValueError(
                 f"model.positions=rotary: turns pairs of numbers, so the size of a head must be even, not {d_head}; "
                 f"set an even model.head_size, or other numbers of heads"
             )
         self.d_head = d_head
-        self.register_buffer("table", self._make(max_positions, torch.get_default_dtype()), persistent=False)
+        super().__init__(max_positions)
 
     def forward(
         self, x: Float[Tensor, "batch head position d_head"], position: int | None
     ) -> Float[Tensor, "batch head position d_head"]:
         start, end = (0, x.shape[2]) if position is None else (position, position + 1)
-        if end > len(self.table):
-            self.table = self._make(2 * end, self.table.dtype).to(self.table.device)
+        table = self.reaching(end)
         # Pairs as complex numbers: one product, which reads in order, for four that skip every second number.
         exact = torch.promote_types(x.dtype, torch.float32)
         pairs = torch.view_as_complex(x.to(exact).unflatten(3, (-1, 2)))
-        turned = pairs * torch.view_as_complex(self.table[start:end].to(exact))
+        turned = pairs * torch.view_as_complex(table[start:end].to(exact))
         return torch.view_as_real(turned).flatten(3).to(x.dtype)  # or mixed precision would go on in the wider type
 
-    def _make(self, length: int, dtype: torch.dtype) -> Tensor:
+    def make(self, length: int, dtype: torch.dtype) -> Tensor:
         # [position, d_head / 2, 2], cosines first: the real parts
         return sines_and_cosines(length, self.d_head).flip(2).to(dtype)
 

@@ -147,7 +147,7 @@ class Recurrent(EncoderDecoder):
         self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
     ) -> WriterState:
         x = self._embed(self.source_embedding, source)
-        lengths = x.new_full((len(x),), x.shape[1]) if source_mask is None else source_mask.sum(dim=1)
+        lengths = torch.full((len(x),), x.shape[1]) if source_mask is None else source_mask.sum(dim=1)
         with torch.autocast(x.device.type, enabled=False):  # recurrences are exact: errors would add up
             packed = nn.utils.rnn.pack_padded_sequence(
                 x.to(self.first.weight.dtype), lengths.long().cpu(), batch_first=True, enforce_sorted=False
