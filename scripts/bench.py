@@ -35,7 +35,7 @@ from tabulate import tabulate
 
 from headcount.data.corpora import SPLITS
 from headcount.data.module import TranslationData
-from headcount.data.preparation import cores
+from headcount.machine import cores
 from headcount.errors import InputError
 from headcount.run.config import build_data
 from headcount.run.directory import processor, write_text
