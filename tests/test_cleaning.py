@@ -2,12 +2,13 @@ import json
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.data import preparation
-from headcount.data.cleaning import Cleaning, CleaningReport
+from headcount.data.cleaning import Cleaning, CleaningReport, SeenKeys
 from headcount.data.preparation import Workers, read_tables
 from headcount.errors import InputError
 
@@ -17,7 +18,7 @@ TRAIN = [  # source, target, why it goes
     ("no target", " \u2028\t", "empty"),
     ("one two three four", "eins", "too long"),
     ("abc", "abc", None),
-    ("abcdefghi", "ab", "length ratio"),
+    ("abcdefghi jkl", "abc", "length ratio"),
     ("ä b", "fine", "duplicate"),
     ("ä b", "other", None),
     ("held", "new", "leak"),
@@ -35,7 +36,7 @@ def splits(train, valid, test):
 
 
 VALID = [(" held ", "gehalten"), ("", "x"), ("same", "same"), ("same", "same")]
-TEST = [("one two three four", "e"), ("t", "tttttttttt")]
+TEST = [("one two three four", "e"), ("t", "ttttttttttttt")]
 
 
 @pytest.fixture
@@ -81,15 +82,65 @@ def test_train_is_filtered_and_the_rest_only_counted(data, clean):
             "kept": 4,
         },
         "valid": {"read": 4, "normalised": 1, "empty": 1, "duplicate": 1, "kept": 4},
-        "test": {"read": 2, "normalised": 0, "too long": 1, "length ratio": 1, "kept": 2},
+        "test": {
+            "read": 2,
+            "normalised": 0,
+            "too long": 1,
+            "length ratio": 1,
+            "kept": 2,
+            "source in valid": 0,
+            "target in valid": 0,
+        },
     }
 
 
 def test_limits_hold_at_their_edge(clean):
-    train = [("a b c", "x y z"), ("a b c d", "w x y z"), ("abcd", "a"), ("abcde", "a")]
+    train = [("a b c", "x y z"), ("a b c d", "w x y z"), ("abcd" * 4, "abcd"), ("abcd" * 4 + "e", "abcd")]
     data = splits(train, [("v", "v")], [("t", "t")])
     cleaned, _ = clean(Cleaning(max_words=3, max_ratio=4.0), data)
     assert cleaned["train"]["row"][:] == [0, 2]
+
+
+def test_the_lengths_of_short_pairs_say_nothing(clean):
+    train = [("OK", "In Ordnung"), ("a", "b" * 12), ("a", "b" * 13)]
+    cleaned, _ = clean(Cleaning(max_ratio=4.0), splits(train, [("v", "v")], [("t", "t")]))
+    assert cleaned["train"]["row"][:] == [0, 1]
+
+
+def test_text_without_spaces_is_as_long_as_its_translation(clean):
+    train = [
+        ("Documentation is not available", "沒有可用的文件"),
+        ("Not enough memory to set references", "記憶體不足"),
+        ("Please close the window before you leave", "退室前に窓を閉めて"),
+        ("It is raining outside again", "또 비가 와"),
+        ("Documentation is not available, I fear", "沒有"),
+    ]
+    cleaned, report = clean(Cleaning(max_ratio=4.0), splits(train, [("v", "v")], [("t", "t")]))
+    assert cleaned["train"]["row"][:] == [0, 1, 2, 3]
+    assert report.counts["train"]["length ratio"] == 1
+
+
+def test_overlap_of_test_sets_with_valid_is_counted(clean):
+    data = splits([("a", "b")], [("ä v", "w"), ("", "x"), ("u", "v")], [("a\u0308  v", "1"), ("", "2"), ("t", "v ")])
+    data["other"] = data["test"].select([1])
+    cleaned, report = clean(Cleaning(), data)
+    assert cleaned["test"].to_dict() == data["test"].to_dict()  # counted, and kept
+    overlap = {split: (n.get("source in valid"), n.get("target in valid")) for split, n in report.counts.items()}
+    assert overlap == {"train": (None, None), "valid": (None, None), "test": (1, 1), "other": (0, 0)}
+    assert report.table().endswith("What is chosen on valid has seen a part of test: scores there flatter.")
+
+
+def test_keys_are_new_once_however_they_come():
+    draw = np.random.default_rng(1)
+    keys = draw.integers(0, 3000, 8000).astype(np.uint64)
+    keys[::7] += np.uint64(2**63)  # the upper half, where a signed number would be negative
+    seen, known = SeenKeys(), set()
+    for chunk in np.split(keys, np.sort(draw.integers(0, len(keys), 60))):
+        expected = [int(key) not in known and int(key) not in chunk[:place] for place, key in enumerate(chunk)]
+        assert seen.add(chunk).tolist() == expected
+        known.update(chunk.tolist())
+    assert sum(map(len, seen._sorted)) == len(known)
+    assert len(seen._sorted) < 13
 
 
 def test_duplicates_and_leaks_can_stay_and_are_still_counted(data, clean):
@@ -113,8 +164,18 @@ def test_no_limits_by_null(data, clean):
 
 def test_switched_off_changes_nothing(data, clean):
     cleaned, report = clean(Cleaning(enabled=False, max_words=1), data)
-    assert cleaned["train"].to_dict() == data["train"].to_dict()
+    one_line = [text.replace("\u2028", " ") for text in data["train"]["target"]]
+    assert cleaned["train"].to_dict() == {**data["train"].to_dict(), "target": one_line}
     assert "cleaning is off" in report.table()
+
+
+def test_text_may_be_of_the_large_kind_and_may_be_missing(data, clean):
+    kind = Features({"source": Value("large_string"), "target": Value("large_string")})
+    large = {"source": ["a\rb", None, "c"], "target": ["x", "y", "z\x85"]}
+    data = DatasetDict({split: Dataset.from_dict(large, kind) for split in data})
+    for enabled in (True, False):
+        cleaned, _ = clean(Cleaning(enabled=enabled, drop_leaks=False), data)
+        assert cleaned["test"].to_dict() == {"source": ["a b", "", "c"], "target": ["x", "y", "z "]}
 
 
 def test_cleaning_twice_finds_nothing_more(data, clean):
@@ -137,6 +198,8 @@ def test_table_is_aligned_and_survives_json(data, clean):
             "duplicate            1      1     0",
             "leak                 2      -     -",
             "too many pieces      0      0     0",
+            "source in valid      -      -     0",
+            "target in valid      -      -     0",
             "kept                 4      4     2",
             "Only train is filtered; valid and test are counted and kept whole.",
         ]

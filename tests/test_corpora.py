@@ -38,6 +38,14 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, lines):
     assert [line for chunk in read_chunks(path, 1) for line in chunk] == lines
 
 
+def test_a_line_of_two_files_holds_no_line_end(tmp_path):
+    odd = "a\rb\x0bc\x0cd\x1ce\x1df\x1eg\x85h\u2028i\u2029j"
+    for name in ("source", "target"):
+        (tmp_path / name).write_bytes(f"one\r\n{odd}\r\n".encode())
+    pairs = pairs_of(stream_parallel(tmp_path / "source", tmp_path / "target"))
+    assert [pair["target"] for pair in pairs] == [pair["source"] for pair in pairs] == ["one", "a b c d e f g h i j"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

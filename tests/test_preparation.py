@@ -71,7 +71,7 @@ def by_hand(corpus, cleaning, tokenizer, max_length):
             reason = "empty"
         elif len(source.split()) > cleaning.max_words or len(target.split()) > cleaning.max_words:
             reason = "too long"
-        elif longer > cleaning.max_ratio * shorter:
+        elif longer > 12 and longer > cleaning.max_ratio * shorter:
             reason = "length ratio"
         elif (source, target) in seen:
             reason = "duplicate"
@@ -158,6 +158,27 @@ def test_results_come_in_order_and_not_long_beforehand():
 def slowly(source, target):
     time.sleep(0.02 if int(source[0].as_py()) % 3 else 0)
     return f"{source[0]} {target[0]}"
+
+
+class Heavy:
+    """A function that counts how often it is sent to another process."""
+
+    sent = 0
+
+    def __reduce__(self):
+        Heavy.sent += 1
+        return Heavy, ()
+
+    def __call__(self, source, target):
+        return len(source)
+
+
+def test_what_workers_do_is_sent_once_and_not_with_every_chunk():
+    tables = [pa.table({"source": ["a"] * rows, "target": ["b"] * rows}) for rows in range(1, 30)]
+    with Workers(2) as workers:
+        for _ in range(2):
+            assert [rows for _, rows in workers.each(Heavy(), tables)] == list(range(1, 30))
+    assert Heavy.sent == 2
 
 
 def die(source, target):

@@ -4,12 +4,9 @@ import sys
 import pytest
 import sentencepiece
 
-from headcount.data.tokenizer import BOS, EOS, PAD, UNK, SentencePiece, Tokenizer, normalise
+from headcount.data.tokenizer import BOS, EOS, MAX_BYTES, PAD, UNK, SentencePiece, Tokenizer, _trainable, normalise
 from headcount.errors import InputError
 
-COLOURS = ("red", "blue", "yellow", "purple", "orange")
-ANIMALS = ("dog", "cat", "horse", "elephant", "butterfly")
-VERBS = ("sees", "follows", "remembers", "questions")
 COLOURS = ("red", "blue", "yellow", "purple", "orange")
 ANIMALS = ("dog", "cat", "horse", "elephant", "butterfly")
 VERBS = ("sees", "follows", "remembers", "questions")
@@ -125,6 +122,7 @@ def test_no_text(model_type):
         ({"vocab_size": 260}, "vocab_size=260"),
         ({"vocab_size": 300, "model_type": "word"}, "model_type=word"),
         ({"vocab_size": 300, "character_coverage": 2.0}, "character_coverage=2.0"),
+        ({"vocab_size": 300, "sample_bytes": 0}, "sample_bytes=0"),
     ],
 )
 def test_impossible_settings_are_refused(settings, name):
@@ -134,7 +132,25 @@ def test_impossible_settings_are_refused(settings, name):
 
 def test_fingerprint_follows_every_setting():
     settings = [SentencePiece(300), SentencePiece(301), SentencePiece(300, "unigram"), SentencePiece(300, "bpe", 0.99)]
-    assert len({setting.fingerprint() for setting in settings}) == 4
+    settings.append(SentencePiece(300, sample_bytes=1000))
+    assert len({setting.fingerprint() for setting in settings}) == 5
+
+
+@pytest.mark.parametrize(("letters", "space"), [("abcde", " "), ("abcde", ""), ("大象睡觉吗", "")])
+def test_lines_of_any_length_are_learned_from(letters, space, model_type):
+    draw = random.Random(1)
+    words = ["".join(draw.choices(letters, k=4)) for _ in range(20)]
+    long = [space.join(draw.choices(words, k=2000)) for _ in range(2)]
+    tokenizer = SentencePiece(280, model_type).train(long)
+    assert len(tokenizer.encode(long)[0]) < 0.7 * len(long[0])
+
+
+def test_what_fits_is_left_whole_and_nothing_is_lost():
+    for text in ("a " * 2000, "ä b" * 3000, "字" * 5000, "👩" * 2000):
+        parts = _trainable(text)
+        assert all(len(part.encode()) <= MAX_BYTES for part in parts)
+        assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+    assert _trainable("a  b") == ["a b"]
 
 
 def test_training_is_silent(model_type, capfd):

@@ -9,6 +9,7 @@ depends on the pairs before it, `Sieve`, to which all chunks come in their order
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +28,15 @@ LEAK = "leak"
 TOO_MANY_PIECES = "too many pieces"
 FOUND = (EMPTY, TOO_LONG, RATIO, DUPLICATE, LEAK)  # in the order in which they count
 REASONS = (*FOUND, TOO_MANY_PIECES)
-ROWS = ("read", "normalised", *REASONS, "kept")
+SOURCE_IN_VALID = "source in valid"
+TARGET_IN_VALID = "target in valid"
+OVERLAP = (SOURCE_IN_VALID, TARGET_IN_VALID)
+ROWS = ("read", "normalised", *REASONS, *OVERLAP, "kept")
+
+# Characters that stand for a syllable or a word. Each counts as two, the width it has in a terminal: so Chinese, Japanese
+# and Korean text is about as long as its translation.
+WIDE = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]"
+SHORT = 12  # characters up to which the lengths of a pair say nothing of it: "OK" is "In Ordnung"
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,9 @@ class CleaningReport:
     """What was found in every split.
 
     Args:
-        counts: split -> row of the table (see `ROWS`) -> pairs. A pair counts under the first reason that holds.
+        counts: split -> row of the table (see `ROWS`) -> pairs. A pair counts under the first reason that holds; the
+            rows of `OVERLAP`, which test sets alone have, count pairs whose source stands in valid too, and pairs of
+            which that is true of the target alone.
         tolerated: reasons that were counted in train, but whose pairs stayed.
         enabled: False where cleaning was off; then only the rows "read" and "kept" mean something.
     """
@@ -57,10 +68,7 @@ class CleaningReport:
         cells = [["pairs" if self.enabled else "pairs (cleaning is off)", *self.counts]]
         for row in rows:
             label = f"{row} (kept)" if row in self.tolerated else row
-            # A dash where the question makes no sense: only training pairs can leak into the other splits.
-            values = [
-                "-" if row == LEAK and split != "train" else f"{n.get(row, 0):,}" for split, n in self.counts.items()
-            ]
+            values = ["-" if _senseless(row, split) else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
             cells.append([label, *values])
         widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
         lines = [
@@ -68,6 +76,10 @@ class CleaningReport:
             for line in cells
         ]
         lines.append("Only train is filtered; valid and test are counted and kept whole.")
+        if overlapping := [split for split, n in self.counts.items() if any(n.get(row) for row in OVERLAP)]:
+            lines.append(
+                f"What is chosen on valid has seen a part of {' and '.join(overlapping)}: scores there flatter."
+            )
         return "\n".join(lines)
 
     def require_pairs(self) -> None:
@@ -84,11 +96,29 @@ class CleaningReport:
                 )
 
 
-class HeldOut(NamedTuple):
-    """The normalised text of valid and test."""
+def _senseless(row: str, split: str) -> bool:
+    """Only training pairs can leak into other splits, and only test sets can overlap with valid."""
+    return (row == LEAK and split != "train") or (row in OVERLAP and split in ("train", "valid"))
 
-    sources: pa.Array
-    targets: pa.Array
+
+class ForbiddenText(NamedTuple):
+    """The normalised text of splits, which no other split should hold."""
+
+    source: pa.Array
+    target: pa.Array
+
+    @classmethod
+    def of(cls, texts: Iterable["Findings | ForbiddenText"]) -> "ForbiddenText":
+        nothing, texts = pa.array([], pa.string()), list(texts)
+        return cls(*(pa.concat_arrays([nothing, *(getattr(each, side) for each in texts)]) for side in cls._fields))
+
+    def counts_in(self, other: "ForbiddenText") -> dict[str, int]:
+        """How many pairs share their source with `other`, and how many their target alone, by row of the report."""
+        sources, targets = (
+            pc.and_(pc.is_in(own, theirs), pc.not_equal(own, "")).to_numpy(zero_copy_only=False)
+            for own, theirs in zip(self, other, strict=True)
+        )
+        return {SOURCE_IN_VALID: int(sources.sum()), TARGET_IN_VALID: int((targets & ~sources).sum())}
 
 
 class Findings(NamedTuple):
@@ -98,14 +128,14 @@ class Findings(NamedTuple):
         source: normalised text (with cleaning off, the text as it was), as `target`.
         normalised: pairs that are not what they were.
         found: bool [pair, reason], by `FOUND`; nothing yet under `DUPLICATE`.
-        keys: equal for equal pairs, and for no others; 16 bytes each.
+        keys: uint64 [pair], equal for equal pairs and, but for one in 10^19, for no others; none with cleaning off.
     """
 
     source: pa.Array
     target: pa.Array
     normalised: int
     found: np.ndarray
-    keys: list[bytes]
+    keys: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -115,7 +145,8 @@ class Cleaning:
     Args:
         enabled: False leaves the text as it is.
         max_words: words (by white space) that either side may have; None for no limit.
-        max_ratio: how many times as many characters the longer side may have; None for no limit.
+        max_ratio: how many times as long the longer side may be, in characters, where one of Chinese, Japanese or
+            Korean counts two; no pair goes for it whose sides have 12 or fewer. None for no limit.
         drop_duplicates: of equal pairs, keep the first.
         drop_leaks: drop a pair whose source or target also stands in valid or test.
     """
@@ -136,15 +167,15 @@ class Cleaning:
                 f"data.cleaning.max_ratio={self.max_ratio} would drop every pair; give 1 or more, such as 5, or null"
             )
 
-    def check(self, source: pa.Array, target: pa.Array, held_out: HeldOut | None) -> Findings:
-        """Looks at pairs one by one. `held_out`: what must not occur in them."""
+    def check(self, source: pa.Array, target: pa.Array, forbidden: ForbiddenText | None) -> Findings:
+        """Looks at pairs one by one. `forbidden`: what must not occur in them."""
         found = np.zeros((len(source), len(FOUND)), dtype=bool)
         if not self.enabled:
-            return Findings(source, target, 0, found, [])
+            return Findings(source, target, 0, found, np.empty(0, np.uint64))
         sources, targets = ([normalise(text) for text in side.to_pylist()] for side in (source, target))
         before, (source, target) = (source, target), (pa.array(side, pa.string()) for side in (sources, targets))
         changed = pc.or_(pc.not_equal(before[0], source), pc.not_equal(before[1], target))
-        shorter, longer = np.sort([pc.utf8_length(side).to_numpy() for side in (source, target)], axis=0)
+        shorter, longer = np.sort([_widths(side) for side in (source, target)], axis=0)
         empty = found[:, FOUND.index(EMPTY)] = shorter == 0
         fine = ~empty
         if self.max_words is not None:
@@ -152,11 +183,12 @@ class Cleaning:
             found[:, FOUND.index(TOO_LONG)] = fine & (spaces >= self.max_words)
             fine &= spaces < self.max_words
         if self.max_ratio is not None:
-            found[:, FOUND.index(RATIO)] = fine & (longer / np.maximum(shorter, 1) > self.max_ratio)
-        if held_out is not None:
-            leak = pc.or_(pc.is_in(source, held_out.sources), pc.is_in(target, held_out.targets))
+            unlike = (longer > SHORT) & (longer > self.max_ratio * shorter)
+            found[:, FOUND.index(RATIO)] = fine & unlike
+        if forbidden is not None:
+            leak = pc.or_(pc.is_in(source, forbidden.source), pc.is_in(target, forbidden.target))
             found[:, FOUND.index(LEAK)] = leak.to_numpy(zero_copy_only=False)
-        keys = [_key(*pair) for pair in zip(sources, targets, strict=True)]
+        keys = np.frombuffer(b"".join(map(_key, sources, targets)), np.uint64)
         return Findings(source, target, pc.sum(changed).as_py() or 0, found, keys)
 
     @property
@@ -170,7 +202,7 @@ class Cleaning:
 class Sieve:
     """Goes through the pairs of one split, chunk after chunk, finds duplicates and says what stays.
 
-    Its memory grows with the corpus: about 100 bytes a pair.
+    Its memory grows with the corpus: 8 bytes a pair, and for moments twice that.
 
     Args:
         cleaning: what to drop.
@@ -183,16 +215,13 @@ class Sieve:
         self.reasons: Counter[str] = Counter()
         self.read = self.normalised = self.kept = 0
         self._drops = np.array([reason not in cleaning.tolerated for reason in FOUND])
-        self._seen: set[bytes] = set()
+        self._seen = SeenKeys()
 
     def __call__(self, findings: Findings) -> np.ndarray:
         """bool [pair]: whether it stays. Changes `findings.found`: enters the duplicates."""
-        found, duplicate = findings.found, FOUND.index(DUPLICATE)
-        for row, key in enumerate(findings.keys):
-            if key in self._seen:
-                found[row, duplicate] = True
-            else:
-                self._seen.add(key)
+        found = findings.found
+        if len(findings.keys):
+            found[:, FOUND.index(DUPLICATE)] = ~self._seen.add(findings.keys)
         # A pair counts under the first reason that drops it, or else under the first tolerated one.
         drops = found & self._drops
         dropped = drops.any(axis=1)
@@ -211,6 +240,34 @@ class Sieve:
         return {"read": self.read, "normalised": self.normalised, **self.reasons, "kept": self.kept}
 
 
+class SeenKeys:
+    """A set of uint64 keys as sorted arrays, each more than twice as long as the next: few to search, little to merge."""
+
+    def __init__(self) -> None:
+        self._sorted: list[np.ndarray] = []
+
+    def add(self, keys: np.ndarray) -> np.ndarray:
+        """bool [key]: True where it comes for the first time."""
+        new = np.zeros(len(keys), dtype=bool)
+        new[np.unique(keys, return_index=True)[1]] = True
+        for known in self._sorted:
+            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            new &= known[place] != keys
+        latest = np.sort(keys[new])
+        while self._sorted and len(self._sorted[-1]) <= 2 * len(latest):
+            latest = np.concatenate([self._sorted.pop(), latest])
+            latest.sort(kind="stable")  # which merges what is sorted already
+        if len(latest):
+            self._sorted.append(latest)
+        return new
+
+
+def _widths(texts: pa.Array) -> np.ndarray:
+    """Characters of every text, those of `WIDE` counted twice."""
+    lengths: np.ndarray = pc.utf8_length(texts).to_numpy() + pc.count_substring_regex(texts, WIDE).to_numpy()
+    return lengths
+
+
 def _key(source: str, target: str) -> bytes:
     # A line end cannot stand in normalised text, so it separates.
-    return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()
+    return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()

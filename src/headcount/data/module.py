@@ -24,7 +24,7 @@ from headcount.data.segmentation import Segmentation, draw_pieces
 from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, load_tokenizer
 from headcount.errors import InputError
 
-FORMAT = 2  # part of the key of prepared data: raise it when what is stored there changes
+FORMAT = 3  # part of the key of prepared data: raise it when what is stored there changes
 
 log = logging.getLogger(__name__)
 

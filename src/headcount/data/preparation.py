@@ -10,17 +10,19 @@ import json
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,15 +32,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headcount.data.batches import Sentences
-from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, HeldOut, Sieve
-from headcount.data.corpora import SPLITS, Corpus, Pairs
+from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, ForbiddenText, Sieve
+from headcount.data.corpora import SPLITS, Corpus, Pairs, one_line
 from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, save_tokenizer
 from headcount.errors import InputError
+from headcount.machine import cores
 
 CHUNK = 2**14  # pairs worked on at once by one process
 SMALL = 50_000  # pairs that are prepared without other processes
 MOST_PROCESSES = 32  # this one, which reads and writes, has no work for more
-TOKENIZER_TEXT = 2**25  # bytes to train a tokenizer on; sentencepiece needs up to 25 times as many of memory
 SIDES = ("source", "target")
 
 log = logging.getLogger(__name__)
@@ -79,7 +81,8 @@ def prepare(
         report.require_pairs()
         if isinstance(tokenizer, Trainable):
             log.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
-            tokenizer = tokenizer.train(*(training_text(texts["train"], side) for side in SIDES))
+            most = tokenizer.sample_bytes
+            tokenizer = tokenizer.train(*(training_text(texts["train"], side, most) for side in SIDES))
         log.info("encoding")
         with progress("encoding", sum(counts["kept"] for counts in report.counts.values())) as advance:
             for split, path in texts.items():
@@ -99,9 +102,9 @@ def count_pairs(splits: Mapping[str, Pairs | Dataset]) -> int | None:
     return sum(known) if len(known) == len(splits) else None
 
 
-def training_text(path: Path, side: str, most: int = TOKENIZER_TEXT) -> Iterator[str]:
+def training_text(path: Path, side: str, most: int) -> Iterator[str]:
     """One side of a file of clean text; if both have more than `most` bytes, that of a random sample of pairs that have
-    about so many, always the same ones."""
+    about that many, always the same ones."""
     size = sum(pc.sum(pc.binary_length(table[side])).as_py() or 0 for table in read_tables(path) for side in SIDES)
     share = min(1.0, most / max(size, 1))
     random = np.random.default_rng(0)  # for both sides the same pairs
@@ -118,28 +121,29 @@ def clean(
 ) -> CleaningReport:
     """Writes what stays of every split into its file of `texts`; `advance` is told how many pairs are done."""
     counts: dict[str, dict[str, int]] = {}
-    normal: list[Findings] = []  # of all but train
+    normal: dict[str, list[Findings]] = {split: [] for split in texts if split != "train"}
 
-    def keep(split: str, held_out: HeldOut | None) -> Iterator[pa.Table]:
+    def keep(split: str, forbidden: ForbiddenText | None) -> Iterator[pa.Table]:
         sieve = Sieve(cleaning, filters=split == "train")
-        for table, findings in workers.each(partial(cleaning.check, held_out=held_out), _tables(splits[split])):
+        for table, findings in workers.each(partial(cleaning.check, forbidden=forbidden), _tables(splits[split])):
             stays = sieve(findings)
             if sieve.filters:
                 for side in SIDES:
                     table = table.set_column(table.column_names.index(side), side, getattr(findings, side))
                 table = table.filter(pa.array(stays))
             else:
-                normal.append(findings)
+                normal[split].append(findings)
             advance(len(stays))
             yield table
         counts[split] = sieve.counts()
 
-    for split in texts:
-        if split != "train":
-            write_tables(texts[split], keep(split, None))
-    nothing = pa.array([], pa.string())
-    held_out = HeldOut(*(pa.concat_arrays([nothing, *(getattr(each, side) for each in normal)]) for side in SIDES))
-    write_tables(texts["train"], keep("train", held_out))
+    for split in normal:
+        write_tables(texts[split], keep(split, None))
+    held_out = {split: ForbiddenText.of(findings) for split, findings in normal.items()}
+    if cleaning.enabled:
+        for split in held_out.keys() - {"valid"}:
+            counts[split] |= held_out[split].counts_in(held_out["valid"])
+    write_tables(texts["train"], keep("train", ForbiddenText.of(held_out.values())))
     return CleaningReport({split: counts[split] for split in texts}, cleaning.tolerated, cleaning.enabled)
 
 
@@ -180,7 +184,13 @@ def _within_length(
 
 
 def _tables(pairs: Pairs | Dataset) -> Iterator[pa.Table]:
-    return (pairs.with_format("arrow") if isinstance(pairs, Dataset) else pairs).iter(CHUNK)
+    if isinstance(pairs, Pairs):
+        yield from pairs.iter(CHUNK)
+        return
+    for table in pairs.with_format("arrow").iter(CHUNK):
+        for side in SIDES:
+            table = table.set_column(table.column_names.index(side), side, one_line(table[side]))
+        yield table
 
 
 def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
@@ -246,31 +256,49 @@ class Workers:
 
         Raises InputError where a process was killed.
         """
-        waiting: deque[tuple[pa.Table, Future[Result]]] = deque()
+        if self._pool is None:
+            yield from ((table, function(*_sides(table))) for table in tables)
+            return
         try:
-            for table in tables:
-                # Columns as arrays of their own: of a slice, the whole would be sent.
-                columns = [table[side].combine_chunks() for side in SIDES]
-                if self._pool is None:
-                    yield table, function(*columns)
-                    continue
-                waiting.append((table, self._pool.submit(function, *columns)))
-                if len(waiting) > 2 * self.processes:  # enough to keep all busy, and no more in memory
-                    table, future = waiting.popleft()
-                    yield table, future.result()
-            while waiting:
-                table, future = waiting.popleft()
-                yield table, future.result()
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "function"
+                file.write_bytes(pickle.dumps(function))
+                yield from self._spread(partial(_call, file), tables)
         except BrokenProcessPool as error:
             raise InputError(
                 "a process that helped to prepare the data was killed; if memory was short, start again with fewer "
                 "cores, such as `taskset -c 0` before the command"
             ) from error
 
+    def _spread(
+        self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[pa.Table]
+    ) -> Iterator[tuple[pa.Table, Result]]:
+        assert self._pool is not None
+        waiting: deque[tuple[pa.Table, Future[Result]]] = deque()
+        for table in tables:
+            waiting.append((table, self._pool.submit(function, *_sides(table))))
+            if len(waiting) > 2 * self.processes:  # enough to keep all busy, and no more in memory
+                table, future = waiting.popleft()
+                yield table, future.result()
+        while waiting:
+            table, future = waiting.popleft()
+            yield table, future.result()
 
-def cores() -> int:
-    """How many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+def _sides(table: pa.Table) -> list[pa.Array]:
+    """The columns as arrays of their own: of a slice, the whole would be sent to another process."""
+    return [table[side].combine_chunks() for side in SIDES]
+
+
+def _call(file: Path, source: pa.Array, target: pa.Array) -> Any:
+    return _function_in(file)(source, target)
+
+
+@lru_cache(maxsize=1)
+def _function_in(file: Path) -> Callable[[pa.Array, pa.Array], Any]:
+    """What a worker does until it is given another file: with the tokenizer or all held-out text it is large, so it goes
+    to every process once and not with every chunk."""
+    return pickle.loads(file.read_bytes())
 
 
 def _start_worker() -> None:

@@ -8,8 +8,8 @@ import hashlib
 import io
 import itertools
 import json
-import os
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,8 +19,10 @@ from typing import Any
 import sentencepiece
 
 from headcount.errors import InputError
+from headcount.files import write_bytes
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+MAX_BYTES = 4192  # sentencepiece leaves longer lines out of training
 
 _SPACE_MARK = "\u2581"  # sentencepiece's own sign for a space; it cannot be told from one in decoded text
 
@@ -54,7 +56,7 @@ class Tokenizer:
         self._processor.LoadFromSerializedProto(model)
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self._model,)  # to another process, the model goes once
+        return Tokenizer, (self._model,)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -75,10 +77,7 @@ class Tokenizer:
         return tokenizer
 
     def save(self, path: str | Path) -> None:
-        """Writes beside `path` and renames, so that nobody ever sees half a file."""
-        part = Path(f"{path}.{os.getpid()}.part")
-        part.write_bytes(self._model)
-        part.replace(path)
+        write_bytes(Path(path), self._model)
 
     @property
     def source(self) -> "Tokenizer":
@@ -117,6 +116,14 @@ class Tokenizer:
         return hashlib.sha256(self._model).hexdigest()
 
 
+def _trainable(text: str) -> list[str]:
+    """A normalised text in parts that sentencepiece does not leave out for their length, cut at spaces if it can be."""
+    normal = normalise(text)
+    if len(normal.encode()) <= MAX_BYTES:
+        return [normal]
+    return textwrap.wrap(normal, MAX_BYTES // 4, break_on_hyphens=False)  # a character has 4 bytes at most
+
+
 def _real(sequence: list[int]) -> list[int]:
     end = sequence.index(EOS) if EOS in sequence else len(sequence)
     return [piece for piece in sequence[:end] if piece not in (PAD, UNK, BOS)]
@@ -130,11 +137,14 @@ class SentencePiece:
         vocab_size: pieces in all, among them 4 special ones and 256 bytes.
         model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo 2018).
         character_coverage: share of the text's characters that get a piece of their own; the rest is spelled in bytes.
+        sample_bytes: of a corpus with more text than this, both sides together, a random sample of about this size is
+            learned from; sentencepiece needs up to 25 times as many bytes of memory.
     """
 
     vocab_size: int
     model_type: str = "bpe"
     character_coverage: float = 1.0
+    sample_bytes: int = 2**25
 
     def __post_init__(self) -> None:
         if self.vocab_size <= 260:
@@ -148,6 +158,10 @@ class SentencePiece:
             raise ValueError(
                 f"tokenizer.character_coverage={self.character_coverage} is out of range; give 0.9 to 1.0, "
                 "1.0 for small alphabets and 0.9995 for Chinese or Japanese"
+            )
+        if self.sample_bytes < 1:
+            raise ValueError(
+                f"tokenizer.sample_bytes={self.sample_bytes} leaves no text to learn from; give more, such as {2**25}"
             )
 
     def fingerprint(self) -> str:
@@ -163,7 +177,7 @@ class SentencePiece:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(normalise(text) for text in itertools.chain(*texts)),
+                sentence_iterator=itertools.chain.from_iterable(map(_trainable, itertools.chain(*texts))),
                 model_writer=model,
                 vocab_size=self.vocab_size,
                 model_type=self.model_type,

@@ -43,22 +43,21 @@ class SentencePiecePair:
     target_vocab_size: int | None = None
     model_type: str = "bpe"
     character_coverage: float = 1.0
+    sample_bytes: int = SentencePiece.sample_bytes
 
     def __post_init__(self) -> None:
-        for vocab_size in self._vocab_sizes:
-            SentencePiece(vocab_size, self.model_type, self.character_coverage)
+        self._sides()
 
-    @property
-    def _vocab_sizes(self) -> tuple[int, int]:
-        return self.vocab_size, self.target_vocab_size or self.vocab_size
+    def _sides(self) -> list[SentencePiece]:
+        sizes = self.vocab_size, self.target_vocab_size or self.vocab_size
+        return [SentencePiece(size, self.model_type, self.character_coverage, self.sample_bytes) for size in sizes]
 
     def fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(["pair", asdict(self)]).encode()).hexdigest()
 
     def train(self, source: Iterable[str], target: Iterable[str]) -> TokenizerPair:
         """Raises InputError, see `SentencePiece.train`."""
-        own = (SentencePiece(size, self.model_type, self.character_coverage) for size in self._vocab_sizes)
-        return TokenizerPair(*(how.train(texts) for how, texts in zip(own, (source, target), strict=True)))
+        return TokenizerPair(*(how.train(texts) for how, texts in zip(self._sides(), (source, target), strict=True)))
 
 
 AnyTokenizer = Tokenizer | TokenizerPair

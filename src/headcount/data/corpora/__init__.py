@@ -6,7 +6,7 @@ gone through some rows at a time, with the text columns `source` and `target`. N
 
 from headcount.data.corpora.files import FilesCorpus
 from headcount.data.corpora.hub import HubCorpus
-from headcount.data.corpora.pairs import SPLITS, Corpus, Pairs
+from headcount.data.corpora.pairs import SPLITS, Corpus, Pairs, one_line
 from headcount.data.corpora.text import read_chunks, read_lines, read_parallel, stream_parallel
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "FilesCorpus",
     "HubCorpus",
     "Pairs",
+    "one_line",
     "read_chunks",
     "read_lines",
     "read_parallel",

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset
 
 from headcount.errors import InputError
 
 SPLITS = ("train", "valid", "test")
+LINE_END = "[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,14 @@ class Corpus(Protocol):
 
 
 def pair_table(source: pa.Array | pa.ChunkedArray, target: pa.Array | pa.ChunkedArray) -> pa.Table:
-    return pa.table({"source": source, "target": target})
+    """A table of text, each `one_line`."""
+    return pa.table({"source": one_line(source), "target": one_line(target)})
+
+
+def one_line(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Strings without line ends: nothing (null) is the empty text, and whatever `str.splitlines` cuts at is a space,
+    since one sentence is one line in every file written later."""
+    return pc.replace_substring_regex(pc.fill_null(texts.cast(pa.string()), ""), LINE_END, " ")
 
 
 def fingerprint(settings: list[Any], further: Mapping[str, Any], files: list[Path]) -> str:

@@ -73,8 +73,7 @@ class Table:
 
 def text_column(where: str, schema: pa.Schema, name: str, remedy: str) -> Callable[[pa.Table], pa.ChunkedArray]:
     """What takes a column of text out of tables of this schema: one of their columns, or a field of the one called
-    `translation`. Nothing (null) is the empty text, and a line end within a text becomes a space, since one sentence is
-    one line in every file written later.
+    `translation`.
 
     Raises:
         InputError: there is none, or it holds no text; says what there is, and `remedy`.
@@ -91,12 +90,7 @@ def text_column(where: str, schema: pa.Schema, name: str, remedy: str) -> Callab
         kind = kind.value_type
     if not any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)):
         raise InputError(f"{where}: column {name} holds {kind} and no text; {remedy}")
-    return lambda table: _one_line(take(table))
-
-
-def _one_line(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    texts = pc.fill_null(texts.cast(pa.string()), "")
-    return pc.replace_substring(pc.replace_substring(texts, "\r", " "), "\n", " ")
+    return take
 
 
 def _opened_parquet(path: Path) -> pq.ParquetFile:
@@ -129,7 +123,7 @@ def _first_line(error: Exception) -> str:
 
 def _in_tables(pairs: TextPairs, rows: int) -> Iterator[pa.Table]:
     while chunk := list(itertools.islice(pairs, rows)):
-        yield pair_table(*(_one_line(pa.chunked_array([side], pa.string())) for side in zip(*chunk, strict=True)))
+        yield pair_table(*(pa.array(side, pa.string()) for side in zip(*chunk, strict=True)))
 
 
 def _lines(path: Path) -> Iterator[str]:
