@@ -35,8 +35,8 @@ from tabulate import tabulate
 
 from headcount.data.corpora import SPLITS
 from headcount.data.module import TranslationData
-from headcount.machine import cores
 from headcount.errors import InputError
+from headcount.machine import cores
 from headcount.run.config import build_data
 from headcount.run.directory import processor, write_text
 from headcount.run.script import CONF, main

@@ -127,7 +127,7 @@ def test_overlap_of_test_sets_with_valid_is_counted(clean):
     assert cleaned["test"].to_dict() == data["test"].to_dict()  # counted, and kept
     overlap = {split: (n.get("source in valid"), n.get("target in valid")) for split, n in report.counts.items()}
     assert overlap == {"train": (None, None), "valid": (None, None), "test": (1, 1), "other": (0, 0)}
-    assert report.table().endswith("What is chosen on valid has seen a part of test: scores there flatter.")
+    assert report.table().endswith("Overlap of valid with test: scores there favour what is chosen on valid.")
 
 
 def test_keys_are_new_once_however_they_come():

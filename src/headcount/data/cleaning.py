@@ -33,7 +33,7 @@ TARGET_IN_VALID = "target in valid"
 OVERLAP = (SOURCE_IN_VALID, TARGET_IN_VALID)
 ROWS = ("read", "normalised", *REASONS, *OVERLAP, "kept")
 
-# Characters that stand for a syllable or a word. Each counts as two, the width it has in a terminal: so Chinese, Japanese
+# Characters that stand for a syllable or a word. Each counts as two, its width in a terminal, so that Chinese, Japanese
 # and Korean text is about as long as its translation.
 WIDE = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]"
 SHORT = 12  # characters up to which the lengths of a pair say nothing of it: "OK" is "In Ordnung"
@@ -78,7 +78,7 @@ class CleaningReport:
         lines.append("Only train is filtered; valid and test are counted and kept whole.")
         if overlapping := [split for split, n in self.counts.items() if any(n.get(row) for row in OVERLAP)]:
             lines.append(
-                f"What is chosen on valid has seen a part of {' and '.join(overlapping)}: scores there flatter."
+                f"Overlap of valid with {', '.join(overlapping)}: scores there favour what is chosen on valid."
             )
         return "\n".join(lines)
 
@@ -241,7 +241,7 @@ class Sieve:
 
 
 class SeenKeys:
-    """A set of uint64 keys as sorted arrays, each more than twice as long as the next: few to search, little to merge."""
+    """A set of uint64 keys in sorted arrays, each over twice as long as the next: few to search, little to merge."""
 
     def __init__(self) -> None:
         self._sorted: list[np.ndarray] = []

@@ -296,8 +296,8 @@ def _call(file: Path, source: pa.Array, target: pa.Array) -> Any:
 
 @lru_cache(maxsize=1)
 def _function_in(file: Path) -> Callable[[pa.Array, pa.Array], Any]:
-    """What a worker does until it is given another file: with the tokenizer or all held-out text it is large, so it goes
-    to every process once and not with every chunk."""
+    """What a worker does until it is given another file. With the tokenizer or all held-out text it is large, so every
+    process reads it once and does not get it with every chunk."""
     return pickle.loads(file.read_bytes())
 
 
