@@ -73,6 +73,7 @@ WRONG_SETTINGS = [
     {"models=3": "Could not override 'models'; "},
     {"model.d_model": "Error parsing override 'model.d_model'; missing EQUAL"},
     {"trainer.devices=2": "trainer.devices=2, but one process was started: start one a device with torchrun"},
+    {"bleu_tokenizer=x": "bleu_tokenizer=x: must be null or one of none, zh, 13a"},
     {"resume=nothing": "nothing is not a run directory"},
     {"resume=/": "/ is not a run directory: it has no config.yaml"},
 ]
@@ -272,6 +273,8 @@ WRONG_EVALUATIONS = {
     "device=abacus": "device=abacus: not available here",
     "lowercase=maybe": "lowercase=maybe: must be true or false",
     "trust=x": "trust=x: must be a list",
+    "bleu_tokenizer=x": "bleu_tokenizer=x: must be null or one of none, zh, 13a",
+    "input=empty reference=empty": "empty: holds no line, so there is nothing to score",
 }
 
 
@@ -279,6 +282,7 @@ WRONG_EVALUATIONS = {
 def test_wrong_evaluation(arguments, run, home, tmp_path):
     shutil.copy(home / "runs" / "second" / "checkpoints" / "last.ckpt", tmp_path / "other.ckpt")
     shutil.copy(run / "config.yaml", tmp_path)
+    (tmp_path / "empty").touch()
     (line,) = refused(tmp_path, "evaluate", "run=run", *arguments.split())
     assert line.startswith(WRONG_EVALUATIONS[arguments])
 

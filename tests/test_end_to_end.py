@@ -60,6 +60,8 @@ def test_run_directory_holds_what_it_should(home):
         "valid.ref.de",
         "test.hyp.de",
         "test.ref.de",
+        "valid.pairs.npz",
+        "test.pairs.npz",
     }
     assert not list(home.rglob("*.part"))
     assert (home / "runs" / "latest").resolve() == home / "runs" / "second"
@@ -75,7 +77,7 @@ def test_run_directory_holds_what_it_should(home):
     assert figures["train"]["steps"] == 100
     assert {"epochs", "seconds", "tokens_per_second"} <= set(figures["train"])
     for split in ("valid", "test"):
-        assert {"bleu", "chrf", "loss", "ppl"} <= set(figures[split])
+        assert {"bleu", "chrf", "length_ratio", "loss", "ppl"} <= set(figures[split])
         assert set(figures[split]["signature"]) == {"bleu", "chrf"}
     assert figures["test"]["bleu"] > 10  # it has learned something
 

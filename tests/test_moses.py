@@ -1,5 +1,7 @@
 """BLEU of lowercased Moses tokens, as papers on Multi30k report it."""
 
+import unicodedata
+
 import pytest
 from sacrebleu import corpus_bleu
 
@@ -20,13 +22,29 @@ def test_tokens(language, line, tokens):
     assert moses_tokens([line], language) == [tokens]
 
 
-def test_the_score_is_that_of_the_tokens():
-    hypotheses = ["Ein Mann geht, im Park.", "Zwei Hunde spielen im roten Gras."]
-    references = ["Ein Mann geht im Park.", "Zwei Hunde Spielen im Gras herum."]
-    tokens = [[line.split() for line in moses_tokens(side, "de")] for side in (hypotheses, references)]
-    joined = [[" ".join(line) for line in side] for side in tokens]
-    score = moses_bleu(hypotheses, references, "de")
-    assert score.value == pytest.approx(corpus_bleu(joined[0], [joined[1]], tokenize="none", force=True).score)
-    assert score.value < moses_bleu(references, references, "de").value == pytest.approx(100)
+# What lowercase.perl, normalize-punctuation.perl and tokenizer.perl make of the lines, typed by hand.
+HYPOTHESES = {
+    "Ein Mann geht, im Park.": "ein mann geht , im park .",
+    "Zwei Hunde spielen im roten Gras.": "zwei hunde spielen im roten gras .",
+    "Er sagt „nein“.": "er sagt &quot; nein &quot; .",
+}
+REFERENCES = {
+    "Ein Mann geht im Park.": "ein mann geht im park .",
+    "Zwei Hunde Spielen im Gras herum.": "zwei hunde spielen im gras herum .",
+    "Er sagt: „Schön!“": "er sagt : &quot; schön ! &quot;",
+}
+
+
+def test_the_score_is_that_of_tokens_typed_by_hand():
+    score = moses_bleu(list(HYPOTHESES), list(REFERENCES), "de")
+    by_hand = corpus_bleu(list(HYPOTHESES.values()), [list(REFERENCES.values())], tokenize="none", force=True)
+    assert score.value == pytest.approx(by_hand.score)
+    assert score.length_ratio == pytest.approx(20 / 20)
+    assert score.value < moses_bleu(list(REFERENCES), list(REFERENCES), "de").value == pytest.approx(100)
     assert "case:lc" in score.signature
     assert "tok:moses-de.sacremoses-" in score.signature
+
+
+def test_accents_apart_are_letters_all_the_same():
+    apart = [unicodedata.normalize("NFD", line) for line in REFERENCES]
+    assert moses_bleu(list(REFERENCES), apart, "de").value == pytest.approx(100)

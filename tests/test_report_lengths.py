@@ -13,7 +13,7 @@ from headcount.report.sentences import sentence_counts
 def test_each_group_is_scored_as_a_test_set_of_its_own():
     references = sentences(300)
     translations = [[changed(references, errors, seed) for seed in (1, 2)] for errors in (0.1, 0.3)]
-    groups = by_length([[sentence_counts(lines, references) for lines in row] for row in translations])
+    groups = by_length([[sentence_counts(lines, references, "13a") for lines in row] for row in translations])
     tokens = [len(line.split()) + 1 for line in references]  # the full stop is one of its own
     assert sum(group.sentences for group in groups) == len(references)
     assert min(group.sentences for group in groups) > 40
@@ -30,4 +30,4 @@ def test_each_group_is_scored_as_a_test_set_of_its_own():
 
 def test_sentences_of_one_length_make_no_groups():
     references = ["a b c d e."] * 20
-    assert by_length([[sentence_counts(references, references)]]) == []
+    assert by_length([[sentence_counts(references, references, "13a")]]) == []

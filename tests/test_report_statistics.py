@@ -30,8 +30,17 @@ ROWS = [[36.1, 36.5, 36.2], [36.9, 36.4, 37.1, 36.8], [35.2, 36.0], [36.6, 37.0,
 
 @pytest.mark.parametrize("hypotheses", CORPORA.values(), ids=CORPORA)
 def test_bleu_from_sums_is_sacrebleus(hypotheses):
-    counts = sentence_counts(hypotheses, REFERENCES)
+    counts = sentence_counts(hypotheses, REFERENCES, "13a")
     assert bleu_of(counts.sum(axis=0)) == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score, abs=1e-9)
+
+
+@pytest.mark.parametrize("tokenizer", ["zh", "char", "intl"])
+def test_bleu_from_sums_counts_other_tokens_as_sacrebleu_does(tokenizer):
+    references = [line.replace(" ", "") for line in REFERENCES]
+    hypotheses = [line.replace(" ", "") for line in CORPORA["translations"]]
+    counts = sentence_counts(hypotheses, references, tokenizer)
+    own = sacrebleu.corpus_bleu(hypotheses, [references], tokenize=tokenizer).score
+    assert bleu_of(counts.sum(axis=0)) == pytest.approx(own, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -39,13 +48,13 @@ def test_bleu_of_a_few_sentences_is_sacrebleus(seed):
     # Few sentences, many errors: orders without a match, and without any n-gram.
     references = sentences(2, seed)
     hypotheses = [" ".join(line.split()[: seed % 6]) for line in changed(references, 0.5, seed)]
-    counts = sentence_counts(hypotheses, references).sum(axis=0)
+    counts = sentence_counts(hypotheses, references, "13a").sum(axis=0)
     assert bleu_of(counts) == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-9)
 
 
 def test_a_resample_is_the_corpus_with_sentences_drawn():
     hypotheses = CORPORA["translations"]
-    counts = sentence_counts(hypotheses, REFERENCES)[None]
+    counts = sentence_counts(hypotheses, REFERENCES, "13a")[None]
     weights = resamples(len(REFERENCES), 5, seed=3)
     assert (weights.sum(axis=1) == len(REFERENCES)).all()
     for weight, (score,) in zip(weights.astype(int), resampled_bleu(counts, weights), strict=True):
@@ -56,7 +65,7 @@ def test_a_resample_is_the_corpus_with_sentences_drawn():
 
 def test_a_bootstrap_in_blocks_draws_as_many(monkeypatch):
     monkeypatch.setattr("headcount.report.sentences.BLOCK", 100)
-    counts = sentence_counts(CORPORA["translations"], REFERENCES)[None]
+    counts = sentence_counts(CORPORA["translations"], REFERENCES, "13a")[None]
     found = bootstrapped_bleu(counts, 11)
     assert found.shape == (11, 1)
     assert len(np.unique(found)) == 11

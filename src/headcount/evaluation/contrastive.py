@@ -62,8 +62,10 @@ class TargetScorer:
         self.batch_tokens = batch_tokens
 
     @torch.inference_mode()
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[float], int]:
-        """Log-probability of each target, in nats, and how many tokens they have in all, ends of sentence counted."""
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[float], list[int]]:
+        """Log-probability of each target, in nats, and how many tokens it has, its end counted."""
+        if not sources:
+            return [], []
         source = Sentences.of(self.encode_source(list(sources)))
         target = Sentences.of(self.encode_target(list(targets)))
         log_probs = torch.zeros(len(sources), dtype=torch.float64)
@@ -73,7 +75,7 @@ class TargetScorer:
             hidden = self.model(batch.source, batch.source_mask, batch.target_in)
             losses = self._losses(hidden.flatten(0, 1), batch.target_out.flatten()).view(batch.target_out.shape)
             log_probs[rows] = -losses.sum(dim=1).cpu().double()
-        return log_probs.tolist(), int(target.lengths.sum())
+        return log_probs.tolist(), target.lengths.tolist()
 
     def _losses(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy [token] of the targets [token], 0 for padding, given decoder output [token, d_model]."""

@@ -11,17 +11,18 @@ from importlib.metadata import version
 import sacremoses
 from sacrebleu.metrics.bleu import BLEU
 
-from headcount.evaluation.scoring import Score
+from headcount.evaluation.scoring import Score, composed
 
 
 def moses_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
-    """Corpus BLEU, 0 to 100, of one reference a line. language: code of what both are in; for one that Moses has no
-    rules of, those of English hold."""
+    """Corpus BLEU, 0 to 100, of one reference a line, both sides in NFC. language: code of what both are in; for one
+    that Moses has no rules of, those of English hold."""
     metric = BLEU(tokenize="none", force=True)  # force: the text is tokenised on purpose
     figure = metric.corpus_score(moses_tokens(hypotheses, language), [moses_tokens(references, language)])
     # sacrebleu saw text that others had lowercased and tokenised; its signature must not hide that.
     signature = str(metric.get_signature()).replace("case:mixed", "case:lc")
-    return Score(figure.score, signature.replace("tok:none", f"tok:moses-{language}.sacremoses-{sacremoses_version()}"))
+    signature = signature.replace("tok:none", f"tok:moses-{language}.sacremoses-{sacremoses_version()}")
+    return Score(figure.score, signature, figure.ratio)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -32,7 +33,7 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
     """
     normaliser = sacremoses.MosesPunctNormalizer(lang=language)
     tokenizer = sacremoses.MosesTokenizer(lang=language)
-    return [tokenizer.tokenize(normaliser.normalize(line.lower()), return_str=True) for line in lines]
+    return [tokenizer.tokenize(normaliser.normalize(line.lower()), return_str=True) for line in composed(lines)]
 
 
 def sacremoses_version() -> str:

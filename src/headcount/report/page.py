@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from headcount.evaluation.scoring import tokenizer_of
 from headcount.report.contrastive import ALL, Cell, contrastive_cells
 from headcount.report.drawing import Plot
 from headcount.report.lengths import by_length
@@ -49,8 +50,8 @@ CORRECTED = (
     "phenomena and grades at once (Bonferroni); the means over phenomena are a family of their own."
 )
 LENGTHS = (
-    "Of the sentences whose references have so many tokens (13a), test BLEU on these alone: means over seeds ± half a "
-    "95 % interval over seeds."
+    "Of the sentences whose references have so many tokens, as BLEU cuts them, test BLEU on these alone: means over "
+    "seeds ± half a 95 % interval over seeds."
 )
 BESIDE = (
     "Set beside ours, and not subtracted from it: each was counted in its own way, on its own test set. What can be "
@@ -203,7 +204,8 @@ def _counted(sweep: Sweep, flags: list[str]) -> list[list[Floats]] | None:
             "those over seeds on this very test set; what other sentences would say is not accounted for."
         )
         return None
-    counted = [[sentence_counts(run.hypotheses or (), references) for run in row] for row in read]
+    tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
+    counted = [[sentence_counts(run.hypotheses or (), references, tokenizer) for run in row] for row in read]
     for run, counts in zip(itertools.chain(*read), itertools.chain(*counted), strict=True):
         known, score = float(run.figure("test.bleu")), float(bleu_of(counts.sum(axis=0)))
         if abs(known - score) > ROUNDING:

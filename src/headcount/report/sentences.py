@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu.metrics.bleu import BLEU
+
+from headcount.evaluation.scoring import bleu, composed
 
 Floats = NDArray[np.float64]
 
@@ -13,10 +14,14 @@ COUNTS = 2 * ORDERS + 2  # n-grams that match, n-grams in all, the lengths of hy
 BLOCK = 4_000_000  # weights that are held at once
 
 
-def sentence_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Floats:
-    """What corpus BLEU adds up, [sentence, 10]: matches and totals of the orders 1 to 4, both lengths (13a tokens)."""
-    bleu = BLEU(effective_order=True)  # says nothing about the counts; without it, sacrebleu warns of each sentence
-    found = [bleu.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
+def sentence_counts(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str) -> Floats:
+    """What corpus BLEU adds up, [sentence, 10]: matches and totals of the orders 1 to 4, both lengths.
+
+    tokenizer: in whose tokens, by sacrebleu's name. Both sides are taken in NFC, as everywhere that BLEU is counted.
+    """
+    metric = bleu(tokenizer, effective_order=True)  # changes no count; without it, sacrebleu warns of each sentence
+    lines = zip(composed(hypotheses), composed(references), strict=True)
+    found = [metric.sentence_score(hypothesis, [reference]) for hypothesis, reference in lines]
     rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found]
     return np.array(rows, dtype=np.float64).reshape(-1, COUNTS)
 

@@ -23,6 +23,7 @@ from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Codec, TranslationModel, Translator
 from headcount.errors import InputError
+from headcount.evaluation.scoring import bleu_tokenizer
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import TRUSTED, build, build_data
 from headcount.run.types import wrong_values
@@ -47,6 +48,11 @@ class Run:
         """Codes of source and target language."""
         corpus = build(self.config.data.corpus, "data.corpus", self.trusted)
         return corpus.source_language, corpus.target_language
+
+    @property
+    def bleu_tokenizer(self) -> str:
+        """In whose tokens the run's BLEU is counted, by sacrebleu's name. Raises InputError, see `bleu_tokenizer`."""
+        return bleu_tokenizer(self.languages[1], self.config.get("bleu_tokenizer"))
 
     def data(self) -> "TranslationData":
         """The run's corpus, prepared as for its training."""

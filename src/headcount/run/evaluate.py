@@ -1,6 +1,6 @@
 """Scores of one run, or of several side by side, or of several as one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
+from headcount.evaluation.scoring import bleu_tokenizer
 from headcount.run.directory import Run, as_one, open_as_asked, read_metrics, write_text
 from headcount.run.figures import evaluate_split, other_conventions, record
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
@@ -19,9 +20,10 @@ def evaluate(config: DictConfig) -> str:
     directories, splits = as_list(config.run), as_list(config.split)
     output = output_file(config.output, len(directories) == 1 or config.ensemble)
     runs = {name: open_as_asked(config, name) for name in directories}
+    tokenizer = common_tokenizer(config.bleu_tokenizer, runs)
     if config.ensemble:
         runs = {" + ".join(runs): as_one(list(runs.values()))}
-    chosen = [config.input, config.checkpoint, *config.search.values()]
+    chosen = [config.input, config.checkpoint, config.bleu_tokenizer, *config.search.values()]
     own = all(choice is None for choice in chosen) and not config.ensemble
     if own:
         for run in runs.values():
@@ -29,6 +31,8 @@ def evaluate(config: DictConfig) -> str:
     if config.input is not None:
         splits = ["input"]
         sources, references = read_parallel(config.input, config.reference)
+        if not sources:
+            raise InputError(f"{config.input}: holds no line, so there is nothing to score")
         rows = {name: {"input": Dataset.from_dict({"source": sources, "target": references})} for name in runs}
     else:
         rows = {name: splits_of(name, run, splits) for name, run in runs.items()}
@@ -39,16 +43,20 @@ def evaluate(config: DictConfig) -> str:
     for split, references in wanted.items():
         hypotheses[split], figures[split] = {}, {}
         for name, run in runs.items():
-            texts, found = evaluate_split(run, rows[name][split], with_loss)
-            found |= other_conventions(texts, references, run.languages[1], config.lowercase, config.moses)
+            found = evaluate_split(run, rows[name][split], tokenizer, with_loss)
+            found.figures.update(
+                other_conventions(
+                    found.hypotheses, references, run.languages[1], tokenizer, config.lowercase, config.moses
+                )
+            )
             if own:
-                record(run, split, texts, references, found)
-            hypotheses[split][name], figures[split][name] = texts, found
+                record(run, split, found, references)
+            hypotheses[split][name], figures[split][name] = found.hypotheses, found.figures
     parts = [score_table(labelled(figures))]
     for split, references in wanted.items():
         heading = f"{split}: " if len(splits) > 1 else ""
         if len(runs) > 1:
-            parts.append(heading + comparison_table(hypotheses[split], references, config.lowercase))
+            parts.append(heading + comparison_table(hypotheses[split], references, tokenizer, config.lowercase))
         if any("contrastive" in figure for figure in figures[split].values()):
             parts.append(heading + contrastive_table(figures[split]))
     if own:
@@ -57,7 +65,7 @@ def evaluate(config: DictConfig) -> str:
     elif config.ensemble:
         parts.append("an ensemble: nothing was written to the metrics.json of its runs")
     else:
-        parts.append("not the run's own split, weights and search: nothing was written to its metrics.json")
+        parts.append("not the run's own split, weights, search and BLEU: nothing was written to its metrics.json")
     if output is not None:
         (texts,) = hypotheses[splits[0]].values()
         write_text(output, "".join(line + "\n" for line in texts))
@@ -98,6 +106,24 @@ def output_file(output: str | None, one: bool) -> Path | None:
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"output={output}: must be a file in a folder that exists")
     return path
+
+
+def common_tokenizer(chosen: str | None, runs: Mapping[str, Run]) -> str:
+    """In whose tokens the BLEU of all runs is counted: as `chosen`, or as their own configs say.
+
+    Raises InputError where these differ: such figures must not be in one column.
+    """
+    (first, common), *others = (
+        (name, bleu_tokenizer(run.languages[1], chosen) if chosen is not None else run.bleu_tokenizer)
+        for name, run in runs.items()
+    )
+    for name, tokenizer in others:
+        if tokenizer != common:
+            raise InputError(
+                f"{first} counts BLEU in the tokens of {common}, {name} in those of {tokenizer}: these cannot be "
+                f"compared; count both alike, such as with bleu_tokenizer={common}"
+            )
+    return common
 
 
 def splits_of(name: str, run: Run, splits: Sequence[str]) -> DatasetDict:

@@ -1,67 +1,118 @@
 """What is found out about a run on one split, and where it is kept."""
 
+import io
 import math
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from rich.console import Console
 from rich.progress import Progress
 
 from headcount.evaluation.contrastive import TargetScorer, contrastive_accuracy
 from headcount.evaluation.moses import moses_bleu
-from headcount.evaluation.scoring import score
-from headcount.run.directory import Run, update_metrics, write_text
+from headcount.evaluation.scoring import Score, score
+from headcount.files import write_bytes, write_text
+from headcount.run.directory import Run, update_metrics
 from headcount.run.tables import Figures
 
 
-def evaluate_split(run: Run, rows: Dataset, with_loss: bool = True) -> tuple[list[str], Figures]:
-    """Translations of the rows' sources and the figures for metrics.json; on a corpus that comes with contrasts, their
-    accuracy as well."""
+@dataclass(frozen=True)
+class Evaluation:
+    """What is found out about a run on one split: translations, figures for metrics.json, and by name the arrays of
+    pairs.npz (see `likelihoods`; none where no loss was wanted)."""
+
+    hypotheses: list[str]
+    figures: Figures
+    arrays: dict[str, np.ndarray]
+
+
+def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = True) -> Evaluation:
+    """Translate the rows' sources and score them; on a corpus that comes with contrasts, by their accuracy as well.
+
+    tokenizer: in whose tokens BLEU is counted, by sacrebleu's name.
+    """
     sources, references = list(rows["source"]), list(rows["target"])
     with progress_bar("translating", len(sources)) as progress:
         hypotheses = run.translator.translate(sources, progress)
-    scores = score(hypotheses, references)
+    scores = score(hypotheses, references, tokenizer)
     figures: Figures = {name: figure.value for name, figure in scores.items()}
+    figures["length_ratio"] = scores["bleu"].length_ratio
     figures["signature"] = {name: figure.signature for name, figure in scores.items()}
     figures["search"] = run.translator.search.settings
+    if not with_loss:
+        return Evaluation(hypotheses, figures, {})
+    arrays = likelihoods(run, rows)
+    figures["loss"] = -sum(arrays["log_prob"].tolist()) / int(arrays["tokens"].sum())
+    figures["ppl"] = math.exp(figures["loss"])
+    if len(arrays["row"]):
+        figures["contrastive"] = contrastive_figures(rows, arrays)
+    return Evaluation(hypotheses, figures, arrays)
+
+
+def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
+    """What the model makes of targets that are given, sentence by sentence: enough for any later paired test.
+
+    log_prob and tokens [sentence]: log-probability of the reference in nats, its tokens, the end counted.
+    row, right and wrong [pair]: for each row that has a contrast its number, and the log-probability of the right and
+    of the wrong translation; empty on a corpus without contrasts.
+    """
     scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.target.encode)
-    if with_loss:
-        log_probs, tokens = scorer.score(sources, references)
-        figures["loss"] = -sum(log_probs) / tokens
-        figures["ppl"] = math.exp(figures["loss"])
-    if with_loss and "contrast" in rows.column_names:
-        contrasts = list(rows["contrast"])
-        tested = [row for row, contrast in enumerate(contrasts) if contrast]  # plain sentences test nothing
-        wrong, _ = scorer.score([sources[row] for row in tested], [contrasts[row] for row in tested])
-        groups = list(zip(rows["phenomenon"], rows["grade"], strict=True))
-        accuracy = contrastive_accuracy([log_probs[row] for row in tested], wrong, [groups[row] for row in tested])
-        contrastive: dict[str, Figures] = {}
-        for (phenomenon, grade), wins in sorted(accuracy.items()):
-            contrastive.setdefault(phenomenon, {})[grade] = {"accuracy": wins.percent, "pairs": wins.total}
-        figures["contrastive"] = contrastive
-    return hypotheses, figures
+    log_prob, tokens = scorer.score(rows["source"], rows["target"])
+    contrasts = rows["contrast"] if "contrast" in rows.column_names else []
+    tested = np.array([row for row, contrast in enumerate(contrasts) if contrast], dtype=np.int64)
+    pairs = rows.select(tested)
+    wrong, _ = scorer.score(pairs["source"], pairs["contrast"] if len(tested) else [])
+    arrays = {"log_prob": np.array(log_prob), "tokens": np.array(tokens, dtype=np.int64)}
+    return arrays | {"row": tested, "right": arrays["log_prob"][tested], "wrong": np.array(wrong)}
+
+
+def contrastive_figures(rows: Dataset, arrays: Mapping[str, np.ndarray]) -> Figures:
+    """Contrastive accuracy by phenomenon and grade."""
+    pairs = rows.select(arrays["row"])
+    groups = list(zip(pairs["phenomenon"], pairs["grade"], strict=True))
+    accuracy = contrastive_accuracy(arrays["right"].tolist(), arrays["wrong"].tolist(), groups)
+    figures: dict[str, Figures] = {}
+    for (phenomenon, grade), wins in sorted(accuracy.items()):
+        figures.setdefault(phenomenon, {})[grade] = {"accuracy": wins.percent, "pairs": wins.total}
+    return figures
 
 
 def other_conventions(
-    hypotheses: Sequence[str], references: Sequence[str], language: str, lowercase: bool, moses: bool
+    hypotheses: Sequence[str], references: Sequence[str], language: str, tokenizer: str, lowercase: bool, moses: bool
 ) -> Figures:
     """The scores of other conventions, each with its signature, under the name of its convention."""
     found: Figures = {}
     if lowercase:
-        found["lowercase"] = {name: asdict(each) for name, each in score(hypotheses, references, True).items()}
+        scores = score(hypotheses, references, tokenizer, lowercase=True)
+        found["lowercase"] = {name: _figures(figure) for name, figure in scores.items()}
     if moses:
-        found["moses"] = {"bleu": asdict(moses_bleu(hypotheses, references, language))}
+        found["moses"] = {"bleu": _figures(moses_bleu(hypotheses, references, language))}
     return found
 
 
-def record(run: Run, split: str, hypotheses: Sequence[str], references: Sequence[str], figures: Figures) -> None:
-    """Keep translations, references and figures in the run directory."""
+def _figures(figure: Score) -> Figures:
+    return {name: value for name, value in asdict(figure).items() if value is not None}
+
+
+def record(run: Run, split: str, found: Evaluation, references: Sequence[str]) -> None:
+    """Keep translations, references, likelihoods and figures in the run directory."""
     language = run.languages[1]
-    write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in hypotheses))
+    write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in found.hypotheses))
     write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in references))
-    update_metrics(run.directory, {split: figures})
+    write_arrays(run.directory / f"{split}.pairs.npz", found.arrays)
+    update_metrics(run.directory, {split: found.figures})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write a whole .npz file, for `numpy.load`."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    write_bytes(path, content.getvalue())
 
 
 class progress_bar:  # noqa: N801 - used as a context manager

@@ -15,6 +15,7 @@ from pytorch_lightning.loggers import Logger
 from headcount.data.module import TranslationData
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
+from headcount.evaluation.scoring import bleu_tokenizer
 from headcount.run.config import Problems, build, build_data
 from headcount.run.machine import multiplies_bf16
 from headcount.run.types import fits
@@ -31,7 +32,7 @@ class Parts:
 
     data: TranslationData
     trainer: pl.Trainer
-    task: dict[str, Any]  # loss, optimizer, schedule
+    task: dict[str, Any]  # loss, optimizer, schedule, and how validation shows
     averaging: Averaging
     interrupt: StopOnInterrupt
     progress: TrainingProgress
@@ -55,6 +56,8 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     averaging = attempt(build, config.averaging, "averaging")
     checkpoint = attempt(build, config.checkpoint, "checkpoint")
     data = attempt(build_data, config)
+    language = data.target_language if data else ""
+    tokenizer = attempt(bleu_tokenizer, language, config.get("bleu_tokenizer"))
     attempt(check_numbers, config)
     attempt(check_scaling, config)
     attempt(check_layer_dropout, config)
@@ -75,7 +78,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
         [logger for logger in loggers if logger is not None],
     )
     problems.say()
-    task["samples"] = config.validation.samples
+    task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
     return Parts(data, trainer, task, averaging, interrupt, progress, search, f"{precision}, {why}")
 
 

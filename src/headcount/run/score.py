@@ -26,11 +26,10 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
     if not sources:
         raise InputError(f"{config.source}: holds no line, so there is nothing to score")
     scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.target.encode)
-    log_probs, total = scorer.score(sources, targets)
-    tokens = [len(ids) + 1 for ids in run.tokenizer.target.encode(targets)]
+    log_probs, tokens = scorer.score(sources, targets)
     for log_prob, count in zip(log_probs, tokens, strict=True):
         sink.write(f"{log_prob:.6f}\t{count}\t{_perplexity(log_prob, count):.4f}\n")
-    whole = sum(log_probs)
+    whole, total = sum(log_probs), sum(tokens)
     summary.write(
         f"{len(targets):,} pairs, {total:,} tokens: log-probability {whole:.4f} nats, "
         f"perplexity {_perplexity(whole, total):.4f}\n"

@@ -5,27 +5,32 @@ from typing import Any
 
 from tabulate import tabulate
 
-from headcount.evaluation.scoring import compare
+from headcount.evaluation.scoring import METRICS, compare
 
 Figures = dict[str, Any]  # what metrics.json says of a split
 
-METRICS = {"bleu": "BLEU", "chrf": "chrF"}
-CONVENTIONS = {"lowercase": "lowercased", "moses": "lowercased, Moses tokens"}  # other ways to count than 13a, cased
+CONVENTIONS = {"lowercase": "lowercased", "moses": "lowercased, Moses tokens"}  # other ways to count than the run's own
+DIGITS = {"length ratio": ".3f"}  # of a column; others have two
 
 
 def score_table(figures: dict[str, Figures]) -> str:
-    """BLEU and chrF of every run, with the signatures below."""
+    """Every metric of every run, with the signatures below."""
     table = []
     for name, figure in figures.items():
-        row = {"run": name, "BLEU": figure["bleu"], "chrF": figure["chrf"]}
+        row = {"run": name}
+        for metric, kind in METRICS.items():
+            row[kind.label] = figure[metric]
+            if metric == "bleu":
+                row["length ratio"] = figure["length_ratio"]
         if "loss" in figure:
             row["loss"] = figure["loss"]
         for convention, label in CONVENTIONS.items():
             for metric, found in figure.get(convention, {}).items():
-                row[f"{METRICS[metric]} {label}"] = found["value"]
+                row[f"{METRICS[metric].label} {label}"] = found["value"]
         table.append(row)
     figure = next(iter(figures.values()))
-    lines = [tabulate(table, headers="keys", floatfmt=".2f"), "", *_signature_lines(figure["signature"])]
+    digits = tuple(DIGITS.get(column, ".2f") for column in table[0])
+    lines = [tabulate(table, headers="keys", floatfmt=digits), "", *_signature_lines(figure["signature"])]
     for convention, label in CONVENTIONS.items():
         signatures = {name: value["signature"] for name, value in figure.get(convention, {}).items()}
         lines += _signature_lines(signatures, f" {label}")
@@ -33,16 +38,18 @@ def score_table(figures: dict[str, Figures]) -> str:
 
 
 def _signature_lines(signatures: dict[str, str], label: str = "") -> list[str]:
-    return [f"{METRICS[name]}{label}: {signature}" for name, signature in signatures.items()]
+    return [f"{METRICS[name].label}{label}: {signature}" for name, signature in signatures.items()]
 
 
-def comparison_table(hypotheses: dict[str, list[str]], references: Sequence[str], lowercase: bool) -> str:
+def comparison_table(
+    hypotheses: dict[str, list[str]], references: Sequence[str], tokenizer: str, lowercase: bool
+) -> str:
     """Paired bootstrap of every run against the first."""
-    comparisons, signatures = compare(hypotheses, references, lowercase)
+    comparisons, signatures = compare(hypotheses, references, tokenizer, lowercase)
     table = [
         {"run": name}
         | {
-            METRICS[metric]: f"{figure.score:.2f} ± {figure.interval:.2f}"
+            METRICS[metric].label: f"{figure.score:.2f} ± {figure.interval:.2f}"
             + ("" if figure.p_value is None else f" (p = {figure.p_value:.3f})")
             for metric, figure in row.items()
         }
@@ -60,13 +67,14 @@ def comparison_table(hypotheses: dict[str, list[str]], references: Sequence[str]
 
 
 def contrastive_table(figures: dict[str, Figures]) -> str:
-    """Contrastive accuracy in percent by phenomenon and grade, a column a run."""
+    """Contrastive accuracy in percent by phenomenon and grade, a column for each run whose corpus has contrasts."""
+    tested = {name: figure["contrastive"] for name, figure in figures.items() if "contrastive" in figure}
     table = []
-    for phenomenon, grades in next(f["contrastive"] for f in figures.values() if "contrastive" in f).items():
+    for phenomenon, grades in next(iter(tested.values())).items():
         for grade, wins in grades.items():
             row = {"phenomenon": phenomenon, "grade": grade, "pairs": wins["pairs"]}
-            for name, figure in figures.items():
-                row[name if len(figures) > 1 else "accuracy %"] = figure["contrastive"][phenomenon][grade]["accuracy"]
+            for name, found in tested.items():
+                row[name if len(figures) > 1 else "accuracy %"] = found[phenomenon][grade]["accuracy"]
             table.append(row)
     return "contrastive accuracy: the right translation more probable than the wrong one (chance: 50 %)\n\n" + tabulate(
         table, headers="keys", floatfmt=".1f", intfmt="d"

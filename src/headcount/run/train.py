@@ -215,8 +215,9 @@ def finish(
     for split in parts.data.held_out_splits:
         logger.info("translating the %s split with %s", split, parts.search)
         rows = parts.data.data[split]
-        hypotheses, figures[split] = evaluate_split(run, rows)
-        record(run, split, hypotheses, rows["target"], figures[split])
+        found = evaluate_split(run, rows, parts.task["bleu_tokenizer"])
+        record(run, split, found, rows["target"])
+        figures[split] = found.figures
     update_metrics(directory, {"config_hash": config_hash(config)})  # now it is finished
     place = show(directory)
     summary = [score_table(figures)]

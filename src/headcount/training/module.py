@@ -34,7 +34,8 @@ class TranslationTask(pl.LightningModule):
 
     optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. translator: translates
     the validation sentences with the model as it stands. sources and references: those sentences, as text.
-    samples: how many of their translations to log.
+    bleu_tokenizer: in whose tokens their BLEU is counted, by sacrebleu's name. samples: how many of their translations
+    to log.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class TranslationTask(pl.LightningModule):
         translator: Translator,
         sources: Sequence[str],
         references: Sequence[str],
+        bleu_tokenizer: str,
         samples: int = 3,
         seed: int = 1,
     ) -> None:
@@ -57,6 +59,7 @@ class TranslationTask(pl.LightningModule):
         self.translator = translator
         self.sources = list(sources)
         self.references = list(references)
+        self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.seed = seed
         self._valid_sums: list[Tensor] = []
@@ -107,7 +110,7 @@ class TranslationTask(pl.LightningModule):
             dist.all_reduce(sums)
         loss = (sums[0] / sums[1]).item()
         hypotheses = self._translate_shared()
-        bleu = score(hypotheses, self.references)["bleu"].value
+        bleu = score(hypotheses, self.references, self.bleu_tokenizer)["bleu"].value
         # The same figures on every rank: callbacks that stop training must agree.
         self.log_dict({"valid/loss": loss, "valid/ppl": math.exp(loss), "valid/bleu": bleu}, sync_dist=False)
         if self.trainer.is_global_zero:
