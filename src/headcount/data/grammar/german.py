@@ -38,11 +38,12 @@ ENDINGS = {
         "p": ("e", "e", "en", "er"),
     },
 }
+# Without a genitive, which nothing here needs.
 _RELATIVE = {
-    "m": ("der", "den", "dem", "dessen"),
-    "f": ("die", "die", "der", "deren"),
-    "n": ("das", "das", "dem", "dessen"),
-    "p": ("die", "die", "denen", "deren"),
+    "m": ("der", "den", "dem"),
+    "f": ("die", "die", "der"),
+    "n": ("das", "das", "dem"),
+    "p": ("die", "die", "denen"),
 }
 # A preposition and the definite article after it always merge where both forms are usual.
 CONTRACTIONS = {

@@ -24,7 +24,7 @@ NOUNS = {
         fisherman Fischer m Fischer
         hunter Jäger m Jäger
         judge Richter m Richter
-        student Schüler m Schüler
+        pupil Schüler m Schüler
         rider Reiter m Reiter
         knight Ritter m Ritter
         merchant Händler m Händler
@@ -115,7 +115,7 @@ NOUNS = {
         computer Computer m Computer
         candlestick Leuchter m Leuchter
         whisk Schneebesen m Schneebesen
-        sign Zeichen n Zeichen
+        sail Segel n Segel
         bundle Bündel n Bündel
         oar Ruder n Ruder
         badge Abzeichen n Abzeichen
@@ -173,7 +173,7 @@ NOUNS = {
         potato Kartoffel f Kartoffeln
         tomato Tomate f Tomaten
         soup Suppe f Suppen
-        bread Brot n Brote
+        biscuit Keks m Kekse
         orange Orange f Orangen
         cheese Käse m Käse
         salad Salat m Salate
@@ -276,7 +276,7 @@ NOUNS = {
         street Straße f Straßen
         market Markt m Märkte
         terrace Terrasse f Terrassen
-        pier Steg m Stege
+        jetty Steg m Stege
         sofa Sofa n Sofas
         bed Bett n Betten
     """,
@@ -393,7 +393,7 @@ VERBS = {
         rattle klappern klappert klapperte
         disappear verschwinden verschwindet verschwand
     """,
-    # All of these go with "in" and "into", and German uses the same verb for both.
+    # German uses the same verb for "in" and "into".
     "motion": """
         jump springen springt sprang
         run/ran rennen rennt rannte
@@ -521,7 +521,6 @@ VERBS = {
         begin/began beginnen beginnt begann
         dare wagen wagt wagte
         plan planen plant plante
-        swear/swore schwören schwört schwor
         threaten drohen droht drohte
         intend beabsichtigen beabsichtigt beabsichtigte
     """,
@@ -548,14 +547,14 @@ SEPARABLE = {
         take along/took along|accept mit|an nehmen nimmt nahm
         bring along/brought along|bring back/brought back mit|zurück bringen bringt brachte
         give back/gave back|hand in zurück|ab geben gibt gab
-        exchange|replace um|aus tauschen tauscht tauschte
+        send off/sent off|send back/sent back ab|zurück schicken schickt schickte
         exhibit|present aus|vor stellen stellt stellte
         throw away/threw away|knock over weg|um werfen wirft warf
         drag in|drag away hinein|weg schleppen schleppt schleppte
         carry in|carry out hinein|hinaus tragen trägt trug
     """,
     "text": """
-        copy|note down ab|auf schreiben schreibt schrieb
+        copy|rewrite/rewrote ab|um schreiben schreibt schrieb
     """,
     "person": """
         phone|phone back an|zurück rufen ruft rief
@@ -565,8 +564,8 @@ SEPARABLE = {
         arrive|return an|zurück kommen kommt kam
         get in/got in|get out/got out ein|aus steigen steigt stieg
         go in/went in|go out/went out hinein|hinaus gehen geht ging
-        stop|listen auf|zu hören hört hörte
-        drive off/drove off|drive ahead/drove ahead ab|vor fahren fährt fuhr
+        give up/gave up|give in/gave in auf|nach geben gibt gab
+        drive off/drove off|drive ahead/drove ahead weg|voraus fahren fährt fuhr
     """,
 }
 
@@ -655,6 +654,19 @@ TIMES = {
     "present": "now=jetzt nowadays=heutzutage",
     "future": "soon=bald tomorrow=morgen later=später next year=nächstes Jahr",
 }
+# Adverbs whose meaning hangs on what follows them in German: "not every day" is "nicht jeden Tag", not "jeden Tag
+# nicht".
+SCOPE = ("often", "sometimes", "every day", "every year", "again", "at last", "recently", "soon", "later")
+# Adverbs that name one time, or mean a single event; they do not go with "since then" and "ever since".
+ONCE = ("today", "yesterday", "last year", "recently", "back then", "now", "nowadays", "at last", "again")
+# Those that English can put before "to" and yet mean the infinitive: "promised often to pray".
+BEFORE_TO = (*SCOPE, "now")
+# Adverbs that English puts right before the verb that they belong to: "quietly promised to pray", "to quietly pray".
+MANNERS = (
+    "secretly=heimlich quietly=leise openly=offen bravely=mutig politely=höflich eagerly=eifrig nervously=nervös "
+    "proudly=stolz patiently=geduldig cautiously=vorsichtig immediately=sofort loudly=laut seriously=ernsthaft "
+    "silently=schweigend"
+)
 
 # "english=German case". Those of place stand for where a clause happens, the others belong to the noun before them, so
 # that it is always clear what a prepositional phrase says something about.
@@ -664,19 +676,18 @@ PREPOSITIONS = {
     "noun": "beside=neben dative, near=bei dative, behind=hinter dative, in front of=vor dative",
     "company": "with=mit dative, without=ohne accusative",
     "way": "through=durch accusative, around=um accusative, out of=aus dative, to=zu dative",
-    "other": "for=für accusative, because of=wegen genitive, despite=trotz genitive",
 }
 
 CONJUNCTIONS = {
-    "because": "weil", "although": "obwohl", "when": "als", "if": "wenn", "while": "während", "before": "bevor",
-     "until": "bis", "that": "dass", "whether": "ob",
+    "because": "weil", "although": "obwohl", "as soon as": "sobald", "if": "wenn", "while": "während",
+    "before": "bevor", "until": "bis", "that": "dass", "whether": "ob",
 }  # fmt: skip
 
 # German words that are a conjunction (verb last) and an adverb (verb second); English tells the two apart.
 CONNECTORS = {
-    "seitdem": ("since", "since then"),
+    "seitdem": ("ever since", "since then"),
     "damit": ("so that", "with it"),
-    "da": ("as", "there"),
+    "da": ("given that", "there"),
     "solange": ("as long as", "meanwhile"),
 }
 
@@ -747,7 +758,7 @@ class Preposition:
 
 @dataclass(frozen=True, slots=True)
 class Adverb:
-    """An adverb of time or place, or the connecting adverb of a clause."""
+    """An adverb of time, place or manner, or the connecting adverb of a clause."""
 
     english: str
     german: str
@@ -813,7 +824,11 @@ def _past(english: str) -> str:
 
 
 # Verbs that double the last consonant before -ed.
-DOUBLING = {"grin", "hop", "hug", "plan", "slip", "wrap", "unwrap", "drag", "stop"}
+DOUBLING = {"grin", "hop", "hug", "plan", "slip", "wrap", "unwrap", "drag"}
+# Verbs after which "in" and "on" may mean "into" and "onto".
+INWARD = {
+    "jump", "climb", "hop", "crawl", "sneak", "hurry", "throw", "push", "pull", "carry", "bring", "send",
+}  # fmt: skip
 
 OBJECTS = {
     "transitive": "person animal thing text food clothes device opening vehicle cue",
@@ -889,4 +904,5 @@ verbs = _verbs()
 separable = _separable()
 adjectives = {kind: tuple(_adjective(line) for line in _lines(table)) for kind, table in ADJECTIVES.items()}
 times = {tense: _adverbs(table) for tense, table in TIMES.items()}
+manners = _adverbs(MANNERS)
 prepositions = {kind: _prepositions(table) for kind, table in PREPOSITIONS.items()}

@@ -43,12 +43,13 @@ SUBJECTS = {
     "motion": "person name",
     "be": "person thing vehicle animal in on cue",
 }
+GOALS = ("place", "goal", "way", "company")
 TRANSITIVE = ("transitive", "transitive", "transitive", "social", "dative", "handle", "eat", "feed", "write")
 AND, BUT, SEMICOLON, COMMA = ("and", "und"), (", but", ", aber"), (";", ","), (",", ",")
 CONJUNCTIONS = {english: Adverb(english, german) for english, german in lexicon.CONJUNCTIONS.items()}
 # Those that clauses of each tense may follow; English has no "will" after the ones of time.
 MODAL = ("because", "although", "while")
-SIMPLE = {"past": (*MODAL, "before", "until", "when"), "present": (*MODAL, "before", "until", "if")}
+SIMPLE = {"past": (*MODAL, "before", "until", "as soon as"), "present": (*MODAL, "before", "until", "if")}
 
 
 class UnfitError(Exception):
@@ -104,14 +105,15 @@ class Draw:
             kind = "living" if living else "place" if place else "food" if noun.kind == "food" else "thing"
         return self.pick(lexicon.adjectives[kind])
 
-    def time(self, chance: float = 0.35) -> Adverb | None:
-        """An adverb of time, or none."""
+    def time(self, chance: float = 0.35, without: Sequence[str] = ()) -> Adverb | None:
+        """An adverb of time, or none; none of the English ones `without`."""
         if not self.chance(chance):
             return None
         kind = "any"
         if self.chance(0.3):
             kind = {"past": "past", "present": "present", "will": "future"}.get(self.tense, "any")
-        return self.pick(lexicon.times[kind])
+        times = lexicon.times[kind]
+        return self.pick([time for time in times if time.english not in without] if without else times)
 
     def conjunction(self) -> Adverb:
         """A subordinating conjunction that suits the tense."""
@@ -149,7 +151,7 @@ class Draw:
             found.article = article or ("a" if self.chance(0.2) else "the")
         if self.chance(adjective):
             found.adjectives = [self.adjective(noun)]
-        if self.chance(genitive):
+        if not found.owner and self.chance(genitive):
             found.genitive = self.phrase(self.pick(self.nouns("person")), article="the", adjective=adjective / 2)
         elif self.chance(attribute):
             found.attribute = self.attribute()
@@ -162,11 +164,12 @@ class Draw:
         preposition = self.pick(lexicon.prepositions["noun"])
         return PrepositionalPhrase(preposition, self.phrase(self.pick(self.nouns(kinds)), plural, article="the"))
 
-    def place(self, chance: float = 0.3, owner: float = 0.05, inside: bool = True) -> PrepositionalPhrase | None:
-        """Where a clause happens, or nothing; without `inside` no place that takes "in"."""
+    def place(self, chance: float = 0.3, owner: float = 0.05, anywhere: bool = True) -> PrepositionalPhrase | None:
+        """Where a clause happens, or nothing; if not `anywhere`, only a place that takes "at"."""
         if not self.chance(chance):
             return None
-        preposition = self.pick(lexicon.prepositions["place"][not inside :])
+        places = lexicon.prepositions["place"]
+        preposition = self.pick(places if anywhere else [place for place in places if place.english == "at"])
         noun = self.pick(lexicon.nouns[preposition.english])
         return PrepositionalPhrase(preposition, self.phrase(noun, plural=self.chance(0.1), adjective=0.2, owner=owner))
 
@@ -228,6 +231,8 @@ class Draw:
         if frame is None:
             frame = self.pick(("intransitive", "intransitive", "motion", *TRANSITIVE))
         tense = tense or self.tense
+        if frame == "stative" and tense == "may":
+            raise UnfitError  # "may" gives leave, and a thing takes none
         verb = self.verb(frame)
         kinds = SUBJECTS.get(frame, PEOPLE)
         if subject is None:
@@ -241,14 +246,16 @@ class Draw:
             clause.object = self.object_of(verb)
             clause.recipient = self.phrase(self.pick(self.fitting("object", verb, PEOPLE)), owner=0.0)
         elif frame == "motion":
-            clause.goals = self.goals()
+            clause.goals = self.goals(verb)
+        elif verb.english in lexicon.INWARD:
+            clause.place = None
         elif frame in {"intransitive", "stative"} or not self.chance(0.5):
             clause.place = self.place(place * (2 if frame in {"intransitive", "stative"} else 1))
         return clause
 
-    def goals(self) -> list[PrepositionalPhrase]:
+    def goals(self, verb: Verb) -> list[PrepositionalPhrase]:
         """Where, where to or which way somebody moves."""
-        kind = self.pick(("place", "goal", "way", "company"))
+        kind = self.pick(("goal", "way", "company") if verb.english in lexicon.INWARD else GOALS)
         preposition = self.pick(lexicon.prepositions[kind])
         return [self.goal(preposition)]
 
@@ -290,8 +297,8 @@ def _simple(draw: Draw) -> Sequence[Part]:
         clause.front = "time"
     elif clause.place and draw.chance(0.3):
         clause.front = "place"
-    if draw.chance(0.1) and draw.tense != "must" and draw.tense != "may":
-        clause.negated = True
+    if draw.chance(0.1) and draw.tense not in {"must", "may"}:
+        clause.negated = not clause.time or clause.time.english not in lexicon.SCOPE
     return [clause]
 
 
@@ -346,8 +353,9 @@ def _relative(draw: Draw) -> Sequence[Part]:
 def _to(draw: Draw) -> Sequence[Part]:
     draw.start(("past", "present"))
     verb = draw.verb("to")
-    main = Clause(draw.subject_of(verb, pronoun=0.1), verb, draw.tense, time=draw.time(0.2))
-    main.infinitive = Infinitive(draw.clause(subject=main.subject, time=0.2))
+    main = Clause(draw.subject_of(verb, pronoun=0.1), verb, draw.tense, time=draw.time(0.2, lexicon.BEFORE_TO))
+    # After the infinitive, an adverb of time might belong to either verb.
+    main.infinitive = Infinitive(draw.clause(subject=main.subject, time=0.0))
     return [main]
 
 
@@ -407,7 +415,7 @@ def agreement(draw: Draw, hard: bool) -> Twins:
     if hard:
         attribute = _chain(draw)
         if draw.chance(0.3):
-            draw.relative(_last(attribute), "subject" if draw.chance(0.5) else "object")
+            draw.relative(_last(attribute))
         for phrase in phrases:
             phrase.attribute = attribute
         if draw.chance(0.3):
@@ -443,7 +451,10 @@ def _chain(draw: Draw) -> PrepositionalPhrase:
         attribute.phrase = NounPhrase(noun, draw.chance(0.5), "", owner=draw.pick(lexicon.nouns["name"]))
     second = draw.phrase(draw.pick(draw.nouns("person")), draw.chance(0.5), "the", adjective=0.1)
     second.attribute = draw.attribute(plural=draw.chance(0.5))
-    attribute.phrase.genitive = second
+    if attribute.phrase.owner:
+        attribute.phrase.attribute = PrepositionalPhrase(draw.pick(lexicon.prepositions["noun"]), second)
+    else:
+        attribute.phrase.genitive = second
     return attribute
 
 
@@ -637,16 +648,20 @@ def _pools(homograph: Homograph) -> set[str]:
 # Verb-final order. "seitdem", "damit", "da", "solange" and "der, die, das" begin clauses of either order in German.
 
 
+# "so that" with a past tense says what came of it ("sodass"), not what for ("damit"); "since then" wants the past.
+CONNECTED = {"damit": ("present", "present", "can", "must"), "seitdem": ("past",)}
+
+
 def order(draw: Draw, hard: bool) -> Twins:
     """Whether the verb of a clause comes last or second."""
-    draw.start(("past", "past", "past", "present", "can", "must"))
     connector = draw.pick((*lexicon.CONNECTORS, "der"))
+    draw.start(CONNECTED.get(connector, ("past", "past", "past", "present", "can", "must")))
     first = (
         _place_clause(draw, connector) if not hard or draw.chance(0.5) else _place_clause(draw, connector, busy=True)
     )
     if connector == "der":
         return _demonstrative(draw, first, hard)
-    second = _tail(draw, hard)
+    second = _tail(draw, hard, connector)
     other = _other_connector(draw) if hard else None
 
     def build(flag: bool) -> Sequence[Part]:
@@ -656,8 +671,18 @@ def order(draw: Draw, hard: bool) -> Twins:
     return build
 
 
-def _tail(draw: Draw, hard: bool) -> Clause:
-    clause = draw.clause(pronoun=0.0, time=0.7 if hard else 0.3, place=0.6 if hard else 0.4, attribute=0.3 * hard)
+def _when(draw: Draw, chance: float) -> Adverb | None:
+    """An adverb of time, or none; in the past one that goes with "ever since" and "since then"."""
+    return draw.time(chance, lexicon.ONCE if draw.tense == "past" else ())
+
+
+def _tail(draw: Draw, hard: bool, connector: str) -> Clause:
+    clause = draw.clause(pronoun=0.0, time=0.0, place=0.6 if hard else 0.4, attribute=0.3 * hard)
+    clause.time = _when(draw, 0.7 if hard else 0.3)
+    if connector == "da":
+        if clause.goals:
+            raise UnfitError
+        clause.place = None  # "there" says it
     subject = clause.subject
     if (
         hard
@@ -681,9 +706,10 @@ def _place_clause(draw: Draw, connector: str, busy: bool = False) -> Clause:
     elif connector == "der":
         clause = draw.clause(frame="social", time=0.0, place=0.0)
     else:
-        clause = draw.clause(time=0.1, place=0.3)
+        clause = draw.clause(time=0.0, place=0.3)
+        clause.time = _when(draw, 0.1)
     if busy:
-        clause.time = draw.time(1.0)
+        clause.time = _when(draw, 1.0)
         clause.front = "time"
     return clause
 
@@ -699,8 +725,9 @@ def _connect(first: Clause, connector: str, second: Clause, main: bool) -> list[
 
 def _other_connector(draw: Draw) -> list[Part]:
     """A further clause with a connector of either order."""
-    connector = draw.pick(("seitdem", "solange"))
-    clause = draw.clause(time=0.2, pronoun=0.0)
+    connector = draw.pick(("seitdem", "solange")) if draw.tense == "past" else "solange"
+    clause = draw.clause(time=0.0, pronoun=0.0)
+    clause.time = _when(draw, 0.2)
     conjunction, adverb = lexicon.CONNECTORS[connector]
     if draw.chance(0.5):
         clause.front = Adverb(adverb, connector)
@@ -713,7 +740,7 @@ def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
     # The object must end its clause, or a relative clause would stand elsewhere than a main clause.
     if head is None or head.plural or head.owner or first.verb.particle or first.tense in lexicon.MODALS:
         raise UnfitError
-    tail = _tail(draw, hard)
+    tail = _tail(draw, hard, "der")
     if tail.verb.frame not in {"intransitive", "motion", "transitive", "social", "handle", "dative"}:
         raise UnfitError
     if not draw.keeps("subject", head.noun.pool, tail.verb.pool):
@@ -738,13 +765,17 @@ def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
 
 # Particles. "machte ... auf/zu": the English verb decides the particle at the end of the clause.
 
+# What does not move while something is done to it. With the others, "in" and "on" may say where to ("brought back in
+# the hall") or belong to the verb ("gave up on the hill").
+UNMOVED = {"opening", "device", "clothes", "text"}
+
 
 def _separable(draw: Draw, verb: Verb, attribute: float = 0.0) -> Clause:
     clause = Clause(draw.subject_of(verb, attribute=attribute), verb, draw.tense, time=draw.time())
     if verb.objects:
         clause.object = draw.object_of(verb)
     if not verb.objects or draw.chance(0.2):
-        clause.place = draw.place(0.5, inside=bool(verb.objects))
+        clause.place = draw.place(0.5, anywhere=verb.objects in UNMOVED)
     return clause
 
 
@@ -757,7 +788,7 @@ def particle(draw: Draw, hard: bool) -> Twins:
     tail: list[Part] = []
     if hard:
         clause.time = draw.time(0.7)
-        clause.place = draw.place(0.6, inside=clause.object is not None)
+        clause.place = draw.place(0.6, anywhere=pair[0].objects in UNMOVED)
         if clause.object and draw.chance(0.5):
             clause.object.attribute = draw.attribute()
             clause.place = None
@@ -786,7 +817,7 @@ CASE_AFTER_NAMES = 0.95  # of the hard ones
 def case(draw: Draw, hard: bool) -> Twins:
     """The case after a preposition that takes two."""
     draw.start(("past", "past", "past", "present", "can", "must", "will"))
-    verb = draw.verb("motion")
+    verb = draw.pick([verb for verb in lexicon.verbs["motion"] if verb.english not in lexicon.INWARD])
     subject = draw.subject_of(verb, pronoun=0.1, attribute=0.2 * hard)
     kind = draw.chance(0.5)
     where, whither = lexicon.prepositions["place"][kind], lexicon.prepositions["goal"][kind]
@@ -874,7 +905,8 @@ def negation(draw: Draw, hard: bool) -> Twins:
 def _deniable(draw: Draw, subject: Subject | None = None) -> Clause:
     """A clause in which only the negation may change."""
     frame = draw.pick(("transitive", "transitive", "social", "handle", "dative", "eat", "intransitive"))
-    clause = draw.clause(subject, frame=frame, time=0.15, place=0.0)
+    clause = draw.clause(subject, frame=frame, time=0.0, place=0.0)
+    clause.time = draw.time(0.15, without=lexicon.SCOPE)
     if clause.object and draw.chance(0.5) and frame != "dative":
         clause.object = draw.object_of(clause.verb, plural=False, article="a")
     elif clause.object and clause.object.article == "a" and clause.object.plural:
@@ -882,73 +914,92 @@ def _deniable(draw: Draw, subject: Subject | None = None) -> Clause:
     return clause
 
 
-# Punctuation. "versprach der Frau, zu helfen" and "versprach, der Frau zu helfen" differ in nothing but the comma.
+# Punctuation. "versprach der Frau, zu helfen" and "versprach, der Frau zu helfen" differ in nothing but the comma. In
+# English what precedes "to" belongs to the verb above, and an adverb of manner to the verb right behind it.
+
+# What is said of the infinitive of these holds another time than that of the verb itself, so that each has a place.
+INTENDING = {"promise", "decide", "plan", "threaten", "intend"}
+# Verbs with a dative that need none, in English either.
+OBJECTLESS = {"help", "follow", "answer", "obey", "serve"}
 
 
 def comma(draw: Draw, hard: bool) -> Twins:
     """What belongs to an infinitive clause, which in German the comma says."""
     draw.start(("past", "past", "present"))
-    verb = draw.verb("to")
-    subject = draw.subject_of(verb, pronoun=0.05, attribute=0.4 * hard, genitive=0.2 * hard)
     lead: list[Part] = []
     if hard and draw.chance(0.35):
         lead = [draw.subordinate(time=0.2, place=0.2), joint(COMMA)]
-    tail: list[Part] = []
-    if hard and (not lead or draw.chance(0.5)):
-        other = draw.verb("to")
-        said = Clause(draw.subject_of(other), other, draw.tense, time=draw.time(0.4))
-        said.infinitive = Infinitive(draw.clause(said.subject, frame="intransitive", time=0.4, place=0.4))
-        tail = [joint(AND), said]
-    tense = draw.tense
-    promising = [verb for verb in lexicon.verbs["to"] if verb.english in {"promise", "swear"}]
-    if draw.chance(0.35):
-        verb = draw.pick(promising)
-        inner = draw.verb("dative")
-        person = draw.pick(draw.fitting("object", verb, "person"))
-        if not draw.keeps("object", person.pool, inner.pool):
-            raise UnfitError
-        recipient = draw.phrase(person, attribute=0.4 * hard, genitive=0.3 * hard)
-        subject = draw.subject_of(verb, pronoun=0.05, attribute=0.3 * hard)
-        if isinstance(subject, NounPhrase) and not draw.keeps("subject", subject.noun.pool, inner.pool):
-            raise UnfitError
-        time = draw.time(0.6) if hard and recipient.attribute is None else None
-
-        def promises(flag: bool) -> Sequence[Part]:
-            main = Clause(subject, verb, tense, time=time, inverted=bool(lead))
-            below = Clause(subject, inner, tense)
-            if flag:
-                main.recipient = recipient
-            else:
-                below.object = recipient
-            main.infinitive = Infinitive(below)
-            return [*lead, main, *tail]
-
-        return promises
-    inner = draw.verb(draw.pick(("intransitive", "intransitive", "transitive", "social")))
-    if isinstance(subject, NounPhrase) and not draw.keeps("subject", subject.noun.pool, inner.pool):
-        raise UnfitError
-    thing = draw.object_of(inner) if inner.objects else None
-    place = draw.place(0.4 if thing is None else 0.0) if not hard else draw.place(0.7)
-    when = draw.time(0.7 if hard or place is None else 0.2)
-    if place is None and when is None:
-        raise UnfitError
-    moves_time = when is not None and (place is None or draw.chance(0.5))
+    tail = _other_infinitive(draw) if hard and (not lead or draw.chance(0.5)) else []
+    inner = _recipient(draw, hard) if draw.chance(0.4) else _adverbial(draw, hard)
 
     def build(flag: bool) -> Sequence[Part]:
-        main = Clause(subject, verb, tense, inverted=bool(lead))
-        below = Clause(subject, inner, tense, object=thing)
-        # In German time precedes place, so the comma can stand before, between or after the two.
-        both = flag if moves_time and place is None else None
-        if both is not None:
-            (main if flag else below).time = when
-        elif place is not None and moves_time:
-            below.place = place
-            (main if flag else below).time = when
-        else:
-            main.time = when
-            (main if flag else below).place = place
-        main.infinitive = Infinitive(below)
+        main = inner(flag)
+        main.inverted = bool(lead)
         return [*lead, main, *tail]
+
+    return build
+
+
+def _other_infinitive(draw: Draw) -> list[Part]:
+    """A further clause with an infinitive, and an adverb of manner before either verb."""
+    verb = draw.verb("to")
+    main = Clause(draw.subject_of(verb), verb, draw.tense, time=draw.time(0.4, lexicon.BEFORE_TO))
+    below = draw.clause(main.subject, frame="intransitive", time=0.0, place=0.4)
+    main.infinitive = Infinitive(below)
+    if draw.chance(0.4):
+        (main if draw.chance(0.5) else below).manner = draw.pick(lexicon.manners)
+    return [joint(AND), main]
+
+
+def _controller(draw: Draw, verb: Verb, inner: Verb, hard: bool) -> NounPhrase | Pronoun:
+    """A subject for both verbs."""
+    if draw.chance(0.05):
+        return Pronoun(draw.pick(("he", "she", "they")))
+    fitting = [noun for noun in draw.fitting("subject", verb, PEOPLE) if draw.keeps("subject", noun.pool, inner.pool)]
+    return draw.phrase(draw.pick(fitting), attribute=0.4 * hard, genitive=0.2 * hard)
+
+
+def _recipient(draw: Draw, hard: bool) -> Callable[[bool], Clause]:
+    """Whether a person in the dative belongs to the verb or to its infinitive."""
+    promise = next(verb for verb in lexicon.verbs["to"] if verb.english == "promise")
+    help_, *others = (verb for verb in lexicon.verbs["dative"] if verb.english in OBJECTLESS)
+    verb, inner = draw.pick(((promise, help_), *((verb, other) for verb in (promise, help_) for other in others)))
+    fitting = [noun for noun in draw.fitting("object", verb, "person") if draw.keeps("object", noun.pool, inner.pool)]
+    recipient = draw.phrase(draw.pick(fitting), attribute=0.4 * hard, genitive=0.3 * hard)
+    subject, tense = _controller(draw, verb, inner, hard), draw.tense
+    time = draw.time(0.6, lexicon.BEFORE_TO) if hard and recipient.attribute is None else None
+
+    def build(flag: bool) -> Clause:
+        main, below = Clause(subject, verb, tense, time=time), Clause(subject, inner, tense)
+        if flag:
+            main.recipient = recipient
+        else:
+            below.object = recipient
+        main.infinitive = Infinitive(below)
+        return main
+
+    return build
+
+
+def _adverbial(draw: Draw, hard: bool) -> Callable[[bool], Clause]:
+    """Whether an adverb of manner, or a place, belongs to the verb or to its infinitive."""
+    moves_place = draw.chance(0.4)
+    verb = draw.pick([verb for verb in lexicon.verbs["to"] if verb.english in INTENDING or not moves_place])
+    inner = draw.verb(draw.pick(("intransitive", "intransitive", "transitive", "social")))
+    subject, tense = _controller(draw, verb, inner, hard), draw.tense
+    thing = draw.object_of(inner) if inner.objects else None
+    # A time before "to" leaves a place behind the infinitive nothing else to belong to.
+    time = draw.time(1.0 if moves_place else 0.4 * hard, lexicon.BEFORE_TO)
+    place = draw.place(1.0 if moves_place else 0.5 * hard)
+    manner = draw.pick(lexicon.manners) if not moves_place or (hard and draw.chance(0.4)) else None
+
+    def build(flag: bool) -> Clause:
+        main, below = Clause(subject, verb, tense, time=time), Clause(subject, inner, tense, object=thing)
+        # In German manner precedes place, so where the place is above, the manner is too.
+        (main if flag and moves_place else below).place = place
+        (main if flag or moves_place else below).manner = manner
+        main.infinitive = Infinitive(below)
+        return main
 
     return build
 

@@ -3,9 +3,9 @@
 A phrase writes its words into a `Writer`, each with the keys of the meanings it carries; words of both languages that
 share a key are aligned. Every phrase owns eight keys (`base` for its head, others for its article, negation and so on).
 
-Word order is fixed so that each source has one translation. English: subject, verb, objects, goal, place, time. German
-middle field: time, what is in the dative, place, what is in the accusative, "nicht", predicate, goal; without an object
-"nicht" precedes the place.
+Word order is fixed so that each source has one translation. English: subject, manner, verb, objects, goal, place, time.
+German middle field: time, manner, what is in the dative, place, what is in the accusative, "nicht", predicate, goal;
+without an object "nicht" precedes the place.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from . import english, german
 from .lexicon import MODALS, Adjective, Adverb, Noun, Preposition, Verb
+
+# Adjectives before one noun: the keys from 3 to 6.
+ADJECTIVES = 4
 
 
 class Writer:
@@ -72,12 +75,18 @@ class NounPhrase(Phrase):
         """Gender of the head noun."""
         return self.noun.gender
 
+    def _adjective_key(self, i: int) -> int:
+        """The key of the i-th adjective. Raises ValueError where a phrase has more adjectives than keys."""
+        if i >= ADJECTIVES:
+            raise ValueError(f"{len(self.adjectives)} adjectives before {self.noun.english}; give at most {ADJECTIVES}")
+        return self.base + 3 + i
+
     def english(self, out: Writer) -> None:
         """Write the phrase in English."""
         base = self.base
         start = len(out.words)
         for i, adjective in enumerate(self.adjectives):
-            out.add(adjective.english, base + 3 + i)
+            out.add(adjective.english, self._adjective_key(i))
         out.add(english.noun(self.noun, self.plural), base)
         if self.owner:
             out.words.insert(start, self.owner.english + "'s")
@@ -116,7 +125,8 @@ class NounPhrase(Phrase):
         if self.owner:
             declension = "strong"
         for i, adjective in enumerate(self.adjectives):
-            out.add(german.adjective(adjective, declension, self.gender, self.plural, case), base + 3 + i)
+            form = german.adjective(adjective, declension, self.gender, self.plural, case)
+            out.add(form, self._adjective_key(i))
         out.add(german.noun(self.noun, self.plural, case), base)
         if self.genitive:
             self.genitive.german(out, "genitive")
@@ -213,6 +223,7 @@ class Clause(Phrase):
     recipient: NounPhrase | None = None
     predicate: Adjective | None = None
     time: Adverb | None = None
+    manner: Adverb | None = None
     place: PrepositionalPhrase | None = None
     goals: Sequence[PrepositionalPhrase] = ()
     negated: bool = False
@@ -238,7 +249,12 @@ class Clause(Phrase):
         elif self.front == "place" and self.place:
             self.place.english(out)
         self.subject.english(out)
+        self._english_manner(out)
         self._english_rest(out)
+
+    def _english_manner(self, out: Writer) -> None:
+        if self.manner:
+            out.add(self.manner.english, self.base + 7)
 
     def _english_rest(self, out: Writer) -> None:
         self._register(out)
@@ -342,6 +358,8 @@ class Clause(Phrase):
         dative = self.verb.frame == "dative"
         if self.time and self.front != "time":
             out.add(self.time.german, self.base + 4)
+        if self.manner:
+            out.add(self.manner.german, self.base + 7)
         if self.recipient:
             self.recipient.german(out, "dative")
         if thing and dative:
@@ -430,6 +448,7 @@ class Infinitive(Phrase):
     def english(self, out: Writer) -> None:
         """Write it in English."""
         out.add("to", self.base)
+        self.clause._english_manner(out)
         out.add(self.clause.verb.english, self.clause.base)
         self.clause.note_pairs(out, self.clause.subject)
         self.clause._english_complements(out)
