@@ -47,11 +47,12 @@ class Grammar:
 
     `load` gives the splits train, valid and test with the columns
 
-    - `source`, `target`: the sentence and its only right translation;
+    - `source`, `target`: the sentence and its translation by the rules of this package: each English word has one
+      German translation, but for ambiguous nouns, which another word decides; word order is fixed;
     - `phenomenon`, `grade`: what it tests and how hard that is ("easy", "hard"); "plain" sentences test nothing, are
       all "easy", and occur in train and valid only;
     - `contrast`: a wrong translation, right for another source that differs in what decides the phenomenon; empty for
-      plain sentences;
+      plain sentences. No English phrase of the source may belong to two verbs where the contrast hangs on it;
     - `alignment`: pairs of word indices, `links`: relations between words of the source ("subject": a verb to its
       subject; "antecedent": a pronoun, also a relative one, to what it stands for; "sense": an ambiguous noun to the
       word that decides it; "conjunction": the verb whose translation ends its clause to what introduces the clause).
