@@ -28,7 +28,7 @@ def run(config: DictConfig) -> None:
         raise InputError(f"world.{error}") from error
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("simulating", total=2 * values["studies"] * len(values["seeds"]))
+        task = progress.add_task("simulating", total=3 * values["studies"] * len(values["seeds"]))
         power(made, **values, sink=sys.stdout, advance=lambda: progress.advance(task))
 
 

@@ -55,8 +55,12 @@ def write_run(
     """A finished run, whose figures follow from the share of errors."""
     folder.mkdir(parents=True)
     draw = random.Random(f"{seed} {errors}")
-    hypotheses = changed(references, errors, seed)
-    scores = {name: figure.value for name, figure in score(hypotheses, references, "13a").items()}
+    text = {"test": list(references), "valid": sentences(len(references), seed=1)}
+    hypotheses = {split: changed(lines, errors, seed) for split, lines in text.items()}
+    scores = {
+        split: {name: figure.value for name, figure in score(hypotheses[split], lines, "13a").items()}
+        for split, lines in text.items()
+    }
     loss = 1 + 4 * errors
     contrastive = {
         name: {
@@ -80,8 +84,8 @@ def write_run(
         },
         "versions": {"python": "3.11.7", "torch": "2.13.0"},
         "hardware": {"processor": "Some processor", "threads": 1, "gpu": None},
-        "valid": {"loss": loss, "ppl": math.exp(loss), "bleu": scores["bleu"]},
-        "test": {**scores, "signature": SIGNATURES, "search": {"beam": 5}, "contrastive": contrastive},
+        "valid": {**scores["valid"], "loss": loss, "ppl": math.exp(loss)},
+        "test": {**scores["test"], "signature": SIGNATURES, "search": {"beam": 5}, "contrastive": contrastive},
         "config_hash": "0" * 16,
     }
     (folder / "metrics.json").write_text(json.dumps(figures | dict(metrics or {})), encoding="utf-8")
@@ -92,8 +96,9 @@ def write_run(
         "model": {"num_heads": 4, "norm": "pre"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | dict(config or {})), encoding="utf-8")
-    for kind, lines in {"hyp": hypotheses, "ref": references}.items():
-        (folder / f"test.{kind}.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for split, own in text.items():
+        for kind, lines in {"hyp": hypotheses[split], "ref": own}.items():
+            (folder / f"{split}.{kind}.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / "logs").mkdir()
     curve = [
         f"0,{step},{0.1 if step % 500 else ''},,{30 - 20 / step},{loss + 200 / step},{math.exp(loss + 200 / step)}"

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sacrebleu
 from conftest import command
 from sweeps import STUDY, sentences, write_run, write_sweep
 
+from headcount.report.advice import next_steps
+from headcount.report.endpoint import Endpoint, bleu_endpoint
+from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import make_page
 from headcount.report.published import published
 from headcount.report.statistics import compare, interaction
 from headcount.report.sweep import read_sweep
-from headcount.report.verdicts import Names, summary, verdict
+from headcount.report.verdicts import Names, needed, pair_verdict, summary
 from headcount.report.write import html
 from headcount.run.directory import is_finished
 
@@ -66,7 +70,7 @@ def undrawn(monkeypatch):
 
 
 def page_of(folder: Path, effect: float = 0.3):
-    return make_page(read_sweep(folder), effect, resamples=100)
+    return make_page(read_sweep(folder), effect, 100, Margins())
 
 
 class Checker(HTMLParser):
@@ -117,7 +121,7 @@ def test_plots_take_the_colour_of_the_text(reported):
 
 def test_each_plot_is_there_as_svg_and_png(reported):
     shown = re.findall(r"\]\(plots/(\w+)\.svg\)", (reported / "report.md").read_text(encoding="utf-8"))
-    expected = {"bleu", "perplexity", "bleu_by_seconds", "curve_loss", "curve_bleu", "published_vaswani2017_a"}
+    expected = {"bleu", "loss", "bleu_by_seconds", "curve_loss", "curve_bleu", "published_vaswani2017_a"}
     assert expected | {"contrastive_pronoun", "contrastive_all"} <= set(shown)
     assert "bleu_by_parameters" not in shown  # they don't differ
     assert {path.stem for path in (reported / "plots").glob("*.svg")} == set(shown)
@@ -171,13 +175,14 @@ def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path
     kept = tmp_path / "kept"
     assert command("report", f"sweep={sweep}", f"output={kept}", "keep=true").code == 0
     names = {path.relative_to(kept / "runs").as_posix() for path in (kept / "runs").rglob("*") if path.is_file()}
-    files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de")
+    files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
     assert names == {f"{job(heads, seed)}/{file}" for heads, seed in ((1, 1), (1, 2), (4, 1)) for file in files}
     assert all(is_finished(run) for run in (kept / "runs").iterdir())
     # Put back where a run with references lies, it says what was said before.
     shutil.copytree(kept / "runs", sweep, dirs_exist_ok=True)
     for number in (1, 2):
-        (sweep / job(1, number) / "test.ref.de").unlink()
+        for split in ("test", "valid"):
+            (sweep / job(1, number) / f"{split}.ref.de").unlink()
     assert command("report", f"sweep={sweep}").code == 0
     assert (sweep / "results.csv").read_bytes() == (kept / "results.csv").read_bytes()
     assert table_of(sweep) == table_of(kept)
@@ -190,8 +195,9 @@ def table_of(report: Path) -> list[str]:
 def test_the_verdict_comes_first(reported):
     lines = (reported / "report.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "# Heads at constant width"
-    assert re.match(r"\*\*4 heads reach the highest test BLEU, [\d.]+ on average, and beat 1\.\*\*", lines[2])
-    assert any(re.search(r"4 heads beat 1 by [\d.]+ BLEU \\?\[[\d.]+, [\d.]+\\?\]\.", line) for line in lines)
+    verdict = r"\*\*4 heads reach the highest BLEU on valid \+ test, [\d.]+ on average, and beat 1\.\*\*"
+    assert re.match(verdict, lines[2])
+    assert any(line.startswith("| 1 − 4  | differ: 4 heads beat 1 ") for line in lines)
     assert "All 6 runs are finished." in lines
 
 
@@ -273,7 +279,7 @@ FLAGS = {
     ),
     "a quantity nobody tells": (
         {"train__steps": None},
-        "train.steps is said to be constant, but not every run tells it",
+        "train.steps is said to be constant, but not every run has it",
     ),
     "hardware": ({"hardware__threads": 8}, "The runs differ in their hardware, so that seconds and tokens/s can't"),
     "versions": ({"versions__torch": "2.0"}, "The runs differ in their versions"),
@@ -294,6 +300,7 @@ def test_references_come_from_any_run(sweep, undrawn):
     expected = page_of(sweep)
     for name in (job(1, 1), job(1, 2), job(4, 1)):
         (sweep / name / "test.ref.de").unlink()
+        (sweep / name / "valid.ref.de").unlink()
     assert page_of(sweep) == expected
     (sweep / job(4, 2) / "test.ref.de").unlink()
     page = page_of(sweep)
@@ -410,71 +417,166 @@ def named(folder: Path) -> Names:
 
 
 @pytest.mark.parametrize(
-    ("scores", "effect", "sentence"),
+    ("scores", "words"),
     [
-        ([[30.0, 31.0, 30.5], [36.0, 37.0, 36.5]], 0.3, r"4 heads beat 1 by 6\.0 BLEU \[4\.9, 7\.1\]\."),
-        ([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]], 0.3, r"1 head beats 4 by 6\.0 BLEU \[4\.9, 7\.1\]\."),
-        (
-            [[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]],
-            0.3,
-            r"1 and 4 can't be told apart with 3 seeds: about 4\d would be needed to see 0\.3\.",
-        ),
-        (
-            [[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]],
-            3.0,
-            r"1 and 4 can't be told apart with 3 seeds, which would be enough to see 3 four times in five\.",
-        ),
-        (
-            [[36.0, 37.0, 36.5], [36.4, 36.9]],
-            0.01,
-            r"1 and 4 can't be told apart with 3 and 2 seeds: no number of seeds .* since they vary too much\.",
-        ),
+        ([[30.0, 31.0, 30.5], [36.0, 37.0, 36.5]], "differ: 4 heads beat 1"),
+        ([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]], "differ: 1 head beats 4"),
+        ([[36.0, 36.01, 36.02], [36.2, 36.21, 36.22]], "differ: 4 heads beat 1, by less than 0.5 BLEU"),
+        ([[36.0, 36.1, 36.2], [36.05, 36.1, 36.15]], "equal within 0.5 BLEU"),
+        ([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]], "undecided"),
     ],
 )
-def test_sentences_of_a_pair(scores, effect, sentence, sweep):
-    comparison = compare(scores)
-    (pair,) = comparison.differences
-    assert re.fullmatch(sentence, verdict(pair, comparison, named(sweep), effect, None))
+def test_a_pair_differs_is_equal_or_undecided(scores, words, sweep):
+    (pair,) = compare(scores).differences
+    assert pair_verdict(pair, named(sweep), 0.5, "BLEU") == words
 
 
-def test_sentences_of_a_test_set_that_is_too_small(sweep):
+def test_of_two_losses_the_lower_wins(sweep):
+    (pair,) = compare([[1.0, 1.1, 1.05], [2.0, 2.1, 2.05]]).differences
+    assert pair_verdict(pair, named(sweep), 0.02, "nats", higher=False) == "differ: 1 head beats 4"
+
+
+def test_seeds_needed_come_with_their_interval():
+    said = needed(compare([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]]), 0.3, "BLEU")
+    about, low, high = (int(number) for number in re.findall(r"(?:About|:|to) (\d+)", said))
+    assert low < about < high
+    assert 40 <= about < 50
+    assert "0.3 BLEU four times in five" in said
     drawn = np.random.default_rng(0).normal(size=(1000, 2))
     own = interaction(np.repeat(drawn, 2, axis=1), [0, 0, 1, 1], 1000)
-    comparison = compare([[36.0, 36.1], [36.0, 36.2]], own)
-    (pair,) = comparison.differences
-    said = verdict(pair, comparison, named(sweep), 0.3, 1000)
-    assert "no number of seeds would be enough to see 0.3, since the test set of 1,000 sentences is too small" in said
-    lone = compare([[36.0], [36.0]], interaction(drawn, [0, 1], 1000))
-    said = verdict(lone.differences[0], lone, named(sweep), 0.3, 1000)
-    assert said == "1 and 4 can't be told apart with 1 seed, and of other seeds nothing is known."
+    said = needed(compare([[36.0, 36.1], [36.0, 36.2]], own), 0.3, "BLEU")
+    assert said == "No number of seeds a row would show a difference of 0.3 BLEU on these sentences."
+    assert needed(compare([[36.0], [36.0]], interaction(drawn, [0, 1], 1000)), 0.3, "BLEU") == ""
 
 
 @pytest.mark.parametrize(
     ("scores", "text"),
     [
-        (
-            [[30.0, 31.0], [36.0, 37.0]],
-            r"4 heads reach the highest test BLEU, 36\.5 on average, and beat 1\.$",
-        ),
+        ([[30.0, 31.0], [36.0, 37.0]], r"4 heads reach the highest test BLEU, 36\.5 on average, and beat 1\.$"),
         (
             [[36.0, 37.0], [36.4, 36.9]],
-            r"The two rows can't be told apart by test BLEU: the means lie between 36",
+            r"4 heads reach the highest test BLEU, 36\.6 on average\. Undecided against 1\.$",
         ),
         (
-            [[36.0], [30.0]],
-            r"1 head reaches the highest test BLEU, 36\.0\. With one seed a row, and no",
+            [[36.0, 36.1, 36.2], [36.05, 36.1, 36.2]],
+            r"4 heads reach the highest test BLEU, 36\.1 on average\. Equal within 0\.5 BLEU: 1\.$",
         ),
+        ([[36.0], [30.0]], r"1 head reaches the highest test BLEU, 36\.0\. With one seed a row, and no"),
         ([[36.0, 36.1]], "There is a single row"),
         (
             [[30.0, 31.0], [36.0, 37.0], [36.2, 36.9]],
-            r"16 heads reach the highest test BLEU, 36\.\d on average, and beat 1; from 4 they can't be told apart\.",
+            r"16 heads reach the highest test BLEU, 36\.\d on average, and beat 1\. Undecided against 4\. Of 3 pairs "
+            r"of rows, 2 differ, none is equal within 0\.5 BLEU and 1 is undecided\.$",
         ),
-        ([[36.0, 37.0], [36.3, 36.2], [36.2, 36.8]], r"No two of the 3 rows can be told apart by test BLEU: the means"),
     ],
 )
 def test_sentences_of_a_study(scores, text, sweep):
     write_run(sweep / "more", sentences(30), 0.2, 1, {"model": {"num_heads": 16, "norm": "pre"}, "study": STUDY})
-    assert re.match(text, summary(compare(scores), named(sweep)))
+    assert re.match(text, summary(compare(scores), named(sweep), "test BLEU", 0.5))
+
+
+def test_rows_whose_names_begin_with_a_number_are_not_counted(tmp_path):
+    for arm in ("1 rnn", "8 dot"):
+        study = STUDY | {"varies": "study.arm", "arm": arm, "label": "step"}
+        write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
+    (pair,) = compare([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]]).differences
+    assert pair_verdict(pair, named(tmp_path), 0.5, "BLEU") == "differ: step 1 rnn beats step 8 dot"
+
+
+def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):
+    flags = []
+    endpoint = bleu_endpoint(read_sweep(sweep), 100, flags)
+    assert (endpoint.splits, endpoint.sentences, endpoint.name) == (("valid", "test"), 60, "BLEU on valid + test")
+    run = sweep / job(4, 2)
+    lines = {
+        kind: [line for split in endpoint.splits for line in (run / f"{split}.{kind}.de").read_text().splitlines()]
+        for kind in ("hyp", "ref")
+    }
+    expected = sacrebleu.corpus_bleu(lines["hyp"], [lines["ref"]])
+    assert endpoint.scores[1][1] == pytest.approx(expected.score)
+    headers = page_of(sweep).results.headers
+    assert {"BLEU on valid + test", "valid BLEU", "test BLEU", "length ratio"} <= set(headers)
+    assert not flags
+
+
+def test_without_validation_text_the_test_set_decides(sweep, undrawn):
+    (sweep / job(4, 2) / "valid.hyp.de").unlink()
+    page = page_of(sweep)
+    assert f"{job(4, 2)} lack the valid translations (valid.hyp)" in " ".join(page.flags)
+    assert "The primary endpoint is test BLEU" in page.results_note
+    assert "30 sentences" in markdown(page)
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["from the text", "from metrics.json"])
+def test_the_length_ratio_stands_beside_bleu(counted, sweep, undrawn):
+    for path in sweep.glob("*/metrics.json"):
+        edit(path, test__length_ratio=0.875)
+    if not counted:
+        for path in sweep.glob("*/*.ref.de"):
+            path.unlink()
+    table = page_of(sweep).results
+    shown = [row[table.headers.index("length ratio")] for row in table.cells]
+    assert all(0.9 < float(ratio) < 1.1 for ratio in shown) if counted else shown == ["0.875", "0.875"]
+
+
+def test_an_average_that_lost_is_flagged(sweep, undrawn):
+    for path in sweep.glob("*/metrics.json"):
+        edit(path, weights={"scored": "average", "valid_loss": {"average": 1.0, "last": 1.2}})
+    assert not page_of(sweep).flags
+    edit(sweep / job(1, 1) / "metrics.json", weights__valid_loss__average=1.35, weights__scored="last")
+    (flag,) = page_of(sweep).flags
+    assert flag.startswith("The average lost in 1 of 4 runs: its validation loss was higher than that of the last")
+    assert "by 0.15 nats" in flag
+
+
+def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
+    """Runs of before, whose metrics.json names no weights, but whose log ends with a lower loss."""
+    for index, path in enumerate(sorted(sweep.glob("*/metrics.json"))):
+        last = float((path.parent / "logs" / "metrics.csv").read_text().splitlines()[-1].split(",")[5])
+        edit(path, valid__loss=last + 0.17 + 0.01 * (index % 2))
+    (flag,) = page_of(sweep).flags
+    assert flag.startswith(
+        "The scored weights are worse than the last by 0.17 to 0.18 nats of validation loss in 4 of 4 runs"
+    )
+
+
+def advice(sweep: Path, noise: float) -> tuple[str, str]:
+    """The first step, where the seeds of a row lie 1 BLEU apart and the draw of 60 sentences makes `noise` of that."""
+    scores = ((36.0, 37.0), (36.2, 37.2))
+    drawn = noise * np.random.default_rng(0).normal(size=(1000, 4))
+    comparison = compare(scores, interaction(drawn, [0, 0, 1, 1], 60))
+    return next_steps(read_sweep(sweep), Endpoint(("valid", "test"), 60, scores, (), comparison), 1.0, 0.5)[0]
+
+
+def test_advice_is_more_of_what_is_missing(sweep):
+    what, command = advice(sweep, noise=0.1)
+    assert what.startswith("Train ")
+    assert "seed=1,2,3," in command
+    what, command = advice(sweep, noise=0.7)
+    assert re.match(r"Score more sentences: their draw makes \d+ % of the error .* instead of 60, would be", what)
+    assert command.endswith("seed=1,2 'data.tests={NAME:{source:FILE,target:FILE}}'")
+
+
+def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
+    for path in sweep.glob("*/config.yaml"):
+        text = path.read_text(encoding="utf-8").replace("corpus:\n", "corpus:\n    test_size: 30\n")
+        path.write_text(text, encoding="utf-8")
+    what, command = advice(sweep, noise=0.7)
+    wanted = int(re.search(r"times as many, ([\d,]+) instead of 60", what)[1].replace(",", ""))
+    assert command.endswith(f"seed=1,2 data.corpus.test_size={wanted - 30}")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("margin.bleu=0", "margin.bleu=0: must be a number above 0"),
+        ("margin.loss=small", "margin.loss=small: must be a number above 0"),
+        ("+margin.chrf=1", "margin.chrf: no such setting; there are bleu, loss, accuracy"),
+    ],
+)
+def test_a_margin_that_cannot_be_is_one_line(argument, message, sweep):
+    result = command("report", f"sweep={sweep}", argument)
+    assert (result.code, result.errors) == (2, [f"error: {message}"])
 
 
 def test_published_tables_are_whole():
@@ -492,7 +594,7 @@ def test_power_prints_a_table():
     result = command("power", *arguments)
     assert (result.code, result.errors) == (0, []), result.err
     first, _, _, _, *rows = result.out.splitlines()
-    assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4 BLEU, effect 8 BLEU; 4 studies without it")
+    assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4, effect 8, margin 1.6; 4 studies of each")
     assert [row.split()[0] for row in rows] == ["2", "3"]
 
 
@@ -504,6 +606,9 @@ def test_power_prints_a_table():
         ("seeds=3", "seeds=3: must be a list"),
         ("rows=1", "rows=1: must be 2 or more"),
         ("studies=0", "studies=0: must be 1 or more"),
+        ("margin=0", "margin=0: must be more than 0"),
+        ("world.deviations=[1,3]", "world.deviations=[1, 3]: must be one for each of the 4 rows, or none"),
+        ("world.deviations=[-1]", "world.deviations=[-1]: each must be 0 or more"),
         ("world.sentences=0", "world.sentences=0: must be 1 or more"),
         ("world.noise=-1", "world.noise=-1: must be 0 or more"),
         ("world.bleu=x", "world.bleu=x: must be a number"),

@@ -11,17 +11,26 @@ from headcount.report.statistics import ERROR, Comparison, compare
 from headcount.report.sweep import Row, at
 
 ALL = "all"  # the mean over phenomena
+CEILING = 97.0  # percent
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One phenomenon in one grade (or the mean of all): pairs of translations that test it, and all rows compared by
-    their accuracy in percent."""
+    """One phenomenon in one grade (or the mean of all), and all rows compared by it.
+
+    pairs: of translations that test it. scores: the accuracy of every run in percent, by row.
+    """
 
     phenomenon: str
     grade: str
     pairs: int
+    scores: Sequence[Sequence[float]]
     comparison: Comparison
+
+    @property
+    def ceiling(self) -> bool:
+        """Whether every run is so near to 100 % that rows cannot show a difference."""
+        return min(min(row) for row in self.scores) >= CEILING
 
 
 def contrastive_cells(rows: Sequence[Row]) -> list[Cell]:
@@ -29,7 +38,7 @@ def contrastive_cells(rows: Sequence[Row]) -> list[Cell]:
 
     Two families, each with an error of 5 % over all its cells and pairs of rows: the phenomena, and the means. Within a
     cell pairs of rows are compared by the studentised range; over the cells of a family the error is shared out
-    (Bonferroni), so that intervals and verdicts agree. Where the seeds of a cell differ by less than chance would have
+    (Bonferroni), so that intervals and verdicts agree. Where the seeds of a row differ by less than chance would have
     it, were each run tested on sentences of its own, their variance is taken to be that: near 100 %, a few seeds may
     agree by luck.
     """
@@ -49,15 +58,10 @@ def contrastive_cells(rows: Sequence[Row]) -> list[Cell]:
     def pairs(phenomenon: str, grade: str) -> int:
         return int(trees[0][phenomenon][grade]["pairs"])
 
-    cells = [
-        Cell(
-            phenomenon,
-            grade,
-            pairs(phenomenon, grade),
-            _compare(accuracies(phenomenon, grade), [pairs(phenomenon, grade)], ERROR / len(found)),
-        )
-        for phenomenon, grade in found
-    ]
+    cells = []
+    for phenomenon, grade in found:
+        count, scores = pairs(phenomenon, grade), accuracies(phenomenon, grade)
+        cells.append(Cell(phenomenon, grade, count, scores, _compare(scores, [count], ERROR / len(found))))
     for grade in grades:
         own = [phenomenon for phenomenon, other in found if other == grade]
         columns = [accuracies(phenomenon, grade) for phenomenon in own]
@@ -66,13 +70,17 @@ def contrastive_cells(rows: Sequence[Row]) -> list[Cell]:
             for row in range(len(rows))
         ]
         counts = [pairs(phenomenon, grade) for phenomenon in own]
-        cells.append(Cell(ALL, grade, sum(counts), _compare(means, counts, ERROR / len(grades))))
+        cells.append(Cell(ALL, grade, sum(counts), means, _compare(means, counts, ERROR / len(grades))))
     return cells
 
 
 def _compare(scores: Sequence[Sequence[float]], pairs: Sequence[int], error: float) -> Comparison:
     """pairs: of each phenomenon whose mean the scores are."""
-    every = [score for row in scores for score in row]
-    share = (sum(every) / 100 + 1 / sum(pairs)) / (len(every) + 2 / sum(pairs))
-    chance = 100**2 * share * (1 - share) * sum(1 / count for count in pairs) / len(pairs) ** 2
-    return compare(scores, error=error, least=chance)
+    least = [_chance(row, pairs) for row in scores]
+    return compare(scores, error=error, least=least, bounds=(-100.0, 100.0))
+
+
+def _chance(row: Sequence[float], pairs: Sequence[int]) -> float:
+    """The variance of a run's accuracy in percent, were each run of the row tested on pairs of its own."""
+    share = (sum(row) / 100 + 1 / sum(pairs)) / (len(row) + 2 / sum(pairs))
+    return 100**2 * share * (1 - share) * sum(1 / count for count in pairs) / len(pairs) ** 2

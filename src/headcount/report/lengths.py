@@ -13,7 +13,7 @@ GROUPS = 4
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """The test sentences whose references are from `shortest` to `longest` tokens long, and all rows compared by
+    """The held-out sentences whose references are from `shortest` to `longest` tokens long, and all rows compared by
     their BLEU on these sentences alone."""
 
     shortest: int

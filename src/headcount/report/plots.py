@@ -9,14 +9,15 @@ from matplotlib.ticker import EngFormatter
 
 from headcount.report.contrastive import ALL, Cell
 from headcount.report.drawing import INK, Plot, drawn
+from headcount.report.endpoint import Endpoint
 from headcount.report.lengths import LengthGroup
 from headcount.report.published import Published
 from headcount.report.statistics import Comparison
 from headcount.report.sweep import Sweep
 
-# Told apart by colour-blind readers, on light and on dark pages (after Tol 2021).
+# Distinct to colour-blind readers, on light and on dark pages (after Tol 2021).
 COLOURS = ("#3b82c4", "#e0762f", "#0f9f8a", "#cc4a5f", "#9a6cc9", "#a08a1f", "#2fa6d8", "#8a8a8a")
-MARKERS = "osD^vP*"  # one fewer, so that more rows than colours are told apart as well
+MARKERS = "osD^vP*"  # one fewer, so that more rows than colours look different as well
 DOT = "#8a8f98"
 LONGEST = 24  # characters of a label
 SIZE, SMALL = (4.8, 3.1), (3.4, 2.4)
@@ -55,21 +56,20 @@ def _scale(sweep: Sweep) -> _Scale:
     return _Scale([row.value for row in sweep.rows], [row.label for row in sweep.rows], sweep.study.label or "")
 
 
-def quality_plots(sweep: Sweep, bleu: Comparison, perplexity: Comparison | None) -> list[Plot]:
-    """BLEU and perplexity over the rows: every seed a dot, the mean with its 95 % interval over seeds."""
+def quality_plots(sweep: Sweep, endpoint: Endpoint, loss: Comparison | None) -> list[Plot]:
+    """BLEU and loss over the rows: every seed a dot, the mean with its 95 % interval over seeds."""
     plots: list[Plot] = []
-    shown: list[tuple[str, str, str, Comparison | None]] = [
-        ("bleu", "test BLEU", "test.bleu", bleu),
-        ("perplexity", "validation perplexity", "valid.ppl", perplexity),
+    losses = [row.figures("valid.loss") for row in sweep.rows]
+    shown: list[tuple[str, str, Sequence[Sequence[float]], Comparison | None]] = [
+        ("bleu", endpoint.name, endpoint.scores, endpoint.comparison),
+        ("loss", "validation loss, nats", losses, loss),
     ]
     scale = _scale(sweep)
-    for name, title, path, comparison in shown:
+    for name, title, scores, comparison in shown:
         if comparison is None:
             continue
         with _drawn(name, f"{title} by {sweep.study.label or 'row'}", plots) as axes:
-            for x, row in zip(scale.at, sweep.rows, strict=True):
-                seeds = row.figures(path)
-                axes.plot([x] * len(seeds), seeds, "o", color=DOT, markersize=4, alpha=0.7, zorder=2)
+            _seeds(axes, scale, scores, DOT)
             margins = [comparison.margin(row) or 0.0 for row in range(len(sweep.rows))]
             line = "-" if scale.logarithmic else "none"
             axes.errorbar(
@@ -81,10 +81,17 @@ def quality_plots(sweep: Sweep, bleu: Comparison, perplexity: Comparison | None)
     return plots
 
 
-def cost_plots(sweep: Sweep, bleu: Comparison) -> list[Plot]:
+def _seeds(axes: Axes, scale: _Scale, scores: Sequence[Sequence[float]], colour: str) -> None:
+    """A dot a run over its row."""
+    for x, row in zip(scale.at, scores, strict=True):
+        axes.plot([x] * len(row), row, "o", color=colour, markersize=4, alpha=0.6, zorder=2)
+
+
+def cost_plots(sweep: Sweep, endpoint: Endpoint) -> list[Plot]:
     """BLEU over training time, and over parameters and operations where these differ among rows."""
     plots: list[Plot] = []
     names = _scale(sweep).labels
+    bleu = endpoint.comparison
     costs = (
         ("seconds", "train.seconds", "seconds of training", 0.0),
         ("parameters", "parameters", "parameters", 0.01),
@@ -92,22 +99,22 @@ def cost_plots(sweep: Sweep, bleu: Comparison) -> list[Plot]:
     )
     for name, path, label, least in costs:
         found = [row.figures(path) for row in sweep.rows]
-        if not all(found):
+        if any(len(values) < len(row.runs) for values, row in zip(found, sweep.rows, strict=True)):
             continue
         means = [sum(values) / len(values) for values in found]
         if max(means) <= min(means) * (1 + least):
             continue
-        with _drawn(f"bleu_by_{name}", f"test BLEU by {label}", plots) as axes:
-            for index, row in enumerate(sweep.rows):
+        with _drawn(f"bleu_by_{name}", f"{endpoint.name} by {label}", plots) as axes:
+            for index, scores in enumerate(endpoint.scores):
                 colour, marker = _look(index)
-                axes.plot(row.figures(path), row.figures("test.bleu"), marker, color=colour, markersize=4, alpha=0.5)
+                axes.plot(found[index], scores, marker, color=colour, markersize=4, alpha=0.5)
                 axes.errorbar(
                     means[index], bleu.means[index], bleu.margin(index) or 0.0, color=colour, marker=marker,
                     markersize=8, capsize=4, label=names[index], linestyle="none",
                 )  # fmt: skip
             axes.xaxis.set_major_formatter(EngFormatter())
             axes.set_xlabel(label)
-            axes.set_title("test BLEU")
+            axes.set_title(endpoint.name)
             _legend(axes, sweep)
     return plots
 
@@ -139,21 +146,29 @@ def curve_plots(sweep: Sweep) -> list[Plot]:
 
 
 def contrastive_plots(sweep: Sweep, cells: Sequence[Cell]) -> list[Plot]:
-    """Accuracy by phenomenon over the rows, a line a grade, and where chance is."""
+    """Accuracy by phenomenon over the rows, a line a grade, a dot a run, and where chance is."""
     plots: list[Plot] = []
     scale = _scale(sweep)
-    lowest = min((mean for cell in cells for mean in cell.comparison.means), default=50.0)
+    lowest = min((score for cell in cells for row in cell.scores for score in row), default=50.0)
     for phenomenon in dict.fromkeys(cell.phenomenon for cell in cells):
         title = "mean of all phenomena" if phenomenon == ALL else phenomenon
         name = "contrastive_" + re.sub(r"\W+", "_", phenomenon)
         with _drawn(name, f"contrastive accuracy: {title}", plots, SMALL) as axes:
             for index, cell in enumerate(cell for cell in cells if cell.phenomenon == phenomenon):
                 colour, marker = _look(index)
+                _seeds(axes, scale, cell.scores, colour)
                 margins = [cell.comparison.margin(row) or 0.0 for row in range(len(sweep.rows))]
+                ends = [
+                    (
+                        min(margin, mean),
+                        max(min(margin, 100 - mean), 0.0),
+                    )  # an accuracy is no less than 0 and no more than 100 %
+                    for margin, mean in zip(margins, cell.comparison.means, strict=True)
+                ]
                 style = "-" if scale.logarithmic else "none"
                 axes.errorbar(
-                    scale.at, cell.comparison.means, margins, color=colour, marker=marker, markersize=5, capsize=3,
-                    linestyle=style, linewidth=1.2, label=cell.grade,
+                    scale.at, cell.comparison.means, list(zip(*ends, strict=True)), color=colour, marker=marker,
+                    markersize=5, capsize=3, linestyle=style, linewidth=1.2, label=cell.grade,
                 )  # fmt: skip
             axes.axhline(50, color=INK, linewidth=0.8, linestyle=":")
             axes.set_ylim(min(45, lowest - 5), 102)
@@ -167,14 +182,14 @@ def length_plots(sweep: Sweep, groups: Sequence[LengthGroup]) -> list[Plot]:
     """BLEU over groups of sentences from short to long, a line a row."""
     plots: list[Plot] = []
     at = range(len(groups))
-    with _drawn("bleu_by_length", "test BLEU by length of the reference", plots) as axes:
+    with _drawn("bleu_by_length", "BLEU by length of the reference", plots) as axes:
         for index, label in enumerate(_scale(sweep).labels):
             colour, marker = _look(index)
             means = [group.comparison.means[index] for group in groups]
             axes.plot(at, means, color=colour, marker=marker, markersize=5, linewidth=1.2, label=label)
         axes.set_xticks(at, [group.label for group in groups])
         axes.set_xlabel("tokens of the reference")
-        axes.set_title("test BLEU")
+        axes.set_title("BLEU")
         _legend(axes, sweep)
     return plots
 

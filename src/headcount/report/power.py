@@ -10,12 +10,18 @@ from tabulate import tabulate
 from headcount.errors import InputError
 from headcount.report.simulation import Outcome, World, simulate
 
+HEADERS = (
+    "seeds", "false alarms %", "false equals %", "pairs covered %", "all covered %", "pairs found %", "row found %",
+    "equals found %",
+)  # fmt: skip
+
 
 def power(
     world: World,
     seeds: Sequence[int],
     rows: int,
     effect: float,
+    margin: float,
     studies: int,
     resamples: int,
     seed: int,
@@ -24,47 +30,62 @@ def power(
 ) -> None:
     """Write a table to `sink`, a line for each number of seeds. Raises InputError.
 
-    In half of the studies no row differs; in the others the last is better than the rest, by `effect` in deviations of
-    the seed. advance: called after each of the studies, of which there are 2 x studies x len(seeds).
+    There are three kinds of studies: in the first no row differs; in the second the last is better than the rest, by
+    `effect`; in the third every other row is better than the rest, by exactly the `margin` of equality. Both in
+    deviations of the seed. advance: called after each of the studies, of which there are 3 x studies x len(seeds).
     """
+    _check(world, seeds, rows, margin, studies, resamples)
+    unit, row = world.seed_deviation, np.arange(rows, dtype=np.float64)
+    truths = [world.bleu + unit * shift for shift in (0 * row, effect * (row == rows - 1), margin * (row % 2))]
+    table = []
+    for number in seeds:
+        outcomes: list[list[Outcome]] = []
+        for truth in truths:
+            outcomes.append([])
+            for found in simulate(world, truth, number, studies, resamples, seed, margin * unit):
+                outcomes[-1].append(found)
+                advance()
+        table.append([number, *_columns(*outcomes)])
+    kinds = f"effect {effect * unit:g}, margin {margin * unit:g}; {studies:,} studies of each kind"
+    drawn = f", {resamples:,} resamples each" if world.sentences else ""
+    sink.write(f"{rows} rows, {_described(world)}, {kinds}{drawn}\n\n")
+    sink.write(tabulate(table, headers=HEADERS, stralign="right") + "\n")
+
+
+def _described(world: World) -> str:
+    sentences = f"{world.sentences:,} sentences" if world.sentences else "seeds alone"
+    times = f" times {', '.join(f'{value:g}' for value in world.deviations)}" if world.deviations else ""
+    return f"{sentences}, run-to-run deviation {world.seed_deviation:g}{times}"
+
+
+def _check(world: World, seeds: Sequence[int], rows: int, margin: float, studies: int, resamples: int) -> None:
     wrong = [
         f"{name}={value}: must be {least} or more"
         for name, value, least in (("rows", rows, 2), ("studies", studies, 1), ("resamples", resamples, 2))
         if value < least
     ]
-    wrong += [f"seeds={list(seeds)}: must be one number or more"] if not seeds else []
-    wrong += [f"seeds={list(seeds)}: each must be 2 or more; one seed tells nothing of seeds"] * any(
-        n < 2 for n in seeds
-    )
+    if margin <= 0:
+        wrong.append(f"margin={margin:g}: must be more than 0")
+    if world.deviations and len(world.deviations) != rows:
+        wrong.append(f"world.deviations={list(world.deviations)}: must be one for each of the {rows} rows, or none")
+    if not seeds:
+        wrong.append(f"seeds={list(seeds)}: must be one number or more")
+    if any(number < 2 for number in seeds):
+        wrong.append(f"seeds={list(seeds)}: each must be 2 or more; one seed a row has no spread")
     if wrong:
         raise InputError("\n".join(wrong))
-    same = np.full(rows, world.bleu)
-    planted = same + effect * world.seed_deviation * (np.arange(rows) == rows - 1)
-    table = []
-    for number in seeds:
-        without: list[Outcome] = []
-        with_effect: list[Outcome] = []
-        for truth, outcomes in ((same, without), (planted, with_effect)):
-            for found in simulate(world, truth, number, studies, resamples, seed):
-                outcomes.append(found)
-                advance()
-        table.append([number, *_columns(without, with_effect)])
-    headers = ["seeds", "false alarms %", "pairs covered %", "all covered %", "pairs found %", "row found %"]
-    sink.write(
-        f"{rows} rows, {world.sentences:,} sentences, run-to-run deviation {world.seed_deviation:g} BLEU, effect "
-        f"{effect * world.seed_deviation:g} BLEU; {studies:,} studies without it and {studies:,} with it, "
-        f"{resamples:,} resamples each\n\n" + tabulate(table, headers=headers, stralign="right") + "\n"
-    )
 
 
-def _columns(without: Sequence[Outcome], with_effect: Sequence[Outcome]) -> list[str]:
-    every = [*without, *with_effect]
-    found = [outcome.found for outcome in with_effect]
+def _columns(same: Sequence[Outcome], planted: Sequence[Outcome], at_margin: Sequence[Outcome]) -> list[str]:
+    every = [*same, *planted, *at_margin]
+    found = [outcome.found for outcome in planted]
     return [
-        _share([outcome.alarm for outcome in without]),
+        _share([outcome.alarm for outcome in same]),
+        _share([outcome.false_equal for outcome in at_margin]),
         _share([outcome.covered for outcome in every]),
         _share([outcome.covered == 1 for outcome in every]),
         *([_share(found), _share([share > 0 for share in found])] if not math.isnan(found[0]) else ["", ""]),
+        _share([outcome.equal for outcome in same]),
     ]
 
 

@@ -1,7 +1,8 @@
 """Studies whose truth is known, through the same analysis as real ones: how often it errs, and what it finds."""
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,57 +19,69 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 class World:
     """How studies come about: n-grams match by chance, more easily in easy sentences, in good rows, with lucky seeds.
 
-    sentences: of the test set. words: of a sentence, on average. bleu: of a row without effect, on all sentences there
-    could be. seed_deviation: of a run's BLEU around its row's, on all these sentences; that of the last row is so many
-    times, unsteady, as large. By sentence, in log-odds of a
-    match: difficulty: the deviation shared by all rows; interaction: that of one row; noise: that of one run.
+    sentences: of the held-out text; None: all there could be, so that a run has its true score, as losses are compared.
+    words: of a sentence, on average. bleu: of a row without effect, on all sentences there could be. seed_deviation: of
+    a run's score around its row's, on all these sentences. deviations: of the rows, in multiples of that; none: 1 in
+    every row. By sentence, in log-odds of a match: difficulty: the deviation shared by all rows; interaction: that of
+    one row; noise: that of one run.
     """
 
-    sentences: int = 1000
+    sentences: int | None = 1000
     words: float = 12.0
     bleu: float = 36.0
     seed_deviation: float = 0.4
-    unsteady: float = 1.0
+    deviations: Sequence[float] = ()
     difficulty: float = 1.2
     interaction: float = 0.3
     noise: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("sentences", "words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be 1 or more")
-        for name in ("seed_deviation", "unsteady", "difficulty", "interaction", "noise"):
+        if self.sentences is not None and self.sentences < 1:
+            raise ValueError(f"sentences={self.sentences}: must be 1 or more, or null")
+        if self.words < 1:
+            raise ValueError(f"words={self.words}: must be 1 or more")
+        for name in ("seed_deviation", "difficulty", "interaction", "noise"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be 0 or more")
+        if any(deviation < 0 for deviation in self.deviations):
+            raise ValueError(f"deviations={list(self.deviations)}: each must be 0 or more")
         if not 5 <= self.bleu <= 90:
             raise ValueError(f"bleu={self.bleu}: must be from 5 to 90")
+
+    def runs(self, truth: Floats, seeds: int, rng: np.random.Generator) -> Floats:
+        """The true scores of the runs, [row, seed], of rows whose score is `truth` over all seeds."""
+        deviations = self.seed_deviation * np.array(self.deviations or [1.0] * len(truth))
+        return truth[:, None] + deviations[:, None] * rng.standard_normal((len(truth), seeds))
 
     def draw(self, truth: Floats, seeds: int, rng: np.random.Generator) -> Floats:
         """One study: the counts of sentences, [row x seed, sentence, 10], of rows whose BLEU is `truth` on all
         sentences and over all seeds."""
-        rows = len(truth)
-        lengths = 1 + rng.poisson(self.words - 1, self.sentences)
+        rows, sentences = len(truth), self.sentences or 0
+        lengths = 1 + rng.poisson(self.words - 1, sentences)
         totals = np.maximum(lengths[:, None] - np.arange(ORDERS), 0)  # [sentence, order]
-        deviation = self.seed_deviation * np.where(np.arange(rows) == rows - 1, self.unsteady, 1.0)
-        runs = truth[:, None] + deviation[:, None] * rng.standard_normal((rows, seeds))
-        sentence = self.difficulty * rng.standard_normal(self.sentences)
-        row = self.interaction * rng.standard_normal((rows, 1, self.sentences))
-        own = self.noise * rng.standard_normal((rows, seeds, self.sentences))
+        runs = self.runs(truth, seeds, rng)
+        sentence = self.difficulty * rng.standard_normal(sentences)
+        row = self.interaction * rng.standard_normal((rows, 1, sentences))
+        own = self.noise * rng.standard_normal((rows, seeds, sentences))
         shift = self._shift(runs)[..., None] + sentence + row + own  # [row, seed, sentence]
         chances = _sigmoid(shift[..., None] + _log_odds())
-        counts = np.empty((rows, seeds, self.sentences, COUNTS))
+        counts = np.empty((rows, seeds, sentences, COUNTS))
         counts[..., :ORDERS] = rng.binomial(totals, chances)
         counts[..., ORDERS : 2 * ORDERS] = totals
         counts[..., -2:] = lengths[:, None]
-        return counts.reshape(rows * seeds, self.sentences, COUNTS)
+        return counts.reshape(rows * seeds, sentences, COUNTS)
 
     def _shift(self, bleu: Floats) -> Floats:
         """Log-odds that give a BLEU on all sentences there could be."""
-        spread = np.sqrt(self.difficulty**2 + self.interaction**2 + self.noise**2)
-        chances = _sigmoid(GRID[:, None, None] + _log_odds()[:, None] + spread * NODES)  # [grid, order, node]
-        expected = chances @ WEIGHTS / WEIGHTS.sum()
-        counts = np.concatenate([expected, np.ones((len(GRID), ORDERS + 2))], axis=1)
-        return np.interp(bleu, bleu_of(counts), GRID)
+        return np.interp(bleu, _bleu_by_shift(math.hypot(self.difficulty, self.interaction, self.noise)), GRID)
+
+
+@functools.cache
+def _bleu_by_shift(spread: float) -> Floats:
+    """BLEU on all sentences there could be, at each of GRID. spread: of sentences, in log-odds."""
+    chances = _sigmoid(GRID[:, None, None] + _log_odds()[:, None] + spread * NODES)  # [grid, order, node]
+    expected = chances @ WEIGHTS / WEIGHTS.sum()
+    return bleu_of(np.concatenate([expected, np.ones((len(GRID), ORDERS + 2))], axis=1))
 
 
 def _log_odds() -> Floats:
@@ -82,20 +95,28 @@ def _sigmoid(x: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the analysis made of one study.
+    """The verdicts of the analysis on one study.
 
-    covered: the share of pairs whose interval holds the true difference. alarm: whether a pair is said to differ that
-    does not. found: the share of the pairs that differ that is said to, with the right sign; NaN if there are none.
+    covered: the share of pairs whose interval holds the true difference. alarm: whether a pair without a difference is
+    found to differ. found: the share of the pairs with a difference that is found to differ, with the right sign; NaN
+    if there are none. equal: the share of the pairs whose difference is below the margin that is found equal; NaN if
+    there are none. false_equal: whether a pair whose difference is not below the margin is found equal.
     """
 
     covered: float
     alarm: bool
     found: float
+    equal: float
+    false_equal: bool
 
 
-def outcome(comparison: Comparison, truth: Floats) -> Outcome:
-    """An analysis against the true BLEU of every row."""
-    covered, alarms, found = [], [], []
+def outcome(comparison: Comparison, truth: Floats, margin: float) -> Outcome:
+    """An analysis against the true score of every row."""
+    covered: list[bool] = []
+    alarms: list[bool] = []
+    found: list[bool] = []
+    equal: list[bool] = []
+    wrong: list[bool] = []
     for difference in comparison.differences:
         true = truth[difference.first] - truth[difference.second]
         covered.append(abs(difference.value - true) <= difference.margin)
@@ -103,15 +124,26 @@ def outcome(comparison: Comparison, truth: Floats) -> Outcome:
             found.append(difference.differs and difference.value * true > 0)
         else:
             alarms.append(difference.differs)
-    return Outcome(float(np.mean(covered)), any(alarms), float(np.mean(found)) if found else math.nan)
+        (equal if abs(true) < margin else wrong).append(difference.equal(margin))
+    return Outcome(_mean(covered), any(alarms), _mean(found), _mean(equal), any(wrong))
 
 
-def simulate(world: World, truth: Floats, seeds: int, studies: int, draws: int, seed: int = 0) -> Iterator[Outcome]:
-    """So many studies of rows with such a true BLEU, so many seeds a row, and so many resamples in the analysis."""
-    weights = resamples(world.sentences, draws, seed)
+def _mean(shares: Sequence[bool]) -> float:
+    return float(np.mean(shares)) if shares else math.nan
+
+
+def simulate(
+    world: World, truth: Floats, seeds: int, studies: int, draws: int, seed: int = 0, margin: float = math.inf
+) -> Iterator[Outcome]:
+    """So many studies of rows with such a true score, so many seeds a row, and so many resamples in the analysis."""
+    weights = resamples(world.sentences, draws, seed) if world.sentences else None
     for study in range(studies):
-        counts = world.draw(truth, seeds, np.random.default_rng([seed, seeds, study]))
-        yield outcome(analyse(counts, len(truth), weights), truth)
+        rng = np.random.default_rng([seed, seeds, study])
+        if weights is None:
+            comparison = compare(world.runs(truth, seeds, rng).tolist())
+        else:
+            comparison = analyse(world.draw(truth, seeds, rng), len(truth), weights)
+        yield outcome(comparison, truth, margin)
 
 
 def analyse(counts: Floats, rows: int, weights: Floats) -> Comparison:

@@ -9,8 +9,9 @@ of differences; c: what it does to one row (some sentences suit it); e: what it 
 
     Var(mean_i - mean_j) = (var_a + var_e) (1/S_i + 1/S_j) + var_c
 
-The spread of runs within rows, pooled over rows, estimates var_a + var_e. The bootstrap over sentences sees
-var_e (1/S_i + 1/S_j) + var_c, and on contrasts within rows var_e alone, so that var_c is what is left.
+The spread of runs within rows estimates var_a + var_e, where a, and so var_a, may be another in each row: see
+variances.py. The bootstrap over sentences sees var_e (1/S_i + 1/S_j) + var_c, and on contrasts within rows var_e alone,
+so that var_c is what is left.
 """
 
 import bisect
@@ -19,20 +20,19 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from headcount.report.sentences import Floats
+from headcount.report.variances import Spread, moderated
+
+Verdict = Literal["differ", "equal", "undecided"]
 
 ERROR = 0.05  # what intervals leave out, and the chance of a false alarm anywhere in a family
-SURE = 1.645  # standard errors to a bound that holds with 95 %
-POWER = 0.8  # the chance to see an effect with the seeds that are said to be needed
-MOST_SEEDS = 1000  # a row; more are said to be no number that would do
 NORMAL_DF = 1e4  # degrees of freedom that make no difference any more
-UNEQUAL = 0.01  # p-value below which seed deviations are said to differ
 TABLE = (*map(float, range(1, 21)), 24.0, 30.0, 40.0, 60.0, 120.0, NORMAL_DF)
-PLANNED = (2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0, 60.0, NORMAL_DF)  # those of the table that plans look up
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Inter
 class Difference:
     """The first row's mean less the second's, with an interval that holds for all pairs at once.
 
-    seeds, sentences: the parts of its variance. rows: how many were compared.
+    seeds, sentences: the parts of its variance. rows: how many were compared. bounds: the least and the largest value
+    that a difference of such scores can have.
     """
 
     first: int
@@ -88,6 +89,7 @@ class Difference:
     df: float
     rows: int
     error: float = ERROR
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def deviation(self) -> float:
@@ -96,12 +98,13 @@ class Difference:
 
     @property
     def margin(self) -> float:
-        """Half the simultaneous interval (Tukey-Kramer)."""
+        """Half the simultaneous interval (Tukey-Kramer, Games-Howell where rows vary unlike)."""
         return critical(self.rows, self.df, self.error) * self.deviation / math.sqrt(2)
 
     @property
     def interval(self) -> tuple[float, float]:
-        return self.value - self.margin, self.value + self.margin
+        low, high = self.bounds
+        return max(self.value - self.margin, low), min(self.value + self.margin, high)
 
     @property
     def differs(self) -> bool:
@@ -111,89 +114,83 @@ class Difference:
     @functools.cached_property
     def p(self) -> float:
         """Corrected over all pairs of rows, by the studentised range, and over whatever shares the family's error."""
+        return self._corrected(abs(self.value))
+
+    def equal(self, within: float) -> bool:
+        """Whether the true difference is smaller than `within`, either way, which is whether `p_equal` is below 5 %.
+
+        Two one-sided tests (Schuirmann 1987): the simultaneous interval with twice the error lies inside the margin.
+        """
+        room = (within - abs(self.value)) * math.sqrt(2)
+        return room > 0 and room > critical(self.rows, self.df, 2 * self.error) * self.deviation
+
+    def p_equal(self, within: float) -> float:
+        """Of the two one-sided tests, corrected as `p` is; 1 where the difference that was seen is not smaller."""
+        room = within - abs(self.value)
+        return self._corrected(room) / 2 if room > 0 else 1.0
+
+    def verdict(self, within: float) -> Verdict:
+        """What is known of the pair. Rows may differ by less than the margin; then they differ."""
+        return "differ" if self.differs else "equal" if self.equal(within) else "undecided"
+
+    def _corrected(self, distance: float) -> float:
         if self.deviation == 0:
-            return float(self.value == 0)
-        ratio = abs(self.value) / self.deviation * math.sqrt(2)
+            return float(distance == 0)
+        ratio = distance / self.deviation * math.sqrt(2)
         own = float(stats.studentized_range.sf(ratio, self.rows, tabulated(self.df)))
         return min(own * ERROR / self.error, 1.0)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows and all pairs of them.
-
-    variance: between the seeds of a row, pooled over rows, on `df` degrees of freedom; NaN on none. unequal: the
-    p-value of Bartlett's test that all rows vary alike, None where too few runs tell.
-    """
+    """All rows and all pairs of them. spread: between the seeds of rows; None where every row has a single one."""
 
     means: tuple[float, ...]
     counts: tuple[int, ...]
-    variance: float
-    df: int
+    spread: Spread | None
     differences: tuple[Difference, ...]
     interaction: Interaction | None
-    unequal: float | None
 
     def margin(self, row: int) -> float | None:
-        """Half the 95 % interval of a row's mean over seeds, on this test set: Student's t with the variance pooled
-        over all rows. None with one seed a row, which tell nothing of seeds."""
-        if self.df == 0:
+        """Half the 95 % interval of a row's mean over seeds, on these very sentences: Student's t. None with one seed a
+        row, from which nothing follows about seeds."""
+        if self.spread is None:
             return None
-        return float(stats.t.ppf(1 - ERROR / 2, self.df)) * math.sqrt(self.variance / self.counts[row])
-
-    def seeds_needed(self, effect: float) -> tuple[float, float] | None:
-        """The seeds a row that see a difference of `effect` between two rows with 80 % power, all pairs being compared,
-        and how many they are at least, should the draw of sentences matter less than it seems; inf where no number
-        would do. None where one seed a row tells nothing."""
-        if not self.df:
-            return None
-        typical, error = self.interaction.typical if self.interaction else (0.0, 0.0)
-        least = max(typical - SURE * error, 0.0)
-        return self._plan(typical).seeds_needed(effect), self._plan(least).seeds_needed(effect)
-
-    def detectable(self, seeds: int) -> float:
-        """The least difference that so many seeds a row would see, likewise."""
-        return self._plan(self.interaction.typical[0] if self.interaction else 0.0).detectable(seeds)
-
-    def _plan(self, sentences: float) -> "Plan":
-        sentences_df = self.interaction.df if self.interaction else NORMAL_DF
-        return Plan(self.variance, sentences, sentences_df, len(self.means))
+        variance = self.spread.variances[row] / self.counts[row]
+        return float(stats.t.ppf(1 - ERROR / 2, tabulated(self.spread.df[row]))) * math.sqrt(variance)
 
 
 def compare(
-    scores: Sequence[Sequence[float]], sampling: Interaction | None = None, error: float = ERROR, least: float = 0.0
+    scores: Sequence[Sequence[float]],
+    sampling: Interaction | None = None,
+    error: float = ERROR,
+    least: Sequence[float] | None = None,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Comparison:
     """Every pair of rows, each given as the scores of its runs (one at least), with simultaneous intervals.
 
     Without `sampling`, differences are those on this very test set. With one seed in every row, they are those of these
-    very runs: only the draw of sentences is accounted for, and without that nothing is compared. least: what the
-    variance between seeds is taken to be if it comes out smaller.
-    Source: Tukey 1953; Kramer 1956, for rows of unequal size; Satterthwaite 1946, for the degrees of freedom.
+    very runs: only the draw of sentences is accounted for, and without that nothing is compared. least: by row, what
+    the variance between seeds is taken to be if it comes out smaller; unless given, what the draw of sentences does to
+    a single run, which is part of it. bounds: of a difference.
+    Source: Tukey 1953; Kramer 1956, for rows of unequal size; Games and Howell 1976, for unequal variances;
+    Satterthwaite 1946, for the degrees of freedom.
     """
     means = tuple(float(np.mean(row)) for row in scores)
     counts = tuple(len(row) for row in scores)
-    df = sum(counts) - len(counts)
-    variance = max(sum(float(np.var(row)) * len(row) for row in scores) / df, least) if df else math.nan
+    floor = [sampling.noise if sampling else 0.0] * len(scores) if least is None else least
+    spread = moderated(scores, floor)
     differences = []
     for i, j in itertools.combinations(range(len(scores)), 2):
-        seeds = variance * (1 / counts[i] + 1 / counts[j]) if df else 0.0
-        sentences = float(sampling.variance[i, j]) if sampling else 0.0
-        if not df and not sampling:
+        if not spread and not sampling:
             continue
-        spread = (seeds**2 / df if df else 0.0) + (float(sampling.imprecision[i, j]) if sampling else 0.0)
-        freedom = max((seeds + sentences) ** 2 / spread, 1.0) if spread else math.inf
-        differences.append(Difference(i, j, means[i] - means[j], seeds, sentences, freedom, len(scores), error))
-    return Comparison(means, counts, variance, df, tuple(differences), sampling, _unequal(scores))
-
-
-def _unequal(scores: Sequence[Sequence[float]]) -> float | None:
-    groups = [row for row in scores if len(row) > 1]
-    if len(groups) < 2:
-        return None
-    variances = [float(np.var(row)) for row in groups]
-    if min(variances) == 0:
-        return 1.0 if max(variances) == 0 else 0.0
-    return float(stats.bartlett(*groups).pvalue)
+        seeds, seeds_df = spread.of_difference(i, j) if spread else (0.0, math.inf)
+        sentences = float(sampling.variance[i, j]) if sampling else 0.0
+        imprecision = seeds**2 / seeds_df + (float(sampling.imprecision[i, j]) if sampling else 0.0)
+        df = max((seeds + sentences) ** 2 / imprecision, 1.0) if imprecision else math.inf
+        value = means[i] - means[j]
+        differences.append(Difference(i, j, value, seeds, sentences, df, len(scores), error, bounds))
+    return Comparison(means, counts, spread, tuple(differences), sampling)
 
 
 def tabulated(df: float) -> float:
@@ -203,62 +200,12 @@ def tabulated(df: float) -> float:
 
 def critical(rows: int, df: float, error: float = ERROR) -> float:
     """The studentised range of so many rows that is passed with the probability `error`."""
-    return _quantile(rows, tabulated(df), error)
+    return quantile(rows, tabulated(df), error)
 
 
 @functools.cache
-def _quantile(rows: int, df: float, error: float) -> float:
+def quantile(rows: int, df: float, error: float) -> float:
+    """`critical` at exactly these degrees of freedom; takes a quarter second, once."""
     if rows == 2:
         return float(stats.t.ppf(1 - error / 2, df)) * math.sqrt(2)
     return float(stats.studentized_range.ppf(1 - error, rows, df))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a pair of rows would need to be told apart, all pairs being compared.
-
-    variance: between seeds. sentences: the variance that the draw of sentences adds, however many seeds, known to
-    `sentences_df` degrees of freedom. rows: of the study.
-    """
-
-    variance: float
-    sentences: float
-    sentences_df: float
-    rows: int
-
-    def power(self, effect: float, seeds: int) -> float:
-        """The chance to see a true difference of `effect` with so many seeds a row (2 or more): noncentral t."""
-        own = 2 * self.variance / seeds
-        total = own + self.sentences
-        if total == 0:
-            return 1.0
-        spread = own**2 / (self.rows * (seeds - 1)) + self.sentences**2 / self.sentences_df
-        df = min(total**2 / spread, NORMAL_DF)
-        return float(stats.nct.sf(_planned(self.rows, df) / math.sqrt(2), df, effect / math.sqrt(total)))
-
-    def seeds_needed(self, effect: float) -> float:
-        """The least number of seeds a row that sees `effect` with a power of 80 %; inf where no number does."""
-        if self.power(effect, MOST_SEEDS) < POWER:
-            return math.inf
-        low, high = 1, MOST_SEEDS  # the power of `high` is enough, that of `low` is not
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.power(effect, middle) >= POWER else (middle, high)
-        return high
-
-    def detectable(self, seeds: int) -> float:
-        """The least effect that so many seeds a row see with a power of 80 %."""
-        low, high = 0.0, 1.0
-        while self.power(high, seeds) < POWER:
-            low, high = high, 2 * high
-        for _ in range(12):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.power(middle, seeds) >= POWER else (middle, high)
-        return high
-
-
-def _planned(rows: int, df: float) -> float:
-    """`critical` between a few degrees of freedom, nearly linear in 1 / df; each value takes a quarter second."""
-    at = np.array([1 / known for known in reversed(PLANNED)])
-    values = [_quantile(rows, known, ERROR) for known in reversed(PLANNED)]
-    return float(np.interp(1 / df, at, values))

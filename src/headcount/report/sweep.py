@@ -45,16 +45,16 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run. curves: steps and values of each column of its log. hypotheses, references: of the test set, None
-    where there is no such file."""
+    """A finished run. curves: steps and values of each column of its log. hypotheses, references: the lines of each
+    held-out split, such as valid and test, that has such a file."""
 
     name: str
     directory: Path
     config: Config
     metrics: dict[str, Any]
     curves: Mapping[str, Sequence[tuple[int, float]]]
-    hypotheses: Sequence[str] | None
-    references: Sequence[str] | None
+    hypotheses: Mapping[str, Sequence[str]]
+    references: Mapping[str, Sequence[str]]
 
     @property
     def seed(self) -> int:
@@ -93,7 +93,8 @@ class Sweep:
     """A directory of runs, read.
 
     overrides: what was typed to begin it, if that is known. jobs: how many there should be. differing: the settings in
-    which finished runs differ. references: of the test set, from whatever run has them. notes: what a reader must know.
+    which finished runs differ. references: of each held-out split, from whatever run has them. notes: what a reader
+    must know.
     """
 
     directory: Path
@@ -103,7 +104,7 @@ class Sweep:
     rows: tuple[Row, ...]
     unfinished: tuple[Unfinished, ...]
     differing: tuple[str, ...]
-    references: Sequence[str] | None
+    references: Mapping[str, Sequence[str]]
     notes: tuple[str, ...]
 
     @property
@@ -241,8 +242,8 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
         config,
         metrics,
         _read_curves(directory / "logs" / "metrics.csv"),
-        _read_lines(directory, "hyp"),
-        _read_lines(directory, "ref"),
+        _read_lines(directory, metrics, "hyp"),
+        _read_lines(directory, metrics, "ref"),
     )
 
 
@@ -261,14 +262,18 @@ def _last_words(directory: Path) -> str:
     return f"{state}begun, and not finished"
 
 
-def _read_lines(directory: Path, kind: str) -> list[str] | None:
-    path = next(directory.glob(f"test.{kind}.*"), None)  # the language, which not every config names, comes last
-    if path is None:
-        return None
-    try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except ValueError as error:
-        raise InputError(f"{path}: not UTF-8 text ({error})") from error
+def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[str]]:
+    """The lines of <split>.<kind>.<language> for every split that was scored."""
+    found = {}
+    for split in (name for name in metrics if finite(at(metrics, f"{name}.bleu"))):
+        path = next(directory.glob(f"{split}.{kind}.*"), None)  # the language, which not every config names, comes last
+        if path is None:
+            continue
+        try:
+            found[split] = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        except ValueError as error:
+            raise InputError(f"{path}: not UTF-8 text ({error})") from error
+    return found
 
 
 def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
@@ -286,17 +291,11 @@ def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     return curves
 
 
-def _check_same_test(runs: Sequence[RunResult]) -> Sequence[str] | None:
-    """The references that all runs were tested on, None if no run has them. Raises InputError for two test sets."""
+def _check_same_test(runs: Sequence[RunResult]) -> dict[str, Sequence[str]]:
+    """The references of each split, which all runs were tested on. Raises InputError for two test sets."""
     first = runs[0]
-    known = next((run for run in runs if run.references is not None), None)
     for run in runs:
-        if known and run.references is not None and run.references != known.references:
-            raise InputError(
-                f"{known.directory} and {run.directory} were tested on different references, so their scores can't be "
-                "compared; make a sweep directory of each"
-            )
-        unread = run.references is None or first.references is None
+        unread = "test" not in run.references or "test" not in first.references
         if unread and corpus_name(run) != corpus_name(first):
             raise InputError(
                 f"{first.directory} and {run.directory} were trained on different corpora ({corpus_name(first)} and "
@@ -308,12 +307,29 @@ def _check_same_test(runs: Sequence[RunResult]) -> Sequence[str] | None:
                 f"{first.directory} and {run.directory} were scored differently (BLEU {signatures[0]} and "
                 f"{signatures[1]}); evaluate one of them again"
             )
-        if known and known.references and run.hypotheses and len(run.hypotheses) != len(known.references):
+    splits = dict.fromkeys(split for run in runs for split in (*run.references, *run.hypotheses))
+    return {split: lines for split in splits if (lines := _references(runs, split)) is not None}
+
+
+def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:
+    """The references of a split, None if no run has them. Raises InputError where runs differ."""
+    known = next((run for run in runs if split in run.references), None)
+    if known is None:
+        return None
+    lines = known.references[split]
+    for run in runs:
+        if run.references.get(split, lines) != lines:
             raise InputError(
-                f"{run.directory}: its test.hyp has {len(run.hypotheses)} lines, and the references of "
-                f"{known.directory} have {len(known.references)}; evaluate the run again"
+                f"{known.directory} and {run.directory} were tested on different references ({split}.ref), so their "
+                "scores can't be compared; make a sweep directory of each"
             )
-    return known.references if known else None
+        translated = run.hypotheses.get(split, lines)
+        if len(translated) != len(lines):
+            raise InputError(
+                f"{run.directory}: its {split}.hyp has {len(translated)} lines, and the references of "
+                f"{known.directory} have {len(lines)}; evaluate the run again"
+            )
+    return lines
 
 
 def corpus_name(run: RunResult) -> str:

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from headcount.report.contrastive import ALL, Cell
+from headcount.report.endpoint import Endpoint
 from headcount.report.lengths import LengthGroup
 from headcount.report.published import Published
-from headcount.report.statistics import Comparison
+from headcount.report.statistics import Comparison, Difference
 from headcount.report.sweep import Sweep, flatten, say
-from headcount.report.verdicts import Names, verdict
+from headcount.report.verdicts import Names, counted, pair_verdict
 
 COLUMNS = (
     "parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second", "valid.loss",
-    "valid.ppl", "valid.bleu", "test.loss", "test.ppl", "test.bleu", "test.chrf", "test.signature.bleu",
-    "test.signature.chrf",
+    "valid.ppl", "valid.bleu", "valid.length_ratio", "test.loss", "test.ppl", "test.bleu", "test.chrf",
+    "test.length_ratio", "test.signature.bleu", "test.signature.chrf", "weights.scored", "weights.valid_loss.average",
+    "weights.valid_loss.last",
 )  # fmt: skip
 
 
@@ -37,10 +39,12 @@ class Table:
         return tabulate(escaped, headers=self.headers, tablefmt="pipe", disable_numparse=True, colalign=align)
 
 
-def result_table(sweep: Sweep, bleu: Comparison, chrf: Comparison, perplexity: Comparison | None) -> Table:
+def result_table(sweep: Sweep, endpoint: Endpoint, chrf: Comparison, loss: Comparison | None) -> Table:
     """A line a row: what it cost and what it reached."""
+    splits = endpoint.splits if len(endpoint.splits) > 1 else ()
     cells = []
     for index, row in enumerate(sweep.rows):
+        ratio = endpoint.length_ratio(index, row)
         cells.append(
             (
                 row.label,
@@ -49,8 +53,11 @@ def result_table(sweep: Sweep, bleu: Comparison, chrf: Comparison, perplexity: C
                 _mean(row.figures("operations_per_token")),
                 _mean(row.figures("train.tokens_per_second")),
                 _mean(row.figures("train.seconds")),
-                _score(perplexity, index, 3) if perplexity else "–",
-                _score(bleu, index),
+                _score(loss, index, 3) if loss else "–",
+                f"{math.exp(loss.means[index]):.3f}" if loss else "–",
+                _score(endpoint.comparison, index),
+                "–" if ratio is None else f"{ratio:.3f}",
+                *(_mean(row.figures(f"{split}.bleu"), 2) for split in splits),
                 _score(chrf, index),
             )
         )
@@ -60,15 +67,18 @@ def result_table(sweep: Sweep, bleu: Comparison, chrf: Comparison, perplexity: C
         "operations/token",
         "tokens/s",
         "seconds",
+        "valid. loss",
         "valid. perplexity",
-        "test BLEU",
+        endpoint.name,
+        "length ratio",
+        *(f"{split} BLEU" for split in splits),
         "test chrF",
     )
     return Table((sweep.study.label or "row", *headers), tuple(cells), frozenset({0, 1}))
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{sum(values) / len(values):,.0f}" if values else "–"
+def _mean(values: Sequence[float], digits: int = 0) -> str:
+    return f"{sum(values) / len(values):,.{digits}f}" if values else "–"
 
 
 def _score(comparison: Comparison, row: int, digits: int = 2) -> str:
@@ -76,17 +86,18 @@ def _score(comparison: Comparison, row: int, digits: int = 2) -> str:
     return f"{comparison.means[row]:.{digits}f}" + (f" ± {margin:.{digits}f}" if margin is not None else "")
 
 
-def pair_table(bleu: Comparison, names: Names, effect: float, sentences: int | None) -> Table:
-    """Every pair of rows by test BLEU."""
+def pair_table(bleu: Comparison, names: Names, within: float) -> Table:
+    """Every pair of rows by BLEU. within: the margin of equality."""
     return Table(
-        ("pair", "verdict", "difference", "95 % interval", "p"),
+        ("pair", "verdict", "difference", "95 % interval", "p", f"p (equal within {within:g})"),
         tuple(
             (
-                f"{names.short(pair.first)} − {names.short(pair.second)}",
-                verdict(pair, bleu, names, effect, sentences),
+                _pair(pair, names),
+                pair_verdict(pair, names, within, "BLEU"),
                 f"{pair.value:+.2f}",
                 _interval(pair.interval),
                 _p(pair.p),
+                _p(pair.p_equal(within)),
             )
             for pair in bleu.differences
         ),
@@ -94,42 +105,58 @@ def pair_table(bleu: Comparison, names: Names, effect: float, sentences: int | N
     )
 
 
-def perplexity_table(perplexity: Comparison, names: Names) -> Table:
-    """Every pair of rows by validation perplexity, over seeds alone."""
+def loss_table(loss: Comparison, names: Names, within: float) -> Table:
+    """Every pair of rows by validation loss, over seeds alone."""
     return Table(
-        ("pair", "difference", "95 % interval", "p"),
+        ("pair", "verdict", "nats", "95 % interval", "p", f"p (equal within {within:g})", "ratio of perplexities"),
         tuple(
             (
-                f"{names.short(pair.first)} − {names.short(pair.second)}",
-                f"{pair.value:+.3f}",
-                _interval(pair.interval, 3),
-                _p(pair.p) + (" *" if pair.differs else ""),
+                _pair(pair, names),
+                pair_verdict(pair, names, within, "nats", higher=False),
+                f"{pair.value:+.4f}",
+                _interval(pair.interval, 4),
+                _p(pair.p),
+                _p(pair.p_equal(within)),
+                f"{math.exp(pair.value):.3f}",
             )
-            for pair in perplexity.differences
+            for pair in loss.differences
         ),
+        frozenset({0, 1}),
     )
 
 
-def contrastive_table(cells: Sequence[Cell], names: Names) -> Table:
-    """Mean accuracy by row, and the pair of rows that lies furthest apart for its error."""
+def _pair(pair: Difference, names: Names) -> str:
+    return f"{names.short(pair.first)} − {names.short(pair.second)}"
+
+
+def contrastive_table(cells: Sequence[Cell], names: Names, within: float) -> Table:
+    """Mean accuracy by row, and the pair of rows that lies furthest apart. within: the margin of equality."""
     lines = []
     for cell in cells:
         pairs = cell.comparison.differences
         apart = max(pairs, key=lambda pair: abs(pair.value), default=None)
-        told = sum(pair.differs for pair in pairs)
+        verdicts = " / ".join(map(str, counted(pairs, within).values()))
         lines.append(
             (
                 "mean of all" if cell.phenomenon == ALL else cell.phenomenon,
                 cell.grade,
                 *(f"{mean:.1f}" for mean in cell.comparison.means),
-                f"{names.short(apart.first)} − {names.short(apart.second)}: {apart.value:+.1f}" if apart else "–",
+                f"{_pair(apart, names)}: {apart.value:+.1f}" if apart else "–",
                 _interval(apart.interval, 1) if apart else "–",
                 _p(apart.p) if apart else "–",
-                f"{told} of {len(pairs)}" if pairs else "–",
+                f"{verdicts}{', at the ceiling' if cell.ceiling else ''}" if pairs else "–",
             )
         )
     rows = [names.short(row) for row in range(len(names.rows))]
-    headers = ("phenomenon", "grade", *rows, "furthest apart", "95 % interval", "p", "pairs that differ")
+    headers = (
+        "phenomenon",
+        "grade",
+        *rows,
+        "furthest apart",
+        "95 % interval",
+        "p",
+        "differ / equal / undecided",
+    )
     return Table(headers, tuple(lines), frozenset({0, 1}))
 
 

@@ -1,11 +1,15 @@
-"""What comparisons say, in sentences."""
+"""Verdicts on pairs of rows in words: they differ, they are equal within a margin, or nothing is decided."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headcount.report.statistics import Comparison, Difference
+from headcount.report.planning import plans
+from headcount.report.statistics import Comparison, Difference, Verdict
 from headcount.report.sweep import Row, Sweep
+
+ONE_SEED = "With one seed a row, that holds of these very runs; of seeds nothing is known."
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,15 @@ class Names:
         return self.rows[row].label
 
     def full(self, row: int) -> str:
-        if not self._counted(row):
-            return self.short(row)
+        if not self._counted(row):  # "1 rnn" is no number of rnn
+            numbered = self.label and re.match(r"\d+ ", self.short(row))
+            return f"{self.label} {self.short(row)}" if numbered else self.short(row)
         thing, more = self._things()
         return f"{self.short(row)} {thing[:-1] if self.rows[row].value == 1 else thing}{more}"
+
+    def other(self, row: int) -> str:
+        """After another row was named in full: 8 heads beat 1."""
+        return self.short(row) if self._counted(row) else self.full(row)
 
     def plural(self, row: int) -> bool:
         return self._counted(row) and self.rows[row].value != 1
@@ -46,7 +55,7 @@ class Names:
         return plural if self.plural(row) else f"{plural}{ending}"
 
     def several(self, rows: Sequence[int]) -> str:
-        return listed([self.short(row) for row in rows])
+        return listed([self.other(row) for row in rows])
 
 
 def listed(words: Sequence[str]) -> str:
@@ -54,75 +63,77 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
 
 
-def verdict(difference: Difference, comparison: Comparison, names: Names, effect: float, sentences: int | None) -> str:
-    """One pair of rows by test BLEU. effect: the difference that one would like to see. sentences: of the test set,
-    where they were accounted for."""
-    low, high = difference.interval
-    first, second = difference.first, difference.second
-    seeded = comparison.df > 0
-    if difference.differs:
-        better, worse = (first, second) if difference.value > 0 else (second, first)
-        small, large = sorted(map(abs, (low, high)))
-        digits = 1 if small >= 0.05 else 2
-        beyond = "" if seeded else ", as far as these very runs go"
-        return (
-            f"{names.full(better)} {names.verb(better, 'beat')} {names.short(worse)} by "
-            f"{abs(difference.value):.{digits}f} BLEU [{small:.{digits}f}, {large:.{digits}f}]{beyond}."
-        )
-    counts = sorted({comparison.counts[first], comparison.counts[second]}, reverse=True)
-    seeds = f"{' and '.join(map(str, counts))} {'seed' if counts == [1] else 'seeds'}"
-    told = f"{names.short(first)} and {names.short(second)} can't be told apart with {seeds}"
-    need = comparison.seeds_needed(effect)
-    if need is None:
-        return f"{told}, and of other seeds nothing is known."
-    needed, least = need
+def pair_verdict(difference: Difference, names: Names, within: float, unit: str, higher: bool = True) -> str:
+    """One pair of rows. within: the margin of equality, in units such as BLEU. higher: whether more is better."""
+    match difference.verdict(within):
+        case "differ":
+            first, second = difference.first, difference.second
+            better, worse = (first, second) if (difference.value > 0) == higher else (second, first)
+            small = f", by less than {within:g} {unit}" if difference.equal(within) else ""
+            return f"differ: {names.full(better)} {names.verb(better, 'beat')} {names.other(worse)}{small}"
+        case "equal":
+            return f"equal within {within:g} {unit}"
+    return "undecided"
+
+
+def counted(differences: Sequence[Difference], within: float) -> dict[Verdict, int]:
+    """How many pairs have which verdict."""
+    found: dict[Verdict, int] = {"differ": 0, "equal": 0, "undecided": 0}
+    for difference in differences:
+        found[difference.verdict(within)] += 1
+    return found
+
+
+def tally(counts: Mapping[Verdict, int], margin: str) -> str:
+    """All pairs in a sentence. margin: of equality, with its unit."""
+    words = [
+        _count(counts["differ"], "differs", "differ"),
+        f"{_count(counts['equal'], 'is', 'are')} equal within {margin}",
+        f"{_count(counts['undecided'], 'is', 'are')} undecided",
+    ]
+    number = sum(counts.values())
+    return f"Of {number} pairs of rows, {listed(words)}." if number > 1 else ""
+
+
+def needed(comparison: Comparison, effect: float, unit: str) -> str:
+    """How many seeds a row would see a difference of `effect`, in a sentence with its interval; empty for one row, or
+    with one seed a row."""
+    known = plans(comparison)
+    if known is None or len(comparison.means) < 2:
+        return ""
+    about, least, most = (plan.seeds_needed(effect) for plan in known)
     if math.isinf(least):
-        reason = f"the test set of {sentences:,} sentences is too small for that" if sentences else "they vary too much"
-        return f"{told}: no number of seeds would be enough to see {effect:g}, since {reason}."
-    if math.isinf(needed):
-        return f"{told}: {least:g} or more would be needed to see {effect:g}, and perhaps a larger test set."
-    if needed <= min(counts):
-        return f"{told}, which would be enough to see {effect:g} four times in five."
-    return f"{told}: about {needed:g} would be needed to see {effect:g}."
+        return f"No number of seeds a row would show a difference of {effect:g} {unit} on these sentences."
+    low, high = f"{least:g}", "any number" if math.isinf(most) else f"{most:g}"
+    seeds = "More seeds than can be trained" if math.isinf(about) else f"About {about:g} seeds"
+    return (
+        f"{seeds} a row would be needed to see a difference of {effect:g} {unit} four times in five (95 % interval, "
+        f"from how well the deviations are known: {low} to {high})."
+    )
 
 
-def summary(comparison: Comparison, names: Names) -> str:
-    """What all pairs together say of test BLEU, in a sentence or two."""
+def summary(comparison: Comparison, names: Names, measure: str, within: float) -> str:
+    """What all pairs together say of BLEU, in a sentence or two. measure: such as test BLEU."""
     if len(comparison.means) < 2:
         return "There is a single row, so there is nothing to compare."
     best = max(range(len(comparison.means)), key=comparison.means.__getitem__)
-    mean = f"{comparison.means[best]:.1f}"
+    average = " on average" if comparison.spread else ""
+    text = (
+        f"{names.full(best)} {names.verb(best, 'reach')} the highest {measure}, {comparison.means[best]:.1f}{average}"
+    )
     if not comparison.differences:
-        return (
-            f"{names.full(best)} {names.verb(best, 'reach')} the highest test BLEU, {mean}. With one seed a row, and "
-            "no sentences to draw again, nothing says how sure that is."
-        )
-    told = [difference for difference in comparison.differences if difference.differs]
-    hedge = "" if comparison.df else " With one seed a row, that holds of these very runs; of seeds nothing is known."
-    if not told:
-        low = min(comparison.means)
-        margin = max(difference.margin for difference in comparison.differences)
-        what = "The two rows" if len(comparison.means) == 2 else f"No two of the {len(comparison.means)} rows"
-        can = "can't" if len(comparison.means) == 2 else "can"
-        return (
-            f"{what} {can} be told apart by test BLEU: the means lie between {low:.1f} and {mean}, and a difference is "
-            f"known to ± {margin:.1f} only.{hedge}"
-        )
-    beaten = [row for row in range(len(comparison.means)) if _pair(told, best, row)]
-    alike = [row for row in range(len(comparison.means)) if row != best and row not in beaten]
-    text = f"{names.full(best)} {names.verb(best, 'reach')} the highest test BLEU, {mean} on average"
-    if beaten:
-        text += f", and {names.verb(best, 'beat')} {names.several(beaten)}"
-    if alike:
-        text += f"; from {names.several(alike)} {'they' if names.plural(best) else 'it'} can't be told apart"
-    count = len(comparison.differences)
-    pairs = f" Of {count} pairs of rows, {len(told)} {_differ(len(told))}." if count > 1 else ""
-    return f"{text}.{pairs}{hedge}"
+        return f"{text}. With one seed a row, and no sentences to draw again, it is unknown how sure that is."
+    groups: dict[Verdict, list[int]] = {"differ": [], "equal": [], "undecided": []}
+    for difference in comparison.differences:
+        if best in (pair := {difference.first, difference.second}):
+            groups[difference.verdict(within)] += pair - {best}
+    beaten = f", and {names.verb(best, 'beat')} {names.several(groups['differ'])}" if groups["differ"] else ""
+    equal = f"Equal within {within:g} BLEU: {names.several(groups['equal'])}." if groups["equal"] else ""
+    undecided = f"Undecided against {names.several(groups['undecided'])}." if groups["undecided"] else ""
+    pairs = tally(counted(comparison.differences, within), f"{within:g} BLEU")
+    hedge = "" if comparison.spread else ONE_SEED
+    return " ".join(filter(None, [f"{text}{beaten}.", equal, undecided, pairs, hedge]))
 
 
-def _differ(count: int) -> str:
-    return "differs" if count == 1 else "differ"
-
-
-def _pair(differences: Sequence[Difference], first: int, second: int) -> bool:
-    return any({difference.first, difference.second} == {first, second} for difference in differences)
+def _count(count: int, one: str, many: str) -> str:
+    return f"{count or 'none'} {one if count < 2 else many}"

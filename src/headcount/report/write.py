@@ -1,10 +1,12 @@
 """The files of a report, and what is kept of its runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from headcount.errors import InputError
+from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
 from headcount.report.sweep import Sweep, read_sweep
@@ -17,12 +19,18 @@ KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
 
 
 def report(
-    sweep: str, output: str | None = None, effect: float = 0.3, resamples: int = 1000, keep: bool = False
+    sweep: str,
+    output: str | None = None,
+    effect: float = 0.3,
+    resamples: int = 1000,
+    margin: Mapping[str, float] | None = None,
+    keep: bool = False,
 ) -> Path:
     """Write report.html, report.md, results.csv and plots/ about the runs in `sweep`, into it or into `output`.
 
-    effect: the difference in BLEU that one would like to see. resamples: of the test sentences. keep: whether to copy
-    figures and translations of the finished runs to `output`/runs. Returns the HTML file. Raises InputError.
+    effect: the difference in BLEU that one would like to see. resamples: of the held-out sentences. margin: differences
+    of bleu, loss and accuracy within which rows are equal. keep: whether to copy figures and translations of the
+    finished runs to `output`/runs. Returns the HTML file. Raises InputError.
     """
     if effect <= 0:
         raise InputError(
@@ -32,8 +40,9 @@ def report(
         raise InputError(f"resamples={resamples}: must be 100 or more")
     if keep and output is None:
         raise InputError("keep=true: say where to, with output=DIR")
+    margins = Margins.of(margin or {})
     found = read_sweep(Path(sweep))
-    page = make_page(found, effect, resamples)
+    page = make_page(found, effect, resamples, margins)
     directory = Path(output or sweep)
     try:
         (directory / "plots").mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,109 @@
+"""Moderated variances: how far the seeds of each row lie apart, every row helped by the others.
+
+Three seeds give a poor estimate of a row's variance. One variance for all rows is a better one, and wrong where rows
+differ: the seeds of a row that fails to learn may lie a hundred times as far apart as those of its neighbours.
+Empirical Bayes lies between the two (Smyth 2004, limma): the variances of rows come from a scaled inverse chi-square
+distribution, whose degrees of freedom and scale are estimated from the spread of their logarithms.
+
+- The spread is no larger than chance makes it: the prior has infinitely many degrees of freedom, and all rows share one
+  variance, that of pooling.
+- It is larger: a row keeps its own variance, or gets the moderated one where that is larger, since a few seeds may
+  agree by luck. A variance is never moderated downwards, and a prior that is itself fitted to a few rows counts for
+  less than its degrees of freedom: both are stricter than limma, which has thousands of rows to fit it to. With limma's
+  own rules, ten unlike rows of three seeds gave 16 % false alarms in simulated studies, and 7 % with these.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from headcount.report.sentences import Floats
+
+TINY = 1e-8  # of the mean variance: what the logarithm of 0 is taken of
+PRECISION = 1e-6  # relative, of the prior's degrees of freedom
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The variance between the seeds of each row.
+
+    variances: by row. df: the degrees of freedom of each. own: those from the row's own seeds. pooled: the mean
+    variance, weighted by `own`. alike: whether all rows share it, since nothing speaks against that.
+    """
+
+    variances: tuple[float, ...]
+    df: tuple[float, ...]
+    own: tuple[int, ...]
+    pooled: float
+    alike: bool
+
+    @property
+    def total_df(self) -> int:
+        return sum(self.own)
+
+    def of_difference(self, i: int, j: int) -> tuple[float, float]:
+        """The variance of the difference of two rows' means over seeds, and its degrees of freedom.
+
+        Source: Satterthwaite 1946, with the covariance of two variances that share a prior.
+        """
+        parts = [self.variances[row] / (self.own[row] + 1) for row in (i, j)]
+        roots = [part / math.sqrt(self.df[row]) for part, row in zip(parts, (i, j), strict=True)]
+        shared = math.sqrt(math.prod(1 - self.own[row] / self.df[row] for row in (i, j)))
+        spread = roots[0] ** 2 + roots[1] ** 2 + 2 * shared * roots[0] * roots[1]
+        df = sum(parts) ** 2 / spread if spread else math.inf
+        return sum(parts), min(df, self.total_df)
+
+
+def moderated(scores: Sequence[Sequence[float]], least: Sequence[float]) -> Spread | None:
+    """The spread of rows, each given as the scores of its runs; None where no row has two runs.
+
+    least: by row, what its variance is taken to be if it comes out smaller.
+    """
+    own = np.array([len(row) - 1 for row in scores])
+    if not own.any():
+        return None
+    seen = np.array([np.var(row, ddof=1) if len(row) > 1 else 0.0 for row in scores])
+    pooled = float(seen @ own / own.sum())
+    prior_df, scale = _prior(seen[own > 0], own[own > 0])
+    if math.isinf(prior_df):
+        variances, df = np.full(len(own), pooled), np.full(len(own), float(own.sum()))
+    else:
+        variances = np.maximum((prior_df * scale + own * seen) / (prior_df + own), seen)
+        df = np.minimum(own + prior_df**2 / (prior_df + own.sum()), own.sum())
+    return Spread(
+        tuple(np.maximum(variances, least).tolist()),
+        tuple(df.tolist()),
+        tuple(own.tolist()),
+        max(pooled, float(np.mean(least))),
+        math.isinf(prior_df),
+    )
+
+
+def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
+    """Degrees of freedom and scale of the distribution that variances come from (Smyth 2004, section 6.2).
+
+    Infinitely many where their logarithms vary no more than those of equal variances would.
+    """
+    pooled = float(variances @ df / df.sum())
+    if len(variances) < 2 or pooled == 0:
+        return math.inf, pooled
+    logs = np.log(np.maximum(variances, TINY * pooled)) - special.digamma(df / 2) + np.log(df / 2)
+    excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2).mean())
+    if excess <= 0:
+        return math.inf, pooled
+    half = _inverse_trigamma(excess)
+    return 2 * half, math.exp(logs.mean() + special.digamma(half) - math.log(half))
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Where trigamma, which falls from infinity to 0, has this value: by Newton's method on its reciprocal."""
+    at = 0.5 + 1 / value
+    while True:
+        trigamma = float(special.polygamma(1, at))
+        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, at))
+        at += step
+        if -step <= PRECISION * at:
+            return at
