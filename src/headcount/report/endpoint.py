@@ -82,7 +82,9 @@ def _missing(sweep: Sweep, split: str, flags: list[str]) -> bool:
     return True
 
 
-def _counts(run: RunResult, references: Mapping[str, Sequence[str]], splits: Sequence[str], flags: list[str]) -> Floats:
+def _counts(
+    run: RunResult, references: Mapping[str, Sequence[str]], splits: Sequence[str], tokenizer: str, flags: list[str]
+) -> Floats:
     """What a run has in common with the references, sentence by sentence of all splits."""
     found = []
     for split in splits:
