@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SCRIPTS, command
+
+from headcount.decoding.search import NotFiniteError
 
 
 def contents(folder: Path) -> set[str]:
@@ -318,6 +321,51 @@ def test_translate_names_the_line_that_is_not_text(run, tmp_path):
     assert result.code == 2
     assert result.out.count("\n") == 2  # what came before it
     assert result.errors == ["error: standard input, line 3: not UTF-8; convert the text with iconv -t UTF-8"]
+
+
+def test_translate_names_the_line_that_is_too_long(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.run.translate.LINES_AT_ONCE", 2)
+    source = b"the dog\n\nthe cat\n" + b"the dog sees the cat " * 300 + b"\nthe cat\n"
+    result = command("translate", "run=run", stdin=source, cwd=tmp_path)
+    assert (result.code, result.out.count("\n")) == (2, 3)
+    (line,) = result.errors
+    assert re.fullmatch(
+        r"error: standard input, line 4: [\d,]+ pieces, more than search.max_source=1000; cut it .*", line
+    )
+    (tmp_path / "en").write_bytes(source)
+    (tmp_path / "de").write_text("der Hund\n" * 5, encoding="utf-8")
+    (line,) = refused(tmp_path, "evaluate", "run=run", "input=en", "reference=de")
+    assert line.startswith("en, line 4: ")
+    assert "more than search.max_source=1000" in line
+
+
+def test_sentences_without_a_position_are_named_before_training(tiny, tmp_path):
+    lines = refused(tmp_path, "train", *tiny, "model.positions=learned", "model.max_positions=7")
+    assert "the longest target of valid has " in "\n".join(lines)
+    for line in lines:
+        assert re.fullmatch(
+            r"the longest (source|target) of (train|valid|test) has \d+ tokens with its end, more than "
+            r"model\.max_positions=7: raise that, or take model\.positions=sinusoidal(, or lower data\.max_length)?",
+            line,
+        )
+    lines = refused(tmp_path, "train", *tiny, "search.max_source=3")
+    assert [re.sub(r"has \d+ tokens", "has n tokens", line) for line in lines] == [
+        f"the longest source of {split} has n tokens with its end, more than search.max_source=3: cut it into "
+        "sentences, or raise that"
+        for split in ("valid", "test")
+    ]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_validation_without_probabilities_ends_the_training_in_a_line(tiny, tmp_path, monkeypatch):
+    def diverged(*search):
+        raise NotFiniteError
+
+    monkeypatch.setattr("headcount.decoding.translator.grow", diverged)
+    result = command("train", *tiny, cwd=tmp_path)
+    assert result.code == 2
+    line = result.errors[-1]
+    assert re.match(r"error: runs/.*: its probabilities are not finite numbers \(NaN or infinite\)", line)
 
 
 def start(*arguments, **options):

@@ -8,6 +8,7 @@ import torch
 from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
 
 from headcount.decoding.beam import BeamSearch
+from headcount.decoding.risk import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, Translation, grow
 
@@ -17,7 +18,7 @@ LOG_PROBS[1:] = LOG_PROBS[1:].log()
 
 def found_by(search, model, sentences, limits):
     limits = torch.tensor(limits)
-    hypotheses = search.begin([[sentence] for sentence in sentences], limits, 1, BOS, EOS)
+    hypotheses = search.begin([[sentence] for sentence in sentences], limits, search.width, BOS, EOS)
     return grow(model, model.start(sentences), limits, hypotheses, EOS)
 
 
@@ -133,3 +134,13 @@ def test_samples_are_given_as_drawn():
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         Sampling(**settings)
+
+
+def test_only_the_samples_that_are_asked_for_are_drawn():
+    model, limits, search = TableModel(vocab=7, seed=5), torch.tensor([4, 6]), Sampling(samples=8)
+    every = found_by(search, model, [0, 1], [4, 6])
+    for count in (1, 3):
+        hypotheses = search.begin([[0], [1]], limits, count, BOS, EOS)
+        assert grow(model, model.start([0, 1]), limits, hypotheses, EOS) == [found[:count] for found in every]
+        assert search.rows(count) == count
+    assert MinimumBayesRisk(samples=8).rows(1) == 8

@@ -4,9 +4,13 @@ import math
 
 import pytest
 import torch
-from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
+from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, spell
 
 from headcount.decoding.beam import Beams, BeamSearch, best_extensions, length_penalty
+from headcount.decoding.diverse import DiverseBeamSearch
+from headcount.decoding.ensemble import Ensemble
+from headcount.decoding.risk import MinimumBayesRisk
+from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, Translation, grow
 from headcount.errors import InputError
 
@@ -154,3 +158,51 @@ def test_length_penalty_is_equation_14():
     assert length_penalty(1, 0.6) == 1
     assert length_penalty(7, 1.0) == 2
     assert length_penalty(19, 0.5) == 2
+
+
+WAYS = [
+    BeamSearch(beam=1),
+    BeamSearch(beam=4),
+    BeamSearch(beam=4, alpha=0),
+    DiverseBeamSearch(beam=4, groups=2),
+    Sampling(samples=3),
+    Sampling(samples=3, top_p=0.9),
+    Sampling(samples=3, top_k=2),
+    MinimumBayesRisk(samples=3),
+]
+WRONG = {
+    "all NaN": (math.nan, slice(None)),
+    "one NaN": (math.nan, slice(4, 5)),
+    "the end NaN": (math.nan, slice(EOS, EOS + 1)),
+    "one infinite": (math.inf, slice(4, 5)),
+    "none possible": (-math.inf, slice(None)),
+}
+
+
+@pytest.mark.parametrize("search", WAYS, ids=str)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_search_ends_and_says_so_where_probabilities_are_not_finite(search, wrong):
+    model, limits = BrokenModel(*WRONG[wrong]), torch.tensor([9, 12])
+    hypotheses = search.begin([[0], [1]], limits, 1, BOS, EOS)
+    with pytest.raises(InputError, match=r"not finite numbers .* take an earlier checkpoint"):
+        grow(model, model.start([0, 1]), limits, hypotheses, EOS)
+
+
+@pytest.mark.parametrize("search", WAYS, ids=str)
+def test_one_broken_member_spoils_an_ensemble(search):
+    members, limits = [TableModel(vocab=7, seed=2), BrokenModel(math.nan, slice(4, 5), good=0)], torch.tensor([9, 12])
+    hypotheses = search.begin([[0], [1]], limits, 1, BOS, EOS)
+    with pytest.raises(InputError, match="not finite numbers"):
+        grow(Ensemble(members), [member.start([0, 1]) for member in members], limits, hypotheses, EOS)
+
+
+@pytest.mark.parametrize("search", WAYS, ids=str)
+def test_what_is_found_before_probabilities_are_wrong_counts(search):
+    """Only a number that is reached spoils a search."""
+    fine = TableModel(vocab=7, seed=1)
+    limits = torch.tensor([1, 1])
+    found = [
+        grow(model, model.start([0, 1]), limits, search.begin([[0], [1]], limits, 1, BOS, EOS), EOS)
+        for model in (fine, BrokenModel(math.nan, slice(None)))
+    ]
+    assert found[0] == found[1]

@@ -1,15 +1,18 @@
 """Lines in, lines out."""
 
+import copy
+
 import pytest
 import torch
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.diverse import DiverseBeamSearch
+from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.risk import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import SearchMethod, Translation
-from headcount.decoding.translator import Translator
+from headcount.decoding.translator import LineError, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 
@@ -54,6 +57,7 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
         """The state is the sentence and the target so far of each row; every step runs the whole model."""
 
         device = torch.device("cpu")
+        max_length = None
 
         def start(self, source, mask):
             mask = torch.ones_like(source, dtype=torch.bool) if mask is None else mask
@@ -103,7 +107,7 @@ def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
     try:
         torch.set_num_threads(2)
         broken = translator(model, BeamSearch(beam=2, batch_tokens=8))
-        monkeypatch.setattr(broken, "_search", lambda count, sources: 1 / 0)
+        monkeypatch.setattr(broken, "_search", lambda count, sources, limits: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             broken.translate(["abc", "def", "ghi"])
         assert torch.get_num_threads() == 2
@@ -152,6 +156,67 @@ def test_the_length_is_capped(model):
     assert all(len(translation) <= 3 for translation in translations)
 
 
+@pytest.fixture
+def endless(model) -> Transformer:
+    """A model that never ends a translation by itself."""
+    endless = copy.deepcopy(model)
+    with torch.no_grad():
+        endless.output.weight[EOS] = 0
+        endless.output.weight[EOS + 1] = 100
+    endless.decoder_norm = torch.nn.Identity()
+    return endless
+
+
+def test_the_end_of_a_source_is_none_of_its_pieces(endless):
+    found = translator(endless, BeamSearch(beam=2, max_ratio=2, max_extra=3)).translate(["abcdefgh", "z", "ab"])
+    assert [len(translation) for translation in found] == [19, 5, 7]
+
+
+def test_a_hidden_source_is_not_read_and_gives_its_length_all_the_same(endless):
+    search = BeamSearch(beam=2, max_ratio=2, max_extra=3)
+    hidden = Translator(endless, Letters(), search, (PAD, BOS, EOS), hide_source=True)
+    assert hidden.encode(["abc", "d"]) == [[], []]
+    lines = ["abcdefgh", "hgfedcba", "", "z"]
+    found = hidden.translate(lines)
+    assert [len(translation) for translation in found] == [19, 19, 0, 5]
+    assert found[0] == found[1]
+    assert found[0].startswith(found[3])
+
+
+@pytest.mark.parametrize("search", [BeamSearch(beam=2), Sampling(samples=2)], ids=str)
+def test_no_translation_passes_the_positions_that_were_learned(search):
+    torch.manual_seed(4)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
+    model = Transformer(30, positions="learned", max_positions=8, **sizes).eval()
+    for each in (model, Ensemble([Transformer(30, **sizes).eval(), model])):
+        assert each.max_length == 8
+        lines = ["abcdefg", "z", "", "gfedcba"]
+        assert all(len(translation) <= 7 for translation in translator(each, search).translate(lines))
+        with pytest.raises(
+            LineError, match=r"^line 3: 8 pieces, and the model has positions for 7 and the end; cut it"
+        ):
+            translator(each, search).translate(["abc", "", "abcdefgh", "z"])
+    assert Transformer(30, **sizes).max_length is None
+
+
+def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model, monkeypatch):
+    short = translator(model, BeamSearch(beam=1, max_source=5))
+    with pytest.raises(
+        LineError, match=r"^line 2: 6 pieces, more than search\.max_source=5; cut it into sentences, or"
+    ):
+        short.translate(["abcde", "abcdef"], progress=pytest.fail)
+    assert len(translator(model, BeamSearch(beam=1, max_source=None)).translate(["abcde" * 210])) == 1
+
+
+def test_weights_that_are_no_numbers_are_told_with_the_name_of_the_model(model):
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.decoder[0].cross_attention.value.weight[0, 0] = float("nan")
+    named = Translator(broken, Letters(), BeamSearch(beam=2), (PAD, BOS, EOS), name="runs/x")
+    with pytest.raises(InputError, match=r"^runs/x: its probabilities are not finite numbers"):
+        named.translate(["abc", "d"])
+
+
 def test_progress_ends_at_the_number_of_lines(model):
     seen: list[int] = []
     translator(model, BeamSearch(beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)
@@ -166,6 +231,7 @@ def test_progress_ends_at_the_number_of_lines(model):
         ({"alpha": -1}, "search.alpha=-1"),
         ({"max_ratio": 0, "max_extra": 0}, "search.max_ratio=0"),
         ({"batch_tokens": 0}, "search.batch_tokens=0"),
+        ({"max_source": 0}, "search.max_source=0"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):

@@ -14,6 +14,7 @@ class TableModel:
     """Log-probabilities drawn once for each (sentence, tokens so far); its state is the tokens so far of every row."""
 
     device = torch.device("cpu")
+    max_length = None
 
     def __init__(self, vocab: int, seed: int, sharpness: float = 1.0) -> None:
         self.vocab = vocab
@@ -35,6 +36,29 @@ class TableModel:
 
     def reorder(self, state: list[tuple[int, ...]], rows: Tensor, sentences: Tensor) -> list[tuple[int, ...]]:
         return [state[row] for row in rows.tolist()]
+
+
+class BrokenModel(TableModel):
+    """Its numbers are log-probabilities for some steps; from then on `wrong` is in place of some or all of them.
+
+    Refuses to go on after `last` steps, or a search that ignores its limit would never end.
+    """
+
+    def __init__(self, wrong: float, tokens: slice, good: int = 2, last: int = 30) -> None:
+        super().__init__(vocab=7, seed=1)
+        self.wrong = wrong
+        self.tokens = tokens
+        self.good = good
+        self.last = last
+
+    def log_probs(self, history: tuple[int, ...]) -> Tensor:
+        steps = len(history) - 1
+        if steps > self.last:
+            raise TimeoutError(f"step {steps} of a search that should have ended")
+        log_probs = super().log_probs(history)
+        if steps > self.good:
+            log_probs[self.tokens] = self.wrong
+        return log_probs
 
 
 def log_prob(model: TableModel, sentence: int, tokens: list[int]) -> float:

@@ -225,6 +225,11 @@ class TranslationData(pl.LightningDataModule):
         source, target = (round(float(side.lengths.mean())) for side in self._sentences["train"])
         return source, target
 
+    def longest(self, split: str) -> tuple[int, int]:
+        """Tokens of the longest source and of the longest target of a split, EOS counted."""
+        source, target = (int(side.lengths.max(initial=0)) for side in self._sentences[split])
+        return source, target
+
     def epoch_of(self, step: int) -> float:
         """How many epochs have been seen after `step` optimizer steps, with the part of the one under way."""
         epoch, done = self.epochs.locate(step)

@@ -29,10 +29,11 @@ class BeamSearch(SearchMethod):
         max_ratio: float = 2.0,
         max_extra: int = 10,
         batch_tokens: int = 8192,
+        max_source: int | None = 1000,
     ) -> None:
         if beam < 1:
             raise ValueError(f"search.beam={beam}: must be 1 (greedy) or more")
-        super().__init__("beam", beam, max_ratio, max_extra, batch_tokens)
+        super().__init__("beam", beam, max_ratio, max_extra, batch_tokens, max_source)
         if alpha < 0:
             raise ValueError(f"search.alpha={alpha}: must be 0 (no length penalty) or more; 1 is usual")
         self.beam = beam
@@ -105,7 +106,7 @@ class Beams:
         longest = (self.limits + 1).clamp(min=self.length + 1) if self.alpha > 0 else self.length + 1
         reach = scores.amax(dim=1) / length_penalty(longest, self.alpha)
         full, beaten = self.finished_scores[:, -1] > float("-inf"), self.finished_scores[:, self.count - 1] >= reach
-        self.done = full | beaten | (reach == float("-inf"))
+        self.done = full | beaten | ~(reach > float("-inf"))  # NaN, too, never gets better
         self.scores = scores.masked_fill(self.done[:, None], float("-inf"))  # nothing that is found later counts
         return parent.gather(1, order)
 
@@ -121,7 +122,7 @@ class Beams:
             [
                 Hypothesis(text[1 : text.index(self.eos, 1)], score)  # the first is the beginning-of-sentence
                 for score, text in zip(row_scores, texts, strict=True)
-                if score > float("-inf")
+                if score != float("-inf")
             ]
             for row_scores, texts in zip(scores, tokens, strict=True)
         ]

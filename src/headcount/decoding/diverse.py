@@ -28,8 +28,9 @@ class DiverseBeamSearch(BeamSearch):
         max_ratio: float = 2.0,
         max_extra: int = 10,
         batch_tokens: int = 8192,
+        max_source: int | None = 1000,
     ) -> None:
-        super().__init__(beam, alpha, max_ratio, max_extra, batch_tokens)
+        super().__init__(beam, alpha, max_ratio, max_extra, batch_tokens, max_source)
         groups = beam if groups is None else groups
         if groups < 1 or beam % groups:
             raise ValueError(

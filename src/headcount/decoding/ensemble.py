@@ -24,6 +24,10 @@ class Ensemble:
     def device(self) -> torch.device:
         return self.members[0].device
 
+    @property
+    def max_length(self) -> int | None:
+        return min((member.max_length for member in self.members if member.max_length is not None), default=None)
+
     def start(self, source: Tensor, source_mask: Tensor | None) -> list[Any]:
         return [member.start(source, source_mask) for member in self.members]
 

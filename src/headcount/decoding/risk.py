@@ -31,8 +31,12 @@ class MinimumBayesRisk(Sampling):
         max_ratio: float = 2.0,
         max_extra: int = 10,
         batch_tokens: int = 8192,
+        max_source: int | None = 1000,
     ) -> None:
-        super().__init__(samples, temperature, top_k, top_p, seed, max_ratio, max_extra, batch_tokens)
+        super().__init__(samples, temperature, top_k, top_p, seed, max_ratio, max_extra, batch_tokens, max_source)
+
+    def rows(self, count: int) -> int:
+        return self.samples  # the utility is a mean over all
 
     @property
     def settings(self) -> dict[str, Any]:

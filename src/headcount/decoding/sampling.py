@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Decode, Growing, Hypothesis, SearchMethod, Translation
+from headcount.decoding.search import Decode, Growing, Hypothesis, NotFiniteError, SearchMethod, Translation
 
 
 class Sampling(SearchMethod):
@@ -35,8 +35,9 @@ class Sampling(SearchMethod):
         max_ratio: float = 2.0,
         max_extra: int = 10,
         batch_tokens: int = 8192,
+        max_source: int | None = 1000,
     ) -> None:
-        super().__init__("samples", samples, max_ratio, max_extra, batch_tokens)
+        super().__init__("samples", samples, max_ratio, max_extra, batch_tokens, max_source)
         if temperature <= 0:
             raise ValueError(f"search.temperature={temperature}: must be above 0; for 0, take search=greedy")
         if top_k is not None and top_k < 1:
@@ -56,13 +57,16 @@ class Sampling(SearchMethod):
         names = ("samples", "temperature", "top_k", "top_p", "seed")
         return {name: getattr(self, name) for name in names}
 
+    def rows(self, count: int) -> int:
+        return count  # the first samples are the same, however many follow
+
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
     ) -> Growing:
-        steps = (limits + 1).tolist()
-        noise = np.zeros((len(sources), self.samples, max(steps)), dtype=np.float32)
+        steps, samples = (limits + 1).tolist(), self.rows(count)
+        noise = np.zeros((len(sources), samples, max(steps)), dtype=np.float32)
         for row, source, length in zip(noise, sources, steps, strict=True):
-            row[:, :length] = np.random.default_rng([self.seed, *source]).random((self.samples, length), np.float32)
+            row[:, :length] = np.random.default_rng([self.seed, *source]).random((samples, length), np.float32)
         return Samples(torch.from_numpy(noise).to(limits.device), self.draw, bos, eos)
 
     def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:
@@ -84,6 +88,8 @@ class Sampling(SearchMethod):
         if self.top_p is not None:
             last = torch.minimum(last, (cumulative < self.top_p).sum(dim=1, keepdim=True))
         mass = cumulative.gather(1, last)
+        if not bool(mass.isfinite().all()):  # or a token would be drawn from no distribution at all
+            raise NotFiniteError
         # The first whose cumulative probability is above the number, so never one without any; the last is the limit
         # where sums are not made in order, as on a GPU.
         drawn = torch.minimum(torch.searchsorted(cumulative, uniform * mass, right=True), last)

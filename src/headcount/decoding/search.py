@@ -4,6 +4,7 @@ Notation: a `sentence` is one source in the batch; a `row` is one hypothesis of 
 side.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -16,6 +17,16 @@ from headcount.errors import InputError
 
 State = TypeVar("State")
 Decode = Callable[[list[list[int]]], list[str]]
+
+
+class NotFiniteError(InputError):
+    """A model gave NaN or infinite numbers for log-probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its probabilities are not finite numbers (NaN or infinite): the weights are damaged or the training "
+            "diverged; take an earlier checkpoint, or train again with a lower optimizer.lr, trainer.precision=32-true"
+        )
 
 
 @runtime_checkable
@@ -81,12 +92,12 @@ def grow(
 
     state: the model's state before the first token, one row a sentence. limits: most tokens a translation may have
     before its end-of-sentence; a hypothesis that long must end. The sentences that are done leave the batch.
+    Raises NotFiniteError, at the greatest limit at the latest, where the model gives numbers that are not finite.
     """
     results: list[list[Hypothesis]] = [[] for _ in limits]
     index = torch.arange(len(limits), device=limits.device)  # which sentence each line of the tensors below belongs to
-    first_limit = int(limits.min()) if len(limits) else 0
-    length = 0
-    while len(index):
+    first_limit, last_limit = (int(limits.min()), int(limits.max())) if len(limits) else (0, -1)
+    for length in range(last_limit + 1):
         tokens = hypotheses.newest
         log_probs, state = model.step(tokens.flatten(), state)
         log_probs = log_probs.unflatten(0, tokens.shape)
@@ -95,7 +106,6 @@ def grow(
             log_probs.masked_fill_((limits <= length)[:, None, None], float("-inf"))
             log_probs[:, :, eos] = ends
         rows = hypotheses.extend(log_probs) + torch.arange(len(index), device=index.device)[:, None] * tokens.shape[1]
-        length += 1
         # Leaving moves the caches of all that remain, so a large batch waits until some can leave together.
         done = hypotheses.done
         keep = torch.arange(len(index), device=index.device)
@@ -109,6 +119,9 @@ def grow(
             hypotheses.select(keep)
             first_limit = int(limits.min())
         state = model.reorder(state, rows.flatten(), keep)
+    # A number that is not finite stays so in every sum, and one that is not a number is never the end of a search.
+    if not all(found and all(math.isfinite(score) for _, score in found) for found in results):
+        raise NotFiniteError
     return results
 
 
@@ -121,7 +134,13 @@ class SearchMethod(ABC):
     """
 
     def __init__(
-        self, width_setting: str, width: int, max_ratio: float = 2.0, max_extra: int = 10, batch_tokens: int = 8192
+        self,
+        width_setting: str,
+        width: int,
+        max_ratio: float = 2.0,
+        max_extra: int = 10,
+        batch_tokens: int = 8192,
+        max_source: int | None = 1000,
     ) -> None:
         if width < 1:
             raise ValueError(f"search.{width_setting}={width}: must be 1 or more")
@@ -131,11 +150,18 @@ class SearchMethod(ABC):
             )
         if batch_tokens < 1:
             raise ValueError(f"search.batch_tokens={batch_tokens}: must be 1 or more")
+        if max_source is not None and max_source < 1:
+            raise ValueError(f"search.max_source={max_source}: must be 1 or more, or null for no limit")
         self.width_setting = width_setting
         self.width = width
         self.max_ratio = max_ratio
         self.max_extra = max_extra
         self.batch_tokens = batch_tokens
+        self.max_source = max_source
+
+    def rows(self, count: int) -> int:
+        """Rows that a sentence takes in the batch when `count` translations of it are wanted."""
+        return self.width
 
     @property
     @abstractmethod

@@ -9,7 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from headcount.decoding.search import Hypothesis, SearchMethod, StepModel, Translation, grow
+from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, StepModel, Translation, grow
+from headcount.errors import InputError
 
 MOST_WORKERS = 8  # batches at once; between operations only one can go on, so that more would wait for each other
 
@@ -29,24 +30,51 @@ class TranslationModel(StepModel[Any], Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def max_length(self) -> int | None:
+        """Most tokens of a source, its end counted, and of a target, its beginning counted; None: any number."""
+        ...
+
     def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
         """The state before the first target token; source [sentence, source], mask True = real token, None: all."""
         ...
 
 
+class LineError(InputError):
+    """A line that cannot be translated. line: its index, from 0. why: what is wrong with it, and what to do."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(f"line {line + 1}: {why}")
+        self.line = line
+        self.why = why
+
+
 class Translator:
     """A model, its tokenizer and a way to search: `translate` takes lines and gives as many back.
 
-    special: ids of padding, beginning and end of sentence.
+    special: ids of padding, beginning and end of sentence. hide_source: the model reads only the end of every source;
+    how long a translation may be still follows from the source's pieces. name: of the model, for error messages.
     """
 
     def __init__(
-        self, model: TranslationModel, codec: Codec, search: SearchMethod, special: tuple[int, int, int]
+        self,
+        model: TranslationModel,
+        codec: Codec,
+        search: SearchMethod,
+        special: tuple[int, int, int],
+        hide_source: bool = False,
+        name: str = "the model",
     ) -> None:
         self.model = model
         self.codec = codec
         self.search = search
         self.pad, self.bos, self.eos = special
+        self.hide_source = hide_source
+        self.name = name
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """What the model reads of each source, without the end of sentence."""
+        return [[] for _ in texts] if self.hide_source else self.codec.encode(texts)
 
     def translate(self, lines: Sequence[str], progress: Callable[[int], None] | None = None) -> list[str]:
         """The translation of every line, in order; an empty line stays empty.
@@ -62,16 +90,26 @@ class Translator:
         first and each text once, in sampling as drawn. Less where the search has not found so many; of an empty line,
         the empty one.
 
-        Raises InputError if the search cannot give so many.
+        Raises InputError if the search cannot give so many, or if the model's probabilities are no finite numbers;
+        LineError, before anything is translated, for a line that is too long for the model or the search.
         """
         self.search.check(count)
         texts = [line.strip() for line in lines]
-        sources = self.codec.encode(texts)
+        pieces = self.codec.encode(texts)
+        self._check_lengths([len(ids) for ids in pieces])
+        sources = [[] for _ in pieces] if self.hide_source else pieces
+        limits = [self._limit(len(ids)) for ids in pieces]
         translations = [[Translation("", 0.0)]] * len(texts)
         done = sum(not text for text in texts)
-        batches = list(self._batches([len(ids) + 1 if text else 0 for ids, text in zip(sources, texts, strict=True)]))
+        width = self.search.rows(count)
+        tokens = [width * (len(ids) + 1) if text else 0 for text, ids in zip(texts, sources, strict=True)]
+        batches = list(self._batches(tokens))
         with self._workers(len(batches)) as each:
-            searched = each(partial(self._search, count), ([sources[row] for row in rows] for rows in batches))
+            searched = each(
+                partial(self._search, count),
+                ([sources[row] for row in rows] for rows in batches),
+                ([limits[row] for row in rows] for rows in batches),
+            )
             for rows, found in zip(batches, searched, strict=True):
                 for row, best in zip(rows, self.search.choose(found, count, self.codec.decode), strict=True):
                     translations[row] = best
@@ -79,6 +117,23 @@ class Translator:
                 if progress is not None:
                     progress(done)
         return translations
+
+    def _check_lengths(self, pieces: Sequence[int]) -> None:
+        """Raises LineError for the first of the sources that is too long."""
+        longest, most = self.search.max_source, self.model.max_length
+        for line, length in enumerate(pieces):
+            if longest is not None and length > longest:
+                what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
+            elif most is not None and length >= most and not self.hide_source:
+                what = f"and {self.name} has positions for {most - 1:,} and the end; cut it into sentences"
+            else:
+                continue
+            raise LineError(line, f"{length:,} pieces, {what}")
+
+    def _limit(self, pieces: int) -> int:
+        """Most tokens of the translation of a source of so many pieces, without its end of sentence."""
+        limit = int(pieces * self.search.max_ratio) + self.search.max_extra
+        return limit if self.model.max_length is None else min(limit, self.model.max_length - 1)
 
     @contextmanager
     def _workers(self, batches: int) -> Iterator[Callable[..., Iterable[Any]]]:
@@ -98,11 +153,11 @@ class Translator:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)  # the workers have set theirs for whoever comes next, too
 
-    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        # Longest first: the first batch shows whether memory suffices. Length 0 is an empty line: nothing to search.
+    def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
+        # Longest first: the first batch shows whether memory suffices. 0 tokens are an empty line: nothing to search.
         batch: list[int] = []
-        for row in sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row]):
-            if batch and lengths[batch[0]] * (len(batch) + 1) * self.search.width > self.search.batch_tokens:
+        for row in sorted((row for row, length in enumerate(tokens) if length), key=lambda row: -tokens[row]):
+            if batch and tokens[batch[0]] * (len(batch) + 1) > self.search.batch_tokens:
                 yield batch
                 batch = []
             batch.append(row)
@@ -110,12 +165,15 @@ class Translator:
             yield batch
 
     @torch.inference_mode()
-    def _search(self, count: int, sources: list[list[int]]) -> list[list[Hypothesis]]:
+    def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
         device = self.model.device
         lengths = torch.tensor([len(ids) + 1 for ids in sources])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         source = torch.full(mask.shape, self.pad)
         source[mask] = torch.tensor([token for ids in sources for token in (*ids, self.eos)])
-        limits = ((lengths * self.search.max_ratio).long() + self.search.max_extra).to(device)
+        most = torch.tensor(limits, device=device)
         state = self.model.start(source.to(device), None if bool(mask.all()) else mask.to(device))
-        return grow(self.model, state, limits, self.search.begin(sources, limits, count, self.bos, self.eos), self.eos)
+        try:
+            return grow(self.model, state, most, self.search.begin(sources, most, count, self.bos, self.eos), self.eos)
+        except NotFiniteError as error:
+            raise InputError(f"{self.name}: {error}") from error

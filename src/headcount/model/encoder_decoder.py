@@ -30,6 +30,11 @@ class EncoderDecoder(nn.Module, ABC):
         return self.output.weight.device
 
     @property
+    def max_length(self) -> int | None:
+        """Most tokens of a source, its end counted, and of a target, its beginning counted; None: any number."""
+        return None
+
+    @property
     @abstractmethod
     def head_counts(self) -> dict[str, list[int]]:
         """Heads in each layer, for each kind of attention that there is."""

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headcount.errors import InputError
+
 Rotate = Callable[[Tensor, int | None], Tensor]
 """Turns queries or keys [batch, head, position, d_head] by where they stand: all of them at the one position given, as
 the beams of a sentence do, or with None at 0, 1, 2 and so on."""
@@ -17,7 +19,12 @@ def unrotated(x: Tensor, position: int | None) -> Tensor:
 
 
 class Positions(nn.Module):
-    """What all kinds have in common: a call that takes embeddings, and a `Rotate` for self-attention."""
+    """What all kinds have in common: a call that takes embeddings, and a `Rotate` for self-attention.
+
+    max_length: how many positions there are; None: any number.
+    """
+
+    max_length: int | None = None
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         """x at the positions start .. start + position."""
@@ -79,19 +86,20 @@ class SinusoidalPositions(ComputedTable, Positions):
 class LearnedPositions(Positions):
     """One trained vector a position: Gehring et al. 2017, "Convolutional sequence to sequence learning", section 3.1.
 
-    Raises ValueError for a sentence of more than `max_positions` pieces.
+    Raises InputError for a sentence of more than `max_positions` tokens, its end counted.
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
         super().__init__()
+        self.max_length = max_positions
         self.table = nn.Parameter(torch.randn(max_positions, d_model) * d_model**-0.5)
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         """x plus the vectors of the positions start .. start + position."""
         end = start + x.shape[1]
         if end > len(self.table):
-            raise ValueError(
-                f"a sentence of {end} pieces is longer than model.max_positions={len(self.table)}: raise it, lower "
+            raise InputError(
+                f"a sentence of {end} tokens is longer than model.max_positions={len(self.table)}: raise it, lower "
                 f"data.max_length, or take model.positions=sinusoidal"
             )
         return x + self.table[start:end]

@@ -150,6 +150,7 @@ class Transformer(EncoderDecoder):
         self.target_embedding = self.source_embedding if shared else nn.Embedding(vocab_size, d_model)
         sides = {side: positions_kind(d_model, max_positions) for side in ("source", "target")}
         self.positions = nn.ModuleDict(sides)
+        self._max_length = sides["source"].max_length
         self.dropout = Dropout(dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
         self.encoder = nn.ModuleList(  # type: ignore[assignment]
@@ -179,6 +180,10 @@ class Transformer(EncoderDecoder):
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
                 module.apply_gain()
+
+    @property
+    def max_length(self) -> int | None:
+        return self._max_length
 
     @property
     def head_counts(self) -> dict[str, list[int]]:

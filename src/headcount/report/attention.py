@@ -63,7 +63,7 @@ class Seen:
 def look(run: Run, text: str, target: str | None = None) -> Seen:
     """The attention of a run while `text` is turned into `target`, its own translation if None."""
     translation = run.translator.translate([text])[0] if target is None else target
-    source_ids, target_ids = run.translator.codec.encode([text])[0], run.tokenizer.target.encode([translation])[0]
+    source_ids, target_ids = run.translator.encode([text])[0], run.tokenizer.target.encode([translation])[0]
     source = [*run.tokenizer.source.pieces(text), "</s>"] if source_ids else ["</s>"]
     # A query is the token that has just been written, and what it looks for is the next.
     written = ["<s>", *run.tokenizer.target.pieces(translation)]

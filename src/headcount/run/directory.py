@@ -63,24 +63,11 @@ class Run:
         return data
 
 
-class HiddenSource:
-    """The codec of a model that was trained without its source: whatever the text, there is nothing to read."""
-
-    def __init__(self, tokenizer: AnyTokenizer) -> None:
-        self.decode = tokenizer.decode
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return [[] for _ in texts]
-
-
-def codec_for(config: DictConfig, tokenizer: AnyTokenizer) -> Codec:
-    """How the source reaches the model that `config` describes."""
-    return HiddenSource(tokenizer) if config.data.hide_source else tokenizer
-
-
-def make_translator(model: TranslationModel, codec: Codec, search: SearchMethod) -> Translator:
+def make_translator(
+    model: TranslationModel, codec: Codec, search: SearchMethod, hide_source: bool, name: str = "the model"
+) -> Translator:
     """A translator of our model and tokenizer, which know nothing of each other."""
-    return Translator(model, codec, search, (PAD, BOS, EOS))
+    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name)
 
 
 def read_config(directory: Path) -> DictConfig:
@@ -128,7 +115,8 @@ def open_run(
     model = build_model(config, tokenizer, trusted)
     load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
-    translator = make_translator(model, codec_for(config, tokenizer), build(settings, "search", trusted))
+    way: SearchMethod = build(settings, "search", trusted)
+    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
     return Run(directory, config, model, tokenizer, translator, trusted)
 
 
@@ -160,7 +148,14 @@ def as_one(runs: Sequence[Run]) -> Run:
     if not others:
         return first
     ensemble = Ensemble([run.model for run in runs])
-    return replace(first, translator=make_translator(ensemble, first.translator.codec, first.translator.search))
+    translator = make_translator(
+        ensemble,
+        first.tokenizer,
+        first.translator.search,
+        first.translator.hide_source,
+        " + ".join(run.translator.name for run in runs),
+    )
+    return replace(first, translator=translator)
 
 
 def load(

@@ -7,6 +7,7 @@ from datasets import Dataset, DatasetDict
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.data.corpora import read_parallel
+from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.evaluation.scoring import bleu_tokenizer
 from headcount.run.directory import Run, as_one, open_as_asked, read_metrics, write_text
@@ -43,7 +44,10 @@ def evaluate(config: DictConfig) -> str:
     for split, references in wanted.items():
         hypotheses[split], figures[split] = {}, {}
         for name, run in runs.items():
-            found = evaluate_split(run, rows[name][split], tokenizer, with_loss)
+            try:
+                found = evaluate_split(run, rows[name][split], tokenizer, with_loss)
+            except LineError as error:
+                raise InputError(f"{config.input or split}, {error}") from error
             found.figures.update(
                 other_conventions(
                     found.hypotheses, references, run.languages[1], tokenizer, config.lowercase, config.moses

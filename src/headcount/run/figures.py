@@ -61,7 +61,7 @@ def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
     row, right and wrong [pair]: for each row that has a contrast its number, and the log-probability of the right and
     of the wrong translation; empty on a corpus without contrasts.
     """
-    scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.target.encode)
+    scorer = TargetScorer(run.model, run.translator.encode, run.tokenizer.target.encode)
     log_prob, tokens = scorer.score(rows["source"], rows["target"])
     contrasts = rows["contrast"] if "contrast" in rows.column_names else []
     tested = np.array([row for row, contrast in enumerate(contrasts) if contrast], dtype=np.int64)

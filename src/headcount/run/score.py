@@ -25,7 +25,7 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
     sources, targets = read_parallel(config.source, config.target)
     if not sources:
         raise InputError(f"{config.source}: holds no line, so there is nothing to score")
-    scorer = TargetScorer(run.model, run.translator.codec.encode, run.tokenizer.target.encode)
+    scorer = TargetScorer(run.model, run.translator.encode, run.tokenizer.target.encode)
     log_probs, tokens = scorer.score(sources, targets)
     for log_prob, count in zip(log_probs, tokens, strict=True):
         sink.write(f"{log_prob:.6f}\t{count}\t{_perplexity(log_prob, count):.4f}\n")

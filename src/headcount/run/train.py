@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import CSVLogger, Logger
 
+from headcount.data.module import TranslationData
 from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tokenizer
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
@@ -24,7 +25,6 @@ from headcount.run.directory import (
     Run,
     build_model,
     choose_device,
-    codec_for,
     fill,
     link_latest,
     load_weights,
@@ -77,6 +77,7 @@ def train(config: DictConfig, directory: Path) -> str:
     model = build_model(config, parts.data.tokenizer)
     if config.get("init_from") and not resume:
         load_weights(model, Path(config.init_from) / "model.safetensors", Path(config.init_from))
+    check_lengths(parts.data, model, parts.search)
     summary = describe(parts, model, config)  # plans an epoch, so nothing can be wrong with the batches either
     with open_directory(directory, config, parts) if parts.trainer.is_global_zero else contextlib.nullcontext():
         logger.info("run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, summary)
@@ -109,7 +110,7 @@ def fit(config: DictConfig, directory: Path, parts: Parts, model: EncoderDecoder
     valid = parts.data.data["valid"]
     task = TranslationTask(
         model=model,
-        translator=make_translator(model, codec_for(config, tokenizer), greedy(parts.search)),
+        translator=make_translator(model, tokenizer, greedy(parts.search), config.data.hide_source, show(directory)),
         sources=valid["source"],
         references=valid["target"],
         seed=config.seed,
@@ -172,6 +173,26 @@ def describe(parts: Parts, model: EncoderDecoder, config: DictConfig) -> str:
     )
 
 
+def check_lengths(data: TranslationData, model: EncoderDecoder, search: SearchMethod) -> None:
+    """Raises InputError, with a line for each, for splits with a sentence that the model has no positions for, or that
+    is too long to be translated."""
+    wrong = []
+    for split in data.data:
+        for side, longest in zip(("source", "target"), data.longest(split), strict=True):
+            what = f"the longest {side} of {split} has {longest:,} tokens with its end"
+            if model.max_length is not None and longest > model.max_length:
+                fix = ", or lower data.max_length" if split == "train" else ""
+                wrong.append(
+                    f"{what}, more than model.max_positions={model.max_length}: raise that, or take "
+                    f"model.positions=sinusoidal{fix}"
+                )
+            most = search.max_source if (side, split == "train") == ("source", False) else None
+            if most is not None and longest - 1 > most:
+                wrong.append(f"{what}, more than search.max_source={most}: cut it into sentences, or raise that")
+    if wrong:
+        raise InputError("\n".join(wrong))
+
+
 def _short(counts: list[int]) -> str:
     return str(counts[0]) if len(set(counts)) == 1 else "/".join(map(str, counts))
 
@@ -208,7 +229,7 @@ def finish(
 ) -> str:
     """Score the model, its weights averaged, on valid and every test set; the summary that a run ends with."""
     model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
-    translator = make_translator(model, codec_for(config, tokenizer), parts.search)
+    translator = make_translator(model, tokenizer, parts.search, config.data.hide_source, show(directory))
     own = frozenset({config.data.corpus["_target_"]})  # it has just been trained on, whoever wrote it
     run = Run(directory, read_config(directory), model, tokenizer, translator, TRUSTED | own)
     figures = {}
@@ -236,4 +257,5 @@ def finish(
 
 def greedy(search: SearchMethod) -> SearchMethod:
     """Greedy search with the same cap on the length: good enough to see how training goes, and fast."""
-    return BeamSearch(beam=1, max_ratio=search.max_ratio, max_extra=search.max_extra, batch_tokens=search.batch_tokens)
+    names = ("max_ratio", "max_extra", "batch_tokens", "max_source")
+    return BeamSearch(beam=1, **{name: getattr(search, name) for name in names})

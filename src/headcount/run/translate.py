@@ -8,6 +8,7 @@ from typing import BinaryIO, TextIO
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.decoding.search import Translation
+from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.run.directory import Run, as_one, open_as_asked
 from headcount.run.types import fits
@@ -37,28 +38,33 @@ def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None
     """Translate line by line: n lines in, n lines out, an empty line stays empty.
 
     nbest: as many translations a line, each with the number of the line (from 0) and its score, as Moses writes them:
-    `number ||| text ||| score`. Raises InputError for a line that is not UTF-8, by number; the lines before it are
-    translated.
+    `number ||| text ||| score`. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines
+    before it are translated.
     """
     # By "\n" alone, in bytes: other characters that Unicode calls line ends belong to the text.
     lines = enumerate(source, start=1)
     written = 0
     while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
-        texts, wrong = [], None
+        texts, wrong, why = [], None, "not UTF-8; convert the text with iconv -t UTF-8"
         for number, line in chunk:
             try:
                 texts.append(line.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError:
                 wrong = number
                 break
+        try:
+            found = run.translator.nbest(texts, nbest or 1)
+        except LineError as error:
+            found = run.translator.nbest(texts[: error.line], nbest or 1)
+            wrong, why = written + error.line + 1, error.why
         if nbest is None:
-            sink.writelines(text + "\n" for text in run.translator.translate(texts))
+            sink.writelines(best.text + "\n" for best, *_ in found)
         else:
-            sink.writelines(moses_lines(run.translator.nbest(texts, nbest), written))
-        written += len(texts)
+            sink.writelines(moses_lines(found, written))
+        written += len(found)
         sink.flush()
         if wrong is not None:
-            raise InputError(f"standard input, line {wrong}: not UTF-8; convert the text with iconv -t UTF-8")
+            raise InputError(f"standard input, line {wrong}: {why}")
 
 
 def moses_lines(translations: Sequence[Sequence[Translation]], first: int) -> Iterator[str]:
@@ -78,5 +84,10 @@ def converse(run: Run, name: str, nbest: int = 1) -> None:
         except EOFError:
             sys.stderr.write("\n")
             return
-        for text, _ in run.translator.nbest([line], nbest)[0]:
+        try:
+            found = run.translator.nbest([line], nbest)[0]
+        except LineError as error:
+            sys.stderr.write(f"{error.why}\n")
+            continue
+        for text, _ in found:
             sys.stdout.write(f"{target}> {text}\n")
