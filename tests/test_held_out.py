@@ -10,6 +10,7 @@ from conftest import pairs_of
 
 from headcount.data.corpora import Pairs, split
 from headcount.data.corpora.split import HeldOut, first
+from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
 TRAIN = [(f"source {row}", f"target {row % 70}") for row in range(200)]
@@ -71,10 +72,37 @@ def test_a_pair_that_is_half_empty_is_left_to_the_cleaning_of_train():
     )
 
 
-def test_the_side_alone_does_not_take_a_pair_with_it():
-    rows = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
-    splits = cut(rows, test=2)
-    assert set(splits["train"]) | set(splits["test"]) == set(rows)
+def test_all_pairs_of_a_source_leave_train_together():
+    rows = [(f"source {row % 50}", f"target {row}") for row in range(200)]  # four translations each
+    splits = cut(rows, valid=10, test=15)
+    sources = {name: [source for source, _ in part] for name, part in splits.items()}
+    assert len(set(sources["valid"])) == 10
+    assert len(set(sources["test"])) == 15
+    assert not set(sources["test"]) & set(sources["valid"])
+    assert len(splits["train"]) == 200 - 25 * 4
+    assert not set(sources["train"]) & {*sources["valid"], *sources["test"]}
+    assert {*splits["valid"], *splits["test"]} < set(rows)
+
+
+def test_the_target_alone_does_not_take_a_pair_with_it():
+    rows = [("a", "x"), ("b", "x"), ("c", "x")]
+    splits = cut(rows, test=1)
+    assert sorted(splits["train"] + splits["test"]) == rows
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_what_the_tokenizer_reads_alike_is_one_source(monkeypatch, chunk):
+    monkeypatch.setattr(split, "CHUNK", chunk)
+    variants = (str, "  {} ".format, lambda text: text.replace(" ", "\t"), lambda text: text.replace("ä", "a\u0308"))
+    rows = [(vary(f"Sätze {row}"), vary(f"target {row}")) for row in range(60) for vary in variants]
+    splits = cut(rows, valid=15, test=15)
+    normal = {name: [normalise(source) for source, _ in part] for name, part in splits.items()}
+    assert len(set(normal["test"])) == len(set(normal["valid"])) == 15
+    assert not set(normal["test"]) & set(normal["valid"])
+    assert not set(normal["train"]) & {*normal["valid"], *normal["test"]}
+    random.Random(1).shuffle(rows)
+    again = cut(rows, valid=15, test=15)
+    assert (again["valid"], again["test"]) == (splits["valid"], splits["test"])
 
 
 def test_without_sizes_nothing_happens():

@@ -49,6 +49,15 @@ def test_both_layouts_of_the_hub(tmp_path, rows):
         HubCorpus(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
 
 
+def test_the_names_of_a_folder_s_files_are_part_of_it(tmp_path):
+    for name, text in {"a-train": "en,de\na,b\n", "b-test": "en,de\nc,d\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    before = HubCorpus(str(tmp_path), "en", "de").fingerprint()
+    (tmp_path / "a-train.csv").rename(tmp_path / "a-test.csv")  # the order of names and contents stays as it is
+    (tmp_path / "b-test.csv").rename(tmp_path / "b-train.csv")
+    assert HubCorpus(str(tmp_path), "en", "de").fingerprint() != before
+
+
 def test_hub_that_answers(monkeypatch):
     asked = []
 

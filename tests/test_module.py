@@ -1,6 +1,10 @@
 import itertools
 import logging
-from concurrent.futures import ThreadPoolExecutor
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,13 +146,55 @@ def test_what_does_not_matter_does_not(prepared, tmp_path, change):
     assert corpus.loads == 0
 
 
-def test_of_several_at_once_one_builds(tmp_path):
-    # Threads stand in for processes: the lock is on the open file, which each has for itself.
-    corpora = [Toy() for _ in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda corpus: module(tmp_path, corpus).prepare_data(), corpora))
-    assert sum(corpus.loads for corpus in corpora) == 1
+class Slow(Toy):
+    """Leaves a file for every time that it is read, and the first one takes for ever."""
+
+    def __init__(self, folder: Path, first_never_ends: bool) -> None:
+        super().__init__()
+        self.folder, self.first_never_ends = folder, first_never_ends
+
+    def load(self) -> DatasetDict:
+        first = not any(self.folder.iterdir())
+        (self.folder / str(os.getpid())).touch()
+        while first and self.first_never_ends:
+            time.sleep(0.05)
+        return super().load()
+
+
+def prepare_in_process(directory, corpus, log):
+    logging.basicConfig(filename=log, level=logging.INFO, force=True)
+    module(directory, corpus).prepare_data()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize("killed", [False, True])
+def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_path, killed):
+    reads, log = tmp_path / "reads", tmp_path / "log"
+    reads.mkdir()
+    fork = multiprocessing.get_context("fork")
+    several = [fork.Process(target=prepare_in_process, args=(tmp_path, Slow(reads, killed), log)) for _ in range(3)]
+    for process in several:
+        process.start()
+    if killed:  # in the middle of its work; one of those that wait takes over
+        wait_until(lambda: log.exists() and log.read_text().count("another process prepares this corpus; waiting") == 2)
+        (builder,) = (process for process in several if (reads / str(process.pid)).exists())
+        builder.kill()
+        several.remove(builder)
+    for process in several:
+        process.join(60)
+    assert [process.exitcode for process in several] == [0] * len(several)
+    assert len(list(reads.iterdir())) == 1 + killed
     assert not list((tmp_path / "prepared").glob("*.part"))
+    late = Toy()
+    module(tmp_path, late).prepare_data()
+    assert late.loads == 0
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_what_a_killed_process_left_is_no_obstacle(prepared, tmp_path):

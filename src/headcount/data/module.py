@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytorch_lightning as pl
 import torch
 from datasets import Dataset, DatasetDict
-from filelock import FileLock
+from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Draw, Epochs, Sentences, SplitBatches, TrainStream, plan_split
@@ -140,19 +140,23 @@ class TranslationData(pl.LightningDataModule):
         key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
         self.prepared = self.directory / "prepared" / key
         if not self.prepared.is_dir():
-            self.prepared.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.prepared.with_suffix(".lock")):
-                if not self.prepared.is_dir():
-                    part = self.prepared.with_suffix(".part")
-                    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
-                    part.mkdir()
-                    try:
-                        prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, part)
-                        part.rename(self.prepared)
-                    finally:
-                        shutil.rmtree(part, ignore_errors=True)
+            self._build()
         self._open()
         log.info("%s to %s, in %s\n%s", self.source_language, self.target_language, self.prepared, self.report.table())
+
+    def _build(self) -> None:
+        self.prepared.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(self.prepared.with_suffix(".lock")):
+            if self.prepared.is_dir():
+                return
+            part = self.prepared.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+            part.mkdir()
+            try:
+                prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, part)
+                part.rename(self.prepared)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
 
     def setup(self, stage: str | None = None) -> None:
         self.prepare_data()  # Lightning calls that on one process of a machine only
@@ -274,6 +278,16 @@ class TranslationData(pl.LightningDataModule):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def _locked(path: Path) -> AcquireReturnProxy:
+    """A lock for a `with` block; where it has to wait, it says so."""
+    lock = FileLock(path)
+    try:
+        return lock.acquire(blocking=False)
+    except Timeout:
+        log.info("another process prepares this corpus; waiting until it has ended (%s)", path)
+        return lock.acquire()
 
 
 def _require(setting: str, value: int | None, least: int, example: str) -> None:

@@ -133,6 +133,8 @@ class HubCorpus:
             "tests": {test: where if isinstance(where, str) else None for test, where in self.tests.items()},
         }
         files = sorted(file for file in Path(self.path).rglob("*") if file.is_file())
+        # Where the path is a folder, its files' names say which split each is.
+        further["names"] = [file.relative_to(self.path).as_posix() for file in files]
         return fingerprint(settings, further, [*files, *(path for text in texts for path in text.paths)])
 
     def _files(self, root: Path) -> SplitTexts:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
+from headcount.data.corpora.digests import file_digest
 from headcount.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -43,7 +44,7 @@ class Corpus(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Changes whenever `load` would give something else; cheap enough to ask at every start."""
+        """Changes whenever `load` would give something else. It is asked for at every start and in every process."""
         ...
 
 
@@ -65,8 +66,7 @@ def fingerprint(settings: list[Any], further: Mapping[str, Any], files: list[Pat
     digest = hashlib.sha256(json.dumps([*settings, said] if said else settings).encode())
     for path in files:
         try:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(file_digest(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); give a text file, plain or .gz") from None
     return digest.hexdigest()

@@ -1,25 +1,29 @@
 """A part of the pairs: the first of them, or some held out from train."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headcount.data.corpora.pairs import Pairs, pair_table
+from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
 CHUNK = 2**14  # pairs looked at at once
 
+log = logging.getLogger(__name__)
+
 
 class HeldOut:
-    """Pairs taken from train for the splits that a corpus lacks.
+    """Pairs taken from train for the splits that a corpus lacks, by whole groups of equal source.
 
-    Of all distinct pairs with text on both sides, those with the smallest hashes go: the hash depends on the pair and
-    the seed alone, so neither order nor repetition nor the way of reading changes what is held out, and all copies of a
-    pair leave train together. Held out, each stands once, in the order of the hashes.
+    Text is compared as the tokenizer reads it (`normalise`). Of all sources that have a translation, those with the
+    smallest hashes go: the hash depends on the source and the seed alone, so neither order nor repetition nor the way
+    of reading changes what is held out. All pairs with such a source leave train together, so that no two splits share
+    a source. One pair of each, that with the smallest hash of its own, is held out, in the order of the sources' hashes.
 
     Args:
         settings: `valid` and `test`, the number of pairs each (None for a split that the corpus has), and `seed`.
@@ -47,8 +51,8 @@ class HeldOut:
 
     @property
     def settings(self) -> list[Any]:
-        """What changes the text, empty where nothing is held out."""
-        return [self.sizes, self.seed] if self.sizes else []
+        """What changes the text, empty where nothing is held out; it begins with the name of the rule."""
+        return ["by source", self.sizes, self.seed] if self.sizes else []
 
     def cut(self, splits: Mapping[str, Pairs]) -> dict[str, Pairs]:
         """The splits with train divided. Goes through train once, and keeps in memory only what is held out.
@@ -59,49 +63,68 @@ class HeldOut:
         if not self.sizes:
             return dict(splits)
         wanted = sum(self.sizes.values())
-        chosen, rows, copies = self._smallest(splits["train"], wanted)
-        if rows - copies < 1 or len(chosen) < wanted:
+        groups, rows = self._smallest(splits["train"], wanted)
+        leaving = sum(group.rows for group in groups)
+        if leaving == rows or len(groups) < wanted:
             asked = " and ".join(f"data.held_out.{split}={size}" for split, size in self.sizes.items())
+            sources = "no more" if len(groups) == wanted else f"{len(groups):,}"
             raise InputError(
-                f"{asked}: too much for the train split, which has {rows:,} pairs in all, and of different ones with "
-                f"text on both sides {'no more' if len(chosen) == wanted else f'{len(chosen):,}'}; give less"
+                f"{asked}: too much for the train split, which has {rows:,} pairs in all, and of different sources in "
+                f"pairs with text on both sides {sources}; give less"
             )
+        if leaving > wanted:
+            log.info(
+                "%s pairs are held out; %s further ones with the same sources leave train", wanted, leaving - wanted
+            )
+        chosen = pair_table(*(pa.array([group.best[side] for group in groups], pa.string()) for side in (1, 2)))
         parts, start = {}, 0
         for split, size in self.sizes.items():
             parts[split] = _pairs_of(chosen.slice(start, size))
             start += size
-        train = Pairs(rows - copies, lambda count: _without(splits["train"], chosen, count))
+        sources = frozenset(normalise(source) for source in chosen["source"].to_pylist())
+        train = Pairs(rows - leaving, lambda count: _without(splits["train"], sources, count))
         return {**splits, "train": train, **parts}
 
-    def _smallest(self, pairs: Pairs, count: int) -> tuple[pa.Table, int, int]:
-        """The `count` pairs of smallest hash, the number of all rows, and that of the rows that are one of these."""
-        found: dict[bytes, list[Any]] = {}  # hash -> source, target, copies
+    def _smallest(self, pairs: Pairs, count: int) -> tuple[list["Group"], int]:
+        """The `count` groups of smallest hash, in that order, and the number of all rows."""
+        found: dict[bytes, Group] = {}
         bound, rows = b"\xff" * 16, 0
-        start = f"{self.seed}\n"
         for table in pairs.iter(CHUNK):
             rows += table.num_rows
             for source, target in zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True):
-                key = hashlib.blake2b(f"{start}{source}\n{target}".encode(), digest_size=16).digest()
-                if key > bound or not source.strip() or not target.strip():
+                key = self._hash(normal := normalise(source))
+                if key > bound or not normal or not (translation := normalise(target)):
                     continue
-                found.setdefault(key, [source, target, 0])[2] += 1
-            found = {key: found[key] for key in sorted(found)[:count]}
-            if len(found) == count:
+                found.setdefault(key, Group()).add(self._hash(f"{normal}\n{translation}"), source, target)
+            if len(found) > 2 * count:  # not at every chunk: sorting a million takes its time
+                found = {key: found[key] for key in sorted(found)[:count]}
                 bound = max(found)
-        sources, targets = ([entry[side] for entry in found.values()] for side in (0, 1))
-        chosen = pair_table(pa.array(sources, pa.string()), pa.array(targets, pa.string()))
-        return chosen, rows, sum(entry[2] for entry in found.values())
+        return [found[key] for key in sorted(found)[:count]], rows
+
+    def _hash(self, text: str) -> bytes:
+        return hashlib.blake2b(f"{self.seed}\n{text}".encode(), digest_size=16).digest()
 
 
-def _without(pairs: Pairs, held_out: pa.Table, rows: int) -> Iterator[pa.Table]:
-    """The pairs that are none of `held_out`."""
-    known = set(zip(held_out["source"].to_pylist(), held_out["target"].to_pylist(), strict=True))
+@dataclass
+class Group:
+    """The pairs of one source: how many rows, and of these the one to hold out, as (hash of the pair, its text)."""
+
+    rows: int = 0
+    best: tuple[bytes, str, str] = (b"\xff" * 17, "", "")  # above every hash
+
+    def add(self, key: bytes, source: str, target: str) -> None:
+        self.rows += 1
+        self.best = min(self.best, (key, source, target))
+
+
+def _without(pairs: Pairs, sources: Container[str], rows: int) -> Iterator[pa.Table]:
+    """The pairs with none of these normalised sources, and those with text on one side only."""
     for table in pairs.iter(rows):
-        maybe = [pc.is_in(table[side], held_out[side].combine_chunks()) for side in ("source", "target")]
-        stays = np.ones(table.num_rows, dtype=bool)
-        for row in np.flatnonzero(pc.and_(*maybe).to_numpy()):
-            stays[row] = (table["source"][row].as_py(), table["target"][row].as_py()) not in known
-        yield table if stays.all() else table.filter(pa.array(stays))
+        leaves = [
+            normalise(source) in sources and bool(normalise(target))
+            for source, target in zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True)
+        ]
+        yield table.filter(pa.array([not each for each in leaves])) if any(leaves) else table
 
 
 def _pairs_of(table: pa.Table) -> Pairs:

@@ -1,0 +1,54 @@
+"""SHA-256 of files, computed once: that of a large file is kept in the user's cache until the file changes."""
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+from headcount.files import write_text
+
+LARGE = 2**24  # bytes from which a digest is kept; a smaller file is read in a few hundredths of a second
+SETTLED = 2.0  # seconds after which a change shows in a file's times, however coarse the file system's clock
+
+
+def file_digest(path: Path) -> bytes:
+    """SHA-256 of what is in a file. Raises OSError where it cannot be read."""
+    state = _state(path)
+    if state[0] < LARGE:
+        return _computed(path)
+    kept = _cache() / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+    try:
+        known = json.loads(kept.read_text(encoding="utf-8"))
+        if known["state"] == state:
+            return bytes.fromhex(known["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    digest = _computed(path)
+    # A file that has just been written, or is written still, may change again without showing it.
+    if time.time_ns() - max(state[1:3]) > SETTLED * 1e9 and _state(path) == state:
+        _keep(kept, {"path": str(path.resolve()), "state": state, "sha256": digest.hex()})
+    return digest
+
+
+def _state(path: Path) -> list[int]:
+    """What changes with the content: size, times of the last change of content and of anything, and the file itself."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _computed(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _keep(kept: Path, entry: dict[str, object]) -> None:
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, json.dumps(entry) + "\n")
+    except OSError:
+        pass  # no place to keep it; then it is computed again
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headcount" / "digests"
