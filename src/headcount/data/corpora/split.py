@@ -23,7 +23,7 @@ class HeldOut:
     Text is compared as the tokenizer reads it (`normalise`). Of all sources that have a translation, those with the
     smallest hashes go: the hash depends on the source and the seed alone, so neither order nor repetition nor the way
     of reading changes what is held out. All pairs with such a source leave train together, so that no two splits share
-    a source. One pair of each, that with the smallest hash of its own, is held out, in the order of the sources' hashes.
+    a source. One pair of each, that with the smallest hash, is held out, in the order of the sources' hashes.
 
     Args:
         settings: `valid` and `test`, the number of pairs each (None for a split that the corpus has), and `seed`.
@@ -67,10 +67,10 @@ class HeldOut:
         leaving = sum(group.rows for group in groups)
         if leaving == rows or len(groups) < wanted:
             asked = " and ".join(f"data.held_out.{split}={size}" for split, size in self.sizes.items())
-            sources = "no more" if len(groups) == wanted else f"{len(groups):,}"
+            different = "no more" if len(groups) == wanted else f"{len(groups):,}"
             raise InputError(
                 f"{asked}: too much for the train split, which has {rows:,} pairs in all, and of different sources in "
-                f"pairs with text on both sides {sources}; give less"
+                f"pairs with text on both sides {different}; give less"
             )
         if leaving > wanted:
             log.info(
