@@ -1,3 +1,4 @@
+import io
 import itertools
 import logging
 import multiprocessing
@@ -12,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 from datasets import Dataset, DatasetDict
 
+from headcount.data import batches
 from headcount.data.cleaning import Cleaning
 from headcount.data.module import TranslationData
 from headcount.data.segmentation import BpeDropout, SampledSegmentation
@@ -345,12 +347,9 @@ def test_pieces_are_memory_mapped(prepared):
 def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     data = module(tmp_path, segmentation=BpeDropout(0.5))
     data.prepare_data()
-    plain = module(tmp_path)
-    plain.prepare_data()
     whole = stream(data, data.steps_per_epoch + 5)
-    for batch, usual in zip(whole, iter(plain.train_dataloader()), strict=False):
-        assert batch.rows.tolist() == usual.rows.tolist()
-        assert batch.step_tokens == usual.step_tokens  # by the plan, which all processes share
+    assert sorted(torch.cat([batch.rows for batch in whole[: data.steps_per_epoch]]).tolist()) == list(range(150))
+    for batch in whole:
         rows = data.data["train"][batch.rows]
         assert data.tokenizer.decode(batch.source.tolist()) == rows["source"]
         assert data.tokenizer.decode(batch.target_out.tolist()) == rows["target"]
@@ -364,6 +363,82 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     for batch, expected in zip(iter(resumed.train_dataloader()), whole[3:], strict=False):
         assert torch.equal(batch.source, expected.source)
         assert torch.equal(batch.target_out, expected.target_out)
+
+
+@pytest.mark.parametrize("hide_source", [False, True])
+@pytest.mark.parametrize(
+    ("model_type", "segmentation"),
+    [("bpe", BpeDropout(0.1)), ("bpe", BpeDropout(0.9)), ("unigram", SampledSegmentation())],
+)
+def test_no_drawn_batch_exceeds_the_budget(tmp_path, model_type, segmentation, hide_source):
+    data = module(
+        tmp_path,
+        tokenizer=SentencePiece(310, model_type),
+        segmentation=segmentation,
+        accumulation=2,
+        hide_source=hide_source,
+        batch_tokens=200,
+        max_length=18,
+    )
+    data.prepare_data()
+    batches = stream(data, 2 * data.steps_per_epoch)
+    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(150))
+    largest = [max(batch.source.numel(), batch.target_out.numel()) for batch in batches]
+    assert max(largest) <= 200
+    assert np.mean(largest) > 100  # and no smaller than they need be
+    assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in batches) <= 18 + 1
+    real = sum(int((batch.target_out != PAD).sum()) for batch in batches)
+    assert sum(batch.step_tokens for batch in batches[::2]) == pytest.approx(real, rel=0.1)
+    assert data.global_batch_tokens == pytest.approx(sum(batch.tokens for batch in batches) / data.steps_per_epoch, 0.1)
+
+
+def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
+    shares = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        data = module(tmp_path, segmentation=BpeDropout(0.3))
+        data.prepare_data()
+        shares.append(stream(data, 3 * data.steps_per_epoch))
+    assert [len(share) for share in shares] == [3 * data.steps_per_epoch] * 2
+    assert [batch.step_tokens for batch in shares[0]] == [batch.step_tokens for batch in shares[1]]
+    rows = [row for share in shares for batch in share[: data.steps_per_epoch] for row in batch.rows.tolist()]
+    assert sorted(rows) == list(range(150))
+
+
+def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch):
+    data = module(tmp_path)
+    data.prepare_data()
+    step = sum(data.epochs.plan(epoch).steps for epoch in range(50)) + 2
+    data.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 1, "global_step": step})()
+    state = torch_copy(data.state_dict())
+    planned, plan_epoch = [], batches.plan_epoch
+    monkeypatch.setattr(
+        batches, "plan_epoch", lambda *a, epoch, **b: (planned.append(epoch), plan_epoch(*a, epoch=epoch, **b))[1]
+    )
+    resumed = module(tmp_path)
+    resumed.prepare_data()
+    resumed.load_state_dict(state)
+    resumed.start_step = step
+    first = stream(resumed, 1)
+    assert int(resumed.epoch_of(step)) == 50
+    assert planned == [50]
+    data.start_step = step
+    assert equal(first, stream(data, 1))
+    planned.clear()
+    other = module(tmp_path, seed=2)  # whose epochs are others
+    other.prepare_data()
+    other.load_state_dict(state)
+    other.epoch_of(step)
+    assert len(planned) >= 50
+
+
+def torch_copy(state):
+    """What a checkpoint gives back."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 def each_row(batch):

@@ -21,6 +21,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
+Lengths = tuple[np.ndarray, np.ndarray]  # tokens of every source and of every target
 MANY = 128  # rows from which a batch is cut to a multiple of 8: products are compiled anew for every new shape
 JITTER = 1.0  # tokens: how far a length is moved before sorting, so that epochs group sentences differently
 
@@ -35,7 +36,8 @@ class Batch:
         target_in: what the decoder reads: BOS first.
         target_out: what it should say: ends with EOS, then PAD.
         rows: row numbers in the split.
-        step_tokens: real tokens of `target_out` in the whole optimizer step: all processes, all micro-batches.
+        step_tokens: real tokens of `target_out` in the whole optimizer step: all processes, all micro-batches; where
+            pieces are drawn, as many as the plan expects.
         tokens: real source and target tokens of this batch, padding left out; counted beforehand, since to ask an
             accelerator would make it wait.
     """
@@ -87,6 +89,11 @@ class Sentences:
         pieces = np.fromiter(itertools.chain.from_iterable(ids), np.int32, offsets[-1])
         return cls(pieces, offsets[:-1], offsets[1:])
 
+    def row(self, number: int) -> list[int]:
+        """Piece numbers of one sentence."""
+        ids: list[int] = self.pieces[self.starts[number] : self.ends[number]].tolist()
+        return ids
+
     @property
     def lengths(self) -> np.ndarray:
         """Tokens of every sentence, EOS counted."""
@@ -134,8 +141,8 @@ class EpochPlan:
         batches: row numbers of every batch.
         multiple: batches in one optimizer step: world size times accumulation.
         step_tokens: int64 [step], real target tokens of every optimizer step.
-        tokens: real source and target tokens of the epoch.
-        padding: share of padding among all tokens of both sides, 0 to 1.
+        tokens: real source and target tokens of the epoch (to be expected, as `step_tokens`, where pieces are drawn).
+        padding: share of padding among all tokens of both sides, 0 to 1; where pieces are drawn, that of full batches.
     """
 
     batches: list[np.ndarray]
@@ -154,6 +161,26 @@ class EpochPlan:
             yield self.batches[index], int(self.step_tokens[index // self.multiple])
 
 
+@dataclass(frozen=True)
+class Lengthening:
+    """How the lengths of sentences that are cut into pieces anew follow from those of their best pieces: they are about
+    `mean` times as long, with a standard deviation of `deviation` times the square root of the length."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def measured(cls, best: np.ndarray, drawn: np.ndarray) -> "Lengthening":
+        """From the lengths of the same sentences, with their best pieces and with drawn ones."""
+        mean = float(drawn.sum() / best.sum())
+        return cls(mean, float(np.sqrt(np.mean((drawn - mean * best) ** 2 / best))))
+
+    def room(self, lengths: np.ndarray, most: int) -> np.ndarray:
+        """Tokens to plan with: two deviations above the mean, but `most` at most where the best pieces are no more."""
+        wanted = np.ceil(self.mean * lengths + 2 * self.deviation * np.sqrt(lengths)).astype(np.int64)
+        return np.maximum(lengths, np.minimum(wanted, most))
+
+
 def plan_epoch(
     source_lengths: np.ndarray,
     target_lengths: np.ndarray,
@@ -162,6 +189,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
     multiple: int = 1,
+    lengthening: tuple[Lengthening, Lengthening] | None = None,
 ) -> EpochPlan:
     """Every sentence once, in batches of like lengths, in an order drawn from (seed, epoch).
 
@@ -171,6 +199,8 @@ def plan_epoch(
         batch_tokens: what rows times longest source may be, and rows times longest target.
         multiple: the number of batches is a multiple of this (world size times accumulation); to get there the largest
             batches are halved.
+        lengthening: of both sides, where sentences are cut into pieces anew: batches then keep room for what is drawn,
+            and all counts of tokens are those to be expected.
 
     Raises:
         InputError: a sentence alone is over the budget, or there are too few sentences for `multiple` batches.
@@ -183,11 +213,14 @@ def plan_epoch(
             f"{longest[row]} tokens; give at least that, or a smaller data.max_length"
         )
     random = np.random.default_rng([seed, epoch])
-    order = _by_length(source_lengths, target_lengths, random)
-    batches = _cut(order, source_lengths, target_lengths, batch_tokens)
+    lengths = room = source_lengths, target_lengths
+    if lengthening:
+        room = lengthening[0].room(lengths[0], batch_tokens), lengthening[1].room(lengths[1], batch_tokens)
+        lengths = lengthening[0].mean * lengths[0], lengthening[1].mean * lengths[1]
+    batches = _cut(_by_length(*room, random), *room, batch_tokens)
     batches = _halve_to_multiple(batches, multiple)
     batches = [batches[index] for index in random.permutation(len(batches))]
-    return _plan(batches, source_lengths, target_lengths, multiple)
+    return _plan(batches, lengths, room, multiple)
 
 
 def plan_split(
@@ -200,7 +233,8 @@ def plan_split(
     batches = in_order_of_length(source_lengths, target_lengths, batch_tokens)
     if len(batches) % world_size:  # a process without a batch would not come where the others wait for it
         batches = _halve_to_multiple(batches, world_size)
-    return _plan(batches, source_lengths, target_lengths, 1)
+    lengths = source_lengths, target_lengths
+    return _plan(batches, lengths, lengths, 1)
 
 
 def in_order_of_length(source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
@@ -259,28 +293,31 @@ def _halve_to_multiple(batches: list[np.ndarray], multiple: int) -> list[np.ndar
     return [batch for _, _, batch in heap]
 
 
-def _plan(
-    batches: list[np.ndarray], source_lengths: np.ndarray, target_lengths: np.ndarray, multiple: int
-) -> EpochPlan:
+def _plan(batches: list[np.ndarray], lengths: Lengths, room: Lengths, multiple: int) -> EpochPlan:
     order = np.concatenate(batches)
     sizes = np.array([len(batch) for batch in batches])
     starts = np.cumsum(sizes) - sizes
-    source, target = source_lengths[order], target_lengths[order]
-    batch_target = np.add.reduceat(target, starts)
-    padded = int((sizes * (np.maximum.reduceat(source, starts) + np.maximum.reduceat(target, starts))).sum())
-    tokens = int(source.sum() + target.sum())
-    return EpochPlan(batches, multiple, batch_target.reshape(-1, multiple).sum(axis=1), tokens, 1 - tokens / padded)
+    padded = int(sum((sizes * np.maximum.reduceat(side[order], starts)).sum() for side in room))
+    tokens = int(sum(side.sum() for side in lengths))
+    batch_target = np.add.reduceat(lengths[1][order], starts)
+    step_tokens = np.rint(batch_target.reshape(-1, multiple).sum(axis=1)).astype(np.int64)
+    return EpochPlan(batches, multiple, step_tokens, tokens, 1 - tokens / padded)
 
 
 @dataclass
 class Epochs:
-    """The plans of all epochs of one training split, one after the other, counted in optimizer steps."""
+    """The plans of all epochs of one training split, one after the other, counted in optimizer steps.
+
+    `steps` holds the optimizer steps of the epochs from the first on, as far as they are known.
+    """
 
     source_lengths: np.ndarray
     target_lengths: np.ndarray
     batch_tokens: int
     seed: int
     multiple: int = 1
+    lengthening: tuple[Lengthening, Lengthening] | None = None
+    steps: list[int] = field(default_factory=list)
     _kept: dict[int, EpochPlan] = field(default_factory=dict, repr=False)
 
     def plan(self, epoch: int) -> EpochPlan:
@@ -292,28 +329,38 @@ class Epochs:
                 seed=self.seed,
                 epoch=epoch,
                 multiple=self.multiple,
+                lengthening=self.lengthening,
             )
             self._kept = {epoch: plan}  # a walk needs the one it stands in
+            if epoch == len(self.steps):
+                self.steps.append(plan.steps)
         return self._kept[epoch]
+
+    def steps_of(self, epoch: int) -> int:
+        """The optimizer steps of an epoch; no epoch is planned twice for it."""
+        while len(self.steps) <= epoch:
+            self.plan(len(self.steps))
+        return self.steps[epoch]
 
     def locate(self, step: int) -> tuple[int, int]:
         """The epoch in which optimizer step `step` lies, and its number there; epochs differ a little in length."""
         epoch = 0
-        while step >= (steps := self.plan(epoch).steps):
+        while step >= (steps := self.steps_of(epoch)):
             step -= steps
             epoch += 1
         return epoch, step
 
 
-Draw = Callable[[np.ndarray, tuple[int, ...]], tuple[Sentences, Sentences]]
-"""Cuts the sentence pairs of some rows into pieces anew, by a seed: their sources and targets, in that order."""
+Redraw = Callable[[np.ndarray, tuple[int, ...], int], tuple[Sentences, Sentences]]
+"""Cuts the sentence pairs of some rows into pieces anew, by a seed; no sentence has more tokens than the last argument
+whose best pieces have not. Gives their sources and targets, in that order."""
 
 
 class TrainStream(IterableDataset[Batch]):
     """The endless training batches of one process from optimizer step `start_step` on.
 
-    draw: cuts the text anew at every epoch; the plan goes by the lengths that it has otherwise, and so does
-    `Batch.step_tokens`. None: the pieces are always those of `source` and `target`.
+    draw: cuts the text anew at every epoch. No batch exceeds the budget for it, and `Batch.step_tokens` is what the
+        plan expects, the same for all processes. None: the pieces are always those of `source` and `target`.
     """
 
     def __init__(
@@ -324,7 +371,7 @@ class TrainStream(IterableDataset[Batch]):
         rank: int,
         world_size: int,
         start_step: int,
-        draw: Draw | None = None,
+        draw: Redraw | None = None,
     ) -> None:
         self.draw = draw
         self.source = source
@@ -343,7 +390,8 @@ class TrainStream(IterableDataset[Batch]):
                 yield collate(self.source, self.target, rows, step_tokens)
             else:
                 # Each row once an epoch, so the first tells batches apart.
-                drawn = self.draw(rows, (self.epochs.seed, epoch, int(rows[0])))
+                longest = self.epochs.batch_tokens // len(rows)
+                drawn = self.draw(rows, (self.epochs.seed, epoch, int(rows[0])), longest)
                 yield collate(*drawn, rows, step_tokens, drawn=True)
 
     def _walk(self) -> Iterator[tuple[int, np.ndarray, int]]:

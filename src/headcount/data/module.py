@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from datasets import Dataset, DatasetDict
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch.utils.data import DataLoader
 
-from headcount.data.batches import Batch, Draw, Epochs, Sentences, SplitBatches, TrainStream, plan_split
+from headcount.data.batches import Batch, Epochs, Lengthening, Redraw, Sentences, SplitBatches, TrainStream, plan_split
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import Corpus
 from headcount.data.preparation import prepare, read_sentences
@@ -25,6 +26,8 @@ from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, load_tokenize
 from headcount.errors import InputError
 
 FORMAT = 3  # part of the key of prepared data: raise it when what is stored there changes
+
+LENGTH_SAMPLE = 2000  # pairs by which the lengths of drawn sentences are known
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class TranslationData(pl.LightningDataModule):
         corpus: where the text comes from.
         tokenizer: how to train one, or one that is trained.
         cleaning: what to drop from train.
-        batch_tokens: padded tokens of either side in one micro-batch of one process.
+        batch_tokens: padded tokens of either side in one micro-batch of one process, at most; with a segmentation, too.
         eval_batch_tokens: the same for valid and test; None for `batch_tokens`.
         directory: where prepared data lands.
         seed: of the order of batches.
@@ -56,7 +59,8 @@ class TranslationData(pl.LightningDataModule):
         workers: processes that build batches beside the training process; 0 for none.
         accumulation: micro-batches in one optimizer step of one process.
         hide_source: every source is just the end of sentence, so that a model learns what the target alone tells.
-        segmentation: how the text of train is cut into pieces anew at every epoch; None for always the best pieces.
+        segmentation: how the text of train is cut into pieces anew at every epoch; None for always the best pieces. A
+            sentence that would not fit into its batch, or into max_length, keeps its best pieces in that epoch.
     """
 
     tokenizer: AnyTokenizer
@@ -168,19 +172,35 @@ class TranslationData(pl.LightningDataModule):
         stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, draw)
         return self._loader(stream)
 
-    def _drawing(self, segmentation: Segmentation) -> Draw:
-        """What cuts the text of rows of train into pieces anew."""
+    def _drawing(self, segmentation: Segmentation) -> Redraw:
+        """What cuts the text of rows of train into pieces anew; a sentence that gets too long keeps its best pieces."""
         pairs = self.data["train"].select_columns(["source", "target"])
+        most = (self.max_length or self.batch_tokens) + 1
 
-        def draw(rows: np.ndarray, seed: tuple[int, ...]) -> tuple[Sentences, Sentences]:
-            texts = pairs[rows]
-            source, target = (
-                Sentences.of(draw_pieces(getattr(self.tokenizer, side), texts[side], segmentation, (*seed, number)))
-                for number, side in enumerate(("source", "target"))
-            )
-            return (self._hidden(source) if self.hide_source else source), target
+        def draw(rows: np.ndarray, seed: tuple[int, ...], longest: int) -> tuple[Sentences, Sentences]:
+            texts, limit = pairs[rows], min(longest, most)
+            sides = []
+            for number, side in enumerate(("source", "target")):
+                drawn = draw_pieces(getattr(self.tokenizer, side), texts[side], segmentation, (*seed, number))
+                best = self._sentences["train"][number]
+                ids = [new if len(new) < limit else best.row(row) for row, new in zip(rows, drawn, strict=True)]
+                sides.append(Sentences.of(ids))
+            return (self._hidden(sides[0]) if self.hide_source else sides[0]), sides[1]
 
         return draw
+
+    def _lengthening(self) -> tuple[Lengthening, Lengthening] | None:
+        """How much longer drawn sentences are, measured on a sample that is the same in every process."""
+        if self.segmentation is None:
+            return None
+        best = self._sentences["train"]
+        size = len(best[0].starts)
+        rows = np.sort(np.random.default_rng(0).choice(size, min(size, LENGTH_SAMPLE), replace=False))
+        drawn = self._drawing(self.segmentation)(rows, (0,), self.batch_tokens)
+        source, target = (
+            Lengthening.measured(each.lengths[rows], new.lengths) for each, new in zip(best, drawn, strict=True)
+        )
+        return source, target
 
     def val_dataloader(self) -> DataLoader[Batch]:
         return self.split_batches("valid")
@@ -203,14 +223,29 @@ class TranslationData(pl.LightningDataModule):
         """The plans of all training epochs."""
         multiple = self._rank_and_world_size()[1] * self.accumulation
         if self._epochs is None or self._epochs.multiple != multiple:
-            source, target = self._sentences["train"]
-            self._epochs = Epochs(source.lengths, target.lengths, self.batch_tokens, self.seed, multiple)
+            source, target = (side.lengths for side in self._sentences["train"])
+            self._epochs = Epochs(source, target, self.batch_tokens, self.seed, multiple, self._lengthening())
         return self._epochs
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint: the steps of all epochs so far, so that a resumed run need not plan them again."""
+        self.epochs.locate(self.trainer.global_step if self.trainer else 0)
+        return {"plan": self._plan_key(), "steps": self.epochs.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["plan"] == self._plan_key():
+            self.epochs.steps = list(state["steps"])
+
+    def _plan_key(self) -> str:
+        """What the plans of all epochs follow from."""
+        epochs = self.epochs
+        said = [self.prepared.name, epochs.batch_tokens, epochs.seed, epochs.multiple, epochs.lengthening]
+        return f"{said} {self.hide_source}"
 
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of the first epoch; later ones differ by a few in a hundred."""
-        return self.epochs.plan(0).steps
+        return self.epochs.steps_of(0)
 
     @property
     def padding(self) -> float:
@@ -237,7 +272,7 @@ class TranslationData(pl.LightningDataModule):
     def epoch_of(self, step: int) -> float:
         """How many epochs have been seen after `step` optimizer steps, with the part of the one under way."""
         epoch, done = self.epochs.locate(step)
-        return epoch + done / self.epochs.plan(epoch).steps
+        return epoch + done / self.epochs.steps_of(epoch)
 
     @property
     def held_out_splits(self) -> list[str]:
