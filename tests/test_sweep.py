@@ -14,7 +14,7 @@ from conftest import SCRIPTS, command
 from omegaconf import OmegaConf
 
 from headcount.run.identity import config_hash, differences, job_directory
-from headcount.run.resolvers import balanced_feed_forward, heads_of
+from headcount.run.resolvers import balanced_feed_forward, heads_of, swept
 from headcount.run.sweep import Standing, environment_of_a_job, failure, note, planned, threads_of_a_job
 
 PRETENDED = """
@@ -34,7 +34,6 @@ if fate == "3" and not Path("mended").exists():
     sys.exit(2)
 (run / "metrics.json").write_text(json.dumps({"config_hash": "x"}))
 """
-
 
 @pytest.fixture
 def pretended(tmp_path, monkeypatch):
@@ -105,10 +104,38 @@ def test_what_tells_one_job_from_another():
     assert job_directory(["experiment=[multi30k_short,kv_heads]", "seed=1"], "kv_heads") == "seed=1"
     assert job_directory(["experiment=multi30k_short"], "sweep") == "experiment=multi30k_short"
     assert job_directory(["name=x"], "x") == "as_it_is"
+    assert job_directory(["threads=1", "data.workers=2", "seed=1"], "sweep", ["threads"]) == "seed=1,threads=1"
+    assert job_directory(["experiment=heads_fixed_width"], "heads", ["experiment"]) == "experiment=heads_fixed_width"
+    places = [job_directory([f"data.root={root}"], "sweep", ["data.root"]) for root in ("a/b", "a_b")]
+    assert places[1] == "data.root=a_b" != places[0]
+    assert "/" not in places[0]
     long = "data.train=" + 300 * "x/"
     names = {job_directory([long, f"model.num_heads={heads}"], "sweep") for heads in (1, 2)}
     assert len(names) == 2
     assert all(len(name) < 255 and "/" not in name and name.endswith(("=1", "=2")) for name in names)
+
+
+def test_jobs_that_differ_in_anything_swept_have_folders_of_their_own(pretended):
+    sweep = pretended / "runs" / "sweep_multi30k"
+    common = ("train", "--multirun", "data=multi30k", "data.workers=0")
+    result = command(*common, "data.root=a,b", "threads=1,2", cwd=pretended)
+    assert result.code == 0, result.err
+    places = [f"data.root={root},data=multi30k,threads={threads}" for root in "ab" for threads in "12"]
+    assert sorted(planned(sweep)) == sorted(path.parent.name for path in sweep.glob("*/starts")) == places
+
+
+def test_what_is_swept_may_stand_in_the_config_of_the_sweeper():
+    assert swept(["data.root=a,b", "+x=range(3)", "seed=1"], {"threads": "1,2"}) == ["data.root", "+x", "threads"]
+    assert swept(["seed=1"], None) == []
+
+
+@pytest.mark.slow
+def test_a_launcher_s_processes_know_what_is_swept(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    assert sweep(tmp_path, "data=multi30k", "data.root=a,b", "hydra/launcher=joblib").wait() != 0  # there are no such
+    assert sorted(path.parent.name for path in tmp_path.glob("runs/*/*/job.json")) == [
+        f"data.root={root},data=multi30k" for root in "ab"
+    ]
 
 
 def test_a_hash_knows_what_matters(home):

@@ -404,7 +404,7 @@ def _telling(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> lis
     found: list[str] = []
     groups = 1
     for name in names:
-        if any(name == aside or name.startswith(f"{aside}.") for aside in ASIDE):
+        if any(name == aside or name.startswith(f"{aside}.") for aside in ASIDE - PLACES):
             continue
         told = len({_key([own.get(other) for other in (*found, name)]) for own in settings})
         if told > groups:

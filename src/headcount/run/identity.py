@@ -7,7 +7,7 @@ same path is another. Runs of before have no fingerprint; their hash is what it 
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ FINGERPRINT = "data.fingerprint"
 NO_MATTER = frozenset({"name", "debug", "trust", "resume", "threads", "logger", "data.directory", "data.workers"})
 NO_MATTER |= {"checkpoint"}
 PLACES = frozenset({"data.root", "data.corpus.root"})  # of text that is the same wherever it lies
+ASIDE = NO_MATTER | PLACES
 # What of data says how the text is used; all else there says which text it is, and the fingerprint says that better.
 USES = tuple(f"data.{name}" for name in ("fingerprint", "cleaning", "max_length", "batch_tokens", "hide_source"))
 
@@ -51,14 +52,26 @@ def with_text(config: DictConfig) -> DictConfig:
     return identified(config, build(config.data.corpus, "data.corpus").fingerprint())
 
 
-def job_directory(overrides: Iterable[str], sweep: str) -> str:
-    """The folder of one job of the sweep of that name: its overrides, as one name even if there are paths among them,
-    without those that tell no job from another."""
-    telling = [each for each in overrides if each.split("=")[0] not in NO_MATTER | PLACES]
-    telling = [each for each in telling if not (each.startswith("experiment=") and sweep in each)]
-    name = ",".join(sorted(telling)).replace("/", "_") or "as_it_is"
-    # File systems take 255 bytes; two jobs must not meet in what is left of their names. The end tells more: the seed.
-    return name if len(name) <= 200 else f"{hashlib.sha256(name.encode()).hexdigest()[:8]},...{name[-180:]}"
+def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] = ()) -> str:
+    """The folder of one job of a sweep: its overrides, as one name, without those that tell no job from another.
+
+    sweep: the sweep's name. swept: the settings that it gives several values; these are always in the name.
+    """
+
+    def tells(override: str) -> bool:
+        setting, _, value = override.partition("=")
+        return setting in swept or not (setting in ASIDE or (setting == "experiment" and sweep in value))
+
+    overrides = sorted(filter(tells, overrides))
+    full = ",".join(overrides) or "as_it_is"
+    name = full.replace("/", "_")
+    paths = any("/" in value for setting, _, value in (each.partition("=") for each in overrides) if setting in swept)
+    if len(name) <= 200 and not paths:
+        return name
+    # File systems take 255 bytes, and no path in a name. Jobs must not meet in what is left; the end tells more: the
+    # seed.
+    digest = hashlib.sha256(full.encode()).hexdigest()[:8]
+    return f"{digest},{name}" if len(name) <= 200 else f"{digest},...{name[-180:]}"
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:

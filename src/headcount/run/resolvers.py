@@ -2,10 +2,12 @@
 
 import itertools
 import os
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from headcount.run.identity import job_directory
@@ -25,6 +27,17 @@ def run_directory(resume: str | None) -> str:
         except FileExistsError:
             name = first.with_name(f"{first.name}_{number}")
     return str(name)
+
+
+def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[str]:
+    """Names of the settings to which a sweep's command line, or its sweeper's `params`, gives several values.
+
+    The config of one job holds no more than its own values, so this is asked of the whole sweep's config once, and
+    Hydra hands the cached answer to every job.
+    """
+    words = [*overrides, *(f"{name}={value}" for name, value in (params or {}).items())]
+    parsed = OverridesParser.create().parse_overrides(words)
+    return [override.get_key_element() for override in parsed if override.is_sweep_override()]
 
 
 def heads_of(kind: str, arm: str, heads: int) -> int:
@@ -59,5 +72,7 @@ def group_count() -> int:
 
 def register_resolvers() -> None:
     """What conf/ may write between ${ and }, beside Hydra's own."""
-    for resolver in (run_directory, job_directory, peak_rate, group_count, heads_of, balanced_feed_forward):
-        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True, use_cache=resolver is run_directory)
+    for once in (run_directory, swept):
+        OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
+    for resolver in (job_directory, peak_rate, group_count, heads_of, balanced_feed_forward):
+        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

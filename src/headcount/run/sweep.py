@@ -265,6 +265,7 @@ class SweepView(Callback):
         command_line = list(config.hydra.overrides.task)
         params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
         loader = GlobalHydra.instance().config_loader()
+        _ = config.hydra.sweep.subdir  # asks once which settings are swept, for the names of all jobs
         jobs: dict[str, list[str]] = {}
         try:
             parsed = OverridesParser.create(loader).parse_overrides([*params, *command_line])
