@@ -36,9 +36,10 @@ from tabulate import tabulate
 from headcount.data.corpora import SPLITS
 from headcount.data.module import TranslationData
 from headcount.errors import InputError
+from headcount.files import write_text
 from headcount.machine import cores
 from headcount.run.config import build_data
-from headcount.run.directory import processor, write_text
+from headcount.run.directory import processor
 from headcount.run.script import CONF, main
 from headcount.run.types import fits
 

@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.run.config import TRUSTED, build
+from headcount.run.config import build, check_targets
 from headcount.run.parts import build_parts, check_processes
 from headcount.run.resolvers import register_resolvers
 from headcount.run.script import CONF
@@ -60,15 +60,7 @@ def test_option_builds(group, option, tmp_path):
     assert parts.trainer.max_steps == config.data.budget.steps
     assert not list(tmp_path.iterdir())  # building writes nothing
     # A run keeps the config resolved, and is opened again only if all it names is known.
-    targets = set(_targets(OmegaConf.to_container(config, resolve=True)))
-    assert targets <= TRUSTED
-
-
-def _targets(node):
-    if isinstance(node, dict):
-        yield from [node["_target_"]] if "_target_" in node else []
-        for value in node.values():
-            yield from _targets(value)
+    check_targets(OmegaConf.to_container(config, resolve=True), "", ())
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)

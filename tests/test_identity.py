@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import command
 from omegaconf import OmegaConf
 
 from headcount.errors import InputError
@@ -83,3 +84,36 @@ def test_a_run_of_before_is_compared_by_the_path_of_its_text(config, text, tmp_p
     assert differences(before, config) == ""
     shutil.copytree(text, tmp_path / "same")
     assert "data.root=" in differences(before, with_root(config, tmp_path / "same"))
+
+
+def test_a_run_is_not_scored_on_text_that_changed(home, config, text, tmp_path):
+    run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
+    root = shutil.copytree(text, tmp_path / "text")
+    config.data.root = config.data.corpus.root = str(root)
+    OmegaConf.save(config, run / "config.yaml")
+    assert command("evaluate", "run=run", cwd=tmp_path).code == 0  # the same text elsewhere
+    before = (run / "metrics.json").read_bytes()
+    (root / "test.de").write_text((root / "test.de").read_text().replace("Hund", "Hahn"))
+    for recorded in (True, False):
+        if not recorded:  # as a run of before, of which only its references tell
+            del config.data.fingerprint
+            OmegaConf.save(config, run / "config.yaml")
+        result = command("evaluate", "run=run", cwd=tmp_path)
+        assert result.code == 2
+        (line,) = result.errors
+        assert "other_text=true" in line
+        assert "input= and reference=" in line
+        assert (run / "metrics.json").read_bytes() == before
+    result = command("evaluate", "run=run", "other_text=true", cwd=tmp_path)
+    assert result.code == 0, result.err
+    assert "nothing was written" in result.out
+    assert (run / "metrics.json").read_bytes() == before
+    (run / "test.ref.de").write_text((root / "test.de").read_text())
+    assert command("evaluate", "run=run", cwd=tmp_path).code == 0
+
+
+def test_a_run_of_before_is_scored_on_its_own_text(home, config, tmp_path):
+    run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
+    del config.data.fingerprint
+    OmegaConf.save(config, run / "config.yaml")
+    assert command("evaluate", "run=run", cwd=tmp_path).code == 0

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
-from headcount.run.config import TRUSTED, Problems, build
+from headcount.run.config import Problems, build
 from headcount.run.directory import link_latest, read_metrics, update_metrics
 from headcount.run.machine import multiplies_bf16, use_faster_products
 from headcount.run.parts import check_processes, choose_precision
@@ -60,11 +60,11 @@ def test_wrong_values_names_the_setting_and_what_is_allowed():
 def test_build_trusts_exact_names_only():
     for target in ("os.system", "headcount.decoding.translator.torch.load", "headcount.run.config.build"):
         with pytest.raises(InputError, match=f"wants to build '{target}'"):
-            build(OmegaConf.create({"_target_": target}), "search", TRUSTED)
+            build(OmegaConf.create({"_target_": target}), "search", ())
     nested = OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch", "beam": {"_target_": "os.getcwd"}})
     with pytest.raises(InputError, match=r"search\.beam: .* 'os.getcwd'"):
-        build(nested, "search", TRUSTED)
-    assert build(OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch"}), "search", TRUSTED).beam == 5
+        build(nested, "search", ())
+    assert build(OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch"}), "search", ()).beam == 5
 
 
 def test_problems_are_told_once_and_together():

@@ -35,6 +35,7 @@ if fate == "3" and not Path("mended").exists():
 (run / "metrics.json").write_text(json.dumps({"config_hash": "x"}))
 """
 
+
 @pytest.fixture
 def pretended(tmp_path, monkeypatch):
     """Sweeps in tmp_path whose jobs train nothing."""
@@ -118,9 +119,9 @@ def test_what_tells_one_job_from_another():
 def test_jobs_that_differ_in_anything_swept_have_folders_of_their_own(pretended):
     sweep = pretended / "runs" / "sweep_multi30k"
     common = ("train", "--multirun", "data=multi30k", "data.workers=0")
-    result = command(*common, "data.root=a,b", "threads=1,2", cwd=pretended)
+    result = command(*common, "data.root=a,b", "threads=1", cwd=pretended)
     assert result.code == 0, result.err
-    places = [f"data.root={root},data=multi30k,threads={threads}" for root in "ab" for threads in "12"]
+    places = [f"data.root={root},data=multi30k" for root in "ab"]
     assert sorted(planned(sweep)) == sorted(path.parent.name for path in sweep.glob("*/starts")) == places
 
 

@@ -14,7 +14,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Its name cannot be guessed and its creation fails where the name is taken, so no link that somebody laid there is
     followed, and two writers never share one. After an exception it is removed and `path` is as it was. Raises OSError.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    beside = _beside(path)
     os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield beside
@@ -26,6 +26,17 @@ def replacing(path: Path) -> Iterator[Path]:
     _to_disk(path.parent)
 
 
+def point(link: Path, target: str) -> None:
+    """Make `link` a symbolic link to `target`, in place of the link that it was. Raises OSError."""
+    beside = _beside(link)
+    beside.symlink_to(target)
+    try:
+        beside.replace(link)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file, see `replacing`."""
     with replacing(path) as beside:
@@ -35,6 +46,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file in UTF-8, line ends as they are in `text`, see `replacing`."""
     write_bytes(path, text.encode())
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
 
 
 def _to_disk(path: Path) -> None:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Epochs, Lengthening, Redraw, Sentences, SplitBatches, TrainStream, plan_split
 from headcount.data.cleaning import Cleaning, CleaningReport
-from headcount.data.corpora import Corpus
+from headcount.data.corpora import Corpus, further_names, language_codes
 from headcount.data.preparation import prepare, read_sentences
 from headcount.data.segmentation import Segmentation, draw_pieces
 from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, load_tokenizer
@@ -112,8 +112,7 @@ class TranslationData(pl.LightningDataModule):
         self.hide_source = hide_source
         self.segmentation = segmentation
         self.start_step = 0
-        self.source_language = corpus.source_language
-        self.target_language = corpus.target_language
+        self.source_language, self.target_language = language_codes(corpus.source_language, corpus.target_language)
         self._tokenizer = tokenizer
         self._sentences: dict[str, tuple[Sentences, Sentences]] = {}
         self._epochs: Epochs | None = None
@@ -283,6 +282,7 @@ class TranslationData(pl.LightningDataModule):
         try:
             report = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
             self.report = CleaningReport.from_dict(report)
+            further_names(self.report.counts)  # they become names of files
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
             self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})

@@ -33,7 +33,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headcount.data.batches import Sentences
 from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, ForbiddenText, Sieve
-from headcount.data.corpora import SPLITS, Corpus, Pairs, one_line
+from headcount.data.corpora import SPLITS, Corpus, Pairs, further_names, one_line
 from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, save_tokenizer
 from headcount.errors import InputError
 from headcount.machine import cores
@@ -70,6 +70,7 @@ def prepare(
     """
     log.info("reading the corpus")
     splits = corpus.load()
+    further_names(splits)
     total = count_pairs(splits)
     if processes is None:
         processes = min(cores(), MOST_PROCESSES) if total is None or total > SMALL else 1

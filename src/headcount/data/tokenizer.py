@@ -77,6 +77,7 @@ class Tokenizer:
         return tokenizer
 
     def save(self, path: str | Path) -> None:
+        """Write the sentencepiece model to `path`, whole or not at all. Raises OSError."""
         write_bytes(Path(path), self._model)
 
     @property

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
+from headcount.files import write_text
 from headcount.model.window import GaussianWindow, Mixture
 from headcount.report.drawing import INK, Plot, drawn
-from headcount.run.directory import Run, write_text
+from headcount.run.directory import Run
 
 KINDS = {
     "cross": ("cross-attention", "From each target token, down, to the source, across."),

@@ -12,7 +12,7 @@ import matplotlib
 from markupsafe import escape
 from matplotlib.figure import Figure
 
-from headcount.run.directory import write_bytes, write_text
+from headcount.files import write_bytes, write_text
 
 INK = "#010101"  # stands for the colour of the page's text
 STYLE: dict[Any, Any] = {

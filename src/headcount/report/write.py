@@ -6,12 +6,12 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from headcount.errors import InputError
+from headcount.files import write_bytes, write_text
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
 from headcount.report.sweep import Sweep, read_sweep
 from headcount.report.tables import results_csv
-from headcount.run.directory import write_bytes, write_text
 
 # Of a finished run, all that a report is made of and that makes it count as done, but for the references, which are the
 # corpus's.

@@ -1,6 +1,7 @@
 """From config to objects: what may be built, and one line for what cannot."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
@@ -14,62 +15,73 @@ from headcount.run.types import wrong_values
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData
 
-# What a config that comes with a run may build. `_target_` names code to call, so a config that somebody else made is
-# code unless each exact name is known. `trust=[...]` on the command line adds names of your own.
-TRUSTED = frozenset(
-    {
-        "headcount.data.cleaning.Cleaning",
+# What a config that comes with a run may build, by the setting that describes it. `_target_` names code to call, so a
+# config that somebody else made is code unless each exact name is known where it is used. `trust=[...]` on the command
+# line adds names of your own.
+TRUSTED = {
+    "averaging": {
+        "headcount.training.averaging.BestCheckpoint",
+        "headcount.training.averaging.CheckpointAverage",
+        "headcount.training.averaging.ExponentialAverage",
+    },
+    "checkpoint": {"headcount.training.callbacks.LastCheckpoint"},
+    "data.cleaning": {"headcount.data.cleaning.Cleaning"},
+    "data.corpus": {
         "headcount.data.corpora.FilesCorpus",
         "headcount.data.corpora.HubCorpus",
         "headcount.data.grammar.Copy",
         "headcount.data.grammar.Grammar",
-        "headcount.data.segmentation.BpeDropout",
-        "headcount.data.segmentation.SampledSegmentation",
-        "headcount.data.tokenizer.SentencePiece",
-        "headcount.data.tokenizer_pair.SentencePiecePair",
-        "headcount.decoding.beam.BeamSearch",
-        "headcount.decoding.diverse.DiverseBeamSearch",
-        "headcount.decoding.risk.MinimumBayesRisk",
-        "headcount.decoding.sampling.Sampling",
-        "headcount.model.attention.ScaledDotProduct",
-        "headcount.model.recurrent.Recurrent",
-        "headcount.model.scores.Additive",
-        "headcount.model.scores.LuongDot",
-        "headcount.model.scores.LuongGeneral",
-        "headcount.model.transformer.Transformer",
-        "headcount.model.window.GaussianWindow",
-        "headcount.training.averaging.BestCheckpoint",
-        "headcount.training.averaging.CheckpointAverage",
-        "headcount.training.averaging.ExponentialAverage",
-        "headcount.training.callbacks.LastCheckpoint",
-        "headcount.training.loss.LabelSmoothing",
-        "headcount.training.loss.RDrop",
-        "headcount.training.schedule.Constant",
-        "headcount.training.schedule.Cosine",
-        "headcount.training.schedule.InverseSquareRoot",
-        "headcount.training.schedule.Noam",
-        "pytorch_lightning.Trainer",
+    },
+    "logger.*": {
         "pytorch_lightning.loggers.CSVLogger",
         "pytorch_lightning.loggers.MLFlowLogger",
         "pytorch_lightning.loggers.TensorBoardLogger",
         "pytorch_lightning.loggers.WandbLogger",
-        "pytorch_lightning.strategies.DDPStrategy",
-        "torch.optim.AdamW",
-    }
-)
+    },
+    "loss": {"headcount.training.loss.LabelSmoothing", "headcount.training.loss.RDrop"},
+    "model": {"headcount.model.recurrent.Recurrent", "headcount.model.transformer.Transformer"},
+    "model.cross_attention": {
+        "headcount.model.attention.ScaledDotProduct",
+        "headcount.model.scores.Additive",
+        "headcount.model.scores.LuongDot",
+        "headcount.model.scores.LuongGeneral",
+        "headcount.model.window.GaussianWindow",
+    },
+    "optimizer": {"torch.optim.AdamW"},
+    "schedule": {
+        "headcount.training.schedule.Constant",
+        "headcount.training.schedule.Cosine",
+        "headcount.training.schedule.InverseSquareRoot",
+        "headcount.training.schedule.Noam",
+    },
+    "search": {
+        "headcount.decoding.beam.BeamSearch",
+        "headcount.decoding.diverse.DiverseBeamSearch",
+        "headcount.decoding.risk.MinimumBayesRisk",
+        "headcount.decoding.sampling.Sampling",
+    },
+    "segmentation": {
+        "headcount.data.segmentation.BpeDropout",
+        "headcount.data.segmentation.SampledSegmentation",
+    },
+    "tokenizer": {"headcount.data.tokenizer.SentencePiece", "headcount.data.tokenizer_pair.SentencePiecePair"},
+    "trainer": {"pytorch_lightning.Trainer"},
+    "trainer.strategy": {"pytorch_lightning.strategies.DDPStrategy"},
+}
 
 
-def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **arguments: Any) -> Any:
+def build(node: Any, setting: str, trust: Collection[str] | None = None, **arguments: Any) -> Any:
     """The object that `node` describes, None for an empty one.
 
     Raises InputError with a line for each setting that is wrong.
 
-    setting: the node's name. trusted: if given, the only `_target_`s allowed. arguments: go before the node's own.
+    setting: the node's name. trust: for a node of a run's config, which may build only what is `TRUSTED` there, and
+    these; None for one of your own, which may build anything. arguments: go before the node's own.
     """
     if not node:
         return None
-    if trusted is not None:
-        check_targets(OmegaConf.to_container(node, resolve=False), setting, trusted)
+    if trust is not None:
+        check_targets(OmegaConf.to_container(node, resolve=False), setting, trust)
     try:
         values: Any = OmegaConf.to_container(node, resolve=True)
         if isinstance(values, dict) and "_target_" in values:
@@ -87,22 +99,27 @@ def build(node: Any, setting: str, trusted: frozenset[str] | None = None, **argu
         raise InputError(f"{setting}: {str(error).splitlines()[0]}") from error
 
 
-def check_targets(node: Any, setting: str, trusted: frozenset[str]) -> None:
-    """Raises InputError if `node`, of a run's config, names something to build that is not trusted, or interpolates."""
+def check_targets(node: Any, setting: str, trust: Collection[str], where: str = "") -> None:
+    """Raises InputError if `node`, of a run's config, names something to build that is not trusted, or interpolates.
+
+    setting: the node's name, empty for a whole config. trust: class names to allow anywhere beside `TRUSTED`. where:
+    what the message begins with.
+    """
     if isinstance(node, dict):
         target = node.get("_target_")
-        if target is not None and target not in trusted:
+        slot = re.sub(r"^logger\.[^.]+$", "logger.*", setting)
+        if target is not None and target not in trust and target not in TRUSTED.get(slot, ()):
             raise InputError(
-                f"{setting}: the run's config wants to build {target!r}, which is not a part of headcount; if you know "
-                f"that code, add trust=[{target}]"
+                f"{where}{setting}: the run's config wants to build {target!r}, which headcount does not build there; "
+                f"if you know that code, add trust=[{target}]"
             )
         for key, value in node.items():
-            check_targets(value, f"{setting}.{key}", trusted)
+            check_targets(value, f"{setting}.{key}" if setting else str(key), trust, where)
     elif isinstance(node, list):
         for value in node:
-            check_targets(value, setting, trusted)
+            check_targets(value, setting, trust, where)
     elif isinstance(node, str) and "${" in node:
-        raise InputError(f"{setting}: the run's config.yaml must be resolved, but holds {node!r}")
+        raise InputError(f"{where}{setting}: the run's config.yaml must be resolved, but holds {node!r}")
 
 
 class Problems:
@@ -124,8 +141,11 @@ class Problems:
             raise InputError("\n".join(dict.fromkeys("\n".join(self.lines).splitlines())))
 
 
-def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> "TranslationData":
-    """The data module, nothing read yet. Raises InputError with a line for each setting that is wrong."""
+def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "TranslationData":
+    """The data module, nothing read yet; `trust` as for `build`.
+
+    Raises InputError with a line for each setting that is wrong.
+    """
     # Not before it is needed: it brings Lightning, for which somebody who translates would wait a second.
     from headcount.data.module import TranslationData
 
@@ -143,10 +163,10 @@ def build_data(config: DictConfig, trusted: frozenset[str] | None = None) -> "Tr
     problems = Problems()
     problems.lines += wrong_values(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))
     parts = {
-        "corpus": problems.attempt(build, data.corpus, "data.corpus", trusted),
-        "tokenizer": problems.attempt(build, config.tokenizer, "tokenizer", trusted),
-        "cleaning": problems.attempt(build, data.cleaning, "data.cleaning", trusted),
-        "segmentation": problems.attempt(build, config.get("segmentation"), "segmentation", trusted),
+        "corpus": problems.attempt(build, data.corpus, "data.corpus", trust),
+        "tokenizer": problems.attempt(build, config.tokenizer, "tokenizer", trust),
+        "cleaning": problems.attempt(build, data.cleaning, "data.cleaning", trust),
+        "segmentation": problems.attempt(build, config.get("segmentation"), "segmentation", trust),
     }
     problems.say()
     return TranslationData(**parts, **settings)

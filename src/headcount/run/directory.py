@@ -1,7 +1,6 @@
 """A run directory: opened, read, written. Every file is written beside and renamed."""
 
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from headcount.data.corpora import language_codes
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.data.tokenizer_pair import AnyTokenizer, TokenizerPair, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
@@ -24,8 +24,9 @@ from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Codec, TranslationModel, Translator
 from headcount.errors import InputError
 from headcount.evaluation.scoring import bleu_tokenizer
+from headcount.files import point, write_text
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.config import TRUSTED, build, build_data
+from headcount.run.config import build, build_data
 from headcount.run.types import wrong_values
 
 if TYPE_CHECKING:
@@ -41,13 +42,13 @@ class Run:
     model: EncoderDecoder
     tokenizer: AnyTokenizer
     translator: Translator
-    trusted: frozenset[str]
+    trust: Sequence[str]
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of source and target language."""
-        corpus = build(self.config.data.corpus, "data.corpus", self.trusted)
-        return corpus.source_language, corpus.target_language
+        """Codes of source and target language. Raises InputError for what cannot be a part of a file name."""
+        corpus = build(self.config.data.corpus, "data.corpus", self.trust)
+        return language_codes(corpus.source_language, corpus.target_language)
 
     @property
     def bleu_tokenizer(self) -> str:
@@ -56,7 +57,11 @@ class Run:
 
     def data(self) -> "TranslationData":
         """The run's corpus, prepared as for its training."""
-        data = build_data(self.config, self.trusted)
+        config = self.config.copy()
+        # Where a run of somebody else says to write, nothing is written, unless prepared data is there already.
+        if not (Path(str(config.data.directory)) / "prepared").is_dir():
+            config.data.directory = "data"
+        data = build_data(config, self.trust)
         if self.config.get("init_from"):  # then the tokenizer was not trained on this corpus
             data.use_tokenizer(self.tokenizer)
         data.prepare_data()
@@ -104,7 +109,6 @@ def open_run(
     """
     directory = Path(directory)
     config = read_config(directory)
-    trusted = TRUSTED | frozenset(trust)
     weights = Path(checkpoint) if checkpoint else directory / "model.safetensors"
     if not weights.is_file():
         hint = f"; training may still be under way, or go on with resume={directory}" if not checkpoint else ""
@@ -112,12 +116,12 @@ def open_run(
     tokenizer = load_tokenizer(directory)
     chosen = {name: value for name, value in (search or {}).items() if value is not None}
     settings = OmegaConf.create(chosen) if "_target_" in chosen else OmegaConf.merge(config.search, chosen)
-    model = build_model(config, tokenizer, trusted)
+    model = build_model(config, tokenizer, trust)
     load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
-    way: SearchMethod = build(settings, "search", trusted)
+    way: SearchMethod = build(settings, "search", trust)
     translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
-    return Run(directory, config, model, tokenizer, translator, trusted)
+    return Run(directory, config, model, tokenizer, translator, trust)
 
 
 def open_as_asked(config: DictConfig, directory: str) -> Run:
@@ -190,10 +194,10 @@ def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:
         raise InputError(f"{path}: does not fit the model in {directory}: {what}") from error
 
 
-def build_model(config: DictConfig, tokenizer: AnyTokenizer, trusted: frozenset[str] | None = None) -> EncoderDecoder:
+def build_model(config: DictConfig, tokenizer: AnyTokenizer, trust: Sequence[str] | None = None) -> EncoderDecoder:
     """The model that `config` describes, for the vocabulary of `tokenizer`, with initial weights. Raises InputError."""
     source = {"source_vocab_size": tokenizer.source.vocab_size} if isinstance(tokenizer, TokenizerPair) else {}
-    model: EncoderDecoder = build(config.model, "model", trusted, vocab_size=tokenizer.vocab_size, **source)
+    model: EncoderDecoder = build(config.model, "model", trust, vocab_size=tokenizer.vocab_size, **source)
     return model
 
 
@@ -215,18 +219,6 @@ def choose_device(device: str) -> torch.device:
         raise InputError(
             f"device={device}: not available here ({str(error).splitlines()[0]}); try device=cpu"
         ) from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """As `write_bytes`, in UTF-8."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write beside and rename: nobody ever sees half a file."""
-    beside = path.with_name(path.name + ".part")
-    beside.write_bytes(content)
-    beside.rename(path)
 
 
 def read_metrics(directory: Path) -> dict[str, Any]:
@@ -257,9 +249,7 @@ def link_latest(directory: Path) -> None:
     link = directory.parent / "latest"
     if link.exists() and not link.is_symlink():
         raise InputError(f"{link} is in the way: it should be a link to the newest run; move it elsewhere")
-    beside = link.with_name(f".latest-{os.getpid()}")
-    beside.symlink_to(directory.name)
-    beside.rename(link)
+    point(link, directory.name)
 
 
 def show(directory: Path) -> str:

@@ -10,9 +10,16 @@ from headcount.data.corpora import read_parallel
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.evaluation.scoring import bleu_tokenizer
-from headcount.run.directory import Run, as_one, open_as_asked, read_metrics, write_text
+from headcount.files import write_text
+from headcount.run.directory import Run, as_one, open_as_asked, read_metrics
 from headcount.run.figures import evaluate_split, other_conventions, record
+from headcount.run.identity import recorded, with_text
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
+
+CHANGED = (
+    "score text of your own with input= and reference=, or the corpus as it is now with other_text=true, which leaves "
+    "the run's figures as they are"
+)
 
 
 def evaluate(config: DictConfig) -> str:
@@ -25,7 +32,7 @@ def evaluate(config: DictConfig) -> str:
     if config.ensemble:
         runs = {" + ".join(runs): as_one(list(runs.values()))}
     chosen = [config.input, config.checkpoint, config.bleu_tokenizer, *config.search.values()]
-    own = all(choice is None for choice in chosen) and not config.ensemble
+    own = all(choice is None for choice in chosen) and not config.ensemble and not config.other_text
     if own:
         for run in runs.values():
             read_metrics(run.directory)  # what is damaged should show before the work, not after
@@ -36,7 +43,7 @@ def evaluate(config: DictConfig) -> str:
             raise InputError(f"{config.input}: holds no line, so there is nothing to score")
         rows = {name: {"input": Dataset.from_dict({"source": sources, "target": references})} for name in runs}
     else:
-        rows = {name: splits_of(name, run, splits) for name, run in runs.items()}
+        rows = {name: splits_of(name, run, splits, config.other_text) for name, run in runs.items()}
     with_loss = config.input is None and not config.ensemble  # an ensemble has no one model whose loss it would be
     wanted = {split: common_references(split, {name: rows[name][split] for name in runs}) for split in splits}
     hypotheses: dict[str, dict[str, list[str]]] = {}
@@ -90,7 +97,7 @@ def check(config: DictConfig) -> None:
         raise InputError("checkpoint= goes with one run: it replaces that run's weights")
     if config.output is not None and len(splits) > 1:
         raise InputError(f"output={config.output}: goes with one split")
-    for name in ("lowercase", "moses", "ensemble"):
+    for name in ("lowercase", "moses", "ensemble", "other_text"):
         if not isinstance(config[name], bool):
             raise InputError(f"{name}={config[name]}: must be true or false")
 
@@ -130,13 +137,31 @@ def common_tokenizer(chosen: str | None, runs: Mapping[str, Run]) -> str:
     return common
 
 
-def splits_of(name: str, run: Run, splits: Sequence[str]) -> DatasetDict:
-    """What the run's corpus has, with all of `splits`. Raises InputError where it lacks one."""
+def splits_of(name: str, run: Run, splits: Sequence[str], other_text: bool = False) -> DatasetDict:
+    """What the run's corpus has, with all of `splits`.
+
+    Raises InputError where it lacks one, or where, without `other_text`, it is not the text that the run was trained
+    on: its figures would be of another test set, of which it may have learned a part.
+    """
+    trained_on = recorded(run.config)
+    if trained_on not in (None, recorded(with_text(run.config, run.trust))) and not other_text:
+        raise InputError(f"{name}: its corpus has changed since it was trained; {CHANGED}")
     data = run.data()
     for split in splits:
         if split not in data.held_out_splits:
             raise InputError(f"split={split}: {name} has {', '.join(data.held_out_splits)}")
+        if trained_on is None and not other_text and not same_references(run, split, data.data[split]["target"]):
+            raise InputError(
+                f"{name}: does not record what text it was trained on, and its {split}.ref.{run.languages[1]} is not "
+                f"the {split} split of its corpus; {CHANGED}"
+            )
     return data.data
+
+
+def same_references(run: Run, split: str, references: Sequence[str]) -> bool:
+    """Whether the references that the run was scored on, so far as it has kept them, are these."""
+    path = run.directory / f"{split}.ref.{run.languages[1]}"
+    return path.is_file() and path.read_bytes() == "".join(line + "\n" for line in references).encode()
 
 
 def common_references(split: str, rows: dict[str, Dataset]) -> list[str]:

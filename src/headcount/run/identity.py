@@ -47,9 +47,12 @@ def recorded(config: DictConfig) -> str | None:
     return found
 
 
-def with_text(config: DictConfig) -> DictConfig:
-    """`config` with the fingerprint of its corpus as the text is now. Raises InputError for text that is not there."""
-    return identified(config, build(config.data.corpus, "data.corpus").fingerprint())
+def with_text(config: DictConfig, trust: Collection[str] | None = None) -> DictConfig:
+    """`config` with the fingerprint of its corpus as the text is now; `trust` as for `build`.
+
+    Raises InputError for text that is not there.
+    """
+    return identified(config, build(config.data.corpus, "data.corpus", trust).fingerprint())
 
 
 def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] = ()) -> str:
@@ -119,4 +122,5 @@ def differences(before: DictConfig, now: DictConfig) -> str:
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    return [name for name in sorted(before | now) if before.get(name, ...) != now.get(name, ...)]
+    # A setting that came later is null, off, in a run of before.
+    return [name for name in sorted(before | now) if before.get(name) != now.get(name)]

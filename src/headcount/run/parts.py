@@ -120,6 +120,10 @@ def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
         logger: Logger = make_logger(save_dir=directory)
     except ImportError as error:
         raise InputError(f"{setting}: {str(error).splitlines()[0]}; install it, or choose another logger") from error
+    if logger.log_dir is not None and not Path(logger.log_dir).resolve().is_relative_to(directory.resolve()):
+        raise InputError(
+            f"{setting}: would write to {logger.log_dir}, outside of the run; give another name or version"
+        )
     return logger
 
 

@@ -1,6 +1,7 @@
 """Where a training begins: in which directory, and with the config, weights and steps of which run."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -11,18 +12,18 @@ from omegaconf import DictConfig, OmegaConf
 from torch.distributed.rendezvous import rendezvous
 
 from headcount.errors import InputError
-from headcount.run.config import TRUSTED, check_targets
+from headcount.run.config import check_targets
 from headcount.run.directory import is_finished, read_config, show
 
 
-def resumed_config(directory: Path, trusted: frozenset[str]) -> DictConfig:
+def resumed_config(directory: Path, trust: Collection[str]) -> DictConfig:
     """The config of the run to go on with, and on top of it the single settings given on the command line.
 
     Raises InputError for a directory that is not a run, a config that would build what is not trusted, or an override
     that exchanges a whole part.
     """
     resumed = read_config(directory)
-    check_targets(OmegaConf.to_container(resumed), str(directory), trusted)
+    check_targets(OmegaConf.to_container(resumed), "", trust, f"{directory}: ")
     for override in command_line():
         key = override.key_or_group
         if key in ("resume", "debug", "trust"):
@@ -46,7 +47,7 @@ def initial_config(config: DictConfig, directory: Path) -> DictConfig:
     that another model or tokenizer would need.
     """
     run = read_config(directory)
-    check_targets(OmegaConf.to_container(run), str(directory), TRUSTED | frozenset(config.trust))
+    check_targets(OmegaConf.to_container(run), "", config.trust, f"{directory}: ")
     initial = config.copy()
     initial.model, initial.tokenizer = run.model, run.tokenizer
     for override in command_line():

@@ -33,7 +33,8 @@ from rich.live import Live
 from rich.table import Table
 
 from headcount.errors import InputError
-from headcount.run.directory import is_finished, read_config, show, write_text
+from headcount.files import write_text
+from headcount.run.directory import is_finished, read_config, show
 from headcount.run.identity import differences, with_text
 from headcount.run.start import initial_config
 

@@ -18,9 +18,9 @@ from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tok
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
+from headcount.files import write_text
 from headcount.model.cost import operations_per_token
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.config import TRUSTED
 from headcount.run.directory import (
     Run,
     build_model,
@@ -34,7 +34,6 @@ from headcount.run.directory import (
     show,
     update_metrics,
     versions,
-    write_text,
 )
 from headcount.run.figures import evaluate_split, record
 from headcount.run.identity import config_hash, identified
@@ -56,7 +55,7 @@ def train(config: DictConfig, directory: Path) -> str:
     """
     resume = bool(config.resume)
     if resume:
-        config = resumed_config(Path(config.resume), TRUSTED | frozenset(config.trust))
+        config = resumed_config(Path(config.resume), config.trust)
     elif (directory / "config.yaml").exists():
         raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
     elif config.init_from:
@@ -230,8 +229,8 @@ def finish(
     """Score the model, its weights averaged, on valid and every test set; the summary that a run ends with."""
     model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
     translator = make_translator(model, tokenizer, parts.search, config.data.hide_source, show(directory))
-    own = frozenset({config.data.corpus["_target_"]})  # it has just been trained on, whoever wrote it
-    run = Run(directory, read_config(directory), model, tokenizer, translator, TRUSTED | own)
+    own = [config.data.corpus["_target_"]]  # it has just been trained on, whoever wrote it
+    run = Run(directory, read_config(directory), model, tokenizer, translator, own)
     figures = {}
     for split in parts.data.held_out_splits:
         logger.info("translating the %s split with %s", split, parts.search)

@@ -10,6 +10,8 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from headcount.files import replacing
+
 Weights = dict[str, Tensor]
 
 
@@ -163,10 +165,9 @@ def own_weights(model: torch.nn.Module) -> Weights:
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write weights beside and rename."""
-    beside = path.with_name(path.name + ".part")
-    save_file(dict(weights), beside)
-    beside.rename(path)
+    """Write weights to a .safetensors file, whole or not at all, see `headcount.files.replacing`. Raises OSError."""
+    with replacing(path) as beside:
+        save_file(dict(weights), beside)
 
 
 def mean_weights(checkpoints: Iterable[Weights]) -> Weights:

@@ -6,15 +6,18 @@ gone through some rows at a time, with the text columns `source` and `target`. N
 
 from headcount.data.corpora.files import FilesCorpus
 from headcount.data.corpora.hub import HubCorpus
-from headcount.data.corpora.pairs import SPLITS, Corpus, Pairs, one_line
+from headcount.data.corpora.pairs import RESERVED, SPLITS, Corpus, Pairs, further_names, language_codes, one_line
 from headcount.data.corpora.text import read_chunks, read_lines, read_parallel, stream_parallel
 
 __all__ = [
+    "RESERVED",
     "SPLITS",
     "Corpus",
     "FilesCorpus",
     "HubCorpus",
     "Pairs",
+    "further_names",
+    "language_codes",
     "one_line",
     "read_chunks",
     "read_lines",

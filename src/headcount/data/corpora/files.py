@@ -1,19 +1,15 @@
 """Parallel text of your own: two files a split, or one table."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint
+from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint, language_codes, test_set_name
 from headcount.data.corpora.split import HeldOut, first
 from headcount.data.corpora.tables import FORMATS, Column, Table
 from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError
-
-# What metrics.json, where every test set has a block, says at its top besides.
-RESERVED = (*SPLITS, "seed", "parameters", "model", "versions", "hardware")
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ class FilesCorpus:
                 "data.source_column and data.target_column: of a table, and no split is one; leave them out, or give "
                 "data.train=train.tsv"
             )
-        self.source_language, self.target_language = str(source), str(target)
+        self.source_language, self.target_language = language_codes(str(source), str(target))
         columns = (
             self.source_language if source_column is None else source_column,
             self.target_language if target_column is None else target_column,
@@ -152,14 +148,7 @@ def text_at(setting: str, where: Any, columns: tuple[Column, Column]) -> Paralle
 
 def named_tests(tests: Mapping[str, Any] | None) -> dict[str, Any]:
     """Where further test sets come from, by name. Raises ValueError for names that cannot be."""
-    named = {str(name): where for name, where in (tests or {}).items()}
-    for name in named:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", name) or name in RESERVED:
-            raise ValueError(
-                f"data.tests.{name}: cannot be the name of a test set; give letters, digits, _ and -, such as "
-                f"test2017, and none of {', '.join(RESERVED)}"
-            )
-    return named
+    return {test_set_name(str(name)): where for name, where in (tests or {}).items()}
 
 
 def at_least_one(max_pairs: int | None) -> int | None:

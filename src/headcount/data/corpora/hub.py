@@ -12,7 +12,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from headcount.data.corpora.files import SplitTexts, at_least_one, named_tests, text_at
-from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint, pair_table
+from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint, language_codes, pair_table
 from headcount.data.corpora.split import HeldOut, first
 from headcount.data.corpora.tables import text_column
 from headcount.data.corpora.text import ParallelText
@@ -89,8 +89,7 @@ class HubCorpus:
                     + ("" if split == "train" else f", or take pairs of train: data.held_out.{split}=2000")
                 )
         self.path = str(path)
-        self.source_language = str(source)
-        self.target_language = str(target)
+        self.source_language, self.target_language = language_codes(str(source), str(target))
         self.name = name
         self.revision = revision
         self.root = None if root is None else Path(root)

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,9 @@ from headcount.errors import InputError
 
 SPLITS = ("train", "valid", "test")
 LINE_END = "[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
+# What metrics.json, where every test set has a block, holds at its top besides.
+OF_A_RUN = ("seed", "parameters", "operations_per_token", "model", "weights", "versions", "hardware", "config_hash")
+RESERVED = (*SPLITS, *OF_A_RUN)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,31 @@ class Corpus(Protocol):
     def fingerprint(self) -> str:
         """Changes whenever `load` would give something else. It is asked for at every start and in every process."""
         ...
+
+
+def language_codes(source: str, target: str) -> tuple[str, str]:
+    """The codes of both languages, which are parts of file names. Raises InputError for what is no code."""
+    for name, code in {"source": source, "target": target}.items():
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,35}", code):
+            raise InputError(
+                f"data.{name}={code}: must be the code of a language, of letters, digits, _ and -, such as de or pt-BR"
+            )
+    return source, target
+
+
+def test_set_name(name: str) -> str:
+    """The name of a further test set, which is a part of file names. Raises InputError where it cannot be one."""
+    if name in RESERVED or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", name):
+        raise InputError(
+            f"data.tests.{name}: cannot be the name of a test set; give letters, digits, _ and -, such as test2017, "
+            f"and none of {', '.join(RESERVED)}"
+        )
+    return name
+
+
+def further_names(splits: Iterable[str]) -> list[str]:
+    """The test sets among the splits of a corpus beyond `SPLITS`. Raises InputError for one with an impossible name."""
+    return [test_set_name(split) for split in splits if split not in SPLITS]
 
 
 def pair_table(source: pa.Array | pa.ChunkedArray, target: pa.Array | pa.ChunkedArray) -> pa.Table:

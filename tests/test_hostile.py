@@ -1,0 +1,133 @@
+"""A run directory of somebody else: what its files may do to those who open it, which is nothing."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import command
+from omegaconf import OmegaConf
+
+from headcount.data.corpora import FilesCorpus, HubCorpus
+
+FILES = {f"{split}_{side}": "x" for split in ("train", "valid", "test") for side in ("source", "target")}
+
+
+@pytest.fixture
+def run(home, tmp_path):
+    """A run to spoil, in a folder in which something precious lies."""
+    (tmp_path / "precious").write_text("precious")
+    return shutil.copytree(home / "runs" / "second", tmp_path / "work" / "run")
+
+
+def spoil(run: Path, **settings):
+    config = OmegaConf.load(run / "config.yaml")
+    for setting, value in settings.items():
+        OmegaConf.update(config, setting.replace("__", "."), value, merge=False, force_add=True)
+    OmegaConf.save(config, run / "config.yaml")
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+        if not path.is_symlink()
+    }
+
+
+def refused(run: Path, *arguments: str) -> str:
+    """The one line with which a command refuses the run; nothing has changed."""
+    before = everything(run.parents[1])
+    result = command(*arguments, cwd=run.parent)
+    assert result.code == 2, result
+    assert everything(run.parents[1]) == before
+    (line,) = result.errors
+    return line
+
+
+@pytest.mark.parametrize("code", ["x/../../../PWNED", "..", "", "x" * 36, "de\n"])
+def test_a_language_code_is_no_path(code, run):
+    (run / "test.hyp.x").mkdir()
+    spoil(run, data__target=code, data__corpus__target=code)
+    assert "data.target" in refused(run, "evaluate", "run=run")
+    with pytest.raises(ValueError, match=r"data\.target"):
+        FilesCorpus("en", code, **FILES)
+    with pytest.raises(ValueError, match=r"data\.source"):
+        HubCorpus("some/set", code, "en")
+
+
+def test_a_run_that_is_evaluated_follows_no_link(run):
+    names = ("test.hyp.de", "test.ref.de", "test.hyp.de.part", "test.ref.de.part", "metrics.json.part")
+    for name in names:
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(run.parents[1] / "precious")
+    result = command("evaluate", "run=run", cwd=run.parent)
+    assert result.code == 0, result.err
+    assert (run.parents[1] / "precious").read_text() == "precious"
+    assert not (run / "test.hyp.de").is_symlink()
+    assert len((run / "test.ref.de").read_text().splitlines()) == 30
+
+
+def test_a_run_does_not_choose_where_data_is_prepared(run):
+    elsewhere = run.parents[1] / "elsewhere"
+    spoil(run, data__directory=str(elsewhere))
+    assert command("evaluate", "run=run", cwd=run.parent).code == 0
+    assert not elsewhere.exists()
+    assert (run.parent / "data" / "prepared").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("slot", "target"),
+    [
+        ("search", "pytorch_lightning.Trainer"),
+        ("search", "headcount.data.corpora.HubCorpus"),
+        ("model", "pytorch_lightning.loggers.WandbLogger"),
+        ("model.cross_attention", "headcount.model.transformer.Transformer"),
+        ("data.corpus", "pytorch_lightning.loggers.MLFlowLogger"),
+        ("data.cleaning", "torch.optim.AdamW"),
+        ("tokenizer", "headcount.training.callbacks.LastCheckpoint"),
+        ("logger.csv", "headcount.data.corpora.HubCorpus"),
+        ("logger", "pytorch_lightning.loggers.WandbLogger"),
+        ("trainer", "headcount.training.callbacks.LastCheckpoint"),
+        ("trainer.strategy", "pytorch_lightning.Trainer"),
+        ("checkpoint", "headcount.data.corpora.FilesCorpus"),
+        ("study", "torch.optim.AdamW"),
+    ],
+)
+def test_what_is_built_must_belong_where_it_stands(slot, target, run):
+    spoil(run, **{slot: {"_target_": target}})
+    commands = [("train", "resume=run", "trainer.max_steps=10")]
+    if slot.partition(".")[0] in ("search", "model"):
+        commands.append(("translate", "run=run"))
+    elif slot.startswith("data"):
+        commands.append(("evaluate", "run=run"))
+    for each in commands:
+        assert f"{slot}: the run's config wants to build '{target}', which headcount does not" in refused(run, *each)
+
+
+@pytest.mark.parametrize("settings", [{"logger__csv__name": "../.."}, {"logger__csv__version": "/tmp/x"}])
+def test_a_logger_stays_in_its_run(settings, run):
+    spoil(run, **settings)
+    line = refused(run, "train", "resume=run", "trainer.max_steps=10")
+    assert line.startswith("error: logger.csv: would write to ")
+
+
+def test_a_test_set_takes_no_name_that_figures_or_folders_have(home):
+    figures = json.loads((home / "runs" / "second" / "metrics.json").read_text())
+    assert {"test", "seed", "train", "operations_per_token", "config_hash"} <= set(figures)
+    for name in (*figures, "weights", "../x", "a/b", "", ".", "x" * 101, "a.b"):
+        with pytest.raises(ValueError, match=r"cannot be the name of a test set"):
+            FilesCorpus("en", "de", **FILES, tests={name: "x.tsv"})
+        with pytest.raises(ValueError, match=r"cannot be the name of a test set"):
+            HubCorpus("some/set", "en", "de", tests={name: "x"})
+
+
+def test_prepared_data_holds_no_paths(run):
+    spoil(run, data__directory="run/own")
+    (run / "own" / "prepared").mkdir(parents=True)
+    assert command("evaluate", "run=run", cwd=run.parent).code == 0
+    (report,) = run.glob("own/prepared/*/report.json")
+    found = json.loads(report.read_text())
+    found["counts"]["../../x"] = found["counts"]["test"]
+    report.write_text(json.dumps(found))
+    assert "is damaged (data.tests.../../x: cannot be the name" in refused(run, "evaluate", "run=run", "split=../../x")
