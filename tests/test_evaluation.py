@@ -119,7 +119,7 @@ def test_bleu_of_japanese_and_korean_counts_words_of_a_dictionary(code, module, 
     assert tokenizer_of(found.signature) == f"{code}-mecab"
 
 
-@pytest.mark.parametrize("name", ["flores101", "flores200", "spBLEU-1K"])
+@pytest.mark.parametrize("name", ["flores101", "flores200"])
 def test_a_tokenizer_that_would_be_downloaded_is_one_line_with_the_command(name, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.evaluation.scoring.SACREBLEU_DIR", str(tmp_path))
     with pytest.raises(

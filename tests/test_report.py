@@ -14,6 +14,7 @@ import sacrebleu
 from conftest import command
 from sweeps import STUDY, sentences, write_run, write_sweep
 
+from headcount.evaluation.scoring import score
 from headcount.report.advice import next_steps
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.margins import Margins
@@ -294,6 +295,16 @@ def test_what_a_reader_must_know_is_flagged(changes, flag, sweep, undrawn):
     assert page_of(sweep).flags == ()
     edit(sweep / job(4, 2) / "metrics.json", **changes)
     assert re.search(flag, " ".join(page_of(sweep).flags))
+
+
+def test_sentences_are_counted_in_the_tokens_that_the_signature_names(sweep, undrawn):
+    for folder in sweep.glob("*/"):
+        for split in ("valid", "test"):
+            texts = [(folder / f"{split}.{kind}.de").read_text(encoding="utf-8") for kind in ("hyp", "ref")]
+            found = score(*(text.splitlines() for text in texts), "char")["bleu"]
+            edit(folder / "metrics.json", **{f"{split}__bleu": found.value})
+        edit(folder / "metrics.json", test__signature__bleu=found.signature)
+    assert page_of(sweep).flags == ()  # none says that the translations have another BLEU
 
 
 def test_references_come_from_any_run(sweep, undrawn):
