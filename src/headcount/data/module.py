@@ -118,8 +118,13 @@ class TranslationData(pl.LightningDataModule):
         self._epochs: Epochs | None = None
 
     def use_tokenizer(self, tokenizer: AnyTokenizer) -> None:
-        """Encode with this one, as that of a finished run, instead of training one; call before `prepare_data`."""
-        self._tokenizer = tokenizer
+        """Encode with this one, as that of a run, instead of training one; call before `prepare_data`.
+
+        Where data has been prepared by training this very one, that data is used.
+        """
+        trained = self._folder()
+        if not trained.is_dir() or load_tokenizer(trained).fingerprint() != tokenizer.fingerprint():
+            self._tokenizer = tokenizer
         self._sentences = {}
         self._epochs = None
 
@@ -133,15 +138,7 @@ class TranslationData(pl.LightningDataModule):
         """
         if self._sentences:
             return
-        settings = {
-            "format": FORMAT,
-            "corpus": self.corpus.fingerprint(),
-            "cleaning": asdict(self.cleaning),
-            "tokenizer": self._tokenizer.fingerprint(),
-            "max_length": self.max_length,
-        }
-        key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-        self.prepared = self.directory / "prepared" / key
+        self.prepared = self._folder()
         if not self.prepared.is_dir():
             self._build()
         self._open()
@@ -160,6 +157,17 @@ class TranslationData(pl.LightningDataModule):
                 part.rename(self.prepared)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
+
+    def _folder(self) -> Path:
+        settings = {
+            "format": FORMAT,
+            "corpus": self.corpus.fingerprint(),
+            "cleaning": asdict(self.cleaning),
+            "tokenizer": self._tokenizer.fingerprint(),
+            "max_length": self.max_length,
+        }
+        key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        return self.directory / "prepared" / key
 
     def setup(self, stage: str | None = None) -> None:
         self.prepare_data()  # Lightning calls that on one process of a machine only

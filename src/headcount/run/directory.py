@@ -244,6 +244,13 @@ def update_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
     write_text(directory / "metrics.json", json.dumps(merged, indent=2, ensure_ascii=False) + "\n")
 
 
+def mark_unfinished(directory: Path) -> None:
+    """Take it out of metrics.json that the run has been trained and scored to its end: it goes on."""
+    metrics = read_metrics(directory)
+    if metrics.pop("config_hash", None):
+        write_text(directory / "metrics.json", json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+
+
 def link_latest(directory: Path) -> None:
     """Point runs/latest at a run that lies in the same folder."""
     link = directory.parent / "latest"

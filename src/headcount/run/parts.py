@@ -9,7 +9,6 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.callbacks import EarlyStopping
 from pytorch_lightning.loggers import Logger
 
 from headcount.data.module import TranslationData
@@ -20,7 +19,7 @@ from headcount.run.config import Problems, build, build_data
 from headcount.run.machine import multiplies_bf16
 from headcount.run.types import fits
 from headcount.training.averaging import METRICS, Averaging
-from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.module import OptimizerFactory
 
 PLACEHOLDER_VOCABULARY = 8  # pieces, for a model that is built only to see whether its settings fit
@@ -34,6 +33,8 @@ class Parts:
     trainer: pl.Trainer
     task: dict[str, Any]  # loss, optimizer, schedule, and how validation shows
     averaging: Averaging
+    checkpoint: LastCheckpoint
+    loggers: list[Logger]  # not the trainer's before it starts: Lightning would open them before it loads a checkpoint
     interrupt: StopOnInterrupt
     progress: TrainingProgress
     search: SearchMethod
@@ -62,11 +63,12 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     attempt(check_scaling, config)
     attempt(check_layer_dropout, config)
     interrupt, progress = StopOnInterrupt(), TrainingProgress()
-    callbacks = [progress, averaging, checkpoint, interrupt]
+    callbacks = [interrupt, progress, averaging]
     if config.validation.patience is not None:
         monitor, sign = METRICS.get(config.validation.metric, METRICS["loss"])
         mode = "max" if sign > 0 else "min"
         callbacks.append(EarlyStopping(monitor, patience=config.validation.patience, mode=mode))
+    callbacks.append(checkpoint)  # after all whose state it keeps
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
     loggers = [attempt(build_logger, node, f"logger.{name}", directory) for name, node in config.logger.items()]
     trainer = attempt(
@@ -75,16 +77,15 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
         directory,
         precision,
         [callback for callback in callbacks if callback is not None],
-        [logger for logger in loggers if logger is not None],
     )
     problems.say()
     task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
-    return Parts(data, trainer, task, averaging, interrupt, progress, search, f"{precision}, {why}")
+    return Parts(
+        data, trainer, task, averaging, checkpoint, loggers, interrupt, progress, search, f"{precision}, {why}"
+    )
 
 
-def build_trainer(
-    config: DictConfig, directory: Path, precision: str, callbacks: list[pl.Callback], loggers: list[Logger]
-) -> pl.Trainer:
+def build_trainer(config: DictConfig, directory: Path, precision: str, callbacks: list[pl.Callback]) -> pl.Trainer:
     """Lightning's trainer, quiet, without an idea of epochs. Raises InputError, also for a GPU that isn't there."""
     accelerator = config.trainer.accelerator
     if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
@@ -97,7 +98,7 @@ def build_trainer(
         "trainer",
         precision=precision,
         default_root_dir=directory,
-        logger=loggers,
+        logger=False,
         callbacks=callbacks,
         # Everything counts in optimizer steps: there is one endless epoch, and validation every so many batches of it.
         max_epochs=-1,

@@ -1,8 +1,8 @@
 """From a config to a finished run directory."""
 
 import contextlib
-import csv
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.loggers import CSVLogger, Logger
+from pytorch_lightning import Callback, LightningModule, Trainer
 
 from headcount.data.module import TranslationData
 from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tokenizer
@@ -21,6 +21,7 @@ from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.model.cost import operations_per_token
 from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.run.curves import begin_curves
 from headcount.run.directory import (
     Run,
     build_model,
@@ -29,6 +30,7 @@ from headcount.run.directory import (
     link_latest,
     load_weights,
     make_translator,
+    mark_unfinished,
     processor,
     read_config,
     show,
@@ -38,10 +40,12 @@ from headcount.run.directory import (
 from headcount.run.figures import evaluate_split, record
 from headcount.run.identity import config_hash, identified
 from headcount.run.parts import Parts, build_parts, check_processes
+from headcount.run.resume import Begun, keep_as_last, open_begun
 from headcount.run.script import log_to_file
-from headcount.run.start import initial_config, resumed_config, shared_directory, steps_done
+from headcount.run.start import command_line, initial_config, shared_directory
 from headcount.run.tables import contrastive_table, score_table
 from headcount.training.averaging import save_weights
+from headcount.training.callbacks import ValidationStopped
 from headcount.training.module import TranslationTask, seed_everything_at
 
 logger = logging.getLogger(__name__)
@@ -53,55 +57,120 @@ def train(config: DictConfig, directory: Path) -> str:
     Raises InputError for settings that cannot be honoured (all of them, before any data is read) or data that cannot be
     used; SystemExit when it was stopped, see `fit`.
     """
-    resume = bool(config.resume)
-    if resume:
-        config = resumed_config(Path(config.resume), config.trust)
-    elif (directory / "config.yaml").exists():
-        raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
-    elif config.init_from:
-        config = initial_config(config, Path(config.init_from))
-    check_processes(config)
-    if config.get("threads"):
-        torch.set_num_threads(config.threads)
-    directory = shared_directory(directory.resolve())
-    checkpoint = directory / "checkpoints" / "last.ckpt"
-    parts = build_parts(config, directory)
-    if not resume:
-        config = identified(config, parts.data.corpus.fingerprint())
-    parts.data.start_step = steps_done(directory, config) if resume else 0
-    if config.get("init_from"):
-        parts.data.use_tokenizer(load_tokenizer(directory if resume else Path(config.init_from)))
-    parts.data.prepare_data()
-    seed_everything_at(config.seed, 0)
-    model = build_model(config, parts.data.tokenizer)
-    if config.get("init_from") and not resume:
-        load_weights(model, Path(config.init_from) / "model.safetensors", Path(config.init_from))
-    check_lengths(parts.data, model, parts.search)
-    summary = describe(parts, model, config)  # plans an epoch, so nothing can be wrong with the batches either
-    with open_directory(directory, config, parts) if parts.trainer.is_global_zero else contextlib.nullcontext():
-        logger.info("run directory: %s\nprecision: %s\n%s", show(directory), parts.precision, summary)
-        return fit(config, directory, parts, model, checkpoint if resume else None)
+    with contextlib.ExitStack() as held:
+        begun = None
+        if config.resume:
+            begun = _begun(config, directory, held)
+            config = begun.config
+        elif (directory / "config.yaml").exists():
+            raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
+        elif config.init_from:
+            config = initial_config(config, Path(config.init_from))
+        check_processes(config)
+        if config.get("threads"):
+            torch.set_num_threads(config.threads)
+        directory = shared_directory(directory.resolve())
+        parts = build_parts(config, directory)
+        if begun:
+            begun.check_text(parts.data.corpus.fingerprint())
+            parts.data.start_step = begun.step
+        else:
+            config = identified(config, parts.data.corpus.fingerprint())
+        if begun or config.init_from:
+            parts.data.use_tokenizer(load_tokenizer(directory if begun else Path(config.init_from)))
+        parts.data.prepare_data()
+        seed_everything_at(config.seed, 0)
+        model = build_model(config, parts.data.tokenizer)
+        if begun:
+            load_weights(model, begun.checkpoint, directory)
+        elif config.init_from:
+            load_weights(model, Path(config.init_from) / "model.safetensors", Path(config.init_from))
+        check_lengths(parts.data, model, parts.search)
+        opening = OpenDirectory(config, directory, parts, model, begun, held)
+        if not begun and parts.trainer.is_global_zero:
+            held.enter_context(locked(directory))
+        return fit(config, directory, parts, model, begun, opening)
+
+
+def _begun(config: DictConfig, directory: Path, held: contextlib.ExitStack) -> Begun:
+    run = Path(config.resume)
+    read_config(run)  # which says so where it is no run
+    if directory.resolve() != run.resolve():
+        raise InputError(f"hydra.run.dir={directory}: resume={run} goes on in the directory of that run; leave it out")
+    if int(os.environ.get("RANK", 0)) == 0:
+        held.enter_context(locked(run))
+    return open_begun(run, config, command_line(), config.trust)
 
 
 @contextlib.contextmanager
-def open_directory(directory: Path, config: DictConfig, parts: Parts) -> Iterator[None]:
-    """Make it a run directory, and the newest; while it is open, what is said is kept in its log."""
-    if directory.parent == Path("runs").resolve() and not (directory.parent / "sweep.json").exists():
-        link_latest(directory)
+def locked(directory: Path) -> Iterator[None]:
+    """The directory, for this training alone. Raises InputError if another process is training into it."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(directory / ".lock", blocking=False):
-            write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-            save_tokenizer(parts.data.tokenizer, directory)
-            begin_curves(parts.trainer.loggers, parts.data.start_step)
-            with log_to_file(directory / "train.log"):
-                yield
+            yield
     except Timeout as error:
         raise InputError(f"{show(directory)}: another process is training into it; wait until it has ended") from error
 
 
-def fit(config: DictConfig, directory: Path, parts: Parts, model: EncoderDecoder, checkpoint: Path | None) -> str:
-    """Train `model`, from `checkpoint` on if there is one, save and score it; the summary.
+class OpenDirectory(Callback):
+    """Makes `directory` that of this training, and the newest, when the training starts: Lightning has loaded the
+    checkpoint by then. A run that cannot be gone on with is left as it was, to the last byte.
+
+    held: what stays open as long as the training, such as its log.
+    """
+
+    def __init__(
+        self,
+        config: DictConfig,
+        directory: Path,
+        parts: Parts,
+        model: EncoderDecoder,
+        begun: Begun | None,
+        held: contextlib.ExitStack,
+    ) -> None:
+        self.config = config
+        self.directory = directory
+        self.parts = parts
+        self.begun = begun
+        self.held = held
+        # Plans an epoch, so nothing can be wrong with the batches either.
+        self.summary = describe(parts, model, config)
+        self.is_open = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """Do it, once."""
+        self.parts.trainer.loggers = self.parts.loggers
+        if self.is_open or not self.parts.trainer.is_global_zero:
+            return
+        self.is_open = True
+        begin_curves(self.parts.loggers, self.parts.data.start_step, self.parts.checkpoint.validation_due)
+        write_text(self.directory / "config.yaml", OmegaConf.to_yaml(self.config, resolve=True))
+        if self.begun:
+            mark_unfinished(self.directory)
+            keep_as_last(self.begun.checkpoint)
+        else:
+            save_tokenizer(self.parts.data.tokenizer, self.directory)
+        if self.directory.parent == Path("runs").resolve() and not (self.directory.parent / "sweep.json").exists():
+            link_latest(self.directory)
+        self.held.enter_context(log_to_file(self.directory / "train.log"))
+        for note in self.begun.notes if self.begun else []:
+            logger.info("%s", note)
+        logger.info("run directory: %s\nprecision: %s\n%s", show(self.directory), self.parts.precision, self.summary)
+
+
+def fit(
+    config: DictConfig,
+    directory: Path,
+    parts: Parts,
+    model: EncoderDecoder,
+    begun: Begun | None,
+    opening: OpenDirectory,
+) -> str:
+    """Train `model`, save and score it; the summary.
 
     Raises SystemExit after Ctrl-C (code 130) or SIGTERM (143), when a usable model has been saved.
     """
@@ -115,11 +184,14 @@ def fit(config: DictConfig, directory: Path, parts: Parts, model: EncoderDecoder
         seed=config.seed,
         **parts.task,
     )
+    parts.trainer.callbacks.insert(0, opening)  # type: ignore[attr-defined]
     try:
-        parts.trainer.fit(task, datamodule=parts.data, ckpt_path=checkpoint)
+        with contextlib.suppress(ValidationStopped):
+            parts.trainer.fit(task, datamodule=parts.data, ckpt_path=begun.checkpoint if begun else None)
     except SystemExit as error:
         # So Lightning leaves when it is pressed, with the code of something else.
         raise SystemExit(parts.interrupt.exit_code or 130) from error
+    opening.open()  # where nothing was left to train
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
@@ -136,24 +208,6 @@ def fit(config: DictConfig, directory: Path, parts: Parts, model: EncoderDecoder
         raise SystemExit(parts.interrupt.exit_code)
     fill(model, weights)
     return finish(config, directory, model, tokenizer, parts, figures["train"])
-
-
-def begin_curves(loggers: list[Logger], start_step: int) -> None:
-    """Open every logger, and give Lightning's CSV loggers, which begin their file anew, the rows of the steps before
-    `start_step` back. Raises InputError for a logger that cannot begin, such as one whose server is not there."""
-    for curves in loggers:
-        path = Path(curves.log_dir) / "metrics.csv" if isinstance(curves, CSVLogger) else None
-        rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path is not None and path.exists() else []
-        try:
-            _ = getattr(curves, "experiment", None)
-        except Exception as error:  # of whichever service it writes to
-            what = (str(error).strip() or type(error).__name__).splitlines()[0]
-            name = type(curves).__name__
-            raise InputError(f"logger: {name} cannot begin ({what}); choose another, or logger=csv") from error
-        if isinstance(curves, CSVLogger):
-            written = [row for row in rows if int(row["step"]) < start_step]
-            curves.experiment.metrics = [{name: cell for name, cell in row.items() if cell} for row in written]
-            curves.save()
 
 
 def describe(parts: Parts, model: EncoderDecoder, config: DictConfig) -> str:

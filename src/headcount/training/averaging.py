@@ -125,7 +125,8 @@ class BestCheckpoint(Callback):
     """The weights with which the validation set was translated best, by the BLEU of greedy search, or found most
     probable (`metric` loss). Before the first validation, the weights of now.
 
-    The weights lie in `checkpoints/best.safetensors`. Raises ValueError for another metric.
+    They are a part of the checkpoint, so that they are always those of its `best`. Raises ValueError for another
+    metric.
     """
 
     def __init__(self, metric: str = "bleu") -> None:
@@ -133,27 +134,32 @@ class BestCheckpoint(Callback):
             raise ValueError(f"averaging.metric={metric}: must be one of {', '.join(METRICS)}")
         self.metric = metric
         self.best: float | None = None
-        self.path = Path()
+        self.best_weights: Weights = {}
+        self.directory = Path()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best}
+        return {"best": self.best, "weights": self.best_weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best = state_dict["best"]
+        if "weights" in state_dict:
+            self.best_weights = state_dict["weights"]
+        elif self.best is not None:  # earlier versions kept them in a file of their own
+            self.best_weights = load_file(self.directory / "best.safetensors")
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.path = Path(trainer.default_root_dir) / "checkpoints" / "best.safetensors"
+        self.directory = Path(trainer.default_root_dir) / "checkpoints"
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         name, sign = METRICS[self.metric]
         value = float(trainer.callback_metrics[name])
         if trainer.is_global_zero and (self.best is None or sign * value > sign * self.best):
             self.best = value
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            save_weights(own_weights(cast("torch.nn.Module", pl_module.model)), self.path)
+            now = own_weights(cast("torch.nn.Module", pl_module.model))
+            self.best_weights = {name: tensor.clone() for name, tensor in now.items()}
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
-        return load_file(self.path) if self.best is not None else own_weights(model)
+        return self.best_weights or own_weights(model)
 
 
 METRICS = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # what Lightning calls it, and 1 if more is better

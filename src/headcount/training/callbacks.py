@@ -1,4 +1,4 @@
-"""What happens around the steps: a progress display, a checkpoint to resume from, and a clean stop on Ctrl-C."""
+"""Training callbacks: a progress display, checkpoints to resume from, early stopping, a clean stop on Ctrl-C."""
 
 import logging
 import signal
@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headcount.data.batches import Batch
+from headcount.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -117,36 +119,125 @@ class TrainingProgress(Callback):
 
 
 class LastCheckpoint(Callback):
-    """Writes the full training state to `checkpoints/last.ckpt` every so many optimizer steps, and at the end.
+    """Checkpointing: writes the full training state to `checkpoints/last.ckpt` every `every` optimizer steps and at the
+    end. The checkpoint before it stays beside it as `last-1.ckpt`.
 
-    Written beside and renamed, so that whenever a run dies there is a whole one. Raises ValueError for `every` below 1.
+    The state of step N is written when step N + 1 begins. Then N has been validated and its row of the curves has been
+    written, so a run that goes on from there does nothing twice and leaves nothing out, whenever it was killed. Where a
+    signal cut the validation of N off, the checkpoint says so, and the run that goes on begins with that validation.
+
+    Raises ValueError for `every` below 1.
     """
 
     def __init__(self, every: int = 500) -> None:
         if every < 1:
             raise ValueError(f"checkpoint.every={every}: must be 1 or more optimizer steps")
         self.every = every
+        self.validation_due = False  # the step is one to validate at, and that has not been done
+        self._saved: int | None = None  # the step of last.ckpt
+        self._max_steps = 0
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
+        step = trainer.global_step
+        begins = batch_idx % trainer.accumulate_grad_batches == 0
+        if begins and step and step % self.every == 0 and step != self._saved:
+            self.save(trainer)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and trainer.global_step % self.every == 0:
-            self.save(trainer)
+        self.validation_due = (batch_idx + 1) % cast("int", trainer.val_check_batch) == 0
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._max_steps:
+            trainer.fit_loop.epoch_loop.max_steps, self._max_steps = self._max_steps, 0
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.validation_due = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.save(trainer)
 
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if isinstance(exception, ValidationStopped):
+            self.save(trainer)
+
     def save(self, trainer: Trainer) -> None:
-        path = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
-        beside = path.with_suffix(".part")
-        trainer.save_checkpoint(beside)
-        if trainer.is_global_zero:
-            beside.rename(path)
+        """Write last.ckpt whole; the file that was there becomes last-1.ckpt, unless it is of the same step."""
+        last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        if not trainer.is_global_zero:
+            trainer.save_checkpoint(last)  # all processes have a part in it, the first one writes
+            return
+        last.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(last) as beside:
+            trainer.save_checkpoint(beside)
+            if last.exists() and trainer.global_step != self._saved:
+                last.replace(last.with_name("last-1.ckpt"))
+        self._saved = trainer.global_step
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["validation_due"] = self.validation_due
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._saved = step = checkpoint["global_step"]
+        loops = checkpoint["loops"]["fit_loop"]
+        counted = loops["epoch_loop.batch_progress"]["total"]
+        # Without the entry: written by an earlier version, in the midst of a step's end and before its validation.
+        cut_off = checkpoint.get("validation_due", counted["completed"] < counted["processed"])
+        batches = step * trainer.accumulate_grad_batches
+        self.validation_due = cut_off and batches % cast("int", trainer.val_check_interval) == 0
+        loops.update(_loops_at(step, batches, self.validation_due))
+        if self.validation_due and step == trainer.max_steps:
+            # Lightning would find nothing left to do: let it begin, until it validates.
+            self._max_steps, trainer.fit_loop.epoch_loop.max_steps = step, step + 1
+
+
+def _loops_at(step: int, batches: int, validation_due: bool) -> dict[str, Any]:
+    """What Lightning's loops count after so many optimizer steps and batches of the one endless epoch.
+
+    What they would save themselves differs with the moment: they would count an epoch more at each end of a training,
+    and log a step late after some. As it is here, they go on with the validation of `step`, or with the step after it.
+    """
+
+    nothing = dict.fromkeys(("ready", "started", "processed", "completed"), 0)
+    begun = {**nothing, "ready": 1, "started": 1}
+    train = {"ready": batches, "started": batches, "processed": batches, "completed": batches - (not validation_due)}
+    valid = begun if validation_due else nothing
+    return {
+        "epoch_progress": {"total": begun, "current": begun},
+        "epoch_loop.batch_progress": {"total": train, "current": train, "is_last_batch": False},
+        "epoch_loop.val_loop.batch_progress": {"total": valid, "current": nothing, "is_last_batch": False},
+        "epoch_loop.state_dict": {"_batches_that_stepped": step - 1},
+    }
+
+
+class EarlyStopping(pl.callbacks.EarlyStopping):
+    """Early stopping with the patience of the config, whatever it was when the checkpoint was written."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.wait_count >= self.patience:
+            trainer.should_stop = True
+            logger.info(
+                "the last %d validations were no better: nothing is left to train with validation.patience=%d",
+                self.wait_count,
+                self.patience,
+            )
+
+
+class ValidationStopped(BaseException):
+    """A signal that asks to stop has come in the middle of a validation."""
 
 
 class StopOnInterrupt(Callback):
     """Ctrl-C, or SIGTERM as a cluster sends it, lets the step in hand finish, then ends training in good order; a
     second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
+
+    A validation is not waited for: a single process raises ValidationStopped out of it, several skip the one that comes
+    next. The checkpoint says so (see `LastCheckpoint`). To be the first of the callbacks, so that nothing has been made
+    of the figures of a validation that is cut off.
 
     Left to itself, Lightning would exit in the middle of a step, with half an update in the weights.
     """
@@ -154,6 +245,7 @@ class StopOnInterrupt(Callback):
     def __init__(self) -> None:
         self.exit_code = 0
         self._previous: dict[int, Any] = {}
+        self._validating = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         def stop(number: int, frame: object) -> None:
@@ -162,6 +254,8 @@ class StopOnInterrupt(Callback):
                 self._restore()
             if trainer.is_global_zero:
                 logger.info("stopping after this step (once more to kill)")
+            if self._validating and trainer.world_size == 1:
+                raise ValidationStopped
 
         self._previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -175,8 +269,13 @@ class StopOnInterrupt(Callback):
             self.exit_code = self.exit_code or 128 + signal.SIGINT
         if self.exit_code:
             trainer.should_stop = True
-            if (batch_idx + 1) % cast("int", trainer.val_check_batch):
-                trainer.limit_val_batches = 0  # Lightning would validate before it stops, and somebody is waiting
+            trainer.limit_val_batches = 0  # Lightning would validate before it stops, and somebody is waiting
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validating = True
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validating = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore()

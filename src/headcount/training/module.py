@@ -69,8 +69,15 @@ class TranslationTask(pl.LightningModule):
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
         vectors = [p for p in self.model.parameters() if p.dim() <= 1]
         optimizer = self.optimizer_factory([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}])
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule)
+        # Of a plain function nothing goes into a checkpoint: the schedule is the config's, also of a run that goes on.
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        # A checkpoint holds the rate that its own schedule had for this step; the config may have another one now.
+        (config,) = self.trainer.lr_scheduler_configs
+        for group, rate in zip(self.trainer.optimizers[0].param_groups, config.scheduler.base_lrs, strict=True):
+            group["lr"] = rate * self.schedule(self.trainer.global_step)
 
     def configure_gradient_clipping(
         self,

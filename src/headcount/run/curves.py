@@ -1,0 +1,59 @@
+"""Curves: the loggers of a run opened, and the rows that a run which goes on already has."""
+
+import csv
+import io
+from pathlib import Path
+
+from pytorch_lightning.loggers import CSVLogger, Logger
+
+from headcount.errors import InputError
+
+# All known from the beginning, so that Lightning never has to write the whole file anew for one more.
+COLUMNS = ("epoch", "step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
+
+
+def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = False) -> None:
+    """Open every logger, those that write CSV with the rows of the steps before `start_step`.
+
+    validation_due: the run goes on with the validation of the last of these steps, so what there is of it is left out.
+    Raises InputError for a logger that cannot begin, such as one whose server is not there; then no file was changed.
+    """
+    for curves in sorted(loggers, key=lambda logger: isinstance(logger, CSVLogger)):
+        if isinstance(curves, CSVLogger):
+            _begin_rows(curves, start_step, validation_due)
+            continue
+        try:
+            _ = getattr(curves, "experiment", None)
+        except Exception as error:  # of whichever service it writes to
+            what = (str(error).strip() or type(error).__name__).splitlines()[0]
+            name = type(curves).__name__
+            raise InputError(f"logger: {name} cannot begin ({what}); choose another, or logger=csv") from error
+
+
+def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> None:
+    path = Path(curves.log_dir) / "metrics.csv"
+    kept = path.with_name("metrics.before.csv")  # Lightning deletes the file that it finds
+    if path.exists() and not kept.exists():
+        path.replace(kept)
+    rows = whole_rows(kept) if kept.exists() else []
+    experiment = curves.experiment
+    experiment.metrics_keys = list(COLUMNS)
+    experiment.metrics = [
+        {name: cell for name, cell in row.items() if cell}
+        for row in rows
+        if int(row["step"]) < start_step and not (validation_due and _validates(row, start_step))
+    ]
+    curves.save()
+    kept.unlink(missing_ok=True)
+
+
+def _validates(row: dict[str, str], step: int) -> bool:
+    return int(row["step"]) == step - 1 and bool(row.get("valid/loss"))
+
+
+def whole_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of metrics.csv; a line that was written in part, as by a process that was killed, is left out."""
+    text = path.read_bytes().decode(errors="replace")
+    lines = text[: text.rfind("\n") + 1].replace("\0", "")
+    rows = csv.DictReader(io.StringIO(lines, newline=""))
+    return [row for row in rows if None not in row.values() and (row.get("step") or "").isdecimal()]

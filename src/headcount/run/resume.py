@@ -1,0 +1,202 @@
+"""Resume: a run opened to go on with. Its config, its tokenizer and its checkpoint are its own.
+
+A short list of settings may change (`SETTINGS` and what follows it), and each of them acts. Every other one is refused,
+with a pointer to `init_from`. Where a change matters to what is learnt, config.yaml gets an entry in `resumed`: the
+step after which the new values hold, and the values before. Nothing here writes: the files of the run change when its
+checkpoint has loaded (`headcount.run.train`).
+"""
+
+import zipfile
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from headcount.errors import InputError
+from headcount.run.config import build, check_targets
+from headcount.run.directory import is_finished, read_config, show
+from headcount.run.identity import recorded, settings_that_matter
+from headcount.run.types import fits
+
+SETTINGS = frozenset({"trainer.max_steps", "checkpoint.every", "threads", "data.workers", "data.directory"})
+SETTINGS |= {f"validation.{name}" for name in ("every", "samples", "patience", "metric")}
+GROUPS = ("logger", "search")  # to exchange, or to change within
+DEVICES = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy"))
+BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
+# Where the text lies; it must be the same text. The corpus has each under a name of its own.
+FILES = ("root", *(f"{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")))
+TEXTS = {f"data.{name}": f"data.corpus.{name}" for name in FILES}
+NOT_OF_THE_RUN = ("resume", "debug", "trust")
+INSTEAD = {
+    "data.budget.steps": "trainer.max_steps",
+    "schedule.steps": "trainer.max_steps",
+    "data.budget.validate_every": "validation.every",
+}
+
+
+@dataclass
+class Begun:
+    """A run to go on with.
+
+    config: its own, with what was changed. checkpoint: its full state after optimizer step `step`. notes: what a person
+    should know, a line each. moved: whether its text is said to lie elsewhere now.
+    """
+
+    directory: Path
+    config: DictConfig
+    checkpoint: Path
+    step: int
+    notes: list[str]
+    moved: bool
+
+    def check_text(self, fingerprint: str) -> None:
+        """Compare the corpus as it is now with that of the run. Raises InputError where it is another, or where it
+        lies elsewhere and the run has not recorded which it was."""
+        before = recorded(self.config)
+        if before is None and not self.moved:
+            self.notes.append("this run did not record which text it was begun with; the text of now is taken for it")
+        elif before != fingerprint:
+            what = "is not recorded in it" if before is None else "has changed since it began"
+            raise InputError(
+                f"resume={show(self.directory)}: the text of data.corpus {what}; give the text that it began with, or "
+                f"train its weights on this one: init_from={show(self.directory)}"
+            )
+
+
+def open_begun(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Begun:
+    """The run in `directory`, to go on with as the command line says.
+
+    given: the config that the command line would make of a new run. overrides: what was typed. trust: classes
+    that the run's config may name beside headcount's own.
+    Raises InputError for a directory that is not a run, a config that would build what is not trusted, a setting that
+    cannot change, a run without a readable checkpoint, or one with nothing left to do.
+    """
+    before = read_config(directory)
+    check_targets(OmegaConf.to_container(before), "", trust, f"{directory}: ")
+    config = changed(before, given, overrides, directory)
+    if not fits(config.trainer.max_steps, int):
+        raise InputError(f"trainer.max_steps={config.trainer.max_steps}: must be a whole number")
+    checkpoint, step, notes = newest_checkpoint(directory)
+    if step > config.trainer.max_steps or (step == config.trainer.max_steps and is_finished(directory)):
+        raise InputError(
+            f"{show(checkpoint)} is at step {step} of {config.trainer.max_steps}: to go on, raise trainer.max_steps; "
+            "to score it, use scripts/evaluate.py"
+        )
+    notes += move_end_of_schedule(before, config, step)
+    record_changes(before, config, step)
+    moved = any(OmegaConf.select(before, name) != OmegaConf.select(config, name) for name in TEXTS.values())
+    return Begun(directory, config, checkpoint, step, notes, moved)
+
+
+def changed(before: DictConfig, given: DictConfig, overrides: list[Override], directory: Path) -> DictConfig:
+    """The config of a run with the settings typed. Raises InputError, one line, for those that cannot change."""
+    config, refused = before.copy(), []
+    for override in sorted(overrides, key=lambda each: "." in each.key_or_group):  # groups before what is within
+        name = override.key_or_group
+        texts = [each for each in _names_of_text(name) if OmegaConf.select(before, each, default=...) is not ...]
+        if name in GROUPS:
+            config[name] = OmegaConf.to_container(given[name], resolve=True)
+        elif name == "trainer":
+            for each in DEVICES:
+                OmegaConf.update(config, each, OmegaConf.select(given, each), merge=False, force_add=True)
+        elif override.is_delete() and name.startswith(_within(*GROUPS)):
+            group, _, within = name.partition(".")
+            del config[group][within]
+        elif name in SETTINGS or name in BATCH or name.startswith(_within(*GROUPS)) or name in DEVICES:
+            OmegaConf.update(config, name, override.value(), merge=False, force_add=True)
+        elif texts:
+            for each in texts:
+                OmegaConf.update(config, each, override.value())
+        elif name not in NOT_OF_THE_RUN:
+            refused.append(f"{name} (give {INSTEAD[name]})" if name in INSTEAD else name)
+    if refused:
+        raise InputError(
+            f"{', '.join(refused)}: resume={show(directory)} goes on with that run as it was begun, and this cannot "
+            f"change; to train its weights with other settings, give init_from={show(directory)}"
+        )
+    check_batch(before, config)
+    return config
+
+
+def _within(*groups: str) -> tuple[str, ...]:
+    return tuple(f"{group}." for group in groups)
+
+
+def _names_of_text(name: str) -> set[str]:
+    return {name, TEXTS.get(name, name)} if name in TEXTS or name in TEXTS.values() else set()
+
+
+def check_batch(before: DictConfig, config: DictConfig) -> None:
+    """Raises InputError where other devices would make another batch of each step, and other steps of each epoch."""
+    one, other = ([OmegaConf.select(each, name) for name in BATCH] for each in (before, config))
+    whole = all(isinstance(number, int) for number in (*one, *other))
+    if one != other and not (whole and prod(one) == prod(other)):
+        names = " x ".join(name.removeprefix("trainer.") for name in BATCH)
+        raise InputError(
+            f"trainer: {names} was {' x '.join(map(str, one))} and would be {' x '.join(map(str, other))}; a run that "
+            "goes on must keep the product, which makes its batches (accumulate more on fewer devices)"
+        )
+
+
+def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
+    """The newest checkpoint that can be read, its optimizer step, and a note of one that cannot.
+
+    Raises InputError where there is none.
+    """
+    folder = directory / "checkpoints"
+    paths = [path for path in (folder / "last.ckpt", folder / "last-1.ckpt") if path.is_file()]
+    if not paths:
+        raise InputError(
+            f"{show(folder / 'last.ckpt')}: no such file, so there is nothing to resume; start anew without resume="
+        )
+    damaged = []
+    for path in paths:
+        try:
+            step = step_of(path)
+        except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            damaged.append(f"{show(path)} is damaged ({(str(error) or type(error).__name__).splitlines()[0]})")
+        else:
+            return path, step, [f"{note}; going on from {show(path)}, step {step}" for note in damaged]
+    raise InputError(f"{'; '.join(damaged)}; there is no other to go on from: start anew without resume=")
+
+
+def step_of(checkpoint: Path) -> int:
+    """The optimizer step of a checkpoint, every byte of it checked. Raises one of many errors where it is damaged."""
+    with zipfile.ZipFile(checkpoint) as archive:
+        if wrong := archive.testzip():
+            raise zipfile.BadZipFile(f"bad checksum of {wrong}")
+    step: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
+    return step
+
+
+def keep_as_last(checkpoint: Path) -> None:
+    """Where the run goes on from the checkpoint before the last, let it be the last: that was damaged."""
+    if checkpoint.name != "last.ckpt":
+        checkpoint.replace(checkpoint.with_name("last.ckpt"))
+
+
+def move_end_of_schedule(before: DictConfig, config: DictConfig, step: int) -> list[str]:
+    """Let a schedule that ended with the training end with it again; what that means, as a note."""
+    ends = OmegaConf.select(before, "schedule.steps")
+    if ends is None or ends != before.trainer.max_steps or ends == config.trainer.max_steps:
+        return []
+    config.schedule.steps = config.trainer.max_steps
+    then, now = (build(each.schedule, "schedule")(step) * config.optimizer.get("lr", 1) for each in (before, config))
+    return [
+        f"the schedule was planned for {ends} steps and is now planned for {config.trainer.max_steps}: after step "
+        f"{step} the learning rate is {now:.3g}, where it would have been {then:.3g}"
+    ]
+
+
+def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
+    """Note in `config` the values that mattered until `step`, where they are others now."""
+    were, are = settings_that_matter(before), settings_that_matter(config)
+    other: dict[str, Any] = {name: were.get(name) for name in sorted(were | are) if were.get(name) != are.get(name)}
+    if other:
+        entry = {"after_step": step, "before": other}
+        OmegaConf.update(config, "resumed", [*config.get("resumed", []), entry], force_add=True)

@@ -1,0 +1,281 @@
+"""Checkpoints, curves, patience and best weights around a training of one number, killed at every moment there is."""
+
+import csv
+import signal
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from omegaconf import OmegaConf
+
+from headcount.errors import InputError
+from headcount.run.curves import begin_curves, whole_rows
+from headcount.run.parts import build_parts
+from headcount.run.resume import keep_as_last, newest_checkpoint
+from headcount.training.callbacks import ValidationStopped
+
+
+class Killed(BaseException):
+    """Nothing is saved on the way out."""
+
+
+class Numbers(NamedTuple):
+    values: torch.Tensor
+    tokens: int
+
+
+class OneNumber(pl.LightningModule):
+    """Learns one number. It gets better and worse again, so validation has a best and a patience to run out."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(self.model.weight)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def training_step(self, batch, batch_idx):
+        loss = (self.model.weight * (2.4 - batch.values)).mean()
+        self.log("train/loss", loss)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.loss = ((self.model.weight - 0.3) ** 2).mean()
+
+    def on_validation_epoch_end(self):
+        self.log_dict({"valid/loss": self.loss, "valid/bleu": -self.loss})
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, start):
+        self.start = start
+
+    def __iter__(self):
+        for number in range(self.start, 10**6):
+            yield Numbers(torch.full((1, 1), float(number % 7)), 10)
+
+
+class At(pl.Callback):
+    """Does something at a hook of a step."""
+
+    def __init__(self, hook, step, act):
+        def run(trainer, *_):
+            if trainer.global_step == step and not self.done:
+                self.done = True
+                act()
+
+        self.done = False
+        setattr(self, hook, run)
+
+
+class Begin(pl.Callback):
+    """What headcount.run.train does when a training starts."""
+
+    def __init__(self, parts, start):
+        self.parts, self.start = parts, start
+
+    def on_train_start(self, trainer, pl_module):
+        trainer.loggers = self.parts.loggers
+        begin_curves(self.parts.loggers, self.start, self.parts.checkpoint.validation_due)
+
+
+@pytest.fixture(scope="module")
+def numbers(home):
+    """A function that trains in a directory, from its last checkpoint on if there is one; what was built for it."""
+    base = OmegaConf.load(home / "runs" / "second" / "config.yaml")
+    base.merge_with_dotlist(
+        ["checkpoint.every=4", "validation.every=4", "validation.patience=5", "trainer.max_steps=18"]
+    )
+    base.averaging = {"_target_": "headcount.training.averaging.BestCheckpoint", "metric": "loss"}
+
+    def train(directory: Path, *settings: str, first=(), last=()):
+        config = OmegaConf.merge(base, OmegaConf.from_dotlist(list(settings)))
+        parts = build_parts(config, directory)
+        begun = (directory / "checkpoints").exists()
+        path, step, _ = newest_checkpoint(directory) if begun else (None, 0, [])
+        parts.trainer.callbacks = [Begin(parts, step), *first, *parts.trainer.callbacks, *last]
+        parts.task = OneNumber()
+        loader = torch.utils.data.DataLoader(Stream(step * config.trainer.accumulate_grad_batches), batch_size=None)
+        valid = torch.utils.data.DataLoader([Numbers(torch.zeros(1, 1), 10)] * 2, batch_size=None)
+        parts.trainer.fit(parts.task, loader, valid, ckpt_path=path)
+        return parts
+
+    return train
+
+
+def rows(directory):
+    with (directory / "logs" / "metrics.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def left(parts):
+    """All that must not depend on whether the run was killed."""
+    (stopping,) = parts.trainer.early_stopping_callbacks
+    return (
+        parts.task.model.weight.item(),
+        parts.averaging.best,
+        parts.averaging.weights(parts.task.model, 0)["weight"].item(),
+        stopping.wait_count,
+        stopping.best_score.item(),
+        parts.trainer.global_step,
+        parts.progress.tokens,
+        rows(Path(parts.trainer.default_root_dir)),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(numbers, tmp_path_factory):
+    """What a run leaves that was never killed."""
+    return left(numbers(tmp_path_factory.mktemp("whole")))
+
+
+def die():
+    raise Killed
+
+
+MOMENTS = [
+    ("first", "on_train_batch_start", 6),
+    ("first", "on_train_batch_end", 8),
+    ("last", "on_train_batch_end", 8),
+    ("first", "on_validation_start", 8),
+    ("first", "on_validation_batch_end", 8),
+    ("first", "on_validation_end", 8),
+    ("last", "on_validation_end", 8),
+    ("first", "on_train_batch_start", 8),
+    ("last", "on_train_batch_start", 8),
+    ("first", "on_train_batch_end", 9),
+    ("last", "on_validation_end", 16),
+    ("first", "on_train_end", 18),
+]
+
+
+@pytest.mark.parametrize(("place", "hook", "step"), MOMENTS)
+def test_a_run_killed_at_any_moment_leaves_what_a_run_never_killed_leaves(numbers, whole, tmp_path, place, hook, step):
+    with pytest.raises(Killed):
+        numbers(tmp_path, **{place: [At(hook, step, die)]})
+    assert left(numbers(tmp_path)) == whole
+
+
+@pytest.mark.parametrize("renamed", ["last.ckpt", "last-1.ckpt"])
+def test_a_run_killed_while_it_saves_has_a_checkpoint(numbers, whole, tmp_path, monkeypatch, renamed):
+    rename, saves = Path.replace, []
+
+    def replace(self, target):
+        saves.append(target)
+        if [path.name for path in saves].count(renamed) == 2:
+            raise Killed
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        with pytest.raises(Killed):
+            numbers(tmp_path)
+    assert left(numbers(tmp_path)) == whole
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["last-1.ckpt", "last.ckpt"]
+
+
+@pytest.mark.parametrize("step", [8, 16, 18])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(numbers, tmp_path, step, accumulation):
+    settings = ("validation.every=2", f"trainer.accumulate_grad_batches={accumulation}")
+    never = left(numbers(tmp_path / "never", *settings))
+    after = []
+    with pytest.raises(ValidationStopped):
+        numbers(
+            tmp_path / "run",
+            *settings,
+            first=[At("on_validation_batch_start", step, lambda: signal.raise_signal(signal.SIGTERM))],
+            last=[At("on_validation_batch_end", step, lambda: after.append("not stopped"))],
+        )
+    assert not after
+    assert newest_checkpoint(tmp_path / "run")[1] == step
+    assert left(numbers(tmp_path / "run", *settings)) == never
+
+
+def test_a_signal_in_the_step_before_a_validation_does_not_wait_for_it(numbers, whole, tmp_path):
+    stopped = numbers(tmp_path, first=[At("on_train_batch_start", 7, lambda: signal.raise_signal(signal.SIGINT))])
+    assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (130, 8)
+    assert [row["step"] for row in rows(tmp_path) if row["valid/loss"]] == ["3"]
+    assert left(numbers(tmp_path)) == whole
+
+
+def test_a_validation_that_was_cut_off_is_not_done_where_none_is_any_more(numbers, tmp_path):
+    numbers(tmp_path, first=[At("on_train_batch_start", 7, lambda: signal.raise_signal(signal.SIGINT))])
+    numbers(tmp_path, "validation.every=3")
+    assert [row["step"] for row in rows(tmp_path) if row["valid/loss"]] == ["3", "8", "11", "14", "17"]
+    assert [row["step"] for row in rows(tmp_path) if row["train/loss"]] == [str(step) for step in range(18)]
+
+
+def test_a_finished_run_that_goes_on_has_the_curves_of_a_longer_one(numbers, whole, tmp_path):
+    numbers(tmp_path, "trainer.max_steps=8")
+    numbers(tmp_path, "trainer.max_steps=9")
+    assert left(numbers(tmp_path)) == whole
+
+
+def test_patience_is_that_of_the_config(numbers, tmp_path):
+    short = ("validation.every=1", "validation.patience=2")
+    stopped = numbers(tmp_path, *short).trainer.global_step
+    assert 2 < stopped < 12
+    assert numbers(tmp_path, *short).trainer.global_step == stopped  # it is used up
+    assert numbers(tmp_path, "validation.every=1", "validation.patience=3").trainer.global_step > stopped
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flipped(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        place = archive.getinfo(name).header_offset + 200
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("damage", [truncated, emptied, flipped])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whole, tmp_path, damage):
+    with pytest.raises(Killed):
+        numbers(tmp_path, first=[At("on_train_batch_end", 14, die)])
+    last, before = (tmp_path / "checkpoints" / name for name in ("last.ckpt", "last-1.ckpt"))
+    assert newest_checkpoint(tmp_path) == (last, 12, [])
+    damage(last)
+    path, step, (note,) = newest_checkpoint(tmp_path)
+    assert (path, step) == (before, 8)
+    assert "last.ckpt is damaged (" in note
+    assert note.endswith("last-1.ckpt, step 8")
+    keep_as_last(path)
+    assert left(numbers(tmp_path)) == whole
+    for path in (last, before):
+        damage(path)
+    with pytest.raises(InputError, match=r"last\.ckpt is damaged .*last-1\.ckpt is damaged .*start anew") as error:
+        newest_checkpoint(tmp_path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_line_of_the_curves_that_was_written_in_part_is_left_out(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"epoch,step,train/loss\r\n0,0,5.5\r\n0,x,5\r\n0,1\r\n0,1,5.25\r\n0,2,5.1")
+    assert [row["train/loss"] for row in whole_rows(path)] == ["5.5", "5.25"]
+    for content in (b"", b"epoch,st", b"\0\0\0", b"\xff\n"):
+        path.write_bytes(content)
+        assert whole_rows(path) == []
+
+
+def test_curves_survive_a_kill_while_they_are_put_back(numbers, whole, tmp_path, monkeypatch):
+    with pytest.raises(Killed):
+        numbers(tmp_path, first=[At("on_train_batch_end", 14, die)])
+    with monkeypatch.context() as patch:
+        patch.setattr("headcount.run.curves.CSVLogger.save", lambda self: die())
+        with pytest.raises(Killed):
+            numbers(tmp_path)
+    assert left(numbers(tmp_path)) == whole
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["metrics.csv"]
