@@ -17,6 +17,8 @@ from headcount.run.parts import build_parts
 from headcount.run.resume import keep_as_last, newest_checkpoint
 from headcount.training.callbacks import ValidationStopped
 
+pytestmark = pytest.mark.filterwarnings("ignore:Experiment logs directory", "ignore::DeprecationWarning:.*_pytree")
+
 
 class Killed(BaseException):
     """Nothing is saved on the way out."""

@@ -88,6 +88,7 @@ def train(config: DictConfig, directory: Path) -> str:
         check_lengths(parts.data, model, parts.search)
         opening = OpenDirectory(config, directory, parts, model, begun, held)
         if not begun and parts.trainer.is_global_zero:
+            make_newest(directory)
             held.enter_context(locked(directory))
         return fit(config, directory, parts, model, begun, opening)
 
@@ -100,6 +101,12 @@ def _begun(config: DictConfig, directory: Path, held: contextlib.ExitStack) -> B
     if int(os.environ.get("RANK", 0)) == 0:
         held.enter_context(locked(run))
     return open_begun(run, config, command_line(), config.trust)
+
+
+def make_newest(directory: Path) -> None:
+    """Let runs/latest be this run, if it is a single one. Raises InputError where something else has that name."""
+    if directory.parent == Path("runs").resolve() and not (directory.parent / "sweep.json").exists():
+        link_latest(directory)
 
 
 @contextlib.contextmanager
@@ -147,6 +154,8 @@ class OpenDirectory(Callback):
         if self.is_open or not self.parts.trainer.is_global_zero:
             return
         self.is_open = True
+        if self.begun:
+            make_newest(self.directory)
         begin_curves(self.parts.loggers, self.parts.data.start_step, self.parts.checkpoint.validation_due)
         write_text(self.directory / "config.yaml", OmegaConf.to_yaml(self.config, resolve=True))
         if self.begun:
@@ -154,8 +163,6 @@ class OpenDirectory(Callback):
             keep_as_last(self.begun.checkpoint)
         else:
             save_tokenizer(self.parts.data.tokenizer, self.directory)
-        if self.directory.parent == Path("runs").resolve() and not (self.directory.parent / "sweep.json").exists():
-            link_latest(self.directory)
         self.held.enter_context(log_to_file(self.directory / "train.log"))
         for note in self.begun.notes if self.begun else []:
             logger.info("%s", note)
