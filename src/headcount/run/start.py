@@ -1,7 +1,6 @@
 """Where a new training begins: in which directory, and with the config and weights of which run."""
 
 import os
-from collections.abc import Collection
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
