@@ -173,6 +173,13 @@ def test_rows_that_vary_alike_share_one_variance():
     assert compare(LINEAGE).spread.total_df == 20
 
 
+def test_rows_at_a_ceiling_do_not_count_as_unlike():
+    """Seeds that agree to the last digit have no variance to take a logarithm of, whatever rounding makes of it."""
+    rows = [[97.6, 99.2, 99.2], [99.2, 98.4, 98.4], [0.1 * 3, 0.1 * 3, 0.1 * 3], [100.0, 99.2, 100.0]]
+    assert compare(rows).spread.alike
+    assert compare([[0.1] * 3, [0.2] * 3]).spread.variances == (0.0, 0.0)
+
+
 def test_moderation_finds_the_prior_that_variances_were_drawn_from():
     """Smyth 2004: variances from a scaled inverse chi-square, each seen on four degrees of freedom."""
     draw = np.random.default_rng(0)

@@ -72,18 +72,22 @@ def _sentences(sweep: Sweep, endpoint: Endpoint, plan: Plan, effect: float) -> S
     else:
         source = "All test sets of the runs count"
         override = "data.tests={NAME:{source:FILE,target:FILE}}"
-    others = [other for other in sweep.overrides if not other.startswith(override.partition("=")[0])]
-    return f"{what}. {source}; each run is trained anew:", _train([*others, override])
-
-
-def _train(overrides: Sequence[str]) -> str:
-    return shlex.join([*TRAIN, *overrides])
+    return f"{what}. {source}; each run is trained anew:", _again(sweep, override)
 
 
 def _seeds(sweep: Sweep, number: int) -> str:
     """The command that began the sweep, with so many seeds, those there are among them."""
     have = sorted({run.seed for run in sweep.runs})
     fresh = [seed for seed in range(1, number + len(have) + 1) if seed not in have]
-    seeds = "seed=" + ",".join(map(str, [*have, *fresh][: max(number, len(have))]))
-    others = [override for override in sweep.overrides if not re.match(r"\+*seed=", override)]
-    return _train([*others, seeds]) if sweep.overrides else f"{shlex.join(TRAIN)} ... {seeds}"
+    return _again(sweep, "seed=" + ",".join(map(str, [*have, *fresh][: max(number, len(have))])))
+
+
+def _again(sweep: Sweep, override: str) -> str:
+    """The command that began the sweep, with another value of one setting; dots for what is not known of it."""
+    name = re.escape(override.partition("=")[0])
+    others = [other for other in sweep.overrides if not re.match(rf"\+*{name}=", other)]
+    return _train([*others, override]) if sweep.overrides else f"{shlex.join(TRAIN)} ... {shlex.quote(override)}"
+
+
+def _train(overrides: Sequence[str]) -> str:
+    return shlex.join([*TRAIN, *overrides])

@@ -18,6 +18,7 @@ from headcount.run.identity import NO_MATTER, PLACES
 
 ASIDE = NO_MATTER | PLACES | {"seed"}  # settings that make no row
 STUDY = "study"
+PLAN = "sweep.json"
 LONGEST = 40  # characters of the name of a row
 
 Config = dict[str, Any]
@@ -192,7 +193,7 @@ def read_sweep(directory: Path) -> Sweep:
 
 def _planned(directory: Path) -> tuple[tuple[str, ...], dict[str, list[str]]]:
     """What was typed, and the folders of the jobs with the settings of each, none where there is no plan."""
-    path = directory / "sweep.json"
+    path = directory / PLAN
     folders = sorted(
         (folder.name for folder in directory.iterdir() if (folder / "config.yaml").is_file()), key=_natural
     )

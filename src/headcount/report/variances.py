@@ -22,7 +22,6 @@ from scipy import special
 
 from headcount.report.sentences import Floats
 
-TINY = 1e-8  # of the mean variance: what the logarithm of 0 is taken of
 PRECISION = 1e-6  # relative, of the prior's degrees of freedom
 
 
@@ -65,9 +64,9 @@ def moderated(scores: Sequence[Sequence[float]], least: Sequence[float]) -> Spre
     own = np.array([len(row) - 1 for row in scores])
     if not own.any():
         return None
-    seen = np.array([np.var(row, ddof=1) if len(row) > 1 else 0.0 for row in scores])
+    seen = np.array([np.var(row, ddof=1) if len(set(row)) > 1 else 0.0 for row in scores])
     pooled = float(seen @ own / own.sum())
-    prior_df, scale = _prior(seen[own > 0], own[own > 0])
+    prior_df, scale = _prior(seen[seen > 0], own[seen > 0])  # seeds that agree to the last digit have hit a limit
     if math.isinf(prior_df):
         variances, df = np.full(len(own), pooled), np.full(len(own), float(own.sum()))
     else:
@@ -87,13 +86,12 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
 
     Infinitely many where their logarithms vary no more than those of equal variances would.
     """
-    pooled = float(variances @ df / df.sum())
-    if len(variances) < 2 or pooled == 0:
-        return math.inf, pooled
-    logs = np.log(np.maximum(variances, TINY * pooled)) - special.digamma(df / 2) + np.log(df / 2)
+    if len(variances) < 2:
+        return math.inf, math.nan
+    logs = np.log(variances) - special.digamma(df / 2) + np.log(df / 2)
     excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2).mean())
     if excess <= 0:
-        return math.inf, pooled
+        return math.inf, math.nan
     half = _inverse_trigamma(excess)
     return 2 * half, math.exp(logs.mean() + special.digamma(half) - math.log(half))
 

@@ -10,7 +10,7 @@ from headcount.files import write_bytes, write_text
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
-from headcount.report.sweep import Sweep, read_sweep
+from headcount.report.sweep import PLAN, Sweep, read_sweep
 from headcount.report.tables import results_csv
 
 # Of a finished run, all that a report is made of and that makes it count as done, but for the references, which are the
@@ -61,7 +61,11 @@ def report(
 
 
 def keep_runs(sweep: Sweep, directory: Path) -> None:
-    """Copy what is `KEPT` of the finished runs, so that the study can go on elsewhere."""
+    """Copy the plan of the sweep and what is `KEPT` of the finished runs, so that the study can go on elsewhere."""
+    plan = sweep.directory / PLAN
+    if plan.is_file():
+        directory.mkdir(parents=True, exist_ok=True)
+        write_bytes(directory / PLAN, plan.read_bytes())
     for run in sweep.runs:
         for path in (path for pattern in KEPT for path in run.directory.glob(pattern)):
             copy = directory / run.name / path.relative_to(run.directory)
