@@ -11,7 +11,7 @@ from headcount.decoding.diverse import DiverseBeamSearch
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.risk import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
-from headcount.decoding.search import SearchMethod, Translation
+from headcount.decoding.search import Hypothesis, SearchMethod, Translation
 from headcount.decoding.translator import LineError, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
@@ -206,6 +206,32 @@ def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model,
     ):
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
     assert len(translator(model, BeamSearch(beam=1, max_source=None)).translate(["abcde" * 210])) == 1
+
+
+@pytest.mark.parametrize(
+    ("search", "hide_source"),
+    [
+        (BeamSearch(beam=4, max_ratio=1, max_extra=2, batch_tokens=200), False),
+        (BeamSearch(beam=4, max_ratio=9, max_extra=2, batch_tokens=200), False),
+        (BeamSearch(beam=4, max_ratio=0, max_extra=60, batch_tokens=200), False),
+        (BeamSearch(beam=4, max_ratio=2, max_extra=2, batch_tokens=200), True),
+        (Sampling(samples=4, max_ratio=2, max_extra=2, batch_tokens=200), False),
+        (MinimumBayesRisk(samples=4, max_ratio=2, max_extra=2, batch_tokens=200), False),
+    ],
+)
+def test_a_batch_holds_no_more_than_its_translations_may_take(model, monkeypatch, search, hide_source):
+    batches = []
+
+    def searched(count, sources, limits):
+        batches.append((len(sources), max(map(len, sources)), max(limits)))
+        return [[Hypothesis([4], 0.0)] * 4 for _ in sources]
+
+    some = Translator(model, Letters(), search, (PAD, BOS, EOS), hide_source)
+    monkeypatch.setattr(some, "_search", searched)
+    some.nbest(["a" * (1 + row % 20) for row in range(60)], 4)
+    assert sum(rows for rows, *_ in batches) == 60
+    for rows, source, limit in batches:
+        assert rows == 1 or (4 * rows * (source + 1) <= 200 and 4 * rows * (limit + 1) <= 3 * 200 + 3 * 4 * rows)
 
 
 def test_weights_that_are_no_numbers_are_told_with_the_name_of_the_model(model):

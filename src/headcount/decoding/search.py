@@ -129,8 +129,11 @@ class SearchMethod(ABC):
     """A way to search: its settings, and what they mean for a batch of sentences.
 
     width: rows of a sentence, and so the most translations that can be asked for; width_setting: its name in the
-    config. A translation has at most max_ratio x source pieces + max_extra pieces. batch_tokens: source pieces x width
-    in a batch. Raises ValueError for a value out of range.
+    config. max_ratio, max_extra: a translation has at most max_ratio x source pieces + max_extra pieces, ends not
+    counted. batch_tokens: source tokens x width in a batch; where a third of the longest translation is more, that
+    counts. max_source: pieces that a source may have; None for any number.
+
+    Raises ValueError for a value out of range.
     """
 
     def __init__(

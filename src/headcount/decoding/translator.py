@@ -101,8 +101,7 @@ class Translator:
         limits = [self._limit(len(ids)) for ids in pieces]
         translations = [[Translation("", 0.0)]] * len(texts)
         done = sum(not text for text in texts)
-        width = self.search.rows(count)
-        tokens = [width * (len(ids) + 1) if text else 0 for text, ids in zip(texts, sources, strict=True)]
+        tokens = [self._tokens(len(ids), count) if text else 0 for text, ids in zip(texts, pieces, strict=True)]
         batches = list(self._batches(tokens))
         with self._workers(len(batches)) as each:
             searched = each(
@@ -134,6 +133,14 @@ class Translator:
         """Most tokens of the translation of a source of so many pieces, without its end of sentence."""
         limit = int(pieces * self.search.max_ratio) + self.search.max_extra
         return limit if self.model.max_length is None else min(limit, self.model.max_length - 1)
+
+    def _tokens(self, pieces: int, count: int) -> int:
+        """What a source of so many pieces takes of search.batch_tokens.
+
+        Memory goes by the keys and values of its translations, which have three tokens for each of the source where a
+        model never ends them and the limit is the usual one.
+        """
+        return self.search.rows(count) * max(pieces + 1, (self._limit(pieces) + 1) // 3)
 
     @contextmanager
     def _workers(self, batches: int) -> Iterator[Callable[..., Iterable[Any]]]:

@@ -9,17 +9,19 @@ import torch
 M_TRIM_THRESHOLD = (-1, 2**31 - 1)
 M_TOP_PAD = (-2, 2**26)
 M_MMAP_THRESHOLD = (-3, 2**30)
+M_ARENA_MAX = (-8, 1)  # one heap, and not a number of bytes
 
 
 def use_memory_again() -> None:
     """Let this process keep the memory it frees.
 
     A training step allocates and frees the same tensors over and over. Given back to the system each time, their pages
-    are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU.
+    are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU. All threads share one
+    heap: the threads of a search would each keep one of their own, beside all that training has left free.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:  # the GNU C library's
-        for parameter, value in (M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD):
+        for parameter, value in (M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX):
             mallopt(parameter, value)
 
 
