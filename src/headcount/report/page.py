@@ -37,7 +37,7 @@ from headcount.report.tables import (
 from headcount.report.verdicts import Names, counted, needed, summary, tally
 
 SEVERAL = "Means over seeds ± half a 95 % interval (Student's t, on these very sentences; not for comparing rows)."
-QUALITY = "A dot is a run; a diamond the mean of its row, with the 95 % interval over seeds."
+QUALITY = "A dot is a run; a diamond the mean of its row"
 CONTRASTIVE = "The right translation is more probable than the wrong one in so many percent; chance is 50 %."
 CORRECTED = (
     "Secondary, over seeds, on these very sentences. Intervals and p-values hold for all pairs of rows (studentised "
@@ -136,8 +136,9 @@ def _sections(
     bleu = endpoint.comparison
     lengths = by_length(endpoint.counted) if endpoint.counted else []
     cells = contrastive_cells(sweep.rows)
+    interval = ", with the 95 % interval over seeds" if bleu.spread else ""
     sections = (
-        Section("Quality", QUALITY, tuple(quality_plots(sweep, endpoint, loss))),
+        Section("Quality", f"{QUALITY}{interval}.", tuple(quality_plots(sweep, endpoint, loss))),
         Section(
             f"Every pair of rows: {endpoint.name}",
             table=pair_table(bleu, names, margins.bleu) if bleu.differences else None,
