@@ -48,6 +48,59 @@ def test_r_drop_is_its_equation(alpha, chunk, monkeypatch):
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+def near_the_optimum(weight, labels, beyond=1.03):
+    """Hidden states a little beyond those of the smallest loss at smoothing 0.1, where a gradient is a small rest."""
+    hidden = (weight[labels] * 8).requires_grad_()
+    optimizer = torch.optim.LBFGS([hidden], max_iter=100)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(hidden @ weight.T, labels, label_smoothing=0.1, reduction="sum")
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return hidden.detach() * beyond
+
+
+def gradients(loss, hidden, weight, autocast=True):
+    inputs = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        return torch.autograd.grad(loss(*inputs), inputs)
+
+
+def plain(labels, alpha):
+    """torch's own ops, which autocast runs in bf16 (the product) and float32 (the rest)."""
+
+    def loss(hidden, weight):
+        logits = F.linear(hidden, weight)
+        plain = F.cross_entropy(logits, labels, label_smoothing=0.1, reduction="sum")
+        if not alpha:
+            return plain
+        p, q = logits.log_softmax(dim=1).chunk(2)
+        both = sum(F.kl_div(b, a, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
+        return plain / 2 + alpha / 4 * both
+
+    return loss
+
+
+@pytest.mark.parametrize("alpha", [None, 5.0], ids=["label smoothing", "R-Drop"])
+def test_gradients_of_confident_tokens_are_as_exact_as_under_autocast(alpha):
+    torch.manual_seed(0)
+    weight, labels = torch.randn(1000, 64) / 8, torch.randint(0, 1000, (200,))
+    hidden = near_the_optimum(weight, labels)
+    right = (hidden @ weight.T).softmax(dim=1).gather(1, labels[:, None])
+    assert right.mean().item() == pytest.approx(0.91, abs=0.005)
+    if alpha:
+        hidden, labels = torch.cat([hidden, hidden + 0.1 * torch.randn_like(hidden)]), labels.repeat(2)
+    ours = LabelSmoothing(0.1) if alpha is None else RDrop(alpha, 0.1)
+    exact = gradients(plain(labels, alpha), hidden.double(), weight.double(), autocast=False)
+    found = gradients(lambda hidden, weight: ours(hidden, weight, labels)[0], hidden, weight)
+    autocast = gradients(plain(labels, alpha), hidden, weight)
+    for one, other, truth in zip(found, autocast, exact, strict=True):
+        assert (one - truth).norm() <= 1.02 * (other - truth).norm()
+
+
 def test_r_drop_of_two_equal_passes_is_label_smoothing():
     torch.manual_seed(0)
     hidden, weight, labels = torch.randn(9, 6), torch.randn(11, 6), torch.randint(0, 11, (9,))

@@ -83,14 +83,15 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
         loss = -(1 - s) log p_y - s/V sum_v log p_v          d loss / d logits = p - s/V - (1 - s) onehot(y)
 
-    Of these only p differs from word to word. What the two other terms give is a sum over the rows of W or over the
-    tokens, known without another pass over the logits.
+    Of these s/V is the same for every word: what it gives is a sum over the rows of W or over the tokens, known without
+    another pass over the logits. The right token's p_y - 1 + s is s less the sum of all other p. So it is exact where
+    p_y is near 1 - s, and p_y itself, rounded to bf16, would leave little of the difference.
 
     With alpha, the second half of the tokens is the first once more, and alpha / 2 of what both differ by is added: see
     `_difference`.
 
-    In mixed precision logits and p are in the lower one, as they are under torch's autocast, and sums in float32. Where
-    no gradient is wanted, as in validation, all is in the precision of the weights.
+    In mixed precision logits and p are in the lower one, p_y - 1 + s and sums in float32; with alpha, p and all that is
+    made of it, too. Where no gradient is wanted, as in validation, all is in the precision of the weights.
     """
 
     @staticmethod
@@ -133,26 +134,39 @@ def _losses(
     hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=exact)
     all_words = weight.sum(dim=0, dtype=exact)
     for part in _parts(hidden, 1 if alpha is None else 2, chunk):
-        rows, label = hidden[part], labels[part, None]
+        rows = hidden[part]
+        right = torch.arange(len(rows), device=rows.device), labels[part]
         logits = rows @ weight.T
+        if alpha is not None:
+            logits = logits.to(exact)  # the difference of two passes is small
         p = logits.softmax(dim=1)
-        log_right = p.gather(1, label).to(exact).clamp(min=tiny).log()
+        log_right = p[right].to(exact).clamp(min=tiny).log()
         likelihood -= log_right.sum()
-        log_total = logits.gather(1, label) - log_right
+        log_total = logits[right] - log_right
         if smoothing:
             loss += smoothing * log_total.sum() - spread * (rows.to(exact) @ all_words).sum()
         if alpha is not None:
-            difference, p = _difference(logits, log_total, p, alpha / 2)
+            difference, p = _difference(logits, log_total[:, None], p, alpha / 2)
             loss += difference
+            p[right] -= 1 - smoothing
+        elif with_gradients:
+            p[right] = 0
+            p[right] = (smoothing - _row_sums(p, exact)).to(p.dtype)
         if with_gradients:
-            hidden_gradient[part] = p @ weight
-            weight_gradient += p.T @ rows
+            by_logits = p.to(weight.dtype)
+            hidden_gradient[part] = by_logits @ weight
+            weight_gradient += by_logits.T @ rows
     loss += (1 - smoothing) * likelihood
     if with_gradients:
-        hidden_gradient -= spread * all_words + (1 - smoothing) * weight[labels]
+        hidden_gradient -= spread * all_words
         weight_gradient -= spread * hidden.sum(dim=0, dtype=exact)
-        weight_gradient.index_add_(0, labels, hidden.to(exact), alpha=smoothing - 1)
     return loss, likelihood, hidden_gradient, weight_gradient
+
+
+def _row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum of each row. In eight parts, since torch rounds a sum to the type of `x`; asked for another type, it
+    copies all of `x` first on a CPU."""
+    return torch.stack([part.sum(dim=1) for part in x.chunk(8, dim=1)]).sum(dim=0, dtype=dtype)
 
 
 def _parts(hidden: Tensor, passes: int, chunk: int) -> list[Any]:
@@ -174,9 +188,8 @@ def _difference(logits: Tensor, log_total: Tensor, probability: Tensor, share: f
         p (d - KL(p || q)) + p - q                           and by those of q  q (-d - KL(q || p)) + q - p.
     """
     (logits_p, logits_q), (total_p, total_q), (p, q) = (each.chunk(2) for each in (logits, log_total, probability))
-    d = (logits_p - logits_q).sub_((total_p - total_q).to(logits.dtype))
-    exact = log_total.dtype
-    kl_p, kl_q = (p * d).sum(dim=1, keepdim=True, dtype=exact), -(q * d).sum(dim=1, keepdim=True, dtype=exact)
-    by_p = p * (d - (kl_p - 1 - 1 / share).to(d.dtype)) - q
-    by_q = q * (d + (kl_q - 1 - 1 / share).to(d.dtype)).neg_() - p
+    d = (logits_p - logits_q).sub_(total_p - total_q)
+    kl_p, kl_q = (p * d).sum(dim=1, keepdim=True), -(q * d).sum(dim=1, keepdim=True)
+    by_p = p * (d - (kl_p - 1 - 1 / share)) - q
+    by_q = q * (d + (kl_q - 1 - 1 / share)).neg_() - p
     return share * (kl_p + kl_q).sum(), torch.cat([by_p, by_q]).mul_(share)
