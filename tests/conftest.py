@@ -42,7 +42,6 @@ TINY = (
     "trainer=cpu",
     "trainer.max_steps=8",
     "trainer.log_every_n_steps=1",
-    "data.budget.average_every=3",
     "validation.every=4",
     "logger=csv",
     "search.max_ratio=1",
@@ -114,7 +113,7 @@ def home(tiny, tmp_path_factory) -> Path:
     """A working directory in which two runs have been trained, runs/first and runs/second; not to be written to."""
     folder = tmp_path_factory.mktemp("home")
     # Long enough for the first to learn the toy language.
-    learn = (*tiny, "trainer.max_steps=100", "validation.every=100", "model.d_model=32", "data.budget.average_every=5")
+    learn = (*tiny, "trainer.max_steps=100", "validation.every=100", "model.d_model=32")
     for name, options in {"first": learn, "second": tiny}.items():
         result = command("train", *options, f"hydra.run.dir=runs/{name}", cwd=folder)
         assert result.code == 0, result.err

@@ -29,6 +29,50 @@ def test_the_mean_is_of_the_last_snapshots_and_the_weights_of_now(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000030.safetensors", "00000035.safetensors"]
 
 
+@pytest.mark.parametrize(
+    ("steps", "spacing"), [(2000, (25, 10)), (18000, (225, 10)), (100, (1, 10)), (140, (2, 9)), (8, (1, 1))]
+)
+def test_checkpoints_are_spread_over_a_share_of_the_run(steps, spacing):
+    average = CheckpointAverage(last=10, share=0.125)
+    assert average.spacing(steps) == spacing
+    assert CheckpointAverage(last=10, every=100).spacing(steps) == (100, 10)
+
+
+@pytest.mark.parametrize(("steps", "decay"), [(2000, 0.99), (18000, 1 - 1 / 900), (8, 0.0)])
+def test_a_moving_mean_is_as_long_as_a_share_of_the_run(steps, decay):
+    assert ExponentialAverage(share=0.05).decay_over(steps) == pytest.approx(decay)
+    assert ExponentialAverage(decay=0.999).decay_over(steps) == 0.999
+
+
+def test_a_run_made_longer_averages_no_snapshot_from_before_its_window(tmp_path):
+    average = CheckpointAverage(last=2, share=0.5)
+    average.directory = tmp_path
+    average.planned = 80  # every 20 steps, two of them
+    for step in (20, 40, 60, 80):
+        average.weights(one_number(step), step)
+    average.planned = 240  # every 60 steps
+    assert average.weights(one_number(100), 100)["weight"].item() == 80  # of 60 and 100
+    average.weights(one_number(180), 180)
+    assert average.weights(one_number(240), 240)["weight"].item() == 210
+
+
+def test_a_moving_mean_of_bfloat16_weights_moves():
+    average = ExponentialAverage(decay=0.999)
+    for value in (1.0, *[1.25] * 2000):
+        average.follow(one_number(value).bfloat16())
+    assert average.weights(one_number(0), 2001)["weight"].item() == pytest.approx(1.25, abs=0.001)
+
+
+def test_a_first_validation_without_a_number_is_not_the_best_for_ever(tmp_path):
+    best = BestCheckpoint("loss")
+    trainer = SimpleNamespace(default_root_dir=tmp_path, is_global_zero=True, callback_metrics={})
+    best.setup(trainer, None, "fit")
+    for step, loss in enumerate([float("nan"), 4.0, float("nan"), 3.0, 3.5], start=1):
+        trainer.callback_metrics = {"valid/loss": torch.tensor(loss)}
+        best.on_validation_end(trainer, SimpleNamespace(model=one_number(step)))
+    assert best.weights(one_number(9), 5)["weight"].item() == 4
+
+
 def test_mean_weights_by_hand():
     mean = mean_weights([{"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([3.0, 6.0])}])
     assert mean["a"].tolist() == [2, 4]
@@ -45,7 +89,7 @@ def test_a_moving_mean_by_hand():
 
 
 def test_a_moving_mean_goes_on_from_a_checkpoint():
-    whole, first, second = ExponentialAverage(0.9), ExponentialAverage(0.9), ExponentialAverage(0.9)
+    whole, first, second = (ExponentialAverage(decay=0.9) for _ in range(3))
     for value in range(5):
         whole.follow(one_number(value))
         (first if value < 3 else second).follow(one_number(value))
@@ -74,7 +118,9 @@ def test_the_best_of_the_validations(tmp_path, metric, kept):
     ("build", "message"),
     [
         (lambda: CheckpointAverage(last=0), r"averaging\.last=0"),
-        (lambda: ExponentialAverage(1.0), r"averaging\.decay=1"),
+        (lambda: ExponentialAverage(decay=1.0), r"averaging\.decay=1"),
+        (lambda: ExponentialAverage(share=0), r"averaging\.share=0"),
+        (lambda: CheckpointAverage(share=1.5), r"averaging\.share=1\.5"),
         (lambda: BestCheckpoint("chrf"), r"averaging\.metric=chrf: must be one of bleu, loss"),
     ],
 )

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from conftest import SCRIPTS, command
 from safetensors.torch import load_file
@@ -76,6 +77,9 @@ def test_run_directory_holds_what_it_should(home):
     assert {"python", "torch", "sacrebleu", "headcount"} <= set(figures["versions"])
     assert figures["train"]["steps"] == 100
     assert {"epochs", "seconds", "tokens_per_second"} <= set(figures["train"])
+    weights = figures["weights"]
+    assert weights["valid_loss"][weights["scored"]] == pytest.approx(figures["valid"]["loss"])
+    assert weights["valid_loss"][weights["scored"]] == min(weights["valid_loss"].values())
     for split in ("valid", "test"):
         assert {"bleu", "chrf", "length_ratio", "loss", "ppl"} <= set(figures[split])
         assert set(figures[split]["signature"]) == {"bleu", "chrf"}
@@ -165,6 +169,19 @@ def test_training_stops_when_validation_no_longer_improves(tiny, tmp_path):
     assert metrics(trained(tmp_path, *tiny, *still))["train"]["steps"] == 20
 
 
+def test_an_average_that_lags_behind_is_not_scored(tiny, tmp_path):
+    result = command("train", *tiny, "averaging=ema", "averaging.decay=0.999", cwd=tmp_path)
+    run = (tmp_path / "runs" / "latest").resolve()
+    last = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    kept = load_file(run / "model.safetensors")
+    assert all(tensor.equal(last[f"model.{name}"]) for name, tensor in kept.items())
+    figures = metrics(run)
+    losses = figures["weights"]["valid_loss"]
+    assert figures["weights"]["scored"] == "last"
+    assert losses["average"] > losses["last"] == pytest.approx(figures["valid"]["loss"])
+    assert "the average of the weights did worse: weights kept: the last ones" in result.out
+
+
 def interrupt_at(monkeypatch, step: int) -> None:
     """Ctrl-C in the middle of a step, as the signal would come."""
 
@@ -180,7 +197,7 @@ def interrupt_at(monkeypatch, step: int) -> None:
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accumulation):
-    options = (*tiny, f"trainer.accumulate_grad_batches={accumulation}", "trainer.max_steps=10", "averaging.last=3")
+    options = (*tiny, f"trainer.accumulate_grad_batches={accumulation}", "trainer.max_steps=10", "averaging.share=1")
     whole = trained(tmp_path, *options)
     with monkeypatch.context() as patch:
         interrupt_at(patch, 4)

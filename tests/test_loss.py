@@ -150,3 +150,11 @@ def test_dropout_has_the_gradient_of_its_mask():
     out = Dropout(0.25)(x)
     out.sum().backward()
     assert torch.equal(x.grad, out.detach())
+
+
+@pytest.mark.parametrize(("p", "tolerance"), [(0.001, 2e-4), (0.0019, 3e-4), (0.999, 2e-4)])
+def test_dropout_too_near_to_none_or_all_for_a_byte_is_what_was_asked_for(p, tolerance):
+    torch.manual_seed(0)
+    out = Dropout(p)(torch.ones(1000, 1000))
+    assert (out == 0).double().mean().item() == pytest.approx(p, abs=tolerance)
+    assert out.max().item() == pytest.approx(1 / (1 - p))

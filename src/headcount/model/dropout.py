@@ -36,8 +36,11 @@ def dropout_mask(like: Tensor, p: float) -> Tensor:
     """Zeros with probability p, elsewhere 1 / (1 - p), in the shape and type of `like`.
 
     One byte of a random word decides on an element: p is rounded to 1/256, and the scale is that of the p in force.
+    A p that would be rounded to 0 or 1 is drawn by torch.
     """
-    dropped = max(1, round(p * 256))
+    dropped = round(p * 256)
+    if dropped in (0, 256):
+        return F.dropout(torch.ones_like(like), p)
     words = torch.empty(-(-like.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     drawn = words.view(torch.uint8)[: like.numel()]
     # Bytes that say 0 or 1: to write and to convert bool takes torch ten times as long.

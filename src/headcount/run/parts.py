@@ -32,7 +32,7 @@ class Parts:
     data: TranslationData
     trainer: pl.Trainer
     task: dict[str, Any]  # loss, optimizer, schedule, and how validation shows
-    averaging: Averaging
+    averaging: Averaging | None
     checkpoint: LastCheckpoint
     loggers: list[Logger]  # not the trainer's before it starts: Lightning would open them before it loads a checkpoint
     interrupt: StopOnInterrupt

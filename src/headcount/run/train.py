@@ -18,6 +18,7 @@ from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tok
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
+from headcount.evaluation.contrastive import TargetScorer
 from headcount.files import write_text
 from headcount.model.cost import operations_per_token
 from headcount.model.encoder_decoder import EncoderDecoder
@@ -26,7 +27,6 @@ from headcount.run.directory import (
     Run,
     build_model,
     choose_device,
-    fill,
     link_latest,
     load_weights,
     make_translator,
@@ -44,7 +44,8 @@ from headcount.run.resume import Begun, keep_as_last, open_begun
 from headcount.run.script import log_to_file
 from headcount.run.start import command_line, initial_config, shared_directory
 from headcount.run.tables import contrastive_table, score_table
-from headcount.training.averaging import save_weights
+from headcount.run.weights import AT_A_STOP, choose_weights, verdict
+from headcount.training.averaging import Weights, save_weights
 from headcount.training.callbacks import ValidationStopped
 from headcount.training.module import TranslationTask, seed_everything_at
 
@@ -183,9 +184,10 @@ def fit(
     """
     tokenizer = parts.data.tokenizer
     valid = parts.data.data["valid"]
+    translator = make_translator(model, tokenizer, greedy(parts.search), config.data.hide_source, show(directory))
     task = TranslationTask(
         model=model,
-        translator=make_translator(model, tokenizer, greedy(parts.search), config.data.hide_source, show(directory)),
+        translator=translator,
         sources=valid["source"],
         references=valid["target"],
         seed=config.seed,
@@ -205,16 +207,36 @@ def fit(
     if not parts.trainer.is_global_zero:
         return ""
     step = parts.trainer.global_step
-    weights = parts.averaging.weights(model, step)
-    save_weights(weights, directory / "model.safetensors")
     figures = training_figures(config, parts, model)
+    scorer = TargetScorer(model, translator.encode, tokenizer.target.encode)
+    weights, figures["weights"] = scored_weights(parts, task, scorer)
+    save_weights(weights, directory / "model.safetensors")
     update_metrics(directory, figures)
     if parts.interrupt.exit_code:
         logger.info("stopped at step %d; the model so far can be used. Go on with:", step)
         logger.info("  python scripts/train.py resume=%s", show(directory))
         raise SystemExit(parts.interrupt.exit_code)
-    fill(model, weights)
-    return finish(config, directory, model, tokenizer, parts, figures["train"])
+    return finish(config, directory, model, tokenizer, parts, figures)
+
+
+def scored_weights(parts: Parts, task: TranslationTask, scorer: TargetScorer) -> tuple[Weights, dict[str, Any]]:
+    """The weights to save and score, and what metrics.json says about them: see `choose_weights`. A run that was
+    stopped takes some validation sentences and their loss alone, a run that ended takes all."""
+    stopped, model, averaging = bool(parts.interrupt.exit_code), task.model, parts.averaging
+    average = None if averaging is None else averaging.weights(model, parts.trainer.global_step)
+    metric = "loss" if stopped or averaging is None else averaging.metric
+    rows = slice(None, None, max(1, len(task.sources) // AT_A_STOP) if stopped else 1)
+
+    def measure() -> dict[str, float]:
+        log_probs, tokens = scorer.score(task.sources[rows], task.references[rows])
+        figures = {"loss": -sum(log_probs) / sum(tokens)}
+        if metric == "bleu":
+            figures["bleu"] = task.bleu(task.translator.translate(task.sources))
+        return figures
+
+    # In float32, as whoever opens the run will have them; in trainer.precision=bf16-true they were not.
+    model.float().to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
+    return choose_weights(model, average, measure)
 
 
 def describe(parts: Parts, model: EncoderDecoder, config: DictConfig) -> str:
@@ -285,10 +307,12 @@ def finish(
     model: EncoderDecoder,
     tokenizer: AnyTokenizer,
     parts: Parts,
-    train_figures: dict[str, Any],
+    trained: dict[str, Any],
 ) -> str:
-    """Score the model, its weights averaged, on valid and every test set; the summary that a run ends with."""
-    model.to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
+    """Score the model on valid and every test set; the summary that a run ends with.
+
+    trained: the figures of the training, see `training_figures` and `choose_weights`.
+    """
     translator = make_translator(model, tokenizer, parts.search, config.data.hide_source, show(directory))
     own = [config.data.corpus["_target_"]]  # it has just been trained on, whoever wrote it
     run = Run(directory, read_config(directory), model, tokenizer, translator, own)
@@ -300,14 +324,16 @@ def finish(
         record(run, split, found, rows["target"])
         figures[split] = found.figures
     update_metrics(directory, {"config_hash": config_hash(config)})  # now it is finished
-    place = show(directory)
+    place, training = show(directory), trained["train"]
+    average_lost = trained["weights"]["scored"] == "last" and trained["weights"]["valid_loss"]["average"] is not None
     summary = [score_table(figures)]
     if "contrastive" in figures["test"]:
         summary.append(contrastive_table({"test": figures["test"]}))
     summary.append(
-        f"{train_figures['steps']:,} steps, {train_figures['epochs']:.1f} epochs, {train_figures['seconds']:,.0f} s, "
-        f"{train_figures['tokens_per_second']:,.0f} real tokens/s\n"
-        f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.languages[1]}, train.log)\n"
+        f"{training['steps']:,} steps, {training['epochs']:.1f} epochs, {training['seconds']:,.0f} s, "
+        f"{training['tokens_per_second']:,.0f} real tokens/s\n"
+        + (f"the average of the weights did worse: {verdict(trained['weights'])}\n" if average_lost else "")
+        + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.languages[1]}, train.log)\n"
         f"next:  make translate RUN={place}\n"
         f"       make evaluate RUN={place} ARGS='lowercase=true'"
         + (f"\n       tensorboard --logdir {place}/logs" if "tensorboard" in config.logger else "")

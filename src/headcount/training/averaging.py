@@ -1,6 +1,10 @@
-"""Which weights a run ends with: a mean of the last few checkpoints, a moving mean of all, or those that translated
-the validation set best."""
+"""Averaged weights: a mean of the last few checkpoints, a moving mean, or the best checkpoint of all validations.
 
+The window of a mean is a share of the planned run, `trainer.max_steps`, so that a short run does not average what it
+began with. A run that stops early averages over as many steps as if it had not.
+"""
+
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,44 +20,63 @@ Weights = dict[str, Tensor]
 
 
 class Averaging(Protocol):
-    """A Lightning callback that follows the training, and at its end gives the weights to keep."""
+    """A Lightning callback that follows the training, and at its end gives averaged weights.
+
+    metric: the validation figure by which these are compared with the last weights, a key of METRICS.
+    """
+
+    metric: str
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
-        """The weights to use when training is at optimizer step `step` and `model` has those of now."""
+        """The averaged weights when training is at optimizer step `step` and `model` has those of now."""
         ...
 
 
 class CheckpointAverage(Callback):
-    """The mean of the last few checkpoints: steadier than any one of them (Vaswani et al. 2017, section 6.1).
+    """The mean of the last few checkpoints (Vaswani et al. 2017, section 6.1), which lie over a share of the run.
 
-    Keeps the weights of the last `last` snapshots, `every` optimizer steps apart, and can average them.
+    share: of the run's steps, over which the last `last` snapshots are spread. every: optimizer steps between two
+    snapshots, instead of a share. The snapshots are files (`checkpoints/average/<step>.safetensors`), so that they
+    outlive an interruption.
 
-    Close together is best: a mean over thousands of steps costs BLEU. The snapshots are files
-    (`checkpoints/average/<step>.safetensors`), so that they outlive an interruption. Raises ValueError for numbers
-    below 1.
+    Raises ValueError for numbers below 1, or a share outside (0, 1].
     """
 
-    def __init__(self, last: int = 10, every: int = 100) -> None:
+    metric = "loss"
+
+    def __init__(self, last: int = 10, share: float = 0.125, every: int | None = None) -> None:
         for name, value in {"last": last, "every": every}.items():
-            if value < 1:
+            if value is not None and value < 1:
                 raise ValueError(f"averaging.{name}={value}: must be 1 or more; last=1 takes the last weights alone")
         self.last = last
+        self.share = _share_of_run(share)
         self.every = every
+        self.planned = 0
         self.directory = Path()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.planned = trainer.max_steps
         self.directory = Path(trainer.default_root_dir) / "checkpoints" / "average"
+
+    def spacing(self, max_steps: int) -> tuple[int, int]:
+        """Optimizer steps between two snapshots of a run of `max_steps`, and how many snapshots are averaged."""
+        if self.every is not None:
+            return self.every, self.last
+        window = max(1, round(self.share * max_steps))
+        every = max(1, round(window / self.last))
+        return every, min(self.last, max(1, window // every))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         step = trainer.global_step
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if trainer.is_global_zero and new_step and step % self.every == 0:
+        every, count = self.spacing(self.planned)
+        if trainer.is_global_zero and new_step and count > 1 and step % every == 0:
             self._snapshot(cast("torch.nn.Module", pl_module.model), step)
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
-        """Mean of the snapshots of up to `last` x `every` steps before `step`, the weights of now among them."""
+        """Mean of the snapshots of the window that ends at `step`, the weights of now among them."""
         if not self._file(step).exists():
             self._snapshot(model, step)
         return mean_weights(load_file(path) for path in self._files(step))
@@ -63,10 +86,12 @@ class CheckpointAverage(Callback):
 
     def _files(self, step: int) -> list[Path]:
         # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to a run given up. And
-        # none off the beat: such a one is of a stop, and a run that was never stopped would not have it.
+        # none off the beat: such a one is of a stop, or of a run that was to be shorter.
+        every, count = self.spacing(self.planned)
         steps = {int(path.stem): path for path in self.directory.glob("*.safetensors")}
-        kept = [taken for taken in sorted(steps) if taken <= step and (taken % self.every == 0 or taken == step)]
-        return [steps[taken] for taken in kept[-self.last :]]
+        window = [taken for taken in sorted(steps) if step - every * count < taken <= step]
+        kept = [taken for taken in window if taken % every == 0 or taken == step]
+        return [steps[taken] for taken in kept[-count:]]
 
     def _snapshot(self, model: torch.nn.Module, step: int) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -78,18 +103,32 @@ class CheckpointAverage(Callback):
 
 
 class ExponentialAverage(Callback):
-    """A moving mean of the weights (Polyak and Juditsky 1992), of which each optimizer step replaces the share
-    1 - decay; in the form of Kingma and Ba 2015, section 7.2, where the first steps weigh no more than they should.
+    """Exponential moving average of the weights (Polyak and Juditsky 1992), in the form of Kingma and Ba 2015, section
+    7.2, where the first steps weigh no more than they should. Each optimizer step replaces the share 1 - decay of it.
 
-    decay: 0.999 is a mean over about the last thousand steps. Raises ValueError for a decay outside (0, 1).
+    share: of the run's steps, over about which it is a mean: the decay is 1 - 1 / (share x steps). decay: instead of
+    a share; 0.999 is a mean over about the last thousand steps. It is kept in float32, or float64 for such weights.
+
+    Raises ValueError for a decay outside (0, 1), or a share outside (0, 1].
     """
 
-    def __init__(self, decay: float = 0.999) -> None:
-        if not 0 < decay < 1:
+    metric = "loss"
+
+    def __init__(self, share: float = 0.05, decay: float | None = None) -> None:
+        if decay is not None and not 0 < decay < 1:
             raise ValueError(f"averaging.decay={decay}: between 0 and 1, such as 0.999")
+        self.share = _share_of_run(share)
         self.decay = decay
+        self.planned = 1
         self.steps = 0
         self.mean: Weights = {}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.planned = trainer.max_steps
+
+    def decay_over(self, max_steps: int) -> float:
+        """The decay in a run of `max_steps`."""
+        return self.decay if self.decay is not None else 1 - 1 / max(1.0, self.share * max_steps)
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "mean": self.mean}
@@ -112,10 +151,13 @@ class ExponentialAverage(Callback):
         """Take the weights of now into the mean."""
         now = dict(model.named_parameters())
         if not self.mean:
-            self.mean = {name: torch.zeros_like(parameter) for name, parameter in now.items()}
+            exact = {name: torch.promote_types(parameter.dtype, torch.float32) for name, parameter in now.items()}
+            self.mean = {name: torch.zeros_like(parameter, dtype=exact[name]) for name, parameter in now.items()}
         self.steps += 1
-        share = (1 - self.decay) / (1 - self.decay**self.steps)
-        torch._foreach_lerp_([self.mean[name] for name in now], list(now.values()), share)
+        decay = self.decay_over(self.planned)
+        means = [self.mean[name] for name in now]
+        weights = [parameter.to(mean.dtype) for parameter, mean in zip(now.values(), means, strict=True)]
+        torch._foreach_lerp_(means, weights, (1 - decay) / (1 - decay**self.steps))
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         return {name: tensor.cpu() for name, tensor in self.mean.items()} or own_weights(model)
@@ -153,7 +195,8 @@ class BestCheckpoint(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         name, sign = METRICS[self.metric]
         value = float(trainer.callback_metrics[name])
-        if trainer.is_global_zero and (self.best is None or sign * value > sign * self.best):
+        better = self.best is None or sign * value > sign * self.best
+        if trainer.is_global_zero and better and math.isfinite(value):  # nothing is better than NaN
             self.best = value
             now = own_weights(cast("torch.nn.Module", pl_module.model))
             self.best_weights = {name: tensor.clone() for name, tensor in now.items()}
@@ -185,3 +228,9 @@ def mean_weights(checkpoints: Iterable[Weights]) -> Weights:
         for name, tensor in weights.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {name: (tensor / count).float() for name, tensor in total.items()}
+
+
+def _share_of_run(share: float) -> float:
+    if not 0 < share <= 1:
+        raise ValueError(f"averaging.share={share}: a share of the run's steps, above 0 and at most 1, such as 0.05")
+    return share

@@ -16,6 +16,7 @@ from headcount.data.batches import Batch
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
 from headcount.evaluation.scoring import score
+from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.training.loss import LabelSmoothing, Loss
 
@@ -63,12 +64,14 @@ class TranslationTask(pl.LightningModule):
         self.samples = samples
         self.seed = seed
         self._valid_sums: list[Tensor] = []
+        self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
 
     def configure_optimizers(self) -> dict[str, Any]:  # type: ignore[override]
-        # Weight decay pulls matrices to zero; on biases and norms it would only fight their purpose.
-        matrices = [p for p in self.model.parameters() if p.dim() > 1]
-        vectors = [p for p in self.model.parameters() if p.dim() <= 1]
-        optimizer = self.optimizer_factory([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}])
+        # Weight decay pulls matrices to zero; on biases and norms it would only fight their purpose, and on what scores
+        # have of their own, [head, ...], such as a matrix that begins as the identity.
+        matrices = [p for p in self.model.parameters() if p.dim() == 2]
+        others = [p for p in self.model.parameters() if p.dim() != 2]
+        optimizer = self.optimizer_factory([{"params": matrices}, {"params": others, "weight_decay": 0.0}])
         # Of a plain function nothing goes into a checkpoint: the schedule is the config's, also of a run that goes on.
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
@@ -117,7 +120,7 @@ class TranslationTask(pl.LightningModule):
             dist.all_reduce(sums)
         loss = (sums[0] / sums[1]).item()
         hypotheses = self._translate_shared()
-        bleu = score(hypotheses, self.references, self.bleu_tokenizer)["bleu"].value
+        bleu = self.bleu(hypotheses)
         # The same figures on every rank: callbacks that stop training must agree.
         self.log_dict({"valid/loss": loss, "valid/ppl": math.exp(loss), "valid/bleu": bleu}, sync_dist=False)
         if self.trainer.is_global_zero:
@@ -136,12 +139,18 @@ class TranslationTask(pl.LightningModule):
                     hypotheses[row],
                 )
 
+    def bleu(self, hypotheses: Sequence[str]) -> float:
+        """BLEU of translations of the validation sentences."""
+        return score(hypotheses, self.references, self.bleu_tokenizer)["bleu"].value
+
     def _losses(self, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        source, source_mask, target_in, target_out = (
-            tensor.repeat(loss.passes, 1)
-            for tensor in (batch.source, batch.source_mask, batch.target_in, batch.target_out)
-        )
-        hidden = self.model(source, source_mask, target_in)
+        # Layers are left out for a whole batch, so passes that shall differ in them are batches of their own.
+        batches = loss.passes if self._leaves_out_layers else 1
+        inputs = [
+            tensor.repeat(loss.passes // batches, 1) for tensor in (batch.source, batch.source_mask, batch.target_in)
+        ]
+        hidden = torch.cat([self.model(*inputs) for _ in range(batches)])
+        target_out = batch.target_out.repeat(loss.passes, 1)
         real = target_out != PAD
         return loss(hidden[real], self.model.output.weight, target_out[real])
 

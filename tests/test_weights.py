@@ -1,0 +1,56 @@
+"""Which weights a run is scored with."""
+
+import pytest
+import torch
+
+from headcount.run.weights import choose_weights, verdict
+
+
+def one_number(value: float) -> torch.nn.Linear:
+    model = torch.nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(value)
+    return model
+
+
+def chosen(last: float, average: float | None, measure=lambda weight: {"loss": abs(weight - 3)}):
+    """Which of the two weights is kept, what the model has afterwards, and the figures."""
+    model = one_number(last)
+    averaged = None if average is None else {"weight": torch.full((1, 1), average)}
+    weights, figures = choose_weights(model, averaged, lambda: measure(model.weight.item()))
+    assert torch.equal(model.weight, weights["weight"])
+    return weights["weight"].item(), figures
+
+
+def test_an_average_that_lags_behind_is_not_kept():
+    kept, figures = chosen(last=3.5, average=1.0)
+    assert kept == 3.5
+    assert figures == {"scored": "last", "valid_loss": {"average": 2.0, "last": 0.5}}
+    assert verdict(figures) == "weights kept: the last ones (on validation: loss 2.0000 averaged, 0.5000 last)"
+
+
+def test_an_average_that_does_better_is_kept():
+    kept, figures = chosen(last=3.5, average=3.25)
+    assert kept == 3.25
+    assert figures == {"scored": "average", "valid_loss": {"average": 0.25, "last": 0.5}}
+
+
+@pytest.mark.parametrize("average", [None, 3.5])
+def test_an_average_that_is_the_last_weights_has_no_figure(average):
+    kept, figures = chosen(last=3.5, average=average)
+    assert kept == 3.5
+    assert figures == {"scored": "last", "valid_loss": {"average": None, "last": 0.5}}
+
+
+def test_an_average_without_a_number_is_not_kept():
+    assert chosen(last=3.5, average=float("nan"))[0] == 3.5
+
+
+@pytest.mark.parametrize(
+    ("bleu", "kept"), [({1.0: 30.0, 3.5: 20.0}, 1.0), ({1.0: 20.0, 3.5: 20.0}, 3.5), ({1.0: 20.0, 3.5: 30.0}, 3.5)]
+)
+def test_where_bleu_decides_the_loss_decides_a_tie(bleu, kept):
+    found, figures = chosen(3.5, 1.0, lambda weight: {"loss": abs(weight - 3), "bleu": bleu[weight]})
+    assert found == kept
+    assert figures["valid_loss"] == {"average": 2.0, "last": 0.5}
+    assert figures["valid_bleu"] == {"average": bleu[1.0], "last": bleu[3.5]}
