@@ -341,16 +341,21 @@ def test_translate_names_the_line_that_is_too_long(run, tmp_path, monkeypatch):
 
 def test_sentences_without_a_position_are_named_before_training(tiny, tmp_path):
     lines = refused(tmp_path, "train", *tiny, "model.positions=learned", "model.max_positions=7")
-    assert "the longest target of valid has " in "\n".join(lines)
+    assert "a target of valid has up to " in "\n".join(lines)
     for line in lines:
         assert re.fullmatch(
-            r"the longest (source|target) of (train|valid|test) has \d+ tokens with its end, more than "
+            r"a (source|target) of (train|valid|test) has up to \d+ tokens with its end, more than "
             r"model\.max_positions=7: raise that, or take model\.positions=sinusoidal(, or lower data\.max_length)?",
             line,
         )
+    learned = ("model.positions=learned", "model.max_positions=50", "segmentation=bpe_dropout")
+    drawn = refused(tmp_path, "train", *tiny, *learned)  # data.max_length is 50
+    assert [line.split(",")[0] for line in drawn] == [
+        f"a {side} of train has up to 51 tokens with its end" for side in ("source", "target")
+    ]
     lines = refused(tmp_path, "train", *tiny, "search.max_source=3")
-    assert [re.sub(r"has \d+ tokens", "has n tokens", line) for line in lines] == [
-        f"the longest source of {split} has n tokens with its end, more than search.max_source=3: cut it into "
+    assert [re.sub(r"to \d+ tokens", "to n tokens", line) for line in lines] == [
+        f"a source of {split} has up to n tokens with its end, more than search.max_source=3: cut it into "
         "sentences, or raise that"
         for split in ("valid", "test")
     ]

@@ -182,7 +182,7 @@ class TranslationData(pl.LightningDataModule):
     def _drawing(self, segmentation: Segmentation) -> Redraw:
         """What cuts the text of rows of train into pieces anew; a sentence that gets too long keeps its best pieces."""
         pairs = self.data["train"].select_columns(["source", "target"])
-        most = (self.max_length or self.batch_tokens) + 1
+        most = self._most_drawn()
 
         def draw(rows: np.ndarray, seed: tuple[int, ...], longest: int) -> tuple[Sentences, Sentences]:
             texts, limit = pairs[rows], min(longest, most)
@@ -272,9 +272,16 @@ class TranslationData(pl.LightningDataModule):
         return source, target
 
     def longest(self, split: str) -> tuple[int, int]:
-        """Tokens of the longest source and of the longest target of a split, EOS counted."""
+        """Most tokens that a source and a target of a split have, or may have where pieces are drawn; EOS counted."""
         source, target = (int(side.lengths.max(initial=0)) for side in self._sentences[split])
+        if split == "train" and self.segmentation is not None:
+            drawn = self._most_drawn()
+            return source if self.hide_source else max(source, drawn), max(target, drawn)
         return source, target
+
+    def _most_drawn(self) -> int:
+        """Most tokens of a sentence that is cut into pieces anew, EOS counted."""
+        return min(self.batch_tokens, (self.max_length or self.batch_tokens) + 1)
 
     def epoch_of(self, step: int) -> float:
         """How many epochs have been seen after `step` optimizer steps, with the part of the one under way."""

@@ -261,7 +261,7 @@ def check_lengths(data: TranslationData, model: EncoderDecoder, search: SearchMe
     wrong = []
     for split in data.data:
         for side, longest in zip(("source", "target"), data.longest(split), strict=True):
-            what = f"the longest {side} of {split} has {longest:,} tokens with its end"
+            what = f"a {side} of {split} has up to {longest:,} tokens with its end"
             if model.max_length is not None and longest > model.max_length:
                 fix = ", or lower data.max_length" if split == "train" else ""
                 wrong.append(
