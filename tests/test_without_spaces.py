@@ -35,7 +35,7 @@ def chinese(text, tmp_path_factory) -> Path:
 def run(chinese, tiny, tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("home")
     options = [option for option in tiny if not option.startswith("data.root=")]
-    learn = ("trainer.max_steps=80", "validation.every=80", "model.d_model=32", "data.budget.average_every=5")
+    learn = ("trainer.max_steps=80", "validation.every=80", "model.d_model=32")
     text = ("data.source=en", "data.target=zh", f"data.root={chinese}", "data.cleaning.max_words=null")
     result = command("train", *options, *learn, *text, "hydra.run.dir=run", cwd=home)
     assert result.code == 0, result.err
