@@ -26,7 +26,7 @@ MANY = 128  # rows from which a batch is cut to a multiple of 8: products are co
 JITTER = 1.0  # tokens: how far a length is moved before sorting, so that epochs group sentences differently
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: in precision=bf16-true Lightning converts a batch field by field, in place
 class Batch:
     """One micro-batch of one process.
 

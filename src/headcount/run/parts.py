@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,25 +94,39 @@ def build_trainer(config: DictConfig, directory: Path, precision: str, callbacks
     if accelerator == "mps" and not torch.backends.mps.is_available():
         raise InputError("trainer.accelerator=mps: no Apple GPU found; use trainer=cpu")
     every = config.validation.every, config.trainer.accumulate_grad_batches
-    trainer: pl.Trainer = build(
-        config.trainer,
-        "trainer",
-        precision=precision,
-        default_root_dir=directory,
-        logger=False,
-        callbacks=callbacks,
+    fixed: dict[str, Any] = {
+        "default_root_dir": directory,
+        "logger": False,
+        "callbacks": callbacks,
         # Everything counts in optimizer steps: there is one endless epoch, and validation every so many batches of it.
-        max_epochs=-1,
-        check_val_every_n_epoch=None,
+        "max_epochs": -1,
+        "check_val_every_n_epoch": None,
         # Where one is no number, `check_numbers` and `build_data` say so.
-        val_check_interval=math.prod(every) if all(fits(number, int) for number in every) else 1,
-        num_sanity_val_steps=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    )
+        "val_check_interval": math.prod(every) if all(fits(number, int) for number in every) else 1,
+        "num_sanity_val_steps": 0,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+    }
+    check_fixed(config, fixed)
+    trainer: pl.Trainer = build(config.trainer, "trainer", precision=precision, **fixed)
     return trainer
+
+
+def check_fixed(config: DictConfig, fixed: Collection[str]) -> None:
+    """Raises InputError, with a line for each, for settings of Lightning's trainer that would be ignored."""
+    wrong = [
+        f"trainer.{name}={config.trainer[name]}: is not a setting here; trainer.max_steps, validation, checkpoint and "
+        "logger say what it would"
+        for name in fixed
+        if name in config.trainer
+    ]
+    by = config.trainer.get("gradient_clip_algorithm") or "norm"
+    if by != "norm":
+        wrong.append(f"trainer.gradient_clip_algorithm={by}: must be norm, by which trainer.gradient_clip_val clips")
+    if wrong:
+        raise InputError("\n".join(wrong))
 
 
 def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
@@ -138,7 +153,7 @@ def build_optimizer(optimizer: OptimizerFactory) -> None:
 
 def check_scaling(config: DictConfig) -> None:
     """Raises InputError for float16: its gradients are scaled, and clipping knows nothing of that."""
-    if config.trainer.precision in (16, "16", "16-mixed"):
+    if config.trainer.precision in (16, "16", "16-mixed", "16-true"):
         raise InputError(
             f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "
             "32-true or auto"

@@ -24,6 +24,7 @@ from headcount.run.machine import use_faster_products, use_memory_again
 from headcount.run.resolvers import register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException)  # what a person can put right
+RENAMED = {"data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)"}
 CONF = Path(__file__).parents[3] / "conf"
 
 register_resolvers()  # not in `main`: the processes that a launcher starts compose configs, and import only this module
@@ -84,6 +85,9 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
 
 def _lines(error: Exception) -> list[str]:
     """What to say: a line for each wrong setting. Hydra's messages go on with what only its authors can use."""
+    for old, now in RENAMED.items():
+        if f"'{old}'" in str(error):
+            return [f"{old}: is now {now}"]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, InputError):
         return lines

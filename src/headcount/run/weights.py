@@ -23,9 +23,11 @@ def choose_weights(
     measure: the validation figures of the model as it is: "loss" in nats a token, and "bleu" where that decides, and
     the loss only a tie. Afterwards `model` has the weights that were chosen.
     """
-    candidates = {"last": {name: tensor.clone() for name, tensor in own_weights(model).items()}}
-    if average is not None and any(not average[name].equal(tensor) for name, tensor in candidates["last"].items()):
-        candidates["average"] = {name: tensor.to(candidates["last"][name]) for name, tensor in average.items()}
+    last = {name: tensor.clone() for name, tensor in own_weights(model).items()}
+    averaged = {name: tensor.to(last[name]) for name, tensor in (average or {}).items()}
+    candidates = {"last": last}
+    if any(not tensor.equal(last[name]) for name, tensor in averaged.items()):
+        candidates["average"] = averaged
     found = {}
     for name, weights in candidates.items():
         fill(model, weights)

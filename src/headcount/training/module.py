@@ -18,6 +18,7 @@ from headcount.decoding.translator import Translator
 from headcount.evaluation.scoring import score
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.training.finite import FiniteSteps, Step
 from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class TranslationTask(pl.LightningModule):
         self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.seed = seed
+        self.finite = FiniteSteps(self._train_source)
+        self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # of each micro-batch its loss and its rows
         self._valid_sums: list[Tensor] = []
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
 
@@ -89,8 +92,17 @@ class TranslationTask(pl.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
-        if gradient_clip_val:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
+        trainer, (losses, rows) = self.trainer, zip(*self._parts_of_step, strict=True)
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        number = trainer.global_step + 1
+        self.finite.steps.append(Step(number, rate, torch.stack(losses).sum(), norm, torch.cat(rows)))
+        self._parts_of_step = []
+        if norm.device.type == "cpu" or number % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            self.finite.look()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.finite.look()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout as a function of (seed, position, rank): a run that is resumed goes on exactly as if never stopped,
@@ -105,6 +117,7 @@ class TranslationTask(pl.LightningModule):
             tokens = (batch.target_out != PAD).sum()
             self.log("train/loss", likelihood / tokens, prog_bar=True)
             self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
+        self._parts_of_step.append((loss.detach(), batch.rows))
         # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
         return loss / batch.step_tokens * micro_batches
 
@@ -138,6 +151,10 @@ class TranslationTask(pl.LightningModule):
                     self.references[row],
                     hypotheses[row],
                 )
+
+    def _train_source(self, row: int) -> str:
+        source: str = self.trainer.datamodule.data["train"][row]["source"]  # type: ignore[attr-defined]
+        return source
 
     def bleu(self, hypotheses: Sequence[str]) -> float:
         """BLEU of translations of the validation sentences."""
