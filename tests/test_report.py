@@ -539,6 +539,9 @@ def test_an_average_that_lost_is_flagged(sweep, undrawn):
     (flag,) = page_of(sweep).flags
     assert flag.startswith("The average lost in 1 of 4 runs: its validation loss was higher than that of the last")
     assert "by 0.15 nats" in flag
+    by_bleu = {"valid_bleu": {"average": 30.0, "last": 29.0}, "valid_loss": {"average": 1.35, "last": 1.2}}
+    edit(sweep / job(1, 1) / "metrics.json", weights={"scored": "average", **by_bleu})
+    assert not page_of(sweep).flags
 
 
 def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):

@@ -33,7 +33,7 @@ def _averages(runs: Sequence[RunResult]) -> list[str]:
         if (lost := _lost(run)) is not None:
             if run.figure("weights.scored") == "last":
                 refused += [lost] if lost > 0 else []
-            elif lost > CLEARLY:
+            elif lost > CLEARLY and run.figure("weights.valid_bleu") is None:  # which else decided
                 scored.append(lost)
     lines = []
     if scored:
