@@ -110,6 +110,17 @@ def test_a_verdict_and_its_interval_agree(seeds):
             assert pair.differs == (not low <= 0 <= high) == (pair.p < 0.05)
 
 
+def test_verdicts_and_p_values_of_unlike_rows_agree():
+    draw = np.random.default_rng(0)
+    for effect in np.linspace(0, 40, 6):
+        scores = draw.normal(size=(3, 3)) * np.array([[1.0], [1.0], [60.0]]) + effect * np.arange(3)[:, None]
+        found = compare(scores.tolist())
+        assert not found.spread.alike
+        for pair in found.differences:
+            assert pair.differs == (pair.p < 0.05)
+            assert pair.equal(50) == (pair.p_equal(50) < 0.05)
+
+
 def test_what_sentences_add_is_told_from_the_noise_of_runs():
     """Scores made of parts whose variances are known."""
     draw = np.random.default_rng(1)
@@ -156,7 +167,7 @@ def test_the_same_runs_give_the_same_verdict_in_whatever_company():
     assert max(few.p, many.p) < 0.005
     assert many.margin < 3 * few.margin
     assert few.interval == pytest.approx((0.0323, 0.0412), abs=2e-4)
-    assert many.interval == pytest.approx((0.029, 0.045), abs=0.004)
+    assert many.interval == pytest.approx((0.029, 0.045), abs=0.005)
 
 
 def test_an_unlike_row_widens_its_own_pairs_alone():
@@ -331,14 +342,14 @@ def test_the_errors_of_whole_studies(seeds):
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 @pytest.mark.parametrize("deviations", [(), UNLIKE], ids=["alike", "unlike"])
 def test_the_errors_of_ten_rows_by_their_losses(deviations, seeds):
-    """Two standard errors of 2,000 studies to the 7 % that ten unlike rows of three seeds may have."""
+    """Two standard errors of 2,000 studies to the 5 % meant, and one point for rows that vary unlike."""
     world = World(sentences=None, deviations=deviations)
     truth = np.full(10, world.bleu)
     outcomes = list(simulate(world, truth, seeds, 2000, 0, seed=1, margin=100))
-    assert np.mean([outcome.alarm for outcome in outcomes]) <= 0.07 + 0.011
+    assert np.mean([outcome.alarm for outcome in outcomes]) <= 0.07
     margin = 4 * max(deviations or (1,)) * world.seed_deviation
     outcomes = list(simulate(world, truth + margin * (np.arange(10) % 2), seeds, 2000, 0, seed=1, margin=margin))
-    assert np.mean([outcome.false_equal for outcome in outcomes]) <= 0.07 + 0.011
+    assert np.mean([outcome.false_equal for outcome in outcomes]) <= 0.07
 
 
 class Results:

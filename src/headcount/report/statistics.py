@@ -77,8 +77,8 @@ def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Inter
 class Difference:
     """The first row's mean less the second's, with an interval that holds for all pairs at once.
 
-    seeds, sentences: the parts of its variance. rows: how many were compared. bounds: the least and the largest value
-    that a difference of such scores can have.
+    seeds, sentences: the parts of its variance. rows: how many were compared. alike: whether they share one variance.
+    bounds: the least and the largest value that a difference of such scores can have.
     """
 
     first: int
@@ -89,6 +89,7 @@ class Difference:
     df: float
     rows: int
     error: float = ERROR
+    alike: bool = True
     bounds: tuple[float, float] = (-math.inf, math.inf)
 
     @property
@@ -99,7 +100,7 @@ class Difference:
     @property
     def margin(self) -> float:
         """Half the simultaneous interval (Tukey-Kramer, Games-Howell where rows vary unlike)."""
-        return critical(self.rows, self.df, self.error) * self.deviation / math.sqrt(2)
+        return critical(self.rows, self.df, self.error, self.alike) * self.deviation / math.sqrt(2)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -122,7 +123,7 @@ class Difference:
         Two one-sided tests (Schuirmann 1987): the simultaneous interval with twice the error lies inside the margin.
         """
         room = (within - abs(self.value)) * math.sqrt(2)
-        return room > 0 and room > critical(self.rows, self.df, 2 * self.error) * self.deviation
+        return room > 0 and room > critical(self.rows, self.df, 2 * self.error, self.alike) * self.deviation
 
     def p_equal(self, within: float) -> float:
         """Of the two one-sided tests, corrected as `p` is; 1 where the difference that was seen is not smaller."""
@@ -136,8 +137,10 @@ class Difference:
     def _corrected(self, distance: float) -> float:
         if self.deviation == 0:
             return float(distance == 0)
-        ratio = distance / self.deviation * math.sqrt(2)
-        own = float(stats.studentized_range.sf(ratio, self.rows, tabulated(self.df)))
+        ratio, df = distance / self.deviation, tabulated(self.df)
+        own = float(stats.studentized_range.sf(ratio * math.sqrt(2), self.rows, df))
+        if not self.alike:
+            own = max(own, 2 * (self.rows - 1) * float(stats.t.sf(ratio, df)))
         return min(own * ERROR / self.error, 1.0)
 
 
@@ -189,7 +192,8 @@ def compare(
         imprecision = seeds**2 / seeds_df + (float(sampling.imprecision[i, j]) if sampling else 0.0)
         df = max((seeds + sentences) ** 2 / imprecision, 1.0) if imprecision else math.inf
         value = means[i] - means[j]
-        differences.append(Difference(i, j, value, seeds, sentences, df, len(scores), error, bounds))
+        alike = spread is None or spread.alike
+        differences.append(Difference(i, j, value, seeds, sentences, df, len(scores), error, alike, bounds))
     return Comparison(means, counts, spread, tuple(differences), sampling)
 
 
@@ -198,9 +202,16 @@ def tabulated(df: float) -> float:
     return TABLE[max(bisect.bisect_right(TABLE, df) - 1, 0)]
 
 
-def critical(rows: int, df: float, error: float = ERROR) -> float:
-    """The studentised range of so many rows that is passed with the probability `error`."""
-    return quantile(rows, tabulated(df), error)
+def critical(rows: int, df: float, error: float = ERROR, alike: bool = True) -> float:
+    """The studentised range of so many rows that is passed with the probability `error`.
+
+    Rows that do not vary alike have no common deviation to studentise by. A row that varies much more than the others
+    then decides all its pairs by a deviation of its own, known to few degrees of freedom, and each row may be that one:
+    Bonferroni over all rows but one is the larger of the two there, below four degrees of freedom.
+    """
+    df = tabulated(df)
+    by_row = 0.0 if alike else float(stats.t.ppf(1 - error / (2 * (rows - 1)), df)) * math.sqrt(2)
+    return max(quantile(rows, df, error), by_row)
 
 
 @functools.cache
