@@ -19,7 +19,9 @@ def run(config: DictConfig) -> None:
     if hydra.mode == RunMode.MULTIRUN:
         run_job(config, directory)
     else:
-        sys.stdout.write(train(config, directory) + "\n")
+        summary = train(config, directory)
+        if summary:  # of several processes, the first has one
+            sys.stdout.write(summary + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a person sees who gets something wrong: a line for each mistake, exit code 2, and nothing left behind."""
 
+import errno
 import json
 import os
 import pty
@@ -422,3 +423,27 @@ def test_importing_the_package_is_light():
     code = "import sys, headcount; print([name for name in ('torch', 'pytorch_lightning') if name in sys.modules])"
     process = start("-c", code, stdout=subprocess.PIPE)
     assert json.loads(process.communicate()[0]) == []
+
+
+@pytest.mark.parametrize("place", ["/proc/nothing", "/dev/full/data"])
+def test_a_folder_that_cannot_be_made(place, tiny, tmp_path):
+    (line,) = refused(tmp_path, "train", *tiny, f"data.directory={place}")
+    assert line.startswith(f"{place}")
+    assert "give another, such as with data.directory= or hydra.run.dir=" in line
+
+
+def test_a_disk_that_is_full(tiny, tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = command("train", *tiny, "hydra.run.dir=run", cwd=tmp_path)
+    assert result.code == 2
+    line = result.errors[-1]
+    assert line.startswith(f"error: {tmp_path / 'run' / 'config.yaml'}: No space left on device; make room, or give")
+    assert "Traceback" not in result.err
+
+
+def test_only_the_first_process_sums_up(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.run.train.train", lambda config, directory: "")  # as on every other rank
+    assert command("train", *tiny, "hydra.run.dir=run", cwd=tmp_path).out == ""

@@ -112,6 +112,13 @@ def test_a_logger_stays_in_its_run(settings, run):
     assert line.startswith("error: logger.csv: would write to ")
 
 
+@pytest.mark.parametrize("name", ["train.log", ".lock", "logs/metrics.csv", "checkpoints/average"])
+def test_a_run_that_goes_on_writes_into_itself_alone(name, run):
+    shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(run.parents[1] / "precious")
+    assert f"{name}: is a link out of the run" in refused(run, "train", "resume=run", "trainer.max_steps=10")
+
+
 def test_a_test_set_takes_no_name_that_figures_or_folders_have(home):
     figures = json.loads((home / "runs" / "second" / "metrics.json").read_text())
     assert {"test", "seed", "train", "operations_per_token", "config_hash"} <= set(figures)

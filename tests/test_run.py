@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -16,10 +17,11 @@ import headcount
 from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
 from headcount.run.config import Problems, build
-from headcount.run.directory import link_latest, read_metrics, update_metrics
+from headcount.run.directory import link_latest, open_run, read_config, read_metrics, update_metrics
 from headcount.run.machine import multiplies_bf16, use_faster_products
 from headcount.run.parts import check_processes, choose_precision
 from headcount.run.resolvers import peak_rate, run_directory
+from headcount.run.train import training_figures
 from headcount.run.types import fits, wrong_values
 
 
@@ -194,3 +196,25 @@ def test_float32_products_stay_exact(exact, monkeypatch):
         torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("natively", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_a_gpu_that_only_emulates_bf16_is_not_asked_to(natively, chosen, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or natively
+    )
+    assert choose_precision("auto", "gpu")[0] == chosen
+
+
+def test_figures_name_the_gpu_of_the_training(home, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU number {device.index}")
+    config = read_config(home / "runs" / "second")
+    model = open_run(home / "runs" / "second", device="cpu").model  # after its training a model is back on the CPU
+    data = SimpleNamespace(mean_lengths=(8, 8), epoch_of=lambda step: 1.0)
+    progress = SimpleNamespace(seconds=1.0, tokens=1, step_seconds=1.0)
+    for device, expected in (("cuda:1", "GPU number 1"), ("cpu", None)):
+        strategy = SimpleNamespace(root_device=torch.device(device))
+        trainer = SimpleNamespace(strategy=strategy, global_step=1, precision="32-true")
+        parts = SimpleNamespace(data=data, progress=progress, trainer=trainer)
+        assert training_figures(config, parts, model)["hardware"]["gpu"] == expected

@@ -1,6 +1,8 @@
 """Sweeps: what is done once, what goes on, what fails alone. Most trainings here are of a script that only pretends,
 since what is tested is what happens around them; test_end_to_end has real ones."""
 
+import concurrent.futures
+import contextlib
 import json
 import os
 import shutil
@@ -11,14 +13,23 @@ import time
 
 import pytest
 from conftest import SCRIPTS, command
+from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
 from headcount.run.identity import config_hash, differences, job_directory
 from headcount.run.resolvers import balanced_feed_forward, heads_of, swept
-from headcount.run.sweep import Standing, environment_of_a_job, failure, note, planned, threads_of_a_job
+from headcount.run.sweep import (
+    Standing,
+    environment_of_a_job,
+    failure,
+    gpus_of_a_job,
+    note,
+    planned,
+    threads_of_a_job,
+)
 
 PRETENDED = """
-import json, os, sys
+import json, os, signal, sys, time
 from pathlib import Path
 words = dict(word.split("=", 1) for word in sys.argv[1:])
 run = Path(words.get("hydra.run.dir", words.get("resume")).strip("'"))
@@ -29,6 +40,11 @@ if fate == "7" and "resume" not in words:
     (run / "checkpoints").mkdir()
     (run / "checkpoints" / "last.ckpt").touch()
     sys.exit(143)
+if fate == "5":
+    while not (run / "go").exists():
+        time.sleep(0.01)
+if fate == "9":
+    os.kill(os.getpid(), signal.SIGTERM)
 if fate == "3" and not Path("mended").exists():
     sys.stderr.write("error: three is too many\\n")
     sys.exit(2)
@@ -82,6 +98,46 @@ def test_a_job_that_was_stopped_goes_on(pretended):
     assert "model.num_heads=7 " in first
     assert second.startswith(f"resume='{sweep / 'model.num_heads=7'}'")
     assert second.endswith("threads=1 OMP_NUM_THREADS=1")
+
+
+def test_a_job_that_goes_on_is_told_what_its_config_does_not_settle(pretended):
+    sweep = pretended / "runs" / "sweep_grammar"
+    again = ["trust=[my.own]", "data.directory=d", "data.workers=1", "logger=csv", "checkpoint.every=9"]
+    words = ("train", "--multirun", "model.num_heads=7", "seed=1", *again, "threads=1")
+    assert "1 stopped" in command(*words, cwd=pretended).out
+    assert command(*words, cwd=pretended).code == 0
+    (job,) = sweep.glob("*/starts")
+    assert starts(sweep, job.parent.name)[1].split()[1:] == [*again, "threads=1", "OMP_NUM_THREADS=1"]
+
+
+def test_two_sweeps_at_once_start_a_job_once(pretended):
+    words = ("train", "--multirun", "model.num_heads=5", "threads=1")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        job = pretended / "runs" / "sweep_grammar" / "model.num_heads=5"
+        other = pool.submit(wait_and_take, job)
+        result = command(*words, cwd=pretended)
+        assert other.result()
+    assert result.code == 0, result.err
+    assert len(starts(job.parent, job.name)) == 1
+
+
+def wait_and_take(job):
+    """Whether, when a job has begun and before it ends, another sweep would have to wait for it."""
+    while not (job / "starts").exists():
+        time.sleep(0.01)
+    try:
+        with FileLock(job / ".job.lock", blocking=False):
+            return False
+    except Timeout:
+        return True
+    finally:
+        (job / "go").touch()
+
+
+def test_a_training_that_is_asked_to_stop_while_it_is_scored_counts_as_stopped(pretended):
+    result = command("train", "--multirun", "model.num_heads=9", "threads=1", cwd=pretended)
+    assert "1 stopped" in result.out
+    assert "the same command goes on with it" in result.err
 
 
 def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):
@@ -182,7 +238,7 @@ def launcher(monkeypatch, num=0, **settings):
 )
 def test_jobs_share_the_processor(settings, cores, threads, tmp_path, monkeypatch):
     launcher(monkeypatch, **settings)
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr("headcount.run.sweep.cores", lambda: cores)
     (tmp_path / "sweep.json").write_text(json.dumps({"jobs": {job: [] for job in "abcd"}}))
     assert threads_of_a_job(tmp_path) == threads
 
@@ -196,9 +252,44 @@ def test_a_job_has_an_environment_of_its_own(monkeypatch):
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "PL_GLOBAL_SEED"} & set(environment)
     assert environment["PATH"] == os.environ["PATH"]
     assert environment["OMP_NUM_THREADS"] == "5"
-    assert environment["CUDA_VISIBLE_DEVICES"] == "6"
-    launcher(monkeypatch, num=3)
-    assert environment_of_a_job(None)["CUDA_VISIBLE_DEVICES"] == "4,6"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "4,6"
+    assert environment_of_a_job(None, ["6"])["CUDA_VISIBLE_DEVICES"] == "6"
+
+
+def test_a_job_takes_free_gpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    launcher(monkeypatch, n_jobs=3)
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": {job: [] for job in "abcd"}}))
+    with gpus_of_a_job(tmp_path, 1) as first, gpus_of_a_job(tmp_path, 1) as second:
+        assert (first, second) == (["4"], ["5"])
+        with gpus_of_a_job(tmp_path, 1) as third:
+            assert third == ["6"]
+    with gpus_of_a_job(tmp_path, 1) as again, gpus_of_a_job(tmp_path, 2) as two:
+        assert (again, two) == (["4"], ["5", "6"])  # as many as trainer.devices
+    launcher(monkeypatch, n_jobs=4)  # more jobs than GPUs: the fullest gets no third
+    with contextlib.ExitStack() as jobs:
+        taken = [jobs.enter_context(gpus_of_a_job(tmp_path, 1)) for _ in range(4)]
+    assert taken == [["4"], ["5"], ["6"], ["4"]]
+
+
+def test_a_job_waits_for_a_gpu_until_one_is_free(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    launcher(monkeypatch, n_jobs=2)
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": {job: [] for job in "ab"}}))
+    with contextlib.ExitStack() as others:
+        for name in ("5", "4"):
+            others.enter_context(FileLock(tmp_path / f".gpu-{name}-0.lock"))
+        monkeypatch.setattr(time, "sleep", lambda seconds: others.close())
+        with gpus_of_a_job(tmp_path, 1) as gpus:
+            assert gpus == ["4"]
+
+
+def test_gpus_stay_as_they_are_where_jobs_come_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    launcher(monkeypatch)
+    with gpus_of_a_job(tmp_path, 1) as gpus:
+        assert gpus == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_how_a_sweep_stands(tmp_path):
@@ -279,6 +370,23 @@ def test_two_jobs_at_once_are_as_one_after_the_other(launcher, tiny, tmp_path):
     one, two = (results(tmp_path / "runs" / f"{name}_multi30k") for name in ("one", "two"))
     assert len(one) == 4
     assert one == two
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_sweep_that_is_killed_by_its_number_stops_its_job(number, tiny, tmp_path):
+    common = (*tiny, "threads=1", "trainer.max_steps=100000", "checkpoint.every=5", "validation.every=100000")
+    killed = sweep(tmp_path, *common)
+    while not list(tmp_path.glob("runs/*/*/checkpoints/last.ckpt")):
+        time.sleep(0.05)
+        assert killed.poll() is None
+    killed.send_signal(number)
+    assert killed.wait() in (143, -signal.SIGKILL)
+    (job,) = tmp_path.glob("runs/*/*/job.json")
+    with FileLock(job.with_name(".lock"), timeout=60):  # the job's own: it has ended
+        assert "stopped at step" in (job.with_name("job.log")).read_text()
+    if number == signal.SIGTERM:
+        assert json.loads(job.read_text())["state"] == "stopped"
 
 
 @pytest.mark.slow

@@ -20,8 +20,10 @@ def replacing(path: Path) -> Iterator[Path]:
         yield beside
         _to_disk(beside)
         beside.replace(path)
-    except BaseException:
+    except BaseException as error:
         beside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(beside)):
+            error.filename = str(path)  # such as of a disk that is full
         raise
     _to_disk(path.parent)
 

@@ -251,6 +251,16 @@ def mark_unfinished(directory: Path) -> None:
         write_text(directory / "metrics.json", json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
 
 
+def check_links(directory: Path) -> None:
+    """Raises InputError for a link in a run directory that leads out of it: a run that goes on would write there."""
+    root = directory.resolve()
+    for path in directory.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(root):
+            raise InputError(
+                f"{path}: is a link out of the run, which may write into its own directory alone; remove it"
+            )
+
+
 def link_latest(directory: Path) -> None:
     """Point runs/latest at a run that lies in the same folder."""
     link = directory.parent / "latest"

@@ -2,14 +2,24 @@
 
 import ctypes
 import os
+import signal
+import sys
 
 import torch
 
+END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # in the environment of a process that should
+PR_SET_PDEATHSIG = 1  # see prctl(2)
 # Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
 M_TRIM_THRESHOLD = (-1, 2**31 - 1)
 M_TOP_PAD = (-2, 2**26)
 M_MMAP_THRESHOLD = (-3, 2**30)
 M_ARENA_MAX = (-8, 1)  # one heap, and not a number of bytes
+
+
+def end_with_parent() -> None:
+    """Where the process that started this one asks for it, let Linux send this one SIGTERM when that one is killed."""
+    if END_WITH_PARENT in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def use_memory_again() -> None:

@@ -200,7 +200,7 @@ def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
         return precision, "as asked for"
     on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not on_gpu and not torch.backends.mps.is_available())
-    if (on_gpu and torch.cuda.is_bf16_supported()) or (on_cpu and multiplies_bf16()):
+    if (on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)) or (on_cpu and multiplies_bf16()):
         return "bf16-mixed", f"since this {'GPU' if on_gpu else 'processor'} multiplies bf16 natively"
     return "32-true", "since bf16 gains nothing here"
 

@@ -1,6 +1,7 @@
 """What every script shares: Hydra's command line, plain messages, and one line for what a person got wrong."""
 
 import contextlib
+import errno
 import functools
 import gc
 import itertools
@@ -20,10 +21,10 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
-from headcount.run.machine import use_faster_products, use_memory_again
+from headcount.run.machine import end_with_parent, use_faster_products, use_memory_again
 from headcount.run.resolvers import register_resolvers
 
-WRONG = (InputError, HydraException, OmegaConfBaseException)  # what a person can put right
+WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # what a person can put right
 RENAMED = {"data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)"}
 CONF = Path(__file__).parents[3] / "conf"
 
@@ -48,13 +49,13 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
         def guarded(config: DictConfig) -> None:
             try:
                 function(config)
+            except BrokenPipeError:
+                _stop_writing()
             except WRONG as error:
                 # Said here and not passed on: Hydra would add a line of its own, and tell only the first of a sweep.
                 hydra_config = HydraConfig.get()
                 sweep = hydra_config.mode == RunMode.MULTIRUN
                 complain(error, f"{Path(hydra_config.runtime.output_dir).name}: " if sweep else "")
-            except BrokenPipeError:
-                _stop_writing()
             finally:
                 _remove_if_empty()
 
@@ -64,17 +65,18 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
             gc.freeze()  # what was imported stays: the garbage collector need not go through it again and again
             os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
             set_up_logging()
+            end_with_parent()
             use_memory_again()
             use_faster_products()
             try:
                 script()
                 sys.stdout.flush()
+            except BrokenPipeError:
+                _stop_writing()
             except WRONG as error:
                 complain(error)
             except KeyboardInterrupt:
                 sys.exit(130)
-            except BrokenPipeError:
-                _stop_writing()
             if failed:
                 sys.exit(2)
 
@@ -91,6 +93,11 @@ def _lines(error: Exception) -> list[str]:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, InputError):
         return lines
+    if isinstance(error, OSError) and error.strerror:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        todo = "make room" if full else "make it a place that can be read and written"
+        where = f"{error.filename}: " if error.filename else ""
+        return [f"{where}{error.strerror}; {todo}, or give another, such as with data.directory= or hydra.run.dir="]
     useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
     return ["; ".join(line.rstrip(".") for line in useful).replace(":; ", ": ") or repr(error)]
 

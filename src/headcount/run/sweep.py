@@ -5,21 +5,24 @@ So a sweep can be stopped, killed, started again and looked at from elsewhere.
 """
 
 import atexit
+import contextlib
 import itertools
 import json
+import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -34,12 +37,18 @@ from rich.table import Table
 
 from headcount.errors import InputError
 from headcount.files import write_text
+from headcount.machine import cores
 from headcount.run.directory import is_finished, read_config, show
 from headcount.run.identity import differences, with_text
+from headcount.run.machine import END_WITH_PARENT
+from headcount.run.resume import TEXTS
 from headcount.run.start import initial_config
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
+STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # how a training ends that was asked to, also while it is scored
+# What a job is told again when it goes on: where the text lies now, and how much of the machine to use.
+TOLD_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.every", "logger", *TEXTS)
 LINES = 4096  # bytes at the end of a log in which its last lines are
 
 
@@ -47,13 +56,16 @@ def run_job(config: DictConfig, directory: Path) -> None:
     """Train what `config` says into `directory`, in a child process, unless that has been done already.
 
     A job that was stopped goes on from its last checkpoint. The child has an environment of its own, so nothing of this
-    process or of another job reaches it; what it says goes to `job.log`.
+    process or of another job reaches it; what it says goes to `job.log`. Whoever else has the same job waits until it
+    has ended.
 
-    Raises InputError if the training fails or is stopped, or the folder holds a run of another config.
+    Raises InputError if the training fails or is stopped, or the folder holds a run of another config; SystemExit
+    when this process is asked to stop, after the child has stopped.
     """
-    with FileLock(directory / ".lock"):  # whoever was killed may have left a training behind: let it finish
+    with FileLock(directory / ".job.lock"):
+        with FileLock(directory / ".lock"):  # whoever was killed may have left a training behind: let it finish
+            begun = read_config(directory) if (directory / "config.yaml").exists() else None
         task = initial_config(config, Path(config.init_from)) if config.init_from else config
-        begun = read_config(directory) if (directory / "config.yaml").exists() else None
         if begun is not None and (what := differences(begun, with_text(task))):
             raise InputError(
                 f"{show(directory)} holds a run of another config ({what}); move it away, or give the sweep another "
@@ -61,29 +73,35 @@ def run_job(config: DictConfig, directory: Path) -> None:
             )
         if is_finished(directory):
             return
-    threads = config.threads or threads_of_a_job(directory.parent)
-    command = command_of_a_job(config, directory, resume=(directory / "checkpoints" / "last.ckpt").exists())
-    if not (directory / "checkpoints" / "last.ckpt").exists():
-        (directory / "config.yaml").unlink(missing_ok=True)  # of a training that died before it had learnt anything
+        resume = (directory / "checkpoints" / "last.ckpt").exists()
+        if not resume:
+            (directory / "config.yaml").unlink(missing_ok=True)  # of a training that died before it had learnt anything
+        threads = config.threads or threads_of_a_job(directory.parent)
+        command = command_of_a_job(config, directory, resume) + ([f"threads={threads}"] if threads else [])
+        with gpus_of_a_job(directory.parent, config.trainer.devices) as gpus:
+            train_in_child(command, directory, environment_of_a_job(threads, gpus))
+
+
+def train_in_child(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
+    """Run the training of one job to its end. Raises InputError or SystemExit, see `run_job`."""
     begin = time.time()
     note(directory, "running")
-    with (directory / "job.log").open("wb") as log:
+    with (directory / "job.log").open("wb") as log, forwarded_signals() as children:
         child = subprocess.Popen(
-            [*command, *([f"threads={threads}"] if threads else [])],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=environment_of_a_job(threads),
+            env=environment,
             cwd=HydraConfig.get().runtime.cwd,
+            start_new_session=True,  # a signal to a group of processes would reach it twice, and the second one kills
         )
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:
-            child.wait()  # it has been asked to stop as well, and is saving
-            note(directory, "stopped")
-            raise
-    if code in (130, 143):
+        children.append(child)
+        code = child.wait()
+    if children.signal or code in STOPPED:
         note(directory, "stopped")
+        if children.signal:
+            raise SystemExit(128 + children.signal)
         raise InputError("stopped; the same command goes on with it")
     if code or not is_finished(directory):
         note(directory, "failed")
@@ -92,14 +110,29 @@ def run_job(config: DictConfig, directory: Path) -> None:
 
 
 def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:
-    """What to type for the training of one job."""
+    """What to type for the training of one job; one that goes on is told again what its config does not settle."""
     quoted = "'" + str(directory.resolve()).replace("\\", "\\\\").replace("'", "\\'") + "'"
     devices = config.trainer.devices
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
     start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), str(SCRIPT)]
+    task = list(HydraConfig.get().overrides.task)
     if resume:
-        return [*start, f"resume={quoted}"]
-    return [*start, *HydraConfig.get().overrides.task, f"hydra.run.dir={quoted}"]
+        return [*start, f"resume={quoted}", *filter(_is_told_again, task)]
+    return [*start, *task, f"hydra.run.dir={quoted}"]
+
+
+def _is_told_again(override: str) -> bool:
+    setting = override.partition("=")[0].lstrip("+~")
+    return setting in TOLD_AGAIN or setting.startswith("logger.")
+
+
+def jobs_at_once(sweep: Path) -> int | None:
+    """The most jobs that joblib's launcher runs at the same time; None for another launcher."""
+    launcher = HydraConfig.get().launcher
+    if "n_jobs" not in launcher:
+        return None
+    at_once = launcher.n_jobs if launcher.n_jobs > 0 else cores() + 1 + launcher.n_jobs  # -1 is a job a core
+    return max(1, min(at_once, len(planned(sweep)) or 1))
 
 
 def threads_of_a_job(sweep: Path) -> int | None:
@@ -107,23 +140,49 @@ def threads_of_a_job(sweep: Path) -> int | None:
     launcher = HydraConfig.get().launcher
     if launcher.get("cpus_per_task"):  # a cluster's
         return int(launcher.cpus_per_task)
-    cores, jobs = os.cpu_count() or 1, len(planned(sweep)) or 1
-    if "n_jobs" in launcher:  # joblib's, where a negative number counts from all cores down
-        at_once = launcher.n_jobs if launcher.n_jobs > 0 else cores + 1 + launcher.n_jobs
-        return max(1, cores // min(max(at_once, 1), jobs))
-    return None
+    at_once = jobs_at_once(sweep)
+    return max(1, cores() // at_once) if at_once else None
 
 
-def environment_of_a_job(threads: int | None) -> dict[str, str]:
-    """This process's environment less what launchers leave there; of several GPUs, jobs at once take one each."""
+def environment_of_a_job(threads: int | None, gpus: Sequence[str] = ()) -> dict[str, str]:
+    """This process's environment less what launchers leave there, with the GPUs of the job, if it has some."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    environment[END_WITH_PARENT] = "1"
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
-    hydra = HydraConfig.get()
-    gpus = visible_gpus()
-    if "n_jobs" in hydra.launcher and len(gpus) > 1:
-        environment["CUDA_VISIBLE_DEVICES"] = gpus[hydra.job.num % len(gpus)]
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return environment
+
+
+@contextlib.contextmanager
+def gpus_of_a_job(sweep: Path, devices: int) -> Iterator[list[str]]:
+    """The GPUs for a job that needs `devices` of them, where several jobs run at once on a machine with several GPUs.
+
+    Each GPU has as many places as are needed for all jobs at once. A place is a locked file in the sweep's folder: the
+    job takes free ones, on GPUs that the fewest have, and leaves them when it ends.
+    """
+    names, at_once = visible_gpus(), jobs_at_once(sweep)
+    if at_once is None or len(names) < 2:
+        yield []
+        return
+    needed = min(devices, len(names)) if isinstance(devices, int) else 1
+    places = math.ceil(at_once * needed / len(names))
+    with contextlib.ExitStack() as taken:
+        while len(gpus := _take_places(sweep, names, needed, places, taken)) < needed:
+            taken.close()  # others may wait for just these
+            time.sleep(1)
+        yield gpus
+
+
+def _take_places(sweep: Path, names: list[str], needed: int, places: int, taken: contextlib.ExitStack) -> list[str]:
+    found: list[str] = []
+    for place, name in itertools.product(range(places), names):
+        if len(found) < needed and name not in found:
+            with contextlib.suppress(Timeout):
+                taken.enter_context(FileLock(sweep / f".gpu-{name}-{place}.lock", blocking=False))
+                found.append(name)
+    return found
 
 
 def visible_gpus() -> list[str]:
@@ -133,6 +192,36 @@ def visible_gpus() -> list[str]:
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
     return [str(number) for number in range(torch.cuda.device_count())]
+
+
+class Children(list["subprocess.Popen[bytes]"]):
+    """Processes to which a signal is passed on. signal: the last one that came, 0 if none did."""
+
+    signal = 0
+
+
+@contextlib.contextmanager
+def forwarded_signals() -> Iterator[Children]:
+    """While it is open, Ctrl-C and SIGTERM go to the processes in the list that it gives, and not to this one.
+
+    Elsewhere than in the main thread, which alone gets signals, it does nothing.
+    """
+    children = Children()
+
+    def forward(number: int, frame: object) -> None:
+        children.signal = number
+        for child in children:
+            child.send_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield children
+        return
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def note(directory: Path, state: str, seconds: float | None = None) -> None:

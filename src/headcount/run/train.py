@@ -26,6 +26,7 @@ from headcount.run.curves import begin_curves
 from headcount.run.directory import (
     Run,
     build_model,
+    check_links,
     choose_device,
     link_latest,
     load_weights,
@@ -99,6 +100,7 @@ def _begun(config: DictConfig, directory: Path, held: contextlib.ExitStack) -> B
     read_config(run)  # which says so where it is no run
     if directory.resolve() != run.resolve():
         raise InputError(f"hydra.run.dir={directory}: resume={run} goes on in the directory of that run; leave it out")
+    check_links(run)
     if int(os.environ.get("RANK", 0)) == 0:
         held.enter_context(locked(run))
     return open_begun(run, config, command_line(), config.trust)
@@ -282,7 +284,8 @@ def _short(counts: list[int]) -> str:
 def training_figures(config: DictConfig, parts: Parts, model: EncoderDecoder) -> dict[str, Any]:
     """What metrics.json says of the training itself."""
     progress, step = parts.progress, parts.trainer.global_step
-    gpu = torch.cuda.get_device_name() if next(model.parameters()).is_cuda else None
+    device = parts.trainer.strategy.root_device  # the model itself is back on the CPU
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "seed": config.seed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
