@@ -1,0 +1,206 @@
+"""Resume as one types it: what may change acts, all else is refused, and nothing is touched before it has loaded."""
+
+import csv
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from conftest import command
+
+
+@pytest.fixture
+def run(home, tmp_path) -> Path:
+    """A run of eight steps, to go on with in its own folder."""
+    return Path(shutil.copytree(home / "runs" / "second", tmp_path / "runs" / "second"))
+
+
+def resumed(run: Path, *arguments: str):
+    return command("train", f"resume=runs/{run.name}", *arguments, cwd=run.parents[1])
+
+
+def refused(run: Path, *arguments: str) -> str:
+    """The one line with which a resume is refused, after a look whether every file is as it was."""
+    before = every_byte(run)
+    result = resumed(run, *arguments)
+    assert result.code == 2, result.err
+    assert every_byte(run) == before
+    (line,) = [line for line in result.errors if line.startswith("error")]
+    return line
+
+
+def every_byte(folder: Path) -> dict[str, str]:
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+
+
+def config(run: Path):
+    return yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+
+
+def change(run: Path, act) -> None:
+    """Let `act` change the config.yaml of a run, as an earlier version or a person would have."""
+    found = config(run)
+    act(found)
+    (run / "config.yaml").write_text(yaml.safe_dump(found), encoding="utf-8")
+
+
+def rows(run: Path, name: str) -> dict[int, float]:
+    with (run / "logs" / "metrics.csv").open(encoding="utf-8") as file:
+        return {int(row["step"]): float(row[name]) for row in csv.DictReader(file) if row[name]}
+
+
+def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
+    typed = ("optimizer.lr=0.5", "model.d_model=32", "data.cleaning.max_ratio=3", "model=big", "seed=7", "name=x")
+    line = refused(run, *typed, "trainer.max_steps=12")
+    for setting in typed:
+        assert setting.split("=")[0] in line
+    assert "give init_from=" in line
+    ties = ("data.budget.steps=14", "data.budget.validate_every=2", "+schedule.steps=14")
+    line = refused(run, *ties, "trainer.max_steps=14")
+    assert "data.budget.steps (give trainer.max_steps)" in line
+    assert "data.budget.validate_every (give validation.every)" in line
+    assert "schedule.steps (give trainer.max_steps)" in line
+
+
+@pytest.mark.parametrize(
+    ("spoil", "arguments", "expected"),
+    [
+        (lambda found: found["model"].update(d_model=32), (), "does not fit the model in"),
+        (lambda found: found["data"].update(fingerprint="other"), (), "the text of data.corpus has changed"),
+        (
+            lambda found: found["data"].pop("fingerprint"),
+            ("++data.root=TEXT/../text0",),
+            "the text of data.corpus is not recorded",
+        ),
+        (lambda found: None, ("trainer.devices=2",), "1 x 1 x 1 and would be 2 x 1 x 1"),
+        (lambda found: None, ("logger=mlflow", "logger.mlflow.tracking_uri=none://x"), "logger"),
+    ],
+)
+def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, arguments, expected):
+    change(run, spoil)
+    arguments = [argument.replace("TEXT", str(text)) for argument in arguments]
+    assert expected in refused(run, *arguments, "trainer.max_steps=12")
+
+
+def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, text, tmp_path):
+    # As runs of earlier versions, which did not record their text.
+    root = Path(shutil.copytree(text, tmp_path / "text"))
+    lines = (root / "train.de").read_text(encoding="utf-8").replace("der", "dieser").replace("sieht", "erblickt")
+    (root / "train.de").write_text(lines, encoding="utf-8")
+
+    def moved(found):
+        del found["data"]["fingerprint"]
+        found["data"]["root"] = found["data"]["corpus"]["root"] = str(root)
+
+    change(run, moved)
+    before = (run / "tokenizer.model").read_bytes()
+    result = resumed(run, "trainer.max_steps=9")
+    assert result.code == 0, result.err
+    assert (run / "tokenizer.model").read_bytes() == before
+    assert "did not record which text" in (run / "train.log").read_text(encoding="utf-8")
+
+
+def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
+    root = shutil.copytree(text, tmp_path / "moved")
+    settings = (f"++data.root={root}", f"data.directory={tmp_path / 'prepared'}", "trainer.max_steps=9")
+    result = resumed(run, *settings)
+    assert result.code == 0, result.err
+    assert config(run)["data"]["root"] == config(run)["data"]["corpus"]["root"] == str(root)
+    assert list((tmp_path / "prepared" / "prepared").iterdir())
+    with (root / "train.de").open("a", encoding="utf-8") as file:
+        file.write("der Hund\n")
+    assert "has changed since it began" in refused(run, "trainer.max_steps=10")
+
+
+def test_every_setting_that_may_change_acts(run):
+    settings = ("trainer.max_steps=14", "validation.every=3", "validation.samples=1", "validation.metric=bleu")
+    rest = ("validation.patience=1", "checkpoint.every=5", "logger=default", "search=greedy", "search.max_extra=7")
+    result = resumed(run, *settings, *rest, "data.workers=1", "threads=1", "trainer.accelerator=auto")
+    assert result.code == 0, result.err
+    # BLEU is 0 and stays so: the first validation is the best, the second has no better figure.
+    assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["train"]["steps"] == 12
+    assert sorted(rows(run, "valid/bleu")) == [3, 7, 8, 11]
+    assert sorted(rows(run, "train/loss")) == list(range(12))
+    assert list(run.glob("logs/events.out.tfevents.*"))
+    log = (run / "train.log").read_text(encoding="utf-8").rpartition("run directory")[2]
+    assert log.count("   source ") == 2
+    assert "translating the test split with beam 1" in log
+    state = torch.load(run / "checkpoints" / "last-1.ckpt", weights_only=True)
+    assert state["global_step"] == 10
+    assert config(run)["resumed"] == [
+        {
+            "after_step": 8,
+            "before": {
+                "search.beam": 5,
+                "search.max_extra": 10,
+                "search.max_ratio": 1,
+                "trainer.accelerator": "cpu",
+                "trainer.max_steps": 8,
+                "validation.every": 4,
+                "validation.metric": "loss",
+                "validation.patience": None,
+                "validation.samples": 3,
+            },
+        }
+    ]
+
+
+def test_curves_can_be_left_off_and_taken_up(run):
+    before = (run / "logs" / "metrics.csv").read_bytes()
+    assert resumed(run, "trainer.max_steps=9", "logger=none").code == 0
+    assert (run / "logs" / "metrics.csv").read_bytes() == before
+    assert resumed(run, "trainer.max_steps=10", "logger=csv").code == 0
+    assert sorted(rows(run, "train/loss")) == [*range(8), 9]
+
+
+def test_a_cosine_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path):
+    cosine = (*tiny, "schedule=cosine", "data.budget.warmup_steps=2", "logger=csv")
+    for name, steps in {"short": 8, "long": 14}.items():
+        assert (
+            command("train", *cosine, f"trainer.max_steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path).code
+            == 0
+        )
+    run, whole = tmp_path / "runs" / "short", tmp_path / "runs" / "long"
+    short, long = rows(run, "train/lr"), rows(whole, "train/lr")
+    result = resumed(run, "trainer.max_steps=14")
+    assert result.code == 0, result.err
+    assert rows(run, "train/lr") == {**long, **short}
+    assert all(long[step] > 0 for step in range(8, 14))
+    log = (run / "train.log").read_text(encoding="utf-8")
+    assert (
+        "the schedule was planned for 8 steps and is now planned for 14: after step 8 the learning rate is "
+        f"{long[8]:.3g}, where it would have been 0\n"
+    ) in log
+    found = config(run)
+    assert found["schedule"]["steps"] == found["trainer"]["max_steps"] == 14
+    assert found["resumed"] == [{"after_step": 8, "before": {"schedule.steps": 8, "trainer.max_steps": 8}}]
+    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["lr_schedulers"][0]["lr_lambdas"] == [None, None]
+
+
+def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):
+    def killed(*_):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headcount.training.callbacks.TrainingProgress.on_train_batch_end", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            resumed(run, "trainer.max_steps=12")
+    assert "config_hash" not in json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(run):
+    last = run / "checkpoints" / "last.ckpt"
+    shutil.copy(last, last.with_name("last-1.ckpt"))
+    last.write_bytes(last.read_bytes()[:1000])
+    result = resumed(run, "trainer.max_steps=9")
+    assert result.code == 0, result.err
+    log = (run / "train.log").read_text(encoding="utf-8")
+    assert "runs/second/checkpoints/last.ckpt is damaged (" in log
+    assert "); going on from runs/second/checkpoints/last-1.ckpt, step 8\n" in log
+    for path in (last, last.with_name("last-1.ckpt")):
+        path.write_bytes(b"")
+    assert "start anew" in refused(run, "trainer.max_steps=10")
