@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 import headcount
 from headcount.run.directory import read_weights
-from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+from headcount.training.callbacks import StopOnInterrupt
+from headcount.training.module import TranslationTask
 
 
 def trained(folder: Path, *arguments: str, code: int = 0) -> Path:
@@ -42,8 +43,7 @@ def same_weights(one: Path, other: Path) -> bool:
 
 def curves(run: Path) -> list[dict[str, str]]:
     with (run / "logs" / "metrics.csv").open(encoding="utf-8") as file:
-        # Lightning counts a new epoch from every start; for us there is one endless epoch.
-        return [{name: value for name, value in row.items() if name != "epoch"} for row in csv.DictReader(file)]
+        return list(csv.DictReader(file))
 
 
 def test_run_directory_holds_what_it_should(home):
@@ -219,16 +219,19 @@ def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accum
     assert metrics(whole)["test"] == metrics(resumed)["test"]
 
 
-def test_killed_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
-    options = (*tiny, "checkpoint.every=4", "validation.every=5", "averaging.every=1", "averaging.last=4")
+def test_killed_in_a_validation_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
+    options = (*tiny, "checkpoint.every=4", "averaging=best")
     whole = trained(tmp_path, *options)
 
-    def die(self, trainer, *_):
-        if trainer.global_step == 6:
+    validate = TranslationTask.on_validation_epoch_end
+
+    def die(self):
+        if self.global_step == 8:
             raise RuntimeError("killed")  # nothing is saved on the way out
+        validate(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingProgress, "on_train_batch_start", die)
+        patch.setattr(TranslationTask, "on_validation_epoch_end", die)
         with pytest.raises(RuntimeError, match="killed"):
             trained(tmp_path, *options)
     killed = (tmp_path / "runs" / "latest").resolve()
@@ -310,6 +313,56 @@ def test_real_signals(tiny, tmp_path, number):
     assert metrics(whole)["train"]["tokens"] == metrics(run)["train"]["tokens"]
 
 
+# Sends itself a signal before or after a method is called at an optimizer step.
+SIGNALLED = """
+import importlib, os, runpy, sys
+module, owner, name, when, step, number, script, *words = sys.argv[1:]
+owner = getattr(importlib.import_module(module), owner)
+real = getattr(owner, name)
+def method(self, *arguments):
+    if when == "after":
+        real(self, *arguments)
+    if getattr(self if hasattr(self, "global_step") else arguments[0], "global_step") == int(step):
+        os.kill(os.getpid(), int(number))
+    if when == "before":
+        real(self, *arguments)
+setattr(owner, name, method)
+sys.argv = [script, *words]
+runpy.run_path(script, run_name="__main__")
+"""
+TASK = ("headcount.training.module", "TranslationTask")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGKILL, (*TASK, "on_train_batch_end", "before")),
+        (signal.SIGKILL, (*TASK, "on_validation_epoch_end", "before")),
+        (signal.SIGKILL, (*TASK, "on_validation_epoch_end", "after")),
+        (signal.SIGKILL, ("headcount.training.averaging", "BestCheckpoint", "on_validation_end", "after")),
+        (signal.SIGKILL, ("pytorch_lightning", "Trainer", "save_checkpoint", "before")),
+        (signal.SIGKILL, ("pytorch_lightning", "Trainer", "save_checkpoint", "after")),
+        (signal.SIGKILL, (*TASK, "on_train_batch_start", "before")),
+        (signal.SIGTERM, (*TASK, "on_validation_epoch_end", "before")),
+        (signal.SIGINT, (*TASK, "on_train_batch_start", "before")),
+    ],
+)
+def test_a_signal_at_any_moment_around_a_validation_changes_nothing_in_the_end(tiny, tmp_path, number, moment):
+    options = (*tiny, "trainer.max_steps=40", "validation.every=10", "checkpoint.every=10", "averaging=best")
+    options += ("validation.patience=9", "search.beam=1")
+    command_line = [sys.executable, "-c", SIGNALLED, *moment, "30", str(int(number)), SCRIPTS / "train.py", *options]
+    ended = subprocess.run(command_line, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL, timeout=240)
+    assert ended.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    run = (tmp_path / "runs" / "latest").resolve()
+    assert (run / "model.safetensors").exists() == (number != signal.SIGKILL)
+    assert trained(tmp_path, "resume=runs/latest") == run
+    whole = trained(tmp_path, *options)
+    assert curves(whole) == curves(run)
+    assert same_weights(whole / "model.safetensors", run / "model.safetensors")
+    assert metrics(whole)["train"]["tokens"] == metrics(run)["train"]["tokens"]
+
+
 @pytest.mark.slow
 def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     # Without dropout, whose numbers are drawn for each process.
@@ -326,9 +379,22 @@ def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted({one.name, two.name, "latest"})
     first, second = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
     assert max((first[name] - second[name]).abs().max().item() for name in first) < 1e-6
+    assert_goes_on_with_one_process_and_with_two(tmp_path, options, first)
     # Each process counts its own, and takes the others for alike.
     assert metrics(one)["train"]["tokens"] == metrics(two)["train"]["tokens"]
     assert metrics(one)["test"]["bleu"] == metrics(two)["test"]["bleu"]
+
+
+def assert_goes_on_with_one_process_and_with_two(folder, options, expected):
+    """Ten steps with two processes, five more, and the rest with one process that accumulates."""
+    begun = (*options, "trainer=ddp", "trainer.accelerator=cpu", "trainer.max_steps=10")
+    for words in (begun, ("resume=runs/latest", "trainer.max_steps=15")):
+        subprocess.run([*TORCHRUN, SCRIPTS / "train.py", *words], cwd=folder, env=ENVIRONMENT, check=True, timeout=240)
+    one = ("trainer=cpu", "trainer.accumulate_grad_batches=2", "trainer.max_steps=20")
+    run = trained(folder, "resume=runs/latest", *one)
+    weights = load_file(run / "model.safetensors")
+    assert max((weights[name] - expected[name]).abs().max().item() for name in expected) < 1e-6
+    assert [row["step"] for row in curves(run) if row["train/loss"]] == [str(step) for step in range(20)]
 
 
 def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, tiny, tmp_path):

@@ -69,9 +69,10 @@ def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
     ("spoil", "arguments", "expected"),
     [
         (lambda found: found["model"].update(d_model=32), (), "does not fit the model in"),
+        (lambda found: found["optimizer"].update(_target_="torch.optim.SGD"), (), "last.ckpt: its state does not fit"),
         (lambda found: found["data"].update(fingerprint="other"), (), "the text of data.corpus has changed"),
         (
-            lambda found: found["data"].pop("fingerprint"),
+            lambda found: found["data"].pop("fingerprint", None),
             ("++data.root=TEXT/../text0",),
             "the text of data.corpus is not recorded",
         ),
@@ -92,7 +93,7 @@ def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, t
     (root / "train.de").write_text(lines, encoding="utf-8")
 
     def moved(found):
-        del found["data"]["fingerprint"]
+        found["data"].pop("fingerprint", None)
         found["data"]["root"] = found["data"]["corpus"]["root"] = str(root)
 
     change(run, moved)

@@ -5,7 +5,7 @@ A run directory holds everything that a later command needs:
     config.yaml                resolved
     tokenizer.model            sentencepiece
     model.safetensors          the weights to use: the average
-    checkpoints/last.ckpt      the full training state, for resume
+    checkpoints/last.ckpt      the full training state, for resume; last-1.ckpt is the one before it
     metrics.json               scores with their signatures, counts, versions
     test.hyp.<lang>, test.ref.<lang>    plain text, for `sacrebleu`
     logs/, train.log           curves, and what was said

@@ -67,6 +67,13 @@ class Begun:
                 f"train its weights on this one: init_from={show(self.directory)}"
             )
 
+    def misfit(self, error: Exception) -> InputError:
+        """What to say where Lightning could not load the checkpoint, such as optimizer state of an earlier version."""
+        return InputError(
+            f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml "
+            f"({str(error).splitlines()[0]}); to train its weights on, give init_from={show(self.directory)}"
+        )
+
 
 def open_begun(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Begun:
     """The run in `directory`, to go on with as the command line says.

@@ -153,10 +153,12 @@ class OpenDirectory(Callback):
 
     def open(self) -> None:
         """Do it, once."""
-        self.parts.trainer.loggers = self.parts.loggers
-        if self.is_open or not self.parts.trainer.is_global_zero:
+        if self.is_open:
             return
         self.is_open = True
+        self.parts.trainer.loggers = self.parts.loggers
+        if not self.parts.trainer.is_global_zero:
+            return
         if self.begun:
             make_newest(self.directory)
         begin_curves(self.parts.loggers, self.parts.data.start_step, self.parts.checkpoint.validation_due)
@@ -202,6 +204,10 @@ def fit(
     except SystemExit as error:
         # So Lightning leaves when it is pressed, with the code of something else.
         raise SystemExit(parts.interrupt.exit_code or 130) from error
+    except (RuntimeError, ValueError, KeyError) as error:
+        if opening.is_open or not begun or isinstance(error, InputError):
+            raise
+        raise begun.misfit(error) from error
     opening.open()  # where nothing was left to train
     if dist.is_initialized():
         dist.barrier()
