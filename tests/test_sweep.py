@@ -20,6 +20,7 @@ from headcount.run.identity import config_hash, differences, job_directory
 from headcount.run.resolvers import balanced_feed_forward, heads_of, swept
 from headcount.run.sweep import (
     Standing,
+    command_of_a_job,
     environment_of_a_job,
     failure,
     gpus_of_a_job,
@@ -138,6 +139,13 @@ def test_a_training_that_is_asked_to_stop_while_it_is_scored_counts_as_stopped(p
     result = command("train", "--multirun", "model.num_heads=9", "threads=1", cwd=pretended)
     assert "1 stopped" in result.out
     assert "the same command goes on with it" in result.err
+
+
+def test_a_job_that_goes_on_is_told_where_its_text_lies_whatever_hydra_takes_for_the_corpus(monkeypatch, tmp_path):
+    hydra = OmegaConf.create({"overrides": {"task": ["data=multi30k", "data.root=/a", "seed=1", "trust=[x.Y]"]}})
+    monkeypatch.setattr("headcount.run.sweep.HydraConfig.get", lambda: hydra)
+    command_line = command_of_a_job(OmegaConf.create({"trainer": {"devices": 1}}), tmp_path, resume=True)
+    assert command_line[2:] == [f"resume='{tmp_path}'", "++data.root=/a", "trust=[x.Y]"]
 
 
 def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):

@@ -117,13 +117,18 @@ def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[
     start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), str(SCRIPT)]
     task = list(HydraConfig.get().overrides.task)
     if resume:
-        return [*start, f"resume={quoted}", *filter(_is_told_again, task)]
+        # The corpus is not chosen again, and Hydra's default has no such places: ++ adds them.
+        told = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in task if _is_told_again(each)]
+        return [*start, f"resume={quoted}", *told]
     return [*start, *task, f"hydra.run.dir={quoted}"]
 
 
 def _is_told_again(override: str) -> bool:
-    setting = override.partition("=")[0].lstrip("+~")
-    return setting in TOLD_AGAIN or setting.startswith("logger.")
+    return _setting(override) in TOLD_AGAIN or _setting(override).startswith("logger.")
+
+
+def _setting(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def jobs_at_once(sweep: Path) -> int | None:
