@@ -210,8 +210,12 @@ def critical(rows: int, df: float, error: float = ERROR, alike: bool = True) -> 
     Bonferroni over all rows but one is the larger of the two there, below four degrees of freedom.
     """
     df = tabulated(df)
-    by_row = 0.0 if alike else float(stats.t.ppf(1 - error / (2 * (rows - 1)), df)) * math.sqrt(2)
-    return max(quantile(rows, df, error), by_row)
+    return quantile(rows, df, error) if alike else max(quantile(rows, df, error), _by_row(rows, df, error))
+
+
+@functools.cache
+def _by_row(rows: int, df: float, error: float) -> float:
+    return float(stats.t.ppf(1 - error / (2 * (rows - 1)), df)) * math.sqrt(2)
 
 
 @functools.cache
