@@ -49,6 +49,16 @@ def test_both_layouts_of_the_hub(tmp_path, rows):
         HubCorpus(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
 
 
+def test_a_folder_is_the_same_text_wherever_it_lies(tmp_path):
+    for place in ("here", "there"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "train.csv").write_text("en,de\na,b\n")
+    here, there = (HubCorpus(str(tmp_path / place), "en", "de").fingerprint() for place in ("here", "there"))
+    assert here == there
+    (tmp_path / "there" / "train.csv").write_text("en,de\na,c\n")
+    assert HubCorpus(str(tmp_path / "there"), "en", "de").fingerprint() != here
+
+
 def test_the_names_of_a_folder_s_files_are_part_of_it(tmp_path):
     for name, text in {"a-train": "en,de\na,b\n", "b-test": "en,de\nc,d\n"}.items():
         (tmp_path / f"{name}.csv").write_text(text)

@@ -122,7 +122,9 @@ class HubCorpus:
     def fingerprint(self) -> str:
         if self.root is not None:
             return self._files(self.root).fingerprint()
-        settings = [self.path, self.source_language, self.target_language, self.name, self.revision, self.splits]
+        files = sorted(file for file in Path(self.path).rglob("*") if file.is_file())
+        path = None if files else self.path  # a folder is the same text wherever it lies
+        settings = [path, self.source_language, self.target_language, self.name, self.revision, self.splits]
         languages = self.source_language, self.target_language
         texts = [text for text in self.tests.values() if not isinstance(text, str)]
         further = {
@@ -131,7 +133,6 @@ class HubCorpus:
             "max_pairs": self.max_pairs,
             "tests": {test: where if isinstance(where, str) else None for test, where in self.tests.items()},
         }
-        files = sorted(file for file in Path(self.path).rglob("*") if file.is_file())
         # Where the path is a folder, its files' names say which split each is.
         further["names"] = [file.relative_to(self.path).as_posix() for file in files]
         return fingerprint(settings, further, [*files, *(path for text in texts for path in text.paths)])
