@@ -114,7 +114,8 @@ class Difference:
 
     @functools.cached_property
     def p(self) -> float:
-        """Corrected over all pairs of rows, by the studentised range, and over whatever shares the family's error."""
+        """Corrected over all pairs of rows, by the studentised range or, where rows vary unlike, Bonferroni's bound,
+        whichever is larger; and over whatever shares the family's error."""
         return self._corrected(abs(self.value))
 
     def equal(self, within: float) -> bool:
@@ -207,7 +208,7 @@ def critical(rows: int, df: float, error: float = ERROR, alike: bool = True) -> 
 
     Rows that do not vary alike have no common deviation to studentise by. A row that varies much more than the others
     then decides all its pairs by a deviation of its own, known to few degrees of freedom, and each row may be that one:
-    Bonferroni over all rows but one is the larger of the two there, below four degrees of freedom.
+    Bonferroni over all rows but one is the larger of the two there, at few degrees of freedom.
     """
     df = tabulated(df)
     return quantile(rows, df, error) if alike else max(quantile(rows, df, error), _by_row(rows, df, error))

@@ -2,7 +2,8 @@
 
 config.yaml of a run records the fingerprint of its corpus as `data.fingerprint`. In the hash it takes the place of
 every setting that says where the text comes from: the same text under two paths is one run, another text under the
-same path is another. Runs of before have no fingerprint; their hash is what it was, of the settings alone.
+same path is another. Runs from before fingerprints were recorded have none; their hash is what it was, of the
+settings alone.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ def identified(config: DictConfig, fingerprint: str) -> DictConfig:
 def corpus_fingerprint(directory: Path) -> str | None:
     """The fingerprint of the corpus that the run in `directory` was trained on.
 
-    None for a run of before, which recorded none. Raises InputError for a directory that is not a run.
+    None for a run from before fingerprints were recorded. Raises InputError for a directory that is not a run.
     """
     return recorded(read_config(directory))
 
@@ -122,5 +123,5 @@ def differences(before: DictConfig, now: DictConfig) -> str:
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    # A setting that came later is null, off, in a run of before.
+    # A setting that came later is null, off, in an older run.
     return [name for name in sorted(before | now) if before.get(name) != now.get(name)]

@@ -10,7 +10,9 @@ from headcount.training.averaging import Weights, own_weights
 
 logger = logging.getLogger(__name__)
 
-AT_A_STOP = 256  # validation sentences by which the weights of a run that was stopped are chosen: somebody is waiting
+# By about so many validation sentences, at most twice as many, the weights of a run that was stopped are chosen:
+# somebody is waiting.
+AT_A_STOP = 256
 
 
 def choose_weights(
