@@ -16,6 +16,20 @@ def one_number(value: float) -> torch.nn.Linear:
     return model
 
 
+def test_a_file_that_is_no_snapshot_is_left_alone(tmp_path):
+    average = CheckpointAverage(last=2, every=1)
+    average.directory = tmp_path
+    (tmp_path / "notes.safetensors").write_bytes(b"x")
+    model = torch.nn.Linear(2, 1)
+    for step in range(1, 5):
+        average._snapshot(model, step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "00000003.safetensors",
+        "00000004.safetensors",
+        "notes.safetensors",
+    ]
+
+
 def test_the_mean_is_of_the_last_snapshots_and_the_weights_of_now(tmp_path):
     average = CheckpointAverage(last=2, every=10)
     average.directory = tmp_path

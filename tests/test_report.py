@@ -585,6 +585,7 @@ def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
     ("argument", "message"),
     [
         ("margin.bleu=0", "margin.bleu=0: must be a number above 0"),
+        ("margin.bleu=inf", "margin.bleu=inf: must be a number above 0"),
         ("margin.loss=small", "margin.loss=small: must be a number above 0"),
         ("+margin.chrf=1", "margin.chrf: no such setting; there are bleu, loss, accuracy"),
     ],

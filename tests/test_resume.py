@@ -3,13 +3,17 @@
 import csv
 import hashlib
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from conftest import command
+
+from headcount.training.callbacks import TrainingProgress
 
 
 @pytest.fixture
@@ -187,6 +191,40 @@ def test_a_cosine_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path):
     assert found["resumed"] == [{"after_step": 8, "before": {"schedule.steps": 8, "trainer.max_steps": 8}}]
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     assert state["lr_schedulers"][0]["lr_lambdas"] == [None, None]
+
+
+@pytest.mark.parametrize(("ends", "planned"), [(6, 12), (10, 12), (20, 20)])
+def test_no_step_of_a_run_made_longer_has_a_rate_of_zero(tiny, tmp_path, ends, planned):
+    schedule = ("schedule=cosine", "schedule.warmup_steps=2", f"schedule.steps={ends}")
+    given = (*tiny, *schedule, "trainer.max_steps=6", "logger=csv", "hydra.run.dir=runs/a")
+    assert command("train", *given, cwd=tmp_path).code == 0
+    run = tmp_path / "runs" / "a"
+    assert resumed(run, "trainer.max_steps=12").code == 0
+    rates = rows(run, "train/lr")
+    assert all(rates[step] > 0 for step in range(6, 12))
+    assert config(run)["schedule"]["steps"] == planned
+    assert ("is now planned for 12" in (run / "train.log").read_text(encoding="utf-8")) == (planned == 12)
+
+
+def test_a_run_that_goes_on_and_stops_keeps_no_score_of_its_former_weights(run, monkeypatch):
+    before = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    assert "test" in before
+    assert list(run.glob("test.hyp.*"))
+
+    follow = TrainingProgress.on_train_batch_end
+
+    def press(self, trainer, *rest):
+        if trainer.global_step == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+        follow(self, trainer, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingProgress, "on_train_batch_end", press)
+        assert resumed(run, "trainer.max_steps=12").code == 130
+    after = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    assert after["train"]["steps"] > before["train"]["steps"]
+    assert not {"test", "valid", "config_hash"} & set(after)
+    assert not [*run.glob("*.hyp.*"), *run.glob("*.pairs.npz")]
 
 
 def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):

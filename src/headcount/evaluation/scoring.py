@@ -20,7 +20,7 @@ from headcount.errors import InputError
 
 # sacrebleu's own choice, which it makes for two-letter codes alone: here for those of ISO 639-2 and 639-3 as well.
 TOKENIZERS = {
-    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
+    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "hak", "nan", "lzh", "zht"), "zh"),
     **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor"), "ko-mecab"),
 }

@@ -1,5 +1,6 @@
 """Margins of equality: differences that a reader would not care about, which the user sets."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -23,7 +24,8 @@ class Margins:
         wrong += [
             f"margin.{name}={value}: must be a number above 0"
             for name, value in given.items()
-            if name in known and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0)
+            if name in known
+            and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf)
         ]
         if wrong:
             raise InputError("\n".join(wrong))

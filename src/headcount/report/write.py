@@ -1,5 +1,6 @@
 """The files of a report, and what is kept of its runs."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def report(
     of bleu, loss and accuracy within which rows are equal. keep: whether to copy figures and translations of the
     finished runs to `output`/runs. Returns the HTML file. Raises InputError.
     """
-    if effect <= 0:
+    if not 0 < effect < math.inf:
         raise InputError(
             f"effect={effect:g}: must be more than 0; it is the difference in BLEU that you would like to see"
         )

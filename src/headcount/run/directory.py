@@ -244,6 +244,14 @@ def update_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
     write_text(directory / "metrics.json", json.dumps(merged, indent=2, ensure_ascii=False) + "\n")
 
 
+def begin_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
+    """Write metrics.json anew, with figures of a training whose weights have just been saved. What was scored with the
+    weights before them goes: its figures, translations and log-probabilities."""
+    for path in (*directory.glob("*.hyp.*"), *directory.glob("*.pairs.npz")):
+        path.unlink()
+    write_text(directory / "metrics.json", json.dumps(dict(figures), indent=2, ensure_ascii=False) + "\n")
+
+
 def mark_unfinished(directory: Path) -> None:
     """Take it out of metrics.json that the run has been trained and scored to its end: it goes on."""
     metrics = read_metrics(directory)

@@ -188,9 +188,14 @@ def keep_as_last(checkpoint: Path) -> None:
 
 
 def move_end_of_schedule(before: DictConfig, config: DictConfig, step: int) -> list[str]:
-    """Let a schedule that ended with the training end with it again; what that means, as a note."""
+    """Plan a schedule anew to the end of the run if it ended with the run, or would end before it; a note of that.
+
+    Steps after the end of a cosine would have a rate of 0.
+    """
     ends = OmegaConf.select(before, "schedule.steps")
-    if ends is None or ends != before.trainer.max_steps or ends == config.trainer.max_steps:
+    if ends in (None, config.trainer.max_steps):
+        return []
+    if ends > config.trainer.max_steps and ends != before.trainer.max_steps:
         return []
     config.schedule.steps = config.trainer.max_steps
     then, now = (build(each.schedule, "schedule")(step) * config.optimizer.get("lr", 1) for each in (before, config))

@@ -25,6 +25,7 @@ from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.curves import begin_curves
 from headcount.run.directory import (
     Run,
+    begin_metrics,
     build_model,
     check_links,
     choose_device,
@@ -219,7 +220,7 @@ def fit(
     scorer = TargetScorer(model, translator.encode, tokenizer.target.encode)
     weights, figures["weights"] = scored_weights(parts, task, scorer)
     save_weights(weights, directory / "model.safetensors")
-    update_metrics(directory, figures)
+    begin_metrics(directory, figures)
     if parts.interrupt.exit_code:
         logger.info("stopped at step %d; the model so far can be used. Go on with:", step)
         logger.info("  python scripts/train.py resume=%s", show(directory))

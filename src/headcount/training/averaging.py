@@ -88,7 +88,7 @@ class CheckpointAverage(Callback):
         # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to a run given up. And
         # none off the beat: such a one is of a stop, or of a run that was to be shorter.
         every, count = self.spacing(self.planned)
-        steps = {int(path.stem): path for path in self.directory.glob("*.safetensors")}
+        steps = self._taken()
         window = [taken for taken in sorted(steps) if step - every * count < taken <= step]
         kept = [taken for taken in window if taken % every == 0 or taken == step]
         return [steps[taken] for taken in kept[-count:]]
@@ -97,9 +97,13 @@ class CheckpointAverage(Callback):
         self.directory.mkdir(parents=True, exist_ok=True)
         save_weights(own_weights(model), self._file(step))
         kept = set(self._files(step))
-        for path in self.directory.glob("*.safetensors"):
+        for path in self._taken().values():
             if path not in kept:
                 path.unlink()
+
+    def _taken(self) -> dict[int, Path]:
+        """All snapshots there are, by step."""
+        return {int(path.stem): path for path in self.directory.glob("*.safetensors") if path.stem.isdecimal()}
 
 
 class ExponentialAverage(Callback):
