@@ -1,5 +1,6 @@
 """Scores against sacrebleu's own command line, significance on known cases, and contrastive accuracy by hand."""
 
+import math
 import subprocess
 import sys
 import unicodedata
@@ -12,6 +13,7 @@ from sacrebleu.metrics.ter import TER
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import Accuracy, TargetScorer, contrastive_accuracy
+from headcount.evaluation.perplexity import perplexity
 from headcount.evaluation.scoring import METRICS, Kind, bleu, bleu_tokenizer, compare, score, tokenizer_of
 from headcount.model.transformer import Transformer
 from headcount.run.tables import comparison_table, score_table
@@ -233,3 +235,9 @@ def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
 def test_of_no_sentences_there_is_no_score():
     model = Transformer(8, d_model=8, encoder_layers=1, decoder_layers=1, d_feed_forward=8, num_heads=1).eval()
     assert TargetScorer(model, lambda lines: [], lambda lines: []).score([], []) == ([], [])
+
+
+def test_a_loss_beyond_every_float_has_an_infinite_perplexity():
+    assert perplexity(math.log(7)) == pytest.approx(7)
+    assert perplexity(710.0) == perplexity(math.inf) == math.inf
+    assert math.isnan(perplexity(math.nan))

@@ -1,6 +1,7 @@
 """Divergence: what stops a training, and what is left of it."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -59,6 +60,22 @@ def test_a_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny
     assert kept["global_step"] == 5
     assert all(tensor.isfinite().all() for tensor in kept["state_dict"].values())
     assert not (run / "model.safetensors").exists()
+
+
+class OnGpu(torch.Tensor):
+    """A figure that training would have to wait for."""
+
+    device = SimpleNamespace(type="cuda")
+
+
+def test_steps_that_nobody_looked_at_are_looked_at_before_validation(tiny, tmp_path, monkeypatch):
+    clip = torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *arguments: clip(*arguments).as_subclass(OnGpu))
+    diverge_at(monkeypatch, 3, "loss")
+    result = command("train", *tiny, "trainer.log_every_n_steps=100", "checkpoint.every=100", cwd=tmp_path)
+    assert result.code == 2
+    (line,) = [line for line in result.errors if line.startswith("error")]
+    assert line.startswith("error: step 3: loss nan, gradient norm nan at learning rate ")
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])

@@ -545,7 +545,7 @@ def test_an_average_that_lost_is_flagged(sweep, undrawn):
 
 
 def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
-    """Runs of before, whose metrics.json names no weights, but whose log ends with a lower loss."""
+    """Older runs, whose metrics.json names no weights, but whose log ends with a lower loss."""
     for index, path in enumerate(sorted(sweep.glob("*/metrics.json"))):
         last = float((path.parent / "logs" / "metrics.csv").read_text().splitlines()[-1].split(",")[5])
         edit(path, valid__loss=last + 0.17 + 0.01 * (index % 2))
@@ -553,6 +553,10 @@ def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
     assert flag.startswith(
         "The scored weights are worse than the last by 0.17 to 0.18 nats of validation loss in 4 of 4 runs"
     )
+    for path in sweep.glob("*/config.yaml"):  # a best checkpoint is no average; the best by BLEU may have more loss
+        target = "headcount.training.averaging.BestCheckpoint"
+        path.write_text(f"{path.read_text()}averaging:\n  _target_: {target}\n", encoding="utf-8")
+    assert not page_of(sweep).flags
 
 
 def advice(sweep: Path, noise: float) -> tuple[str, str]:
@@ -570,6 +574,26 @@ def test_advice_is_more_of_what_is_missing(sweep):
     what, command = advice(sweep, noise=0.7)
     assert re.match(r"Score more sentences: their draw makes \d+ % of the error .* instead of 60, would be", what)
     assert command.endswith("seed=1,2 'data.tests={NAME:{source:FILE,target:FILE}}'")
+
+
+def test_a_spread_that_the_draw_of_sentences_explains_is_said_to_be_no_larger(sweep):
+    drawn = np.random.default_rng(0).normal(size=(1000, 4))
+    for noise in (0.1, 2.0):
+        comparison = compare(((36.0, 37.0), (36.2, 37.2)), interaction(noise * drawn, [0, 0, 1, 1], 60))
+        said = needed(comparison, 5.0, "BLEU")
+        assert said.endswith("The spread of these runs is no larger than the draw of sentences makes it.") == (noise > 1)
+    assert "their draw makes nearly all of the error variance" in advice(sweep, noise=2.0)[0]
+
+
+def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
+    pairs = "Every pair of rows: validation loss"
+    (note,) = [section.table_note for section in page_of(sweep).sections if section.title == pairs]
+    assert "(studentised range), over seeds" in note
+    for path in sweep.glob("*/metrics.json"):
+        heads, seed = (int(part.rpartition("=")[2]) for part in path.parent.name.split(","))
+        edit(path, valid__loss=2 + seed * (1.0 if heads == 1 else 1e-6))
+    (note,) = [section.table_note for section in page_of(sweep).sections if section.title == pairs]
+    assert "(studentised range or Bonferroni's bound, whichever is larger), over seeds" in note
 
 
 def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):

@@ -62,8 +62,10 @@ def _sentences(sweep: Sweep, endpoint: Endpoint, plan: Plan, effect: float) -> S
         seen = plan.with_sentences(times).detectable(have), plan.detectable(have)
         gain = f"to see differences of {seen[0]:.1f} BLEU instead of {seen[1]:.1f}"
     wanted = math.ceil(times * endpoint.sentences / 100) * 100
+    percent = round(100 * plan.share(have))
+    part = "nearly all" if percent >= 99 else f"{percent} %"
     what = (
-        f"Score more sentences: their draw makes {100 * plan.share(have):.0f} % of the error variance of a difference. "
+        f"Score more sentences: their draw makes {part} of the error variance of a difference. "
         f"{times:g} times as many, {wanted:,} instead of {endpoint.sentences:,}, would be enough {gain}"
     )
     if at(sweep.runs[0].config, "data.corpus.test_size"):

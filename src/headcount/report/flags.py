@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.report.sweep import RunResult, Sweep, finite
+from headcount.report.sweep import RunResult, Sweep, at, finite
 from headcount.report.verdicts import listed
 
 CONSTANT = 0.01  # by how much a quantity may differ that a study claims to hold constant
@@ -53,11 +53,13 @@ def _averages(runs: Sequence[RunResult]) -> list[str]:
 def _lost(run: RunResult) -> float | None:
     """By how many nats the average is worse than the last weights on validation; None where a run does not say.
 
-    An old run has the loss of what was scored, and that of the last weights in its log.
+    An old run has the loss of what was scored, and that of the last weights in its log; one that scored its best
+    checkpoint averaged nothing.
     """
     average, last = run.figure("weights.valid_loss.average"), run.figure("weights.valid_loss.last")
     curve = run.curves.get("valid/loss")
-    if not finite(last) and curve and curve[-1][0] == run.figure("train.steps"):
+    averaged = not str(at(run.config, "averaging._target_")).endswith("BestCheckpoint")
+    if averaged and not finite(last) and curve and curve[-1][0] == run.figure("train.steps"):
         average, last = run.figure("valid.loss"), curve[-1][1]
     return average - last if finite(average) and finite(last) else None
 

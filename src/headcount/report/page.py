@@ -40,9 +40,9 @@ SEVERAL = "Means over seeds ± half a 95 % interval (Student's t, on these very 
 QUALITY = "A dot is a run; a diamond the mean of its row"
 CONTRASTIVE = "The right translation is more probable than the wrong one in so many percent; chance is 50 %."
 CORRECTED = (
-    "Secondary, over seeds, on these very sentences. Intervals and p-values hold for all pairs of rows (studentised "
-    "range) in all phenomena and grades at once (Bonferroni); the means over phenomena are a family of their own. Near "
-    "100 % a cell shows no difference."
+    "Secondary, over seeds, on these very sentences. Intervals and p-values hold for all pairs of rows ({how}) in all "
+    "phenomena and grades at once (Bonferroni); the means over phenomena are a family of their own. Near 100 % a cell "
+    "shows no difference."
 )
 BESIDE = (
     "Set beside ours, and not subtracted from it: each was counted in its own way, on its own test set. What can be "
@@ -162,7 +162,7 @@ def _sections(
             f"{_contrastive_verdict(cells, names, margins.accuracy)} {CONTRASTIVE}",
             tuple(contrastive_plots(sweep, cells)),
             contrastive_table(cells, names, margins.accuracy) if cells else None,
-            CORRECTED,
+            CORRECTED.format(how=_how([cell.comparison for cell in cells])),
             small=True,
         ),
     )
@@ -235,7 +235,13 @@ def _loss_note(loss: Comparison, within: float) -> str:
 
 def _family(comparison: Comparison) -> str:
     pairs = len(comparison.differences)
-    return f"{'the one pair' if pairs == 1 else f'all {pairs} pairs at once'} (studentised range)"
+    return f"{'the one pair' if pairs == 1 else f'all {pairs} pairs at once'} ({_how([comparison])})"
+
+
+def _how(comparisons: Sequence[Comparison]) -> str:
+    """What intervals of differences are made by."""
+    unlike = any(comparison.spread and not comparison.spread.alike for comparison in comparisons)
+    return "studentised range" + (" or Bonferroni's bound, whichever is larger" if unlike else "")
 
 
 def _deviations(comparison: Comparison, digits: int) -> str:

@@ -40,6 +40,11 @@ class Plan:
             sentences_df=self.sentences_df * times,
         )
 
+    @property
+    def drawn(self) -> bool:
+        """Whether runs of a row lie no further apart than the draw of sentences makes them."""
+        return 0 < self.variance <= self.noise
+
     def share(self, seeds: int) -> float:
         """How much of the variance of a difference is due to the draw of sentences, 0 to 1."""
         total = 2 * self.variance / seeds + self.sentences

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from headcount.evaluation.perplexity import perplexity
 from headcount.report.contrastive import ALL, Cell
 from headcount.report.endpoint import Endpoint
 from headcount.report.lengths import LengthGroup
@@ -54,7 +55,7 @@ def result_table(sweep: Sweep, endpoint: Endpoint, chrf: Comparison, loss: Compa
                 _mean(row.figures("train.tokens_per_second")),
                 _mean(row.figures("train.seconds")),
                 _score(loss, index, 3) if loss else "–",
-                f"{math.exp(loss.means[index]):.3f}" if loss else "–",
+                f"{perplexity(loss.means[index]):.3f}" if loss else "–",
                 _score(endpoint.comparison, index),
                 "–" if ratio is None else f"{ratio:.3f}",
                 *(_mean(row.figures(f"{split}.bleu"), 2) for split in splits),
@@ -117,7 +118,7 @@ def loss_table(loss: Comparison, names: Names, within: float) -> Table:
                 _interval(pair.interval, 4),
                 _p(pair.p),
                 _p(pair.p_equal(within)),
-                f"{math.exp(pair.value):.3f}",
+                f"{perplexity(pair.value):.3f}",
             )
             for pair in loss.differences
         ),

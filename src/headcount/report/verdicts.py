@@ -106,9 +106,10 @@ def needed(comparison: Comparison, effect: float, unit: str) -> str:
         return f"No number of seeds a row would show a difference of {effect:g} {unit} on these sentences."
     low, high = f"{least:g}", "any number" if math.isinf(most) else f"{most:g}"
     seeds = "More seeds than can be trained" if math.isinf(about) else f"About {about:g} seeds"
+    drawn = " The spread of these runs is no larger than the draw of sentences makes it." if known[0].drawn else ""
     return (
         f"{seeds} a row would be needed to see a difference of {effect:g} {unit} four times in five (95 % interval, "
-        f"from how well the deviations are known: {low} to {high})."
+        f"from how well the deviations are known: {low} to {high}).{drawn}"
     )
 
 

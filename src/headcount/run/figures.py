@@ -1,7 +1,6 @@
 """What is found out about a run on one split, and where it is kept."""
 
 import io
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from rich.progress import Progress
 
 from headcount.evaluation.contrastive import TargetScorer, contrastive_accuracy
 from headcount.evaluation.moses import moses_bleu
+from headcount.evaluation.perplexity import perplexity
 from headcount.evaluation.scoring import Score, score
 from headcount.files import write_bytes, write_text
 from headcount.run.directory import Run, update_metrics
@@ -48,7 +48,7 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
         return Evaluation(hypotheses, figures, {})
     arrays = likelihoods(run, rows)
     figures["loss"] = -sum(arrays["log_prob"].tolist()) / int(arrays["tokens"].sum())
-    figures["ppl"] = math.exp(figures["loss"])
+    figures["ppl"] = perplexity(figures["loss"])
     if len(arrays["row"]):
         figures["contrastive"] = contrastive_figures(rows, arrays)
     return Evaluation(hypotheses, figures, arrays)

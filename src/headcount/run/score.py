@@ -1,6 +1,5 @@
 """How probable a run finds translations that are given."""
 
-import math
 from typing import TextIO
 
 from omegaconf import DictConfig
@@ -8,6 +7,7 @@ from omegaconf import DictConfig
 from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import TargetScorer
+from headcount.evaluation.perplexity import perplexity
 from headcount.run.directory import open_as_asked
 
 
@@ -28,13 +28,9 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
     scorer = TargetScorer(run.model, run.translator.encode, run.tokenizer.target.encode)
     log_probs, tokens = scorer.score(sources, targets)
     for log_prob, count in zip(log_probs, tokens, strict=True):
-        sink.write(f"{log_prob:.6f}\t{count}\t{_perplexity(log_prob, count):.4f}\n")
+        sink.write(f"{log_prob:.6f}\t{count}\t{perplexity(-log_prob / count):.4f}\n")
     whole, total = sum(log_probs), sum(tokens)
     summary.write(
         f"{len(targets):,} pairs, {total:,} tokens: log-probability {whole:.4f} nats, "
-        f"perplexity {_perplexity(whole, total):.4f}\n"
+        f"perplexity {perplexity(-whole / total):.4f}\n"
     )
-
-
-def _perplexity(log_prob: float, tokens: int) -> float:
-    return math.exp(min(-log_prob / tokens, 700))  # beyond that there is no float

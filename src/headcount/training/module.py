@@ -15,6 +15,7 @@ from torch import Tensor
 from headcount.data.batches import Batch
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
+from headcount.evaluation.perplexity import perplexity
 from headcount.evaluation.scoring import score
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
@@ -104,6 +105,9 @@ class TranslationTask(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.finite.look()
 
+    def on_validation_start(self) -> None:
+        self.finite.look()  # before the search meets such weights, and can say less of them
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout as a function of (seed, position, rank): a run that is resumed goes on exactly as if never stopped,
         # and no generator state has to be saved for it.
@@ -135,13 +139,13 @@ class TranslationTask(pl.LightningModule):
         hypotheses = self._translate_shared()
         bleu = self.bleu(hypotheses)
         # The same figures on every rank: callbacks that stop training must agree.
-        self.log_dict({"valid/loss": loss, "valid/ppl": math.exp(loss), "valid/bleu": bleu}, sync_dist=False)
+        self.log_dict({"valid/loss": loss, "valid/ppl": perplexity(loss), "valid/bleu": bleu}, sync_dist=False)
         if self.trainer.is_global_zero:
             logger.info(
                 "step %d: validation loss %.3f, perplexity %.2f, BLEU %.2f (greedy)",
                 self.trainer.global_step,
                 loss,
-                math.exp(loss),
+                perplexity(loss),
                 bleu,
             )
             for row in random.Random(self.seed).sample(range(len(self.sources)), min(self.samples, len(self.sources))):
