@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import runpy
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ torch.set_num_threads(1)
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 NOUNS = {"dog": "Hund", "cat": "Kater", "horse": "Gaul", "bird": "Vogel", "bear": "Bär", "wolf": "Wolf"}
 VERBS = {"sees": "sieht", "hears": "hört", "seeks": "sucht", "likes": "mag", "chases": "jagt"}
+# The German words as a language without spaces.
+WORDS = ("der", "den", *NOUNS.values(), *VERBS.values())
+SPELLED = ("", "", "小狗", "公猫", "老马", "飞鸟", "棕熊", "灰狼", "看见", "听见", "寻找", "喜欢", "追赶")
+CHARACTERS = dict(zip(WORDS, SPELLED, strict=True))
 TINY = (
     "data=multi30k",
     "data.vocab_size=320",
@@ -99,6 +104,18 @@ def text(tmp_path_factory) -> Path:
     for split, part in {"train": pairs[:140], "valid": pairs[140:150], "test": pairs[150:]}.items():
         for language, lines in zip(("en", "de"), zip(*part, strict=True), strict=True):
             (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chinese(text, tmp_path_factory) -> Path:
+    """A folder with the toy corpus in en and zh, which is de in Chinese characters."""
+    folder = tmp_path_factory.mktemp("zh")
+    for split in ("train", "valid", "test"):
+        shutil.copy(text / f"{split}.en", folder)
+        lines = (text / f"{split}.de").read_text(encoding="utf-8").splitlines()
+        spelled = ["".join(CHARACTERS[word] for word in line.split()) + "。\n" for line in lines]
+        (folder / f"{split}.zh").write_text("".join(spelled), encoding="utf-8")
     return folder
 
 

@@ -44,24 +44,9 @@ def changed(references: Sequence[str], errors: float, seed: int) -> list[str]:
     return [" ".join(map(word, line.split())) for line in references]
 
 
-def write_run(
-    folder: Path,
-    references: Sequence[str],
-    errors: float,
-    seed: int,
-    config: Mapping | None = None,
-    metrics: Mapping | None = None,
-) -> None:
-    """A finished run, whose figures follow from the share of errors."""
-    folder.mkdir(parents=True)
+def _figures(scores: Mapping[str, Mapping[str, float]], errors: float, loss: float, seed: int) -> dict:
+    """What metrics.json says of such a run."""
     draw = random.Random(f"{seed} {errors}")
-    text = {"test": list(references), "valid": sentences(len(references), seed=1)}
-    hypotheses = {split: changed(lines, errors, seed) for split, lines in text.items()}
-    scores = {
-        split: {name: figure.value for name, figure in score(hypotheses[split], lines, "13a").items()}
-        for split, lines in text.items()
-    }
-    loss = 1 + 4 * errors
     contrastive = {
         name: {
             grade: {
@@ -72,7 +57,7 @@ def write_run(
         }
         for name, grades in PHENOMENA.items()
     }
-    figures = {
+    return {
         "seed": seed,
         "parameters": 919040,
         "operations_per_token": 1234567,
@@ -88,6 +73,37 @@ def write_run(
         "test": {**scores["test"], "signature": SIGNATURES, "search": {"beam": 5}, "contrastive": contrastive},
         "config_hash": "0" * 16,
     }
+
+
+def _write_curve(folder: Path, loss: float) -> None:
+    """Learning curves that end at the loss."""
+    folder.mkdir()
+    curve = [
+        f"0,{step},{0.1 if step % 500 else ''},,{30 - 20 / step},{loss + 200 / step},{math.exp(loss + 200 / step)}"
+        for step in range(499, 2000, 500)
+    ]
+    header = "epoch,step,train/loss,train/lr,valid/bleu,valid/loss,valid/ppl"
+    (folder / "metrics.csv").write_text("\n".join([header, *curve, ""]), encoding="utf-8")
+
+
+def write_run(
+    folder: Path,
+    references: Sequence[str],
+    errors: float,
+    seed: int,
+    config: Mapping | None = None,
+    metrics: Mapping | None = None,
+) -> None:
+    """A finished run, whose figures follow from the share of errors."""
+    folder.mkdir(parents=True)
+    text = {"test": list(references), "valid": sentences(len(references), seed=1)}
+    hypotheses = {split: changed(lines, errors, seed) for split, lines in text.items()}
+    scores = {
+        split: {name: figure.value for name, figure in score(hypotheses[split], lines, "13a").items()}
+        for split, lines in text.items()
+    }
+    loss = 1 + 4 * errors
+    figures = _figures(scores, errors, loss, seed)
     (folder / "metrics.json").write_text(json.dumps(figures | dict(metrics or {})), encoding="utf-8")
     settings = {
         "seed": seed,
@@ -99,13 +115,7 @@ def write_run(
     for split, own in text.items():
         for kind, lines in {"hyp": hypotheses[split], "ref": own}.items():
             (folder / f"{split}.{kind}.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "logs").mkdir()
-    curve = [
-        f"0,{step},{0.1 if step % 500 else ''},,{30 - 20 / step},{loss + 200 / step},{math.exp(loss + 200 / step)}"
-        for step in range(499, 2000, 500)
-    ]
-    header = "epoch,step,train/loss,train/lr,valid/bleu,valid/loss,valid/ppl"
-    (folder / "logs" / "metrics.csv").write_text("\n".join([header, *curve, ""]), encoding="utf-8")
+    _write_curve(folder / "logs", loss)
 
 
 def write_sweep(

@@ -5,15 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
+from toy import one_number
 
 from headcount.training.averaging import BestCheckpoint, CheckpointAverage, ExponentialAverage, mean_weights
-
-
-def one_number(value: float) -> torch.nn.Linear:
-    model = torch.nn.Linear(1, 1, bias=False)
-    with torch.no_grad():
-        model.weight.fill_(value)
-    return model
 
 
 def test_a_file_that_is_no_snapshot_is_left_alone(tmp_path):

@@ -70,10 +70,17 @@ def test_a_run_that_is_evaluated_follows_no_link(run):
 
 def test_a_run_does_not_choose_where_data_is_prepared(run):
     elsewhere = run.parents[1] / "elsewhere"
+    (elsewhere / "prepared").mkdir(parents=True)
     spoil(run, data__directory=str(elsewhere))
     assert command("evaluate", "run=run", cwd=run.parent).code == 0
-    assert not elsewhere.exists()
-    assert (run.parent / "data" / "prepared").is_dir()
+    assert not list((elsewhere / "prepared").iterdir())
+    (key,) = (path for path in (run.parent / "data" / "prepared").iterdir() if path.is_dir())
+    shutil.move(key, elsewhere / "prepared")
+    shutil.rmtree(run.parent / "data")
+    before = everything(elsewhere)
+    assert command("evaluate", "run=run", cwd=run.parent).code == 0
+    assert everything(elsewhere) == before
+    assert not (run.parent / "data").exists()  # what is prepared there is read
 
 
 @pytest.mark.parametrize(
@@ -131,8 +138,8 @@ def test_a_test_set_takes_no_name_that_figures_or_folders_have(home):
 
 def test_prepared_data_holds_no_paths(run):
     spoil(run, data__directory="run/own")
-    (run / "own" / "prepared").mkdir(parents=True)
     assert command("evaluate", "run=run", cwd=run.parent).code == 0
+    shutil.move(run.parent / "data", run / "own")
     (report,) = run.glob("own/prepared/*/report.json")
     found = json.loads(report.read_text())
     found["counts"]["../../x"] = found["counts"]["test"]

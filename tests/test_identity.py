@@ -8,9 +8,8 @@ import pytest
 from conftest import command
 from omegaconf import OmegaConf
 
-from headcount.errors import InputError
 from headcount.run.directory import read_config
-from headcount.run.identity import config_hash, corpus_fingerprint, differences, with_text
+from headcount.run.identity import config_hash, differences, recorded, with_text
 
 KEPT = Path(__file__).parents[1] / "docs" / "results" / "heads_multi30k" / "runs"
 
@@ -55,12 +54,9 @@ def test_text_that_changed_under_its_path_is_another_run(config, text, tmp_path)
 
 
 def test_a_run_records_its_text(home, config):
-    recorded = corpus_fingerprint(home / "runs" / "second")
-    assert recorded == config.data.fingerprint == with_text(config).data.fingerprint
+    assert recorded(config) == config.data.fingerprint == with_text(config).data.fingerprint
     figures = json.loads((home / "runs" / "second" / "metrics.json").read_text())
     assert figures["config_hash"] == config_hash(config)
-    with pytest.raises(InputError, match="not a run directory"):
-        corpus_fingerprint(home)
 
 
 def test_how_the_text_is_used_matters(config):
@@ -72,13 +68,13 @@ def test_how_the_text_is_used_matters(config):
 
 
 @pytest.mark.parametrize("run", sorted(path.parent for path in KEPT.glob("*/config.yaml")), ids=lambda run: run.name)
-def test_a_run_of_before_keeps_its_hash(run):
+def test_a_run_from_before_fingerprints_keeps_its_hash(run):
     kept = read_config(run)
-    assert corpus_fingerprint(run) is None
+    assert recorded(kept) is None
     assert config_hash(kept) == json.loads((run / "metrics.json").read_text())["config_hash"]
 
 
-def test_a_run_of_before_is_compared_by_the_path_of_its_text(config, text, tmp_path):
+def test_a_run_from_before_fingerprints_is_compared_by_the_path_of_its_text(config, text, tmp_path):
     before = config.copy()
     del before.data.fingerprint
     assert differences(before, config) == ""
@@ -94,25 +90,28 @@ def test_a_run_is_not_scored_on_text_that_changed(home, config, text, tmp_path):
     assert command("evaluate", "run=run", cwd=tmp_path).code == 0  # the same text elsewhere
     before = (run / "metrics.json").read_bytes()
     (root / "test.de").write_text((root / "test.de").read_text().replace("Hund", "Hahn"))
-    for recorded in (True, False):
-        if not recorded:  # as a run of before, of which only its references tell
-            del config.data.fingerprint
+    for told in ("its corpus has changed", "its test.ref.de is not the test split", "has no test.ref.de to compare"):
+        if told != "its corpus has changed":  # as a run from before fingerprints, of which only its references tell
+            OmegaConf.update(config, "data.fingerprint", None)
             OmegaConf.save(config, run / "config.yaml")
+        if told.startswith("has no"):
+            (run / "test.ref.de").unlink()
         result = command("evaluate", "run=run", cwd=tmp_path)
         assert result.code == 2
         (line,) = result.errors
+        assert told in line
         assert "other_text=true" in line
         assert "input= and reference=" in line
         assert (run / "metrics.json").read_bytes() == before
     result = command("evaluate", "run=run", "other_text=true", cwd=tmp_path)
     assert result.code == 0, result.err
-    assert "nothing was written" in result.out
+    assert "its metrics.json is left as it is" in result.out
     assert (run / "metrics.json").read_bytes() == before
     (run / "test.ref.de").write_text((root / "test.de").read_text())
     assert command("evaluate", "run=run", cwd=tmp_path).code == 0
 
 
-def test_a_run_of_before_is_scored_on_its_own_text(home, config, tmp_path):
+def test_a_run_from_before_fingerprints_is_scored_on_its_own_text(home, config, tmp_path):
     run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
     del config.data.fingerprint
     OmegaConf.save(config, run / "config.yaml")

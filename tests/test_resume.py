@@ -97,6 +97,15 @@ def test_a_checkpoint_that_does_not_load_leaves_every_byte_as_it_was(run):
     assert "last.ckpt: its state does not fit runs/second/config.yaml (" in refused(run, "trainer.max_steps=12")
 
 
+def test_memory_that_does_not_suffice_is_no_fault_of_a_checkpoint(run, monkeypatch):
+    def load(*_, **__):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr("headcount.training.module.TranslationTask.on_fit_start", load)
+    with pytest.raises(torch.OutOfMemoryError):
+        resumed(run, "trainer.max_steps=12")
+
+
 def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, text, tmp_path):
     # As runs of earlier versions, which did not record their text.
     root = Path(shutil.copytree(text, tmp_path / "text"))

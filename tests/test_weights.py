@@ -2,15 +2,9 @@
 
 import pytest
 import torch
+from toy import one_number
 
 from headcount.run.weights import choose_weights, verdict
-
-
-def one_number(value: float) -> torch.nn.Linear:
-    model = torch.nn.Linear(1, 1, bias=False)
-    with torch.no_grad():
-        model.weight.fill_(value)
-    return model
 
 
 def chosen(last: float, average: float | None, measure=lambda weight: {"loss": abs(weight - 3)}):

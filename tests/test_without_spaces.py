@@ -1,42 +1,30 @@
 """A language written without spaces, from its text to its figures: the toy language in Chinese characters."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from conftest import command
 
-FIRST = 0x4E00  # of the block of Chinese characters
-
-
-def without_spaces(text: str, known: dict[str, str]) -> str:
-    """A text with two Chinese characters for every word, the same ones for the same word."""
-    for word in text.split():
-        known.setdefault(word, chr(FIRST + 2 * len(known)) + chr(FIRST + 2 * len(known) + 1))
-    return "".join(known[word] for word in text.split()) + "。"
-
 
 @pytest.fixture(scope="module")
-def chinese(text, tmp_path_factory) -> Path:
-    """A folder with the toy corpus, of which de is now zh, and a line that is as long as a chapter."""
-    folder, known = tmp_path_factory.mktemp("zh"), {}
-    for split in ("train", "valid", "test"):
-        lines = (text / f"{split}.de").read_text(encoding="utf-8").splitlines()
-        own = [without_spaces(line, known) for line in lines]
-        source = (text / f"{split}.en").read_text(encoding="utf-8").splitlines()
-        if split == "train":
-            own, source = [*own, "".join(own)], [*source, " ".join(source)]
-        (folder / f"{split}.zh").write_text("".join(f"{line}\n" for line in own), encoding="utf-8")
-        (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in source), encoding="utf-8")
+def with_chapter(chinese, tmp_path_factory) -> Path:
+    """The Chinese toy corpus, and a line that is as long as a chapter."""
+    folder = shutil.copytree(chinese, tmp_path_factory.mktemp("zh") / "text")
+    for language, between in {"en": " ", "zh": ""}.items():
+        path = folder / f"train.{language}"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        path.write_text("".join(f"{line}\n" for line in [*lines, between.join(lines)]), encoding="utf-8")
     return folder
 
 
 @pytest.fixture(scope="module")
-def run(chinese, tiny, tmp_path_factory) -> Path:
+def run(with_chapter, tiny, tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("home")
     options = [option for option in tiny if not option.startswith("data.root=")]
     learn = ("trainer.max_steps=80", "validation.every=80", "model.d_model=32")
-    text = ("data.source=en", "data.target=zh", f"data.root={chinese}", "data.cleaning.max_words=null")
+    text = ("data.source=en", "data.target=zh", f"data.root={with_chapter}", "data.cleaning.max_words=null")
     result = command("train", *options, *learn, *text, "hydra.run.dir=run", cwd=home)
     assert result.code == 0, result.err
     return home / "run"

@@ -1,4 +1,4 @@
-"""A model small enough to write down, and all that it can say."""
+"""Models small enough to write down, and all that one can say."""
 
 import itertools
 
@@ -59,6 +59,14 @@ class BrokenModel(TableModel):
         if steps > self.good:
             log_probs[self.tokens] = self.wrong
         return log_probs
+
+
+def one_number(value: float) -> torch.nn.Linear:
+    """A model of a single weight."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(value)
+    return model
 
 
 def log_prob(model: TableModel, sentence: int, tokens: list[int]) -> float:

@@ -144,6 +144,11 @@ class TranslationData(pl.LightningDataModule):
         self._open()
         log.info("%s to %s, in %s\n%s", self.source_language, self.target_language, self.prepared, self.report.table())
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare_data` finds all it needs in `directory`, and so only reads."""
+        return self._folder().is_dir()
+
     def _build(self) -> None:
         self.prepared.parent.mkdir(parents=True, exist_ok=True)
         with _locked(self.prepared.with_suffix(".lock")):

@@ -56,15 +56,21 @@ class Run:
         return bleu_tokenizer(self.languages[1], self.config.get("bleu_tokenizer"))
 
     def data(self) -> "TranslationData":
-        """The run's corpus, prepared as for its training."""
-        config = self.config.copy()
-        # Where a run of somebody else says to write, nothing is written, unless prepared data is there already.
-        if not (Path(str(config.data.directory)) / "prepared").is_dir():
+        """The run's corpus, prepared as for its training: opened where its training prepared it, if it is still there,
+        and else prepared in the folder `data` of the current directory. Raises InputError."""
+        # A run of somebody else may name any folder for its data: that is read, and never written to.
+        data = self._data(self.config)
+        if not data.is_prepared:
+            config = self.config.copy()
             config.data.directory = "data"
-        data = build_data(config, self.trust)
-        if self.config.get("init_from"):  # then the tokenizer was not trained on this corpus
-            data.use_tokenizer(self.tokenizer)
+            data = self._data(config)
         data.prepare_data()
+        return data
+
+    def _data(self, config: DictConfig) -> "TranslationData":
+        data = build_data(config, self.trust)
+        if config.get("init_from"):  # then the tokenizer was not trained on this corpus
+            data.use_tokenizer(self.tokenizer)
         return data
 
 

@@ -76,7 +76,9 @@ def evaluate(config: DictConfig) -> str:
     elif config.ensemble:
         parts.append("an ensemble: nothing was written to the metrics.json of its runs")
     else:
-        parts.append("not the run's own split, weights, search and BLEU: nothing was written to its metrics.json")
+        parts.append(
+            "not the run's own text, weights, search and way of counting BLEU: its metrics.json is left as it is"
+        )
     if output is not None:
         (texts,) = hypotheses[splits[0]].values()
         write_text(output, "".join(line + "\n" for line in texts))
@@ -150,18 +152,24 @@ def splits_of(name: str, run: Run, splits: Sequence[str], other_text: bool = Fal
     for split in splits:
         if split not in data.held_out_splits:
             raise InputError(f"split={split}: {name} has {', '.join(data.held_out_splits)}")
-        if trained_on is None and not other_text and not same_references(run, split, data.data[split]["target"]):
-            raise InputError(
-                f"{name}: does not record what text it was trained on, and its {split}.ref.{run.languages[1]} is not "
-                f"the {split} split of its corpus; {CHANGED}"
-            )
+        if trained_on is None and not other_text:
+            check_references(name, run, split, data.data[split]["target"])
     return data.data
 
 
-def same_references(run: Run, split: str, references: Sequence[str]) -> bool:
-    """Whether the references that the run was scored on, so far as it has kept them, are these."""
+def check_references(name: str, run: Run, split: str, references: Sequence[str]) -> None:
+    """Raises InputError unless these are the references that the run was scored on, and has kept.
+
+    For a run from before fingerprints were recorded: nothing else tells whether its corpus is still the same.
+    """
     path = run.directory / f"{split}.ref.{run.languages[1]}"
-    return path.is_file() and path.read_bytes() == "".join(line + "\n" for line in references).encode()
+    if not path.is_file():
+        wrong = f"has no {path.name} to compare"
+    elif path.read_bytes() != "".join(line + "\n" for line in references).encode():
+        wrong = f"its {path.name} is not the {split} split of its corpus"
+    else:
+        return
+    raise InputError(f"{name}: does not record what text it was trained on, and {wrong}; {CHANGED}")
 
 
 def common_references(split: str, rows: dict[str, Dataset]) -> list[str]:

@@ -9,13 +9,11 @@ settings alone.
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.run.config import build
-from headcount.run.directory import read_config
 
 FINGERPRINT = "data.fingerprint"
 # Settings that make no difference to what is learnt: names, and how much of the machine to use.
@@ -34,16 +32,8 @@ def identified(config: DictConfig, fingerprint: str) -> DictConfig:
     return found
 
 
-def corpus_fingerprint(directory: Path) -> str | None:
-    """The fingerprint of the corpus that the run in `directory` was trained on.
-
-    None for a run from before fingerprints were recorded. Raises InputError for a directory that is not a run.
-    """
-    return recorded(read_config(directory))
-
-
 def recorded(config: DictConfig) -> str | None:
-    """The fingerprint that a run's config records, None if it records none."""
+    """The fingerprint of its corpus that a run's config records; None for a run from before that was recorded."""
     found: str | None = OmegaConf.select(config, FINGERPRINT)
     return found
 

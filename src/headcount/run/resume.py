@@ -69,9 +69,10 @@ class Begun:
 
     def misfit(self, error: Exception) -> InputError:
         """What to say where Lightning could not load the checkpoint, such as optimizer state of an earlier version."""
+        what = (str(error) or type(error).__name__).splitlines()[0]
         return InputError(
-            f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml "
-            f"({str(error).splitlines()[0]}); to train its weights on, give init_from={show(self.directory)}"
+            f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml ({what}); "
+            f"to train its weights on, give init_from={show(self.directory)}"
         )
 
 

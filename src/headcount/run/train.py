@@ -206,7 +206,7 @@ def fit(
         # So Lightning leaves when it is pressed, with the code of something else.
         raise SystemExit(parts.interrupt.exit_code or 130) from error
     except (RuntimeError, ValueError, KeyError) as error:
-        if opening.is_open or not begun or isinstance(error, InputError):
+        if opening.is_open or not begun or isinstance(error, (InputError, torch.OutOfMemoryError)):
             raise
         raise begun.misfit(error) from error
     opening.open()  # where nothing was left to train
@@ -342,7 +342,7 @@ def finish(
     summary.append(
         f"{training['steps']:,} steps, {training['epochs']:.1f} epochs, {training['seconds']:,.0f} s, "
         f"{training['tokens_per_second']:,.0f} real tokens/s\n"
-        + (f"the average of the weights did worse: {verdict(trained['weights'])}\n" if average_lost else "")
+        + (f"{verdict(trained['weights'])}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.languages[1]}, train.log)\n"
         f"next:  make translate RUN={place}\n"
         f"       make evaluate RUN={place} ARGS='lowercase=true'"
