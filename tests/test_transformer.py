@@ -363,7 +363,7 @@ def test_sinusoidal_positions_are_those_of_the_paper_and_grow():
 def test_learned_positions_end():
     model = make(positions="learned", max_positions=5)
     source, mask, target = batch()
-    with pytest.raises(ValueError, match=r"6 pieces.*model\.max_positions=5"):
+    with pytest.raises(ValueError, match=r"6 tokens.*model\.max_positions=5"):
         model(source, mask, target)
 
 
