@@ -247,7 +247,7 @@ def is_finished(directory: Path) -> bool:
 def update_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
     """Put figures into metrics.json, dict by dict."""
     merged = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(read_metrics(directory)), dict(figures)))
-    write_text(directory / "metrics.json", json.dumps(merged, indent=2, ensure_ascii=False) + "\n")
+    _write_metrics(directory, merged)
 
 
 def begin_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
@@ -255,14 +255,18 @@ def begin_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
     weights before them goes: its figures, translations and log-probabilities."""
     for path in (*directory.glob("*.hyp.*"), *directory.glob("*.pairs.npz")):
         path.unlink()
-    write_text(directory / "metrics.json", json.dumps(dict(figures), indent=2, ensure_ascii=False) + "\n")
+    _write_metrics(directory, dict(figures))
 
 
 def mark_unfinished(directory: Path) -> None:
     """Take it out of metrics.json that the run has been trained and scored to its end: it goes on."""
     metrics = read_metrics(directory)
     if metrics.pop("config_hash", None):
-        write_text(directory / "metrics.json", json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+        _write_metrics(directory, metrics)
+
+
+def _write_metrics(directory: Path, metrics: Any) -> None:
+    write_text(directory / "metrics.json", json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
 
 
 def check_links(directory: Path) -> None:
