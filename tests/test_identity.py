@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from conftest import command
+from hydra.utils import get_class
 from omegaconf import OmegaConf
 
+from headcount.run.aliases import RENAMED
 from headcount.run.directory import read_config
 from headcount.run.identity import config_hash, differences, recorded, with_text
 
@@ -72,6 +74,17 @@ def test_a_run_from_before_fingerprints_keeps_its_hash(run):
     kept = read_config(run)
     assert recorded(kept) is None
     assert config_hash(kept) == json.loads((run / "metrics.json").read_text())["config_hash"]
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_renamed_class_opens_and_keeps_its_hash(old, new, config, tmp_path):
+    before, after = config.copy(), config.copy()
+    before.search._target_, after.search._target_ = old, new
+    assert config_hash(before) == config_hash(after) != config_hash(config)
+    assert differences(before, after) == ""
+    OmegaConf.save(before, tmp_path / "config.yaml", resolve=True)
+    assert read_config(tmp_path).search._target_ == new
+    assert get_class(new)
 
 
 def test_a_run_from_before_fingerprints_is_compared_by_the_path_of_its_text(config, text, tmp_path):

@@ -8,7 +8,7 @@ import torch
 from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
 
 from headcount.decoding.beam import BeamSearch
-from headcount.decoding.risk import MinimumBayesRisk
+from headcount.decoding.mbr import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, Translation, grow
 

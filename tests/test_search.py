@@ -9,7 +9,7 @@ from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, 
 from headcount.decoding.beam import Beams, BeamSearch, best_extensions, length_penalty
 from headcount.decoding.diverse import DiverseBeamSearch
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.risk import MinimumBayesRisk
+from headcount.decoding.mbr import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, Translation, grow
 from headcount.errors import InputError

@@ -9,7 +9,7 @@ from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.diverse import DiverseBeamSearch
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.risk import MinimumBayesRisk
+from headcount.decoding.mbr import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, SearchMethod, Translation
 from headcount.decoding.translator import LineError, Translator

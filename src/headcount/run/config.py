@@ -57,7 +57,7 @@ TRUSTED = {
     "search": {
         "headcount.decoding.beam.BeamSearch",
         "headcount.decoding.diverse.DiverseBeamSearch",
-        "headcount.decoding.risk.MinimumBayesRisk",
+        "headcount.decoding.mbr.MinimumBayesRisk",
         "headcount.decoding.sampling.Sampling",
     },
     "segmentation": {

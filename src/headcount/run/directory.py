@@ -26,6 +26,7 @@ from headcount.errors import InputError
 from headcount.evaluation.scoring import bleu_tokenizer
 from headcount.files import point, write_text
 from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.run.aliases import with_new_names
 from headcount.run.config import build, build_data
 from headcount.run.types import wrong_values
 
@@ -88,7 +89,7 @@ def read_config(directory: Path) -> DictConfig:
         hint = "train one with `make train`" if not directory.exists() else "it has no config.yaml"
         raise InputError(f"{directory} is not a run directory: {hint}")
     try:
-        config = OmegaConf.create(yaml.safe_load(path.read_text(encoding="utf-8")))
+        config = OmegaConf.create(with_new_names(yaml.safe_load(path.read_text(encoding="utf-8"))))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a readable config: {str(error).splitlines()[0]}") from error
     groups = ("data", "tokenizer", "model", "search")

@@ -13,6 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from headcount.run.aliases import oldest_name
 from headcount.run.config import build
 
 FINGERPRINT = "data.fingerprint"
@@ -78,7 +79,7 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
             for key, value in node.items():
                 yield from flat(value, f"{name}.{key}" if name else str(key))
         else:
-            yield name, node
+            yield name, oldest_name(node) if name.endswith("_target_") else node
 
     return dict(flat(OmegaConf.to_container(config, resolve=True), ""))
 

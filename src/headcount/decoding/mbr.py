@@ -1,4 +1,4 @@
-"""The translation that is most like all that the model might have said."""
+"""Minimum Bayes risk decoding with chrF as the utility (Müller and Sennrich 2021)."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ import torch
 from sacrebleu.metrics.chrf import CHRF
 from toy import BOS, EOS, TableModel, spell
 
-from headcount.decoding.risk import MinimumBayesRisk, most_useful, sentence_chrf
+from headcount.decoding.mbr import MinimumBayesRisk, most_useful, sentence_chrf
 from headcount.decoding.search import grow
 
 METRIC = CHRF()

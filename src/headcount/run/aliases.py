@@ -1,0 +1,26 @@
+"""Old names of classes: what the configs of older runs call them, and what they are called now.
+
+A run's config is read with today's names. Its hash is made of the oldest ones, so a renamed class changes no hash.
+"""
+
+from typing import Any
+
+RENAMED = {  # old: new
+    "headcount.decoding.risk.MinimumBayesRisk": "headcount.decoding.mbr.MinimumBayesRisk",
+}
+OLDEST = {new: old for old, new in RENAMED.items()}
+
+
+def with_new_names(node: Any) -> Any:
+    """A copy of a config, as plain containers, whose `_target_`s have today's names."""
+    if isinstance(node, dict):
+        return {
+            key: RENAMED.get(value, value) if key == "_target_" else with_new_names(value)
+            for key, value in node.items()
+        }
+    return [with_new_names(value) for value in node] if isinstance(node, list) else node
+
+
+def oldest_name(target: Any) -> Any:
+    """What a class was called first; another value as it is."""
+    return OLDEST.get(target, target) if isinstance(target, str) else target
