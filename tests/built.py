@@ -1,0 +1,26 @@
+"""Parts with the settings that conf/ gives them, and changes of a test's own."""
+
+from functools import cache
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from headcount.run.resolvers import register_resolvers
+from headcount.run.script import CONF
+
+
+@cache
+def settings(option: str) -> Any:
+    """The node of conf/train.yaml with `option` chosen, such as search/beam, resolved."""
+    group, _, name = option.rpartition("/")
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        node = OmegaConf.select(compose("train", [f"{group}={name}"]), group.replace("/", "."))
+    return OmegaConf.create(OmegaConf.to_container(node, resolve=True))
+
+
+def built(option: str, /, **changes: Any) -> Any:
+    """What `option` describes, such as `built("search/beam", beam=1)`; `changes` are settings of its own, or objects."""
+    return instantiate(settings(option), **changes)
