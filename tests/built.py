@@ -22,5 +22,5 @@ def settings(option: str) -> Any:
 
 
 def built(option: str, /, **changes: Any) -> Any:
-    """What `option` describes, such as `built("search/beam", beam=1)`; `changes` are settings of its own, or objects."""
+    """The object that `option` describes, such as `built("search/beam", beam=1)`; `changes`: settings or objects."""
     return instantiate(settings(option), **changes)
