@@ -4,16 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.model.attention import (
-    AttendFactory,
-    Cache,
-    FoldedQueries,
-    KeysValues,
-    MultiHeadAttention,
-    RepeatedKeys,
-    ScaledDotProduct,
-    SoftmaxAttention,
-)
+from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention
+from headcount.model.cache import Cache, KeysValues
+from headcount.model.multi_head import FoldedQueries, MultiHeadAttention, RepeatedKeys
 
 
 def make_attention(

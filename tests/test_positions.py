@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from headcount.model.attention import MultiHeadAttention, ScaledDotProduct
+from headcount.model.attention import ScaledDotProduct
+from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import Rotation, SinusoidalPositions
 from headcount.model.transformer import Transformer
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.model.cost import operations_per_token
+from headcount.model.flops import operations_per_token
+from headcount.model.gaussian_window import GaussianWindow
 from headcount.model.recurrent import Recurrent
-from headcount.model.scores import Additive, LuongGeneral
-from headcount.model.window import GaussianWindow
+from headcount.model.score_functions import Additive, LuongGeneral
 
 KINDS = {
     "rnn": {"cell": "gru", "look": "none"},

@@ -7,9 +7,9 @@ import pytest
 import torch
 from conftest import command
 
+from headcount.model.gaussian_window import GaussianWindow
 from headcount.model.recurrent import Recurrent
 from headcount.model.transformer import Transformer
-from headcount.model.window import GaussianWindow
 from headcount.report.attention import look, plot
 from headcount.run.directory import open_run
 

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
-from headcount.model.scores import LuongGeneral
+from headcount.model.gaussian_window import GaussianWindow
+from headcount.model.score_functions import LuongGeneral
 from headcount.model.transformer import Transformer
-from headcount.model.window import GaussianWindow
 from headcount.training.loss import RDrop
 from headcount.training.module import TranslationTask
 

@@ -9,10 +9,10 @@ from test_configs import composed
 from torch import nn
 
 from headcount.model.dropout import LayerDropout
+from headcount.model.gaussian_window import GaussianWindow
 from headcount.model.layers import PostNorm
-from headcount.model.scores import Additive, LuongDot, LuongGeneral
+from headcount.model.score_functions import Additive, LuongDot, LuongGeneral
 from headcount.model.transformer import Transformer, heads_per_layer
-from headcount.model.window import GaussianWindow
 from headcount.run.config import build
 from headcount.run.script import CONF
 

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headcount.model.attention import Cache, KeysValues, MultiHeadAttention
+from headcount.model.cache import Cache, KeysValues
 from headcount.model.dropout import Dropout
 from headcount.model.feed_forward import FeedForward
+from headcount.model.multi_head import MultiHeadAttention
 
 
 def for_products(x: Tensor) -> Tensor:

@@ -18,9 +18,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.model.attention import AttendFactory, KeysValues, MultiHeadAttention, ScaledDotProduct, begin
+from headcount.model.attention import AttendFactory, ScaledDotProduct, begin
+from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder
+from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.transformer import heads_per_layer
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}

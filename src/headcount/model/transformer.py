@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.model.attention import AttendFactory, Cache, KeysValues, MultiHeadAttention, ScaledDotProduct, begin
+from headcount.model.attention import AttendFactory, ScaledDotProduct, begin
+from headcount.model.cache import Cache, KeysValues
 from headcount.model.dropout import Dropout, LayerDropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder
 from headcount.model.feed_forward import FEED_FORWARDS, FeedForward
+from headcount.model.head_plan import reach_of
 from headcount.model.layers import (
     RESIDUALS,
     DecoderLayer,
@@ -22,8 +24,8 @@ from headcount.model.layers import (
     ResidualFactory,
     for_products,
 )
+from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import POSITIONS, Rotate, unrotated
-from headcount.model.reach import reach_of
 
 HeadCounts = int | Sequence[int]
 Module = TypeVar("Module", bound=nn.Module)

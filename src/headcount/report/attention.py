@@ -15,7 +15,7 @@ from torch import Tensor
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
 from headcount.files import write_text
-from headcount.model.window import GaussianWindow, Mixture
+from headcount.model.gaussian_window import GaussianWindow, Mixture
 from headcount.report.drawing import INK, Plot, drawn
 from headcount.run.directory import Run
 

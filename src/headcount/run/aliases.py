@@ -7,6 +7,10 @@ from typing import Any
 
 RENAMED = {  # old: new
     "headcount.decoding.risk.MinimumBayesRisk": "headcount.decoding.mbr.MinimumBayesRisk",
+    "headcount.model.scores.Additive": "headcount.model.score_functions.Additive",
+    "headcount.model.scores.LuongDot": "headcount.model.score_functions.LuongDot",
+    "headcount.model.scores.LuongGeneral": "headcount.model.score_functions.LuongGeneral",
+    "headcount.model.window.GaussianWindow": "headcount.model.gaussian_window.GaussianWindow",
 }
 OLDEST = {new: old for old, new in RENAMED.items()}
 

@@ -42,10 +42,10 @@ TRUSTED = {
     "model": {"headcount.model.recurrent.Recurrent", "headcount.model.transformer.Transformer"},
     "model.cross_attention": {
         "headcount.model.attention.ScaledDotProduct",
-        "headcount.model.scores.Additive",
-        "headcount.model.scores.LuongDot",
-        "headcount.model.scores.LuongGeneral",
-        "headcount.model.window.GaussianWindow",
+        "headcount.model.score_functions.Additive",
+        "headcount.model.score_functions.LuongDot",
+        "headcount.model.score_functions.LuongGeneral",
+        "headcount.model.gaussian_window.GaussianWindow",
     },
     "optimizer": {"torch.optim.AdamW"},
     "schedule": {

@@ -20,8 +20,8 @@ from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import TargetScorer
 from headcount.files import write_text
-from headcount.model.cost import operations_per_token
 from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.model.flops import operations_per_token
 from headcount.run.curves import begin_curves
 from headcount.run.directory import (
     Run,

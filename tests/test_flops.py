@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcount.model.cost import operations_per_token
+from headcount.model.flops import operations_per_token
 from headcount.model.transformer import Transformer
 
 SOURCE, TARGET = 7, 5

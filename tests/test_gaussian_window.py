@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from headcount.model.window import Centres, GaussianWindow
+from headcount.model.gaussian_window import Centres, GaussianWindow
 
 
 def of(heads=2, gaussians=3):

@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 import torch
 
-from headcount.model import scores
+from headcount.model import score_functions
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.recurrent import Recurrent
-from headcount.model.scores import Additive, LuongDot, LuongGeneral
+from headcount.model.score_functions import Additive, LuongDot, LuongGeneral
 from headcount.model.transformer import Transformer
 
 KINDS = [ScaledDotProduct, LuongDot, LuongGeneral, Additive]
@@ -114,10 +114,12 @@ def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
 
     whole = all_of_it()
     sizes = []
-    hidden = scores._hidden
-    monkeypatch.setitem(scores.AT_ONCE, "cpu", at_once)
+    hidden = score_functions._hidden
+    monkeypatch.setitem(score_functions.AT_ONCE, "cpu", at_once)
     monkeypatch.setattr(
-        scores, "_hidden", lambda *x: ((sizes.append(part.numel()), (part, rows))[1] for part, rows in hidden(*x))
+        score_functions,
+        "_hidden",
+        lambda *x: ((sizes.append(part.numel()), (part, rows))[1] for part, rows in hidden(*x)),
     )
     torch.testing.assert_close(all_of_it(), whole)
     assert max(sizes) <= max(at_once, key.numel())  # at least a query a time

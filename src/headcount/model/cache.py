@@ -1,0 +1,50 @@
+"""Key and value cache: projected keys and values, and those that decoding keeps from step to step."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class KeysValues(NamedTuple):
+    """Projected keys and values, each [batch, kv_head, key, d_head]; what decoding keeps so as not to project twice."""
+
+    key: Tensor
+    value: Tensor
+
+    def select(self, batch: Tensor) -> "KeysValues":
+        return KeysValues(self.key.index_select(0, batch), self.value.index_select(0, batch))
+
+
+class Cache:
+    """Keys and values to which every step adds some, written in place.
+
+    room: [2, batch, kv_head, key, d_head], keys and then values, as many as `length` and zeros behind; None before the
+        first step. There is always room for a multiple of 32, and attention gets all of it: a part would have to be
+        copied for each product. What is not yet filled, a mask must hide.
+    """
+
+    room: Tensor | None = None
+    length = 0
+
+    @staticmethod
+    def size(length: int) -> int:
+        """Keys that there is room for when there are `length`."""
+        return -(-length // 32) * 32
+
+    def append(self, new: KeysValues) -> KeysValues:
+        """All so far and the new ones behind them, [batch, kv_head, size(length), d_head]."""
+        begin, self.length = self.length, self.length + new.key.shape[2]
+        if self.room is None or self.length > self.room.shape[3]:
+            batch, heads, _, d_head = new.key.shape
+            room = new.key.new_zeros(2, batch, heads, self.size(self.length), d_head)
+            if self.room is not None:
+                room[:, :, :, :begin] = self.room[:, :, :, :begin]
+            self.room = room
+        key, value = self.room
+        key[:, :, begin : self.length], value[:, :, begin : self.length] = new
+        return KeysValues(key, value)
+
+    def select(self, batch: Tensor) -> None:
+        """Keep these lines of the batch alone."""
+        if self.room is not None:
+            self.room = self.room.index_select(1, batch)
