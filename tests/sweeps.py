@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from headcount.evaluation.scoring import score
+from headcount.evaluation.metrics import score
 
 TEXT = "der Hund sieht den Kater und ein Wolf hört die Katze im Garten während es dort sehr lange regnet"
 WORDS = TEXT.split()

@@ -11,7 +11,7 @@ from conftest import TINY, command
 from datasets import Dataset
 from sacrebleu.metrics.bleu import BLEU
 
-from headcount.evaluation.contrastive import TargetScorer
+from headcount.evaluation.likelihood import TargetScorer
 from headcount.run.directory import Run, open_run
 from headcount.run.figures import evaluate_split
 from headcount.run.tables import contrastive_table

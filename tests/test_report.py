@@ -14,7 +14,7 @@ import sacrebleu
 from conftest import command
 from sweeps import STUDY, sentences, write_run, write_sweep
 
-from headcount.evaluation.scoring import score
+from headcount.evaluation.metrics import score
 from headcount.report.advice import next_steps
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.margins import Margins

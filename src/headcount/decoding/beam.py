@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Growing, Hypothesis, SearchMethod
+from headcount.decoding.search import Hypotheses, Hypothesis, SearchMethod
 
 
 def length_penalty(length: Tensor | int, alpha: float) -> Tensor | float:
@@ -45,12 +45,12 @@ class BeamSearch(SearchMethod):
 
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Growing:
+    ) -> Hypotheses:
         return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count)
 
 
 class Beams:
-    """`Growing` hypotheses, the `beam` best of every sentence, and the `beam` best that have finished.
+    """`Hypotheses` hypotheses, the `beam` best of every sentence, and the `beam` best that have finished.
 
     A sentence is done once `beam` hypotheses have finished, or none that still grows can beat the `count` best of them.
     """

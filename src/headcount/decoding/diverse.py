@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.decoding.beam import Beams, BeamSearch, best_extensions
-from headcount.decoding.search import Growing, Hypothesis
+from headcount.decoding.search import Hypotheses, Hypothesis
 
 
 class DiverseBeamSearch(BeamSearch):
@@ -47,7 +47,7 @@ class DiverseBeamSearch(BeamSearch):
 
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Growing:
+    ) -> Hypotheses:
         size = self.beam // self.groups
         groups = [
             Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size)) for _ in range(self.groups)
@@ -56,7 +56,7 @@ class DiverseBeamSearch(BeamSearch):
 
 
 class Groups:
-    """`Growing` groups of beams. At each step the first group chooses as it would alone, and each later one with
+    """`Hypotheses` groups of beams. At each step the first group chooses as it would alone, and each later one with
     log p(token) - diversity x (hypotheses of the groups before it that have just gone on with that token).
 
     The penalty decides what is chosen, at this step; scores stay log-probabilities, so that those of all groups can be

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Decode, Growing, Hypothesis, NotFiniteError, SearchMethod, Translation
+from headcount.decoding.search import Decode, Hypotheses, Hypothesis, NotFiniteError, SearchMethod, Translation
 
 
 class Sampling(SearchMethod):
@@ -62,7 +62,7 @@ class Sampling(SearchMethod):
 
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Growing:
+    ) -> Hypotheses:
         steps, samples = (limits + 1).tolist(), self.rows(count)
         noise = np.zeros((len(sources), samples, max(steps)), dtype=np.float32)
         for row, source, length in zip(noise, sources, steps, strict=True):
@@ -97,7 +97,7 @@ class Sampling(SearchMethod):
 
 
 class Samples:
-    """`Growing` hypotheses that have nothing to do with each other.
+    """`Hypotheses` hypotheses that have nothing to do with each other.
 
     noise: numbers from [0, 1), one for each token of each sample. draw: from log-probabilities [row, vocab] and numbers
     [row, draw] to tokens [row, draw].

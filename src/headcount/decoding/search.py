@@ -59,7 +59,7 @@ class Translation(NamedTuple):
 
 
 @runtime_checkable
-class Growing(Protocol):
+class Hypotheses(Protocol):
     """The hypotheses of a batch of sentences while they grow, as many a sentence as another."""
 
     @property
@@ -86,7 +86,7 @@ class Growing(Protocol):
 
 
 def grow(
-    model: StepModel[State], state: State, limits: Int[Tensor, "sentence"], hypotheses: Growing, eos: int
+    model: StepModel[State], state: State, limits: Int[Tensor, "sentence"], hypotheses: Hypotheses, eos: int
 ) -> list[list[Hypothesis]]:
     """Run `hypotheses` to their ends; what was found for every sentence.
 
@@ -174,7 +174,7 @@ class SearchMethod(ABC):
     @abstractmethod
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Growing:
+    ) -> Hypotheses:
         """The hypotheses of these sources before the first token, when `count` translations of each are wanted."""
 
     def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:

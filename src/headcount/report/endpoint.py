@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.evaluation.scoring import tokenizer_of
+from headcount.evaluation.metrics import tokenizer_of
 from headcount.report.sentences import Floats, bleu_of, bootstrapped_bleu, sentence_counts
 from headcount.report.statistics import Comparison, compare, interaction
 from headcount.report.sweep import Row, RunResult, Sweep, finite

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.evaluation.scoring import bleu, composed
+from headcount.evaluation.metrics import bleu, composed
 
 Floats = NDArray[np.float64]
 

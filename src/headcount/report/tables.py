@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from headcount.evaluation.perplexity import perplexity
+from headcount.evaluation.likelihood import perplexity
 from headcount.report.contrastive import ALL, Cell
 from headcount.report.endpoint import Endpoint
 from headcount.report.lengths import LengthGroup

@@ -23,7 +23,7 @@ from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Codec, TranslationModel, Translator
 from headcount.errors import InputError
-from headcount.evaluation.scoring import bleu_tokenizer
+from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import point, write_text
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.aliases import with_new_names

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.data.corpora import read_parallel
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.evaluation.scoring import bleu_tokenizer
+from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import write_text
 from headcount.run.directory import Run, as_one, open_as_asked, read_metrics
 from headcount.run.figures import evaluate_split, other_conventions, record

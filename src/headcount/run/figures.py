@@ -12,10 +12,9 @@ from datasets import Dataset
 from rich.console import Console
 from rich.progress import Progress
 
-from headcount.evaluation.contrastive import TargetScorer, contrastive_accuracy
-from headcount.evaluation.moses import moses_bleu
-from headcount.evaluation.perplexity import perplexity
-from headcount.evaluation.scoring import Score, score
+from headcount.evaluation.contrastive import contrastive_accuracy
+from headcount.evaluation.likelihood import TargetScorer, perplexity
+from headcount.evaluation.metrics import Score, moses_bleu, score
 from headcount.files import write_bytes, write_text
 from headcount.run.directory import Run, update_metrics
 from headcount.run.tables import Figures

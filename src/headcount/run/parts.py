@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 from headcount.data.module import TranslationData
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
-from headcount.evaluation.scoring import bleu_tokenizer
+from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.run.config import Problems, build, build_data
 from headcount.run.machine import multiplies_bf16
 from headcount.run.types import fits

@@ -6,8 +6,7 @@ from omegaconf import DictConfig
 
 from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
-from headcount.evaluation.contrastive import TargetScorer
-from headcount.evaluation.perplexity import perplexity
+from headcount.evaluation.likelihood import TargetScorer, perplexity
 from headcount.run.directory import open_as_asked
 
 

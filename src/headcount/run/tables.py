@@ -5,7 +5,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from headcount.evaluation.scoring import METRICS, compare
+from headcount.evaluation.metrics import METRICS
+from headcount.evaluation.significance import compare
 
 Figures = dict[str, Any]  # what metrics.json says of a split
 

@@ -18,7 +18,7 @@ from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tok
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
-from headcount.evaluation.contrastive import TargetScorer
+from headcount.evaluation.likelihood import TargetScorer
 from headcount.files import write_text
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token

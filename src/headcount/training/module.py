@@ -15,8 +15,8 @@ from torch import Tensor
 from headcount.data.batches import Batch
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
-from headcount.evaluation.perplexity import perplexity
-from headcount.evaluation.scoring import score
+from headcount.evaluation.likelihood import perplexity
+from headcount.evaluation.metrics import score
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.training.finite import FiniteSteps, Step

@@ -1,21 +1,26 @@
-"""Scores against sacrebleu's own command line, significance on known cases, and contrastive accuracy by hand."""
+"""Metrics against sacrebleu's own command line, and significance on known cases."""
 
-import math
 import subprocess
 import sys
 import unicodedata
 
 import pytest
-import torch
+from sacrebleu import corpus_bleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.ter import TER
 
-from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
-from headcount.evaluation.contrastive import Accuracy, TargetScorer, contrastive_accuracy
-from headcount.evaluation.perplexity import perplexity
-from headcount.evaluation.scoring import METRICS, Kind, bleu, bleu_tokenizer, compare, score, tokenizer_of
-from headcount.model.transformer import Transformer
+from headcount.evaluation.metrics import (
+    METRICS,
+    Kind,
+    bleu,
+    bleu_tokenizer,
+    moses_bleu,
+    moses_tokens,
+    score,
+    tokenizer_of,
+)
+from headcount.evaluation.significance import compare
 from headcount.run.tables import comparison_table, score_table
 
 REFERENCES = [
@@ -123,7 +128,7 @@ def test_bleu_of_japanese_and_korean_counts_words_of_a_dictionary(code, module, 
 
 @pytest.mark.parametrize("name", ["flores101", "flores200"])
 def test_a_tokenizer_that_would_be_downloaded_is_one_line_with_the_command(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.evaluation.scoring.SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr("headcount.evaluation.metrics.SACREBLEU_DIR", str(tmp_path))
     with pytest.raises(
         InputError, match=f"bleu_tokenizer={name}: needs a model .* curl .* -o {tmp_path}/models/"
     ) as error:
@@ -184,60 +189,45 @@ def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
         assert next(line for line in table.splitlines() if line.startswith("run ")).split()[-1] == "TER"
 
 
-def test_contrastive_accuracy_counts_by_group_and_a_tie_is_wrong():
-    accuracy = contrastive_accuracy(
-        [-1.0, -2.0, -1.0, -2.0],
-        [-2.0, -1.0, -2.0, -2.0],
-        [("order", "easy"), ("order", "easy"), ("order", "hard"), ("case", "hard")],
+@pytest.mark.parametrize(
+    ("language", "line", "tokens"),
+    [
+        ("de", "Ein Mann (45) schläft.", "ein mann ( 45 ) schläft ."),
+        ("de", "Das T-Shirt „rot“, z.B. hier!", "das t-shirt &quot; rot &quot; , z.b. hier !"),
+        ("fr", "L'homme s'assied.", "l&apos; homme s&apos; assied ."),
+        ("en", "The man's dog", "the man &apos;s dog"),
+        ("de", "", ""),
+    ],
+)
+def test_moses_tokens(language, line, tokens):
+    assert moses_tokens([line], language) == [tokens]
+
+
+# What lowercase.perl, normalize-punctuation.perl and tokenizer.perl make of the lines, typed by hand.
+MOSES_HYPOTHESES = {
+    "Ein Mann geht, im Park.": "ein mann geht , im park .",
+    "Zwei Hunde spielen im roten Gras.": "zwei hunde spielen im roten gras .",
+    "Er sagt „nein“.": "er sagt &quot; nein &quot; .",
+}
+MOSES_REFERENCES = {
+    "Ein Mann geht im Park.": "ein mann geht im park .",
+    "Zwei Hunde Spielen im Gras herum.": "zwei hunde spielen im gras herum .",
+    "Er sagt: „Schön!“": "er sagt : &quot; schön ! &quot;",
+}
+
+
+def test_moses_bleu_is_that_of_tokens_typed_by_hand():
+    score = moses_bleu(list(MOSES_HYPOTHESES), list(MOSES_REFERENCES), "de")
+    by_hand = corpus_bleu(
+        list(MOSES_HYPOTHESES.values()), [list(MOSES_REFERENCES.values())], tokenize="none", force=True
     )
-    assert accuracy == {
-        ("order", "easy"): Accuracy(1, 2),
-        ("order", "hard"): Accuracy(1, 1),
-        ("case", "hard"): Accuracy(0, 1),
-    }
-    assert accuracy["order", "easy"].percent == 50
+    assert score.value == pytest.approx(by_hand.score)
+    assert score.length_ratio == pytest.approx(20 / 20)
+    assert score.value < moses_bleu(list(MOSES_REFERENCES), list(MOSES_REFERENCES), "de").value == pytest.approx(100)
+    assert "case:lc" in score.signature
+    assert "tok:moses-de.sacremoses-" in score.signature
 
 
-def test_target_scores_are_sums_of_stepwise_log_probabilities():
-    torch.manual_seed(2)
-    model = Transformer(20, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2).eval()
-
-    def encode(lines: list[str]) -> list[list[int]]:
-        return [[4 + ord(letter) - ord("a") for letter in line] for line in lines]
-
-    sources, targets = ["abc", "b", "cdefg", ""], ["cab", "", "hgf", "a"]
-    scorer = TargetScorer(model, encode, encode, batch_tokens=12)
-    log_probs, tokens = scorer.score(sources, targets)
-    assert tokens == [4, 1, 4, 2]
-    with torch.no_grad():
-        for source, target, log_prob in zip(encode(sources), encode(targets), log_probs, strict=True):
-            ids = torch.tensor([[*source, EOS]])
-            state, total, previous = model.start(ids, torch.ones_like(ids, dtype=torch.bool)), 0.0, BOS
-            for token in [*target, EOS]:
-                step, state = model.step(torch.tensor([previous]), state)
-                total += step[0, token].item()
-                previous = token
-            assert log_prob == pytest.approx(total, abs=1e-4)
-
-
-def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
-    model = Transformer(20, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2).eval()
-    seen = []
-    model.output.register_forward_hook(lambda layer, given, logits: seen.append(logits.shape.numel() // 20))
-    lines = ["abc" * 20] * 30
-    TargetScorer(model, lambda texts: [[5] * len(text) for text in texts], lambda texts: [[6] * 60] * 30).score(
-        lines, lines
-    )
-    assert sum(seen) >= 30 * 61
-    assert max(seen) <= 512
-
-
-def test_of_no_sentences_there_is_no_score():
-    model = Transformer(8, d_model=8, encoder_layers=1, decoder_layers=1, d_feed_forward=8, num_heads=1).eval()
-    assert TargetScorer(model, lambda lines: [], lambda lines: []).score([], []) == ([], [])
-
-
-def test_a_loss_beyond_every_float_has_an_infinite_perplexity():
-    assert perplexity(math.log(7)) == pytest.approx(7)
-    assert perplexity(710.0) == perplexity(math.inf) == math.inf
-    assert math.isnan(perplexity(math.nan))
+def test_accents_apart_are_letters_in_moses_tokens_too():
+    apart = [unicodedata.normalize("NFD", line) for line in MOSES_REFERENCES]
+    assert moses_bleu(list(MOSES_REFERENCES), apart, "de").value == pytest.approx(100)

@@ -1,0 +1,70 @@
+"""Likelihood of given targets against stepwise sums; contrastive accuracy by hand."""
+
+import math
+
+import pytest
+import torch
+
+from headcount.data.tokenizer import BOS, EOS
+from headcount.evaluation.contrastive import Accuracy, contrastive_accuracy
+from headcount.evaluation.likelihood import TargetScorer, perplexity
+from headcount.model.transformer import Transformer
+
+
+def test_target_scores_are_sums_of_stepwise_log_probabilities():
+    torch.manual_seed(2)
+    model = Transformer(20, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2).eval()
+
+    def encode(lines: list[str]) -> list[list[int]]:
+        return [[4 + ord(letter) - ord("a") for letter in line] for line in lines]
+
+    sources, targets = ["abc", "b", "cdefg", ""], ["cab", "", "hgf", "a"]
+    scorer = TargetScorer(model, encode, encode, batch_tokens=12)
+    log_probs, tokens = scorer.score(sources, targets)
+    assert tokens == [4, 1, 4, 2]
+    with torch.no_grad():
+        for source, target, log_prob in zip(encode(sources), encode(targets), log_probs, strict=True):
+            ids = torch.tensor([[*source, EOS]])
+            state, total, previous = model.start(ids, torch.ones_like(ids, dtype=torch.bool)), 0.0, BOS
+            for token in [*target, EOS]:
+                step, state = model.step(torch.tensor([previous]), state)
+                total += step[0, token].item()
+                previous = token
+            assert log_prob == pytest.approx(total, abs=1e-4)
+
+
+def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
+    model = Transformer(20, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2).eval()
+    seen = []
+    model.output.register_forward_hook(lambda layer, given, logits: seen.append(logits.shape.numel() // 20))
+    lines = ["abc" * 20] * 30
+    TargetScorer(model, lambda texts: [[5] * len(text) for text in texts], lambda texts: [[6] * 60] * 30).score(
+        lines, lines
+    )
+    assert sum(seen) >= 30 * 61
+    assert max(seen) <= 512
+
+
+def test_of_no_sentences_there_is_no_score():
+    model = Transformer(8, d_model=8, encoder_layers=1, decoder_layers=1, d_feed_forward=8, num_heads=1).eval()
+    assert TargetScorer(model, lambda lines: [], lambda lines: []).score([], []) == ([], [])
+
+
+def test_a_loss_beyond_every_float_has_an_infinite_perplexity():
+    assert perplexity(math.log(7)) == pytest.approx(7)
+    assert perplexity(710.0) == perplexity(math.inf) == math.inf
+    assert math.isnan(perplexity(math.nan))
+
+
+def test_contrastive_accuracy_counts_by_group_and_a_tie_is_wrong():
+    accuracy = contrastive_accuracy(
+        [-1.0, -2.0, -1.0, -2.0],
+        [-2.0, -1.0, -2.0, -2.0],
+        [("order", "easy"), ("order", "easy"), ("order", "hard"), ("case", "hard")],
+    )
+    assert accuracy == {
+        ("order", "easy"): Accuracy(1, 2),
+        ("order", "hard"): Accuracy(1, 1),
+        ("case", "hard"): Accuracy(0, 1),
+    }
+    assert accuracy["order", "easy"].percent == 50
