@@ -14,7 +14,7 @@ logger = logging.getLogger("headcount.report")
 
 @main("attention")
 def run(config: DictConfig) -> None:
-    from headcount.report.attention import draw  # which needs more than the rest does
+    from headcount.report.attention_maps import draw  # which needs more than the rest does
 
     for name, optional in {"text": False, "target": True, "output": True}.items():
         if not isinstance(config[name], str) and not (optional and config[name] is None):

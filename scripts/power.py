@@ -13,8 +13,8 @@ from headcount.run.types import wrong_values
 
 @main("power")
 def run(config: DictConfig) -> None:
-    from headcount.report.power import power  # which needs more than the rest does
-    from headcount.report.simulation import World
+    from headcount.report.statistics.power import power  # which needs more than the rest does
+    from headcount.report.statistics.simulation import World
 
     values = OmegaConf.to_container(config)
     world = values.pop("world")

@@ -15,14 +15,14 @@ from conftest import command
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import score
-from headcount.report.advice import next_steps
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
+from headcount.report.next_steps import next_steps
 from headcount.report.page import make_page
 from headcount.report.published import published
-from headcount.report.statistics import compare, interaction
-from headcount.report.sweep import read_sweep
+from headcount.report.read import read_sweep
+from headcount.report.statistics.comparison import compare, interaction
 from headcount.report.verdicts import Names, needed, pair_verdict, summary
 from headcount.report.write import html
 from headcount.run.directory import is_finished
@@ -687,7 +687,7 @@ def test_rows_are_called_by_as_few_settings_as_tell_them_apart(tmp_path):
 
 
 def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.report.sweep.LONGEST", 5)
+    monkeypatch.setattr("headcount.report.rows.LONGEST", 5)
     assert varied(tmp_path, None) == ["run0", "run1", "run2"]
 
 

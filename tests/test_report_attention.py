@@ -10,7 +10,7 @@ from conftest import command
 from headcount.model.gaussian_window import GaussianWindow
 from headcount.model.recurrent import Recurrent
 from headcount.model.transformer import Transformer
-from headcount.report.attention import look, plot
+from headcount.report.attention_maps import look, plot
 from headcount.run.directory import open_run
 
 

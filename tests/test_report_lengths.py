@@ -7,7 +7,7 @@ from sacrebleu import corpus_bleu
 from sweeps import changed, sentences
 
 from headcount.report.lengths import by_length
-from headcount.report.sentences import sentence_counts
+from headcount.report.statistics.bootstrap import sentence_counts
 
 
 def test_each_group_is_scored_as_a_test_set_of_its_own():

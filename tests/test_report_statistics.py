@@ -10,11 +10,18 @@ from scipy import stats
 from sweeps import changed, sentences
 
 from headcount.report.contrastive import contrastive_cells
-from headcount.report.planning import Plan, plans
-from headcount.report.sentences import COUNTS, bleu_of, bootstrapped_bleu, resampled_bleu, resamples, sentence_counts
-from headcount.report.simulation import World, analyse, simulate
-from headcount.report.statistics import compare, critical, interaction
-from headcount.report.variances import moderated
+from headcount.report.statistics.bootstrap import (
+    COUNTS,
+    bleu_of,
+    bootstrapped_bleu,
+    resampled_bleu,
+    resamples,
+    sentence_counts,
+)
+from headcount.report.statistics.comparison import compare, critical, interaction
+from headcount.report.statistics.planning import Plan, plans
+from headcount.report.statistics.simulation import World, analyse, simulate
+from headcount.report.statistics.variances import moderated
 
 REFERENCES = [*sentences(40), "ein Wolf", "der Hund", "Katze", '2,5 % von 1.000 "Wölfen" -- ja?']
 CORPORA = {
@@ -67,7 +74,7 @@ def test_a_resample_is_the_corpus_with_sentences_drawn():
 
 
 def test_a_bootstrap_in_blocks_draws_as_many(monkeypatch):
-    monkeypatch.setattr("headcount.report.sentences.BLOCK", 100)
+    monkeypatch.setattr("headcount.report.statistics.bootstrap.BLOCK", 100)
     counts = sentence_counts(CORPORA["translations"], REFERENCES, "13a")[None]
     found = bootstrapped_bleu(counts, 11)
     assert found.shape == (11, 1)

@@ -7,8 +7,8 @@ those on these very sentences, over seeds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headcount.report.statistics import ERROR, Comparison, compare
-from headcount.report.sweep import Row, at
+from headcount.report.statistics.comparison import ERROR, Comparison, compare
+from headcount.report.study import Row, at
 
 ALL = "all"  # the mean over phenomena
 CEILING = 97.0  # percent

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headcount.evaluation.metrics import tokenizer_of
-from headcount.report.sentences import Floats, bleu_of, bootstrapped_bleu, sentence_counts
-from headcount.report.statistics import Comparison, compare, interaction
-from headcount.report.sweep import Row, RunResult, Sweep, finite
+from headcount.report.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
+from headcount.report.statistics.comparison import Comparison, compare, interaction
+from headcount.report.study import Row, RunResult, Sweep, finite
 
 ROUNDING = 0.01  # BLEU
 UNSAMPLED = "Intervals are those over seeds on this very test set; what other sentences would say is not accounted for."

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.report.sweep import RunResult, Sweep, at, finite
+from headcount.report.study import RunResult, Sweep, at, finite
 from headcount.report.verdicts import listed
 
 CONSTANT = 0.01  # by how much a quantity may differ that a study claims to hold constant

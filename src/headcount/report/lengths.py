@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.report.sentences import Floats, bleu_of
-from headcount.report.statistics import Comparison, compare
+from headcount.report.statistics.bootstrap import Floats, bleu_of
+from headcount.report.statistics.comparison import Comparison, compare
 
 GROUPS = 4
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import yaml
 
-from headcount.report.advice import next_steps
 from headcount.report.contrastive import ALL, Cell, contrastive_cells
 from headcount.report.drawing import Plot
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.flags import as_words, flagged
 from headcount.report.lengths import by_length
 from headcount.report.margins import Margins
+from headcount.report.next_steps import next_steps
 from headcount.report.plots import (
     contrastive_plots,
     cost_plots,
@@ -22,8 +22,8 @@ from headcount.report.plots import (
     quality_plots,
 )
 from headcount.report.published import Published, published
-from headcount.report.statistics import Comparison, compare
-from headcount.report.sweep import RunResult, Sweep, Unfinished, corpus_name
+from headcount.report.statistics.comparison import Comparison, compare
+from headcount.report.study import RunResult, Sweep, Unfinished, corpus_name
 from headcount.report.tables import (
     Table,
     contrastive_table,

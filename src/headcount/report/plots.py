@@ -12,8 +12,8 @@ from headcount.report.drawing import INK, Plot, drawn
 from headcount.report.endpoint import Endpoint
 from headcount.report.lengths import LengthGroup
 from headcount.report.published import Published
-from headcount.report.statistics import Comparison
-from headcount.report.sweep import Sweep
+from headcount.report.statistics.comparison import Comparison
+from headcount.report.study import Sweep
 
 # Distinct to colour-blind readers, on light and on dark pages (after Tol 2021).
 COLOURS = ("#3b82c4", "#e0762f", "#0f9f8a", "#cc4a5f", "#9a6cc9", "#a08a1f", "#2fa6d8", "#8a8a8a")

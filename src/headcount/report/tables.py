@@ -13,8 +13,9 @@ from headcount.report.contrastive import ALL, Cell
 from headcount.report.endpoint import Endpoint
 from headcount.report.lengths import LengthGroup
 from headcount.report.published import Published
-from headcount.report.statistics import Comparison, Difference
-from headcount.report.sweep import Sweep, flatten, say
+from headcount.report.rows import say
+from headcount.report.statistics.comparison import Comparison, Difference
+from headcount.report.study import Sweep, flatten
 from headcount.report.verdicts import Names, counted, pair_verdict
 
 COLUMNS = (

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headcount.report.planning import plans
-from headcount.report.statistics import Comparison, Difference, Verdict
-from headcount.report.sweep import Row, Sweep
+from headcount.report.statistics.comparison import Comparison, Difference, Verdict
+from headcount.report.statistics.planning import plans
+from headcount.report.study import Row, Sweep
 
 ONE_SEED = "With one seed a row, that holds of these very runs; of seeds nothing is known."
 

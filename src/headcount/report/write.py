@@ -11,7 +11,8 @@ from headcount.files import write_bytes, write_text
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
-from headcount.report.sweep import PLAN, Sweep, read_sweep
+from headcount.report.read import PLAN, read_sweep
+from headcount.report.study import Sweep
 from headcount.report.tables import results_csv
 
 # Of a finished run, all that a report is made of and that makes it count as done, but for the references, which are the

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from headcount.report.endpoint import Endpoint
-from headcount.report.planning import Plan, plans
-from headcount.report.statistics import Comparison
-from headcount.report.sweep import Sweep, at
+from headcount.report.statistics.comparison import Comparison
+from headcount.report.statistics.planning import Plan, plans
+from headcount.report.study import Sweep, at
 
 MOST_SEEDS = 20  # a row that a reader is asked to train
 MOST_TIMES = 10  # the sentences that a reader is asked to score

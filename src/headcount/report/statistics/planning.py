@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from headcount.report.statistics import ERROR, NORMAL_DF, Comparison, quantile
+from headcount.report.statistics.comparison import ERROR, NORMAL_DF, Comparison, quantile
 
 POWER = 0.8  # the chance to see an effect with the seeds that are said to be needed
 SURE = 1.96  # standard errors to either end of a 95 % interval

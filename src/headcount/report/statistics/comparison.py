@@ -25,8 +25,8 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from headcount.report.sentences import Floats
-from headcount.report.variances import Spread, moderated
+from headcount.report.statistics.bootstrap import Floats
+from headcount.report.statistics.variances import Spread, moderated
 
 Verdict = Literal["differ", "equal", "undecided"]
 

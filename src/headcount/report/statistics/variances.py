@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from headcount.report.sentences import Floats
+from headcount.report.statistics.bootstrap import Floats
 
 PRECISION = 1e-6  # relative, of the prior's degrees of freedom
 

@@ -52,7 +52,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttentionMaps:
     """A sentence, its translation, and what every head looked at."""
 
     source: str
@@ -61,7 +61,7 @@ class Seen:
 
 
 @torch.inference_mode()
-def look(run: Run, text: str, target: str | None = None) -> Seen:
+def look(run: Run, text: str, target: str | None = None) -> AttentionMaps:
     """The attention of a run while `text` is turned into `target`, its own translation if None."""
     translation = run.translator.translate([text])[0] if target is None else target
     source_ids, target_ids = run.translator.encode([text])[0], run.tokenizer.target.encode([translation])[0]
@@ -81,7 +81,7 @@ def look(run: Run, text: str, target: str | None = None) -> Seen:
     ]
     if not layers:
         raise InputError(f"run={run.directory}: its model has no attention, so there is nothing to draw")
-    return Seen(text, translation, layers)
+    return AttentionMaps(text, translation, layers)
 
 
 @contextmanager
@@ -151,15 +151,15 @@ def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
     """Write attention.html, and each layer as SVG and PNG, into `output`; the HTML file. Raises InputError."""
     if not text.strip():
         raise InputError("text=: must be a sentence to translate")
-    seen = look(run, text, target)
-    plots = {kind: [plot(layer) for layer in seen.layers if layer.kind == kind] for kind in KINDS}
+    maps = look(run, text, target)
+    plots = {kind: [plot(layer) for layer in maps.layers if layer.kind == kind] for kind in KINDS}
     try:
         output.mkdir(parents=True, exist_ok=True)
         for drawing in (each for kind in plots.values() for each in kind):
             drawing.write(output)
         environment = Environment(loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined)
-        page = environment.get_template("attention.html.jinja").render(seen=seen, plots=plots, kinds=KINDS, run=run)
-        write_text(output / "attention.html", page + "\n")
+        template = environment.get_template("attention_maps.html.jinja")
+        write_text(output / "attention.html", template.render(maps=maps, plots=plots, kinds=KINDS, run=run) + "\n")
     except OSError as error:
         raise InputError(f"output={output}: can't be written to ({error.strerror or error}); name another") from error
     return output / "attention.html"

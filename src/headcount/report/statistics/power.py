@@ -8,7 +8,7 @@ import numpy as np
 from tabulate import tabulate
 
 from headcount.errors import InputError
-from headcount.report.simulation import Outcome, World, simulate
+from headcount.report.statistics.simulation import Outcome, World, simulate
 
 HEADERS = (
     "seeds", "false alarms %", "false equals %", "pairs covered %", "all covered %", "pairs found %", "row found %",
