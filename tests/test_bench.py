@@ -1,13 +1,11 @@
 """The benchmark: what it counts, what it writes, and what a person sees who gets something wrong."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,22 +14,17 @@ from conftest import SCRIPTS, command
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from headcount.benchmark import bench, environments, operations, tables
+from headcount.benchmark.bench import Bench
+from headcount.benchmark.environments import PeerError, environment, watch
+from headcount.benchmark.inputs import repeated
+from headcount.benchmark.peers.measure import Meter
+from headcount.benchmark.results import best
+from headcount.benchmark.settings import as_lists
+from headcount.benchmark.workloads import UNITS
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
 
-
-def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = loaded
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-bench = module(SCRIPTS / "bench.py")
-measure = module(SCRIPTS / "peers" / "measure.py")
 SIZE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "d_feed_forward": 24, "num_heads": 2}
 VOCABULARY = 40
 SMALL_CORPUS = ("data.corpus.train_size=1000", "data.corpus.valid_size=8", "data.corpus.test_size=16")
@@ -45,24 +38,24 @@ def test_operations_are_those_that_torch_counts():
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model.output(model(source, torch.ones_like(source, dtype=torch.bool), target))
     lengths = np.full(sentences, source_length), np.full(sentences, target_length)
-    assert 3 * counter.get_total_flops() == bench.training_operations(SIZE, VOCABULARY, *lengths)
+    assert 3 * counter.get_total_flops() == operations.training_operations(SIZE, VOCABULARY, *lengths)
 
 
 def test_operations_of_decoding_are_those_of_one_forward_pass_but_for_what_a_position_can_look_at():
     steps, lengths = 6, np.array([4, 9])
-    decoding = bench.decoding_operations(SIZE, VOCABULARY, lengths, 1, steps)
-    forward = bench.training_operations(SIZE, VOCABULARY, lengths, np.full(2, steps)) / 3
+    decoding = operations.decoding_operations(SIZE, VOCABULARY, lengths, 1, steps)
+    forward = operations.training_operations(SIZE, VOCABULARY, lengths, np.full(2, steps)) / 3
     masked = 2 * len(lengths) * SIZE["decoder_layers"] * 2 * SIZE["d_model"] * (steps**2 - steps * (steps + 1) / 2)
     assert decoding == forward - masked
-    one_more = bench.decoding_operations(SIZE, VOCABULARY, lengths, 3, steps) - decoding
-    assert one_more == bench.decoding_operations(SIZE, VOCABULARY, lengths, 2, steps) * 2 - decoding * 2
+    one_more = operations.decoding_operations(SIZE, VOCABULARY, lengths, 3, steps) - decoding
+    assert one_more == operations.decoding_operations(SIZE, VOCABULARY, lengths, 2, steps) * 2 - decoding * 2
 
 
 def test_own_shapes_are_the_linear_layers_of_one_forward_pass():
-    products = bench.own_shapes(SIZE, VOCABULARY, 5)
+    products = operations.own_shapes(SIZE, VOCABULARY, 5)
     lengths = np.ones(5)  # so short that attention is 2 d operations a token and layer, which is subtracted
     attention = 2 * 5 * 2 * SIZE["d_model"] * (SIZE["encoder_layers"] + 2 * SIZE["decoder_layers"])
-    forward = bench.training_operations(SIZE, VOCABULARY, lengths, lengths) / 3
+    forward = operations.training_operations(SIZE, VOCABULARY, lengths, lengths) / 3
     assert sum(2 * m * k * n for m, k, n in products) == forward - attention
 
 
@@ -81,7 +74,7 @@ def test_own_shapes_are_the_linear_layers_of_one_forward_pass():
     ],
 )
 def test_lists_need_no_brackets(given, meant):
-    assert bench.as_lists([given]) == [meant]
+    assert as_lists([given]) == [meant]
 
 
 WRONG_SETTINGS = [
@@ -95,7 +88,8 @@ WRONG_SETTINGS = [
         "pairs=1.5": "pairs=1.5: must be a whole number",
         "threads=0": "threads=0: must be 1 or more, or null for as many as there are",
         "out=.": "out=.: is a folder; give a file",
-        "table=no.md": f"table=no.md: the page has no lines {bench.BEGIN} and {bench.END}, between which the tables go",
+        "table=no.md": "table=no.md: the page has no lines "
+        f"{tables.BEGIN} and {tables.END}, between which the tables go",
         "pythons.joeynmt=nowhere": "pythons.joeynmt=nowhere: no such program",
     },
     {"work=": "work=[]: nothing to do; there are train, decode, ceiling, lightning, together, start, prepare, quality"},
@@ -121,7 +115,7 @@ def test_too_small_a_vocabulary_is_told(tmp_path):
 def test_a_window_begins_after_the_warm_up_and_ends_with_a_step(monkeypatch):
     clock = iter([10.0, 11.0, 12.0, 13.0, 14.5, 16.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    meter = measure.Meter({"warmup": 1.5, "seconds": 2})
+    meter = Meter({"warmup": 1.5, "seconds": 2})
     done = []
     for amount in (100, 100, 100, 7, 8, 9):
         meter.step(amount)
@@ -133,7 +127,7 @@ def test_a_window_begins_after_the_warm_up_and_ends_with_a_step(monkeypatch):
 def test_without_a_warm_up_two_steps_are_left_out(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    meter = measure.Meter({"warmup": 0, "seconds": 0})
+    meter = Meter({"warmup": 0, "seconds": 0})
     steps = 0
     while not meter.done:
         meter.step(1)
@@ -143,15 +137,15 @@ def test_without_a_warm_up_two_steps_are_left_out(monkeypatch):
 
 def results(**rates: list[float]) -> dict:
     return {
-        tuple(name.split("_")): [{"rate": rate, "asked": name.split("_")[1], "keep": False} for rate in measured]
+        tuple(name.split("_")): [{"rate": rate, "requested": name.split("_")[1], "keep": False} for rate in measured]
         for name, measured in rates.items()
     }
 
 
 def test_the_best_precision_is_the_one_that_went_on():
-    assert bench.best(results(a_fp32=[1, 2, 2], a_bf16=[9], b_fp32=[7]), "a")[0]["asked"] == "fp32"
-    assert bench.best(results(a_fp32=[1], a_bf16=[9]), "a")[0]["asked"] == "bf16"
-    assert bench.best(results(a_fp32=[1]), "c") == []
+    assert best(results(a_fp32=[1, 2, 2], a_bf16=[9], b_fp32=[7]), "a")[0]["requested"] == "fp32"
+    assert best(results(a_fp32=[1], a_bf16=[9]), "a")[0]["requested"] == "bf16"
+    assert best(results(a_fp32=[1]), "c") == []
 
 
 @pytest.fixture
@@ -160,22 +154,21 @@ def rows(tmp_path, monkeypatch) -> list[dict]:
     figures = {"headcount": [100.0, 120.0, 110.0], "torch": [4e10], "fp32": [50.0, 40.0, 60.0], "bf16": [30.0]}
     taken = dict.fromkeys(figures, 0)
 
-    def run_job(self, side, round_=1):
-        if side.who == "transformers":
-            raise bench.PeerError("no such thing")
-        key = side.asked if side.who == "torch_loop" else side.who
+    def run_job(self, system, round_=1):
+        if system.name == "transformers":
+            raise PeerError("no such thing")
+        key = system.requested if system.name == "torch_loop" else system.name
         rate = figures[key][taken[key] % len(figures[key])]
         taken[key] += 1
-        precision = {"auto": "32-true"}.get(side.asked, side.asked)
+        precision = {"auto": "32-true"}.get(system.requested, system.requested)
         return {"rate": rate, "precision": precision, "peak_memory": 2**20, "per_step": 9, "versions": {"torch": "1"}}
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench.Bench, "run_job", run_job)
+    monkeypatch.setattr(Bench, "run_job", run_job)
     monkeypatch.setattr(bench, "environment", lambda peer, requirements: sys.executable)
     arguments = ["work=train,decode", "model=nano", "peers=transformers,torch_loop", *SMALL_CORPUS]
     arguments += ["data.vocab_size=600", "out=new/folder/rows.json", "table=new/page.md"]
-    monkeypatch.setattr(sys, "argv", ["bench.py", *bench.as_lists(arguments)])
-    bench.run()
+    assert command("bench", *arguments).code == 0
     return json.loads((tmp_path / "new" / "folder" / "rows.json").read_text())
 
 
@@ -200,51 +193,48 @@ def test_rows_hold_medians_spreads_and_ratios(rows, tmp_path, capsys):
 
 
 def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch):
-    def run_job(self, side, round_=1):
-        if side.asked == "bf16" and side.who != "torch":
+    def run_job(self, system, round_=1):
+        if system.requested == "bf16" and system.name != "torch":
             raise KeyboardInterrupt
-        return {"rate": 1.0, "precision": side.asked, "peak_memory": 1, "per_step": 1, "versions": {}}
+        return {"rate": 1.0, "precision": system.requested, "peak_memory": 1, "per_step": 1, "versions": {}}
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench.Bench, "run_job", run_job)
+    monkeypatch.setattr(Bench, "run_job", run_job)
     arguments = ["work=[train]", "models=[nano]", "peers=[torch_loop]", "data.vocab_size=600", "out=rows.json"]
-    monkeypatch.setattr(sys, "argv", ["bench.py", *arguments, *SMALL_CORPUS])
-    with pytest.raises(SystemExit) as stop:
-        bench.run()
-    assert stop.value.code == 130
+    assert command("bench", *arguments, *SMALL_CORPUS).code == 130
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [(row["peer"], row["precision"]) for row in rows] == [("headcount", "auto"), ("torch_loop", "fp32")]
 
 
 def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{bench.BEGIN}\nof last year\n{bench.END}\nafter\n")
+    page.write_text(f"before\n{tables.BEGIN}\nof last year\n{tables.END}\nafter\n")
     result = command("bench", "read=new/folder/rows.json", "table=page.md", cwd=tmp_path)
     assert result.code == 0, result.err
     text = page.read_text()
-    assert text.startswith(f"before\n{bench.BEGIN}\n")
-    assert text.endswith(f"{bench.END}\nafter\n")
+    assert text.startswith(f"before\n{tables.BEGIN}\n")
+    assert text.endswith(f"{tables.END}\nafter\n")
     assert "last year" not in text
     assert "Translating, nano" in text
-    assert bench.page(text, rows) == text
+    assert tables.page(text, rows) == text
 
 
 def test_a_page_without_markers_is_refused():
     with pytest.raises(InputError, match="has no lines"):
-        bench.page("# Something else\n", [])
+        tables.page("# Something else\n", [])
 
 
 def test_a_peer_that_cannot_be_installed_is_told_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "ENVIRONMENTS", tmp_path)
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    monkeypatch.setattr(bench.venv, "create", lambda folder, with_pip: folder.mkdir())
-    with pytest.raises(bench.PeerError, match="cannot be installed"):  # there is no python in it
-        bench.environment("joeynmt", ["joeynmt"])
+    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
+    monkeypatch.setattr(environments.venv, "create", lambda folder, with_pip: folder.mkdir())
+    with pytest.raises(PeerError, match="cannot be installed"):  # there is no python in it
+        environment("joeynmt", ["joeynmt"])
     assert not list(tmp_path.iterdir())
 
 
 def test_text_to_prepare_has_no_pair_twice():
-    lines = list(bench.repeated(["a", "b", "c"], 8))
+    lines = list(repeated(["a", "b", "c"], 8))
     assert lines == ["a", "b", "c", "a 1", "b 1", "c 1", "a 2", "b 2"]
 
 
@@ -254,7 +244,7 @@ def test_memory_is_that_of_the_children_too(tmp_path):
     child = "b = bytearray(b'x') * 50_000_000; import time; time.sleep(1)"
     code = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
     with (tmp_path / "out").open("wb") as out:
-        ended, peak = bench.watch([sys.executable, "-c", code], os.environ, out, out, whole=True)
+        ended, peak = watch([sys.executable, "-c", code], os.environ, out, out, with_children=True)
     assert ended == 0
     assert peak > 50_000_000
 
@@ -286,6 +276,6 @@ def test_everything_that_needs_no_installation_runs(tmp_path):
         ("prepare", "headcount"),
     }
     for row in rows:
-        (figure,) = [row[name] for name in bench.UNITS if name in row]
+        (figure,) = [row[name] for name in UNITS if name in row]
         assert 0 < row["spread"][0] <= figure <= row["spread"][1]
         assert row["peak_memory"] > 2**20

@@ -75,7 +75,8 @@ def batches(job: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]
             said = [target[row] for row in rows]
             tokens = sum(map(len, read)) + sum(map(len, said))
             shifted = [[BOS, *row[:-1]] for row in said]
-            yield (*(torch.from_numpy(padded(side)) for side in (read, shifted, said)), tokens)
+            source_in, target_in, target_out = (torch.from_numpy(padded(side)) for side in (read, shifted, said))
+            yield source_in, target_in, target_out, tokens
 
 
 def autocast(job: dict[str, Any]) -> contextlib.AbstractContextManager:

@@ -119,5 +119,5 @@ def padded(rows: list[list[int]], value: int = PAD) -> np.ndarray:
 
 
 def _rows(arrays: Any, name: str) -> list[list[int]]:
-    pieces, offsets = arrays[f"{name}_pieces"], arrays[f"{name}_offsets"]
+    pieces, offsets = arrays[f"{name}_ids"], arrays[f"{name}_offsets"]
     return [row.tolist() for row in np.split(pieces, offsets[1:-1])]

@@ -1,0 +1,1 @@
+"""Benchmark: the speed of headcount beside other trainers and translators."""

@@ -1,0 +1,253 @@
+"""Benchmark: each measurement in a process of its own, everybody in turn, round by round."""
+
+import json
+import logging
+import math
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from headcount.benchmark.environments import PeerError, environment, watch
+from headcount.benchmark.inputs import Inputs
+from headcount.benchmark.results import Measurement, Results, best
+from headcount.benchmark.settings import check, read_rows
+from headcount.benchmark.tables import page, shown, tables
+from headcount.benchmark.workloads import FP32_AND_BF16, HEADCOUNT, PEERS, SQUARE, WORKS, Group
+from headcount.errors import InputError
+from headcount.files import write_text
+from headcount.machine import cores
+from headcount.run.directory import processor
+
+logger = logging.getLogger(__name__)
+
+SCRIPTS = Path(__file__).parent / "peers"
+
+
+@dataclass(frozen=True)
+class System:
+    """One of those that take turns: a name, the precision `requested`, and peers/bench_<script>.py with its job.
+
+    keep: whether it goes on even if it is faster in another precision.
+    """
+
+    name: str
+    requested: str
+    script: str
+    job: Mapping[str, Any]
+    keep: bool = False
+
+
+def benchmark(config: DictConfig, overrides: Sequence[str]) -> str:
+    """Measure what the config says, or read what was measured; returns the tables, and writes the page.
+
+    Raises InputError.
+    """
+    check(config)
+    if config.read:
+        rows, file = read_rows(Path(config.read)), config.read
+    else:
+        file = config.out
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(config, overrides, Path(folder))
+            try:
+                bench.measure_all()
+            except KeyboardInterrupt:
+                measured = f"{file} has what was measured" if bench.results.rows() else "nothing measured"
+                logger.warning("stopped; %s", measured)
+                raise
+        rows = bench.results.rows()
+    text = "\n".join(tables(rows, "simple")) + f"\n{file}: {len(rows)} figures\n"
+    if not config.table:
+        return f"{text}next:  python scripts/bench.py read={file} table=docs/performance.md   (as a page)\n"
+    path = Path(config.table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, page(path.read_text(encoding="utf-8") if path.exists() else "", rows))
+    return text
+
+
+class Bench:
+    """All measurements of one command."""
+
+    def __init__(self, config: DictConfig, overrides: Sequence[str], folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+        self.threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", 0)) or cores()
+        self.pythons: dict[str, str] = {"headcount": sys.executable}
+        self.inputs = Inputs(config, overrides, folder)
+        measured = [each for each in overrides if not each.startswith(("out=", "table=", "debug="))]
+        common = {
+            "date": date.today().isoformat(),
+            "processor": processor(),
+            "threads": self.threads,
+            "command": shlex.join(["python", "scripts/bench.py", *measured]),
+        }
+        self.results = Results(self.inputs, common)
+
+    def measure_all(self) -> None:
+        """Every group of the works that were asked for, the ceilings first."""
+        works = [work for work in WORKS if work in self.config.work]
+        for name in self.config.peers:
+            if set(PEERS[name].precisions) & set(works):
+                self._find_python(name)
+        if {"train", "decode", "ceiling"} & set(works):
+            for model in (None, *self.inputs.sizes):
+                self._measure(Group("ceiling", model))
+        first = next(iter(self.inputs.sizes))
+        models: dict[str, list[str | None]] = {work: [first] for work in ("lightning", "together", "start", "quality")}
+        models |= {"ceiling": [], "prepare": [None]}
+        groups = [Group(work, model) for work in works for model in models.get(work, list(self.inputs.sizes))]
+        self._announce(groups)
+        for group in groups:
+            self._measure(group)
+
+    def _find_python(self, peer: str) -> None:
+        """Install the peer's environment where there is none; log it and leave the peer out where that fails."""
+        try:
+            self.pythons[peer] = self.config.pythons[peer] or environment(peer, PEERS[peer].requirements)
+        except PeerError as error:
+            logger.warning("%s is left out: %s", peer, error)
+
+    def systems(self, group: Group) -> list[System]:
+        """The systems that take turns."""
+        size = self.inputs.sizes.get(group.model or self.config.models[0])
+        job: dict[str, Any] = {"work": group.work, "model": size}
+        if group.work == "ceiling":
+            shapes = self.inputs.own_shapes(group.model) if group.model else [(SQUARE,) * 3]
+            job |= {"shapes": shapes, "seconds": min(5, self.config.seconds)}
+            return [System("torch", precision, "ceiling", job, keep=True) for precision in FP32_AND_BF16]
+        if group.work in ("start", "prepare"):
+            if group.work == "prepare":
+                job["overrides"] = self.inputs.write_files()
+            return [System("headcount", "auto", "headcount", job)]
+        if group.work == "lightning":
+            bare = System("bare loop", "auto", "headcount", job)
+            return [System("headcount", "auto", "headcount", {**job, "work": "train"}), bare]
+        if group.work == "together":
+            one = {**job, "work": "train"}
+            several = {**one, "threads": 1, "runs": self.threads}
+            name = f"{self.threads} at once"
+            return [System("headcount", "auto", "headcount", one), System(name, "auto", "headcount", several)]
+        if group.work == "quality":
+            plain = System("plain operations", "32-true", "headcount", {**job, "plain": True})
+            return [System("headcount", "auto", "headcount", {**job, "plain": False}), plain]
+        peers = {"headcount": HEADCOUNT, **{name: PEERS[name] for name in self.config.peers if name in self.pythons}}
+        return [
+            System(name, precision, name, job, peer.keeps_all)
+            for name, peer in peers.items()
+            for precision in peer.precisions.get(group.work, ())
+        ]
+
+    def _measure(self, group: Group) -> None:
+        """Everybody in turn, once a round."""
+        remaining = self.systems(group)
+        results = self.results.groups.setdefault(group, {})
+        if group.work == "start":
+            self._try(group, 0, remaining[0])  # which fills the system's caches
+        for round_ in range(1, self.config.rounds + 1):
+            for system in list(remaining):
+                known = round_ == 1 and (system.name, system.requested) in results  # "auto" has chosen the same
+                result = None if known else self._try(group, round_, system)
+                if result is None:
+                    remaining.remove(system)
+                    continue
+                results.setdefault((system.name, result["precision"]), []).append(result)
+                self._save()
+            if round_ == 1:
+                fastest = {system.name: best(results, system.name)[0]["requested"] for system in remaining}
+                remaining = [each for each in remaining if each.keep or each.requested == fastest[each.name]]
+
+    def _try(self, group: Group, round_: int, system: System) -> Measurement | None:
+        """One measurement, logged in one line; None where a peer fails. Raises InputError where headcount does."""
+        what = f"{group.work} {group.model or ''}".strip()
+        try:
+            with Console(stderr=True).status(f"{what}, {system.name} {system.requested}"):
+                result = self.run_job(system, round_) | {"requested": system.requested, "keep": system.keep}
+        except PeerError as error:
+            if system.name not in PEERS:
+                raise InputError(f"{what}, {system.name}: {error}") from error
+            logger.warning("%s, %s %s is left out: %s", what, system.name, system.requested, error)
+            return None
+        figure = shown(result["rate"], WORKS[group.work].figure)
+        turn = f"round {round_} of {self.config.rounds}" if round_ else "warm-up"
+        logger.info("%-16s %-15s %-14s %-10s %s", what, turn, system.name, result["precision"], figure)
+        return result
+
+    def run_job(self, system: System, round_: int = 1) -> Measurement:
+        """The report of the system's script; of several runs at once, rate and memory are summed. Raises PeerError."""
+        config = self.config
+        same = ("seconds", "warmup", "vocab_size", "batch_tokens", "decode_batch", "beam", "new_tokens")
+        job = {name: config[name] for name in same} | {
+            "threads": self.threads,
+            "arrays": str(self.inputs.arrays),
+            "mean_target": float(self.inputs.target_lengths.mean()),
+            "smoothing": 0.1,
+            "clip": 1.0,
+            "overrides": self.inputs.overrides,
+            "precision": system.requested,
+            "seed": round_,
+        }
+        job |= system.job
+        with ThreadPoolExecutor(job.get("runs", 1)) as pool:
+            results = list(pool.map(lambda run: self._run(system, job, run), range(job.get("runs", 1))))
+        return results[0] | {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
+
+    def _run(self, system: System, job: Mapping[str, Any], run: int) -> Measurement:
+        path, out, err = (self.folder / f"{name}{run}" for name in ("job.json", "out.txt", "err.txt"))
+        path.write_text(json.dumps(job), encoding="utf-8")
+        threads = str(job["threads"])
+        environ = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
+        environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+        python = self.pythons.get(system.name, sys.executable)
+        command = [python, str(SCRIPTS / f"bench_{system.script}.py"), str(path)]
+        with out.open("wb") as report, err.open("wb") as errors:
+            code, peak = watch(command, environ, report, errors, with_children=job["work"] == "prepare")
+        reports = [line for line in out.read_text(errors="replace").splitlines() if line.startswith("{")]
+        if code or not reports:
+            complaints = err.read_text(errors="replace")
+            if self.config.debug:
+                sys.stderr.write(complaints)
+            lines = [line for line in complaints.splitlines() if line.strip()]
+            raise PeerError(lines[-1] if lines else f"ended with code {code}")
+        result = json.loads(reports[-1])
+        return {**result, "peak_memory": max(result["peak_memory"], peak)}
+
+    def _announce(self, groups: Iterable[Group]) -> None:
+        """Log about how long it will take: a step reaches a quarter of the ceiling, a measurement begins in 8 s."""
+        seconds, measurements, ceiling = 0.0, 0, self.results.ceiling(None, "fp32") or math.inf
+        for group in groups:
+            if group.work == "prepare":
+                count, each = self.config.rounds, self.config.pairs / 10_000
+            elif group.work == "quality":
+                operations, tokens = self.inputs.operations(group)
+                steps = self.inputs.configs[group.model or ""].trainer.max_steps
+                step = operations * min(1, self.config.batch_tokens / tokens) / (0.5 * ceiling)
+                count, each = 2 * self.config.rounds, steps * step
+            else:
+                systems = self.systems(group)
+                again = len({system.name for system in systems if not system.keep}) + sum(each.keep for each in systems)
+                count = len(systems) + (self.config.rounds - 1) * again
+                operations, whole = self.inputs.operations(group)
+                part = self.config.decode_batch if group.work == "decode" else self.config.batch_tokens
+                step = operations * min(1, part / whole) / (0.25 * ceiling)
+                window = max(self.config.warmup, step) + max(self.config.seconds, 3 * step)
+                each = 8 + step + (window if group.work != "start" else 0)
+            measurements += count
+            seconds += count * each
+        if measurements:
+            logger.info("%d measurements, about %d minutes", measurements, math.ceil(seconds / 60))
+
+    def _save(self) -> None:
+        if rows := self.results.rows():
+            path = Path(self.config.out)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps(rows, indent=2) + "\n")

@@ -1,0 +1,98 @@
+"""The same input for everybody: the prepared corpus as token ids, and the models' sizes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from hydra import compose
+from omegaconf import DictConfig
+
+from headcount.benchmark.operations import decoding_operations, own_shapes, training_operations
+from headcount.benchmark.workloads import Group
+from headcount.data.corpora import SPLITS
+from headcount.errors import InputError
+from headcount.run.config import build_data
+
+SIZES = ("d_model", "encoder_layers", "decoder_layers", "d_feed_forward", "num_heads", "dropout")
+
+
+class Inputs:
+    """What all measurements share: prepared data, its token ids in a file, and a training config for each model.
+
+    overrides: the command line, of which the settings of the corpus are taken over. folder: for the files. Raises
+    InputError.
+    """
+
+    def __init__(self, config: DictConfig, overrides: Sequence[str], folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+        chosen = [each for each in overrides if each.lstrip("+~").startswith(("data=", "data."))]
+        if not _vocab_size_is_set(overrides, config):
+            chosen.append(f"data.vocab_size={config.vocab_size}")
+        self.overrides = [*chosen, f"data.batch_tokens={config.batch_tokens}"]
+        self.configs = {name: compose("train", [*self.overrides, f"model={name}"]) for name in config.models}
+        self.sizes = {
+            name: {"name": name, **{key: composed.model[key] for key in SIZES}}
+            for name, composed in self.configs.items()
+        }
+        self.data = build_data(self.configs[config.models[0]])
+        self.data.prepare_data()
+        if self.data.tokenizer.vocab_size > config.vocab_size:
+            raise InputError(
+                f"vocab_size={config.vocab_size}: fewer than the corpus has pieces, which are "
+                f"{self.data.tokenizer.vocab_size}; raise it, or give a smaller data.vocab_size"
+            )
+        self.arrays = folder / "token_ids.npz"
+        self.source_lengths, self.target_lengths, self.decode_lengths = self._write_arrays()
+
+    def _write_arrays(self) -> tuple[np.ndarray, ...]:
+        """Token ids for everybody; returns the lengths, with end of sentence, of source, target and test sentences."""
+        pairs, test = self.data.data["train"], self.data.data["test"]
+        source, target = pairs["source_ids"][:], pairs["target_ids"][:]
+        decode = ([ids for ids in test["source_ids"][:] if len(ids)] + source)[: self.config.sentences]
+        arrays: dict[str, np.ndarray] = {}
+        for name, rows in {"source": source, "target": target, "decode": decode}.items():
+            arrays[f"{name}_ids"] = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows])
+            arrays[f"{name}_offsets"] = np.cumsum([0, *map(len, rows)])
+        np.savez(self.arrays, allow_pickle=False, **arrays)
+        return tuple(np.diff(arrays[f"{name}_offsets"]) + 1 for name in ("source", "target", "decode"))
+
+    def write_files(self) -> list[str]:
+        """Write the corpus as text files, with `pairs` training pairs; returns the overrides to train on them."""
+        data = self.data
+        overrides = ["data=files", f"data.source={data.source_language}", f"data.target={data.target_language}"]
+        for split in SPLITS:
+            for side in ("source", "target"):
+                lines = data.data[split][side][:]
+                path = self.folder / f"{split}.{side}"
+                with path.open("w", encoding="utf-8") as file:
+                    count = self.config.pairs if split == "train" else len(lines)
+                    file.writelines(f"{line}\n" for line in repeated(lines, count))
+                overrides.append(f"data.{split}_{side}={path}")
+        return [*overrides, f"data.vocab_size={data.tokenizer.vocab_size}"]
+
+    def operations(self, group: Group) -> tuple[float, float]:
+        """Operations of one pass over all sentences, and the number of target tokens (decode: sentences) in them."""
+        size, config = self.sizes[group.model or ""], self.config
+        if group.work == "decode":
+            steps = (config.beam, config.new_tokens)
+            return decoding_operations(size, config.vocab_size, self.decode_lengths, *steps), len(self.decode_lengths)
+        lengths = (self.source_lengths, self.target_lengths)
+        return training_operations(size, config.vocab_size, *lengths), float(self.target_lengths.sum())
+
+    def own_shapes(self, model: str) -> list[tuple[int, int, int]]:
+        """The matrix products of the model's linear layers for one batch, see `operations.own_shapes`."""
+        return own_shapes(self.sizes[model], self.config.vocab_size, self.config.batch_tokens)
+
+
+def _vocab_size_is_set(overrides: Iterable[str], config: DictConfig) -> bool:
+    """Whether the command line sets it, or the corpus is the built-in one, which sets its own."""
+    set_by_hand = any(each.lstrip("+").startswith("data.vocab_size=") for each in overrides)
+    return set_by_hand or str(config.data.corpus["_target_"]).endswith("grammar.Grammar")
+
+
+def repeated(lines: Sequence[str], count: int) -> Iterator[str]:
+    """`count` lines, none twice: from the second time on, a number follows the line."""
+    for index in range(count):
+        turn, row = divmod(index, len(lines))
+        yield f"{lines[row]} {turn}" if turn else lines[row]

@@ -1,0 +1,101 @@
+"""Settings of the benchmark: lists on the command line, and a check of every value before anything is measured."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from headcount.benchmark.tables import page_parts
+from headcount.benchmark.workloads import PEERS, WORKS
+from headcount.errors import InputError
+from headcount.run.script import CONF
+from headcount.run.types import fits
+
+# Settings that take a,b as [a,b], under each of their names; Hydra would look for `model` among the config groups.
+LISTS = {"work": "work", "model": "models", "models": "models", "peers": "peers"}
+LEAST_NUMBERS = dict.fromkeys(
+    ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads"), 1
+) | {
+    "vocab_size": 8,
+    "new_tokens": 2,
+    "seconds": 0,
+    "warmup": 0,
+}
+
+
+def as_lists(arguments: Iterable[str]) -> list[str]:
+    """The command line with work=a,b as work=[a,b]: Hydra would take the first form for a sweep."""
+    rewritten = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if equals and name in LISTS:
+            value = value.strip("'\" ")
+            argument = f"{LISTS[name]}={value if value.startswith('[') else f'[{value}]'}"
+        rewritten.append(argument)
+    return rewritten
+
+
+def check(config: DictConfig) -> None:
+    """Raises InputError with a line for each setting that is wrong."""
+    wrong = [*_wrong_lists(config), *_wrong_numbers(config)]
+    for name, python in config.pythons.items():
+        if python is not None and shutil.which(str(python)) is None:
+            wrong.append(f"pythons.{name}={python}: no such program")
+    wrong += _wrong_paths(config)
+    if wrong:
+        raise InputError("\n".join(wrong))
+
+
+def _wrong_lists(config: DictConfig) -> list[str]:
+    wrong = []
+    models = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem != "default")
+    for name, known in {"work": list(WORKS), "models": models, "peers": list(PEERS)}.items():
+        values = config[name]
+        if not OmegaConf.is_list(values):
+            wrong.append(f"{name}={values}: must be a list, such as {name}={','.join(known[:2])}")
+            continue
+        wrong += [f"{name}={value}: there are {', '.join(known)}" for value in values if value not in known]
+        if not values and name != "peers":
+            wrong.append(f"{name}=[]: nothing to do; there are {', '.join(known)}")
+    return wrong
+
+
+def _wrong_numbers(config: DictConfig) -> list[str]:
+    wrong = []
+    for name, least in LEAST_NUMBERS.items():
+        value, real = config[name], name in ("seconds", "warmup")
+        null = ", or null for as many as there are" if name == "threads" else ""
+        if value is None and null:
+            continue
+        if not fits(value, float if real else int):
+            wrong.append(f"{name}={value}: must be {'a number' if real else 'a whole number'}{null}")
+        elif value < least:
+            wrong.append(f"{name}={value}: must be {least} or more{null}")
+    return wrong
+
+
+def _wrong_paths(config: DictConfig) -> list[str]:
+    wrong = []
+    for name in ("out", "table", "read"):
+        value = config[name]
+        if not fits(value, str if name == "out" else str | None) or value == "":
+            wrong.append(f"{name}={value}: must be a path")
+        elif name != "read" and value and Path(value).is_dir():
+            wrong.append(f"{name}={value}: is a folder; give a file")
+    if fits(config.table, str) and Path(config.table).is_file():  # now, not after an hour of measuring
+        try:
+            page_parts(Path(config.table).read_text(encoding="utf-8"))
+        except (InputError, UnicodeDecodeError) as error:
+            wrong.append(f"table={config.table}: {error}")
+    return wrong
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The figures of an earlier run. Raises InputError."""
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise InputError(f"read={path}: no figures can be read from it ({error})") from error
