@@ -6,17 +6,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from headcount.data.batches import (
-    Batch,
-    Epochs,
-    Sentences,
-    SplitBatches,
-    TrainStream,
-    collate,
-    in_order_of_length,
-    plan_epoch,
-    plan_split,
-)
+from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
+from headcount.data.plan import Epochs, in_order_of_length, plan_epoch, plan_split
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict, Features, Value
 
-from headcount.data import preparation
+from headcount.data import prepare
 from headcount.data.cleaning import Cleaning, CleaningReport, SeenKeys
-from headcount.data.preparation import Workers, read_tables
+from headcount.data.prepare import read_tables
+from headcount.data.workers import Workers
 from headcount.errors import InputError
 
 TRAIN = [  # source, target, why it goes
@@ -47,13 +48,13 @@ def data():
 @pytest.fixture(params=[2, 100], ids=lambda rows: f"{rows} at once")
 def clean(request, tmp_path, monkeypatch):
     """What cleaning leaves of splits, and its report, however they are cut."""
-    monkeypatch.setattr(preparation, "CHUNK", request.param)
+    monkeypatch.setattr("headcount.data.prepare.CHUNK", request.param)
 
     def run(cleaning, data):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         texts = {split: folder / split for split in data}
         with Workers(1) as workers:
-            report = preparation.clean(data, cleaning, texts, workers, lambda done: None)
+            report = prepare.clean(data, cleaning, texts, workers, lambda done: None)
         report.require_pairs()
         return {split: Dataset(pa.concat_tables(read_tables(path))) for split, path in texts.items()}, report
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from conftest import pairs_of
 
-from headcount.data.corpora import Pairs, split
-from headcount.data.corpora.split import HeldOut, first
+from headcount.data.corpora import Pairs, held_out
+from headcount.data.corpora.held_out import HeldOut, first
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
@@ -45,7 +45,7 @@ def test_each_pair_lands_in_one_split_and_train_keeps_its_order():
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
 def test_neither_order_nor_chunks_nor_repetition_change_what_is_held_out(monkeypatch, chunk):
     expected = cut(TRAIN, valid=30, test=20)
-    monkeypatch.setattr(split, "CHUNK", chunk)
+    monkeypatch.setattr(held_out, "CHUNK", chunk)
     rows = TRAIN * 3
     random.Random(1).shuffle(rows)
     splits = cut(rows, known=False, valid=30, test=20)
@@ -92,7 +92,7 @@ def test_the_target_alone_does_not_take_a_pair_with_it():
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_what_the_tokenizer_reads_alike_is_one_source(monkeypatch, chunk):
-    monkeypatch.setattr(split, "CHUNK", chunk)
+    monkeypatch.setattr(held_out, "CHUNK", chunk)
     variants = (str, "  {} ".format, lambda text: text.replace(" ", "\t"), lambda text: text.replace("ä", "a\u0308"))
     rows = [(vary(f"Sätze {row}"), vary(f"target {row}")) for row in range(60) for vary in variants]
     splits = cut(rows, valid=15, test=15)

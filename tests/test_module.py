@@ -13,10 +13,10 @@ import pytorch_lightning as pl
 import torch
 from datasets import Dataset, DatasetDict
 
-from headcount.data import batches
+from headcount.data import plan
 from headcount.data.cleaning import Cleaning
 from headcount.data.module import TranslationData
-from headcount.data.segmentation import BpeDropout, SampledSegmentation
+from headcount.data.subword_sampling import BpeDropout, SampledSegmentation
 from headcount.data.tokenizer import EOS, PAD, SentencePiece
 from headcount.errors import InputError
 
@@ -412,9 +412,9 @@ def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch):
     step = sum(data.epochs.plan(epoch).steps for epoch in range(50)) + 2
     data.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 1, "global_step": step})()
     state = torch_copy(data.state_dict())
-    planned, plan_epoch = [], batches.plan_epoch
+    planned, plan_epoch = [], plan.plan_epoch
     monkeypatch.setattr(
-        batches, "plan_epoch", lambda *a, epoch, **b: (planned.append(epoch), plan_epoch(*a, epoch=epoch, **b))[1]
+        plan, "plan_epoch", lambda *a, epoch, **b: (planned.append(epoch), plan_epoch(*a, epoch=epoch, **b))[1]
     )
     resumed = module(tmp_path)
     resumed.prepare_data()

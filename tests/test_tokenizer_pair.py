@@ -6,8 +6,14 @@ from conftest import command
 from test_module import Toy, module, stream
 
 import headcount
-from headcount.data.tokenizer import PAD, SentencePiece
-from headcount.data.tokenizer_pair import SentencePiecePair, TokenizerPair, load_tokenizer, save_tokenizer
+from headcount.data.tokenizer import (
+    PAD,
+    SentencePiece,
+    SentencePiecePair,
+    TokenizerPair,
+    load_tokenizer,
+    save_tokenizer,
+)
 from headcount.model.transformer import Transformer
 
 SOURCES, TARGETS = (Toy().load()["train"][side][:] for side in ("source", "target"))

@@ -17,12 +17,13 @@ from datasets import Dataset, DatasetDict
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch.utils.data import DataLoader
 
-from headcount.data.batches import Batch, Epochs, Lengthening, Redraw, Sentences, SplitBatches, TrainStream, plan_split
+from headcount.data.batches import Batch, Redraw, Sentences, SplitBatches, TrainStream
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import Corpus, further_names, language_codes
-from headcount.data.preparation import prepare, read_sentences
-from headcount.data.segmentation import Segmentation, draw_pieces
-from headcount.data.tokenizer_pair import AnyTokenizer, Trainable, load_tokenizer
+from headcount.data.plan import Epochs, Lengthening, plan_split
+from headcount.data.prepare import prepare, read_sentences
+from headcount.data.subword_sampling import Segmentation, draw_pieces
+from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer
 from headcount.errors import InputError
 
 FORMAT = 3  # part of the key of prepared data: raise it when what is stored there changes

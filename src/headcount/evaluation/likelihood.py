@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headcount.data.batches import Sentences, collate, plan_split
+from headcount.data.batches import Sentences, collate
+from headcount.data.plan import plan_split
 from headcount.data.tokenizer import PAD
 from headcount.model.encoder_decoder import EncoderDecoder
 

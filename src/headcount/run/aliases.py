@@ -6,6 +6,9 @@ A run's config is read with today's names. Its hash is made of the oldest ones, 
 from typing import Any
 
 RENAMED = {  # old: new
+    "headcount.data.segmentation.BpeDropout": "headcount.data.subword_sampling.BpeDropout",
+    "headcount.data.segmentation.SampledSegmentation": "headcount.data.subword_sampling.SampledSegmentation",
+    "headcount.data.tokenizer_pair.SentencePiecePair": "headcount.data.tokenizer.SentencePiecePair",
     "headcount.decoding.risk.MinimumBayesRisk": "headcount.decoding.mbr.MinimumBayesRisk",
     "headcount.model.scores.Additive": "headcount.model.score_functions.Additive",
     "headcount.model.scores.LuongDot": "headcount.model.score_functions.LuongDot",

@@ -61,10 +61,10 @@ TRUSTED = {
         "headcount.decoding.sampling.Sampling",
     },
     "segmentation": {
-        "headcount.data.segmentation.BpeDropout",
-        "headcount.data.segmentation.SampledSegmentation",
+        "headcount.data.subword_sampling.BpeDropout",
+        "headcount.data.subword_sampling.SampledSegmentation",
     },
-    "tokenizer": {"headcount.data.tokenizer.SentencePiece", "headcount.data.tokenizer_pair.SentencePiecePair"},
+    "tokenizer": {"headcount.data.tokenizer.SentencePiece", "headcount.data.tokenizer.SentencePiecePair"},
     "trainer": {"pytorch_lightning.Trainer"},
     "trainer.strategy": {"pytorch_lightning.strategies.DDPStrategy"},
 }

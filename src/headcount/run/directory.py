@@ -17,8 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from headcount.data.corpora import language_codes
-from headcount.data.tokenizer import BOS, EOS, PAD
-from headcount.data.tokenizer_pair import AnyTokenizer, TokenizerPair, load_tokenizer
+from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, TokenizerPair, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Codec, TranslationModel, Translator

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from headcount.data.module import TranslationData
-from headcount.data.tokenizer_pair import AnyTokenizer, load_tokenizer, save_tokenizer
+from headcount.data.tokenizer import AnyTokenizer, load_tokenizer, save_tokenizer
 from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint, language_codes, test_set_name
-from headcount.data.corpora.split import HeldOut, first
+from headcount.data.corpora.corpus import SPLITS, Pairs, fingerprint, language_codes, test_set_name
+from headcount.data.corpora.held_out import HeldOut, first
 from headcount.data.corpora.tables import FORMATS, Column, Table
 from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError

@@ -11,9 +11,9 @@ from datasets import Dataset, IterableDataset
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
+from headcount.data.corpora.corpus import SPLITS, Pairs, fingerprint, language_codes, pair_table
 from headcount.data.corpora.files import SplitTexts, at_least_one, named_tests, text_at
-from headcount.data.corpora.pairs import SPLITS, Pairs, fingerprint, language_codes, pair_table
-from headcount.data.corpora.split import HeldOut, first
+from headcount.data.corpora.held_out import HeldOut, first
 from headcount.data.corpora.tables import text_column
 from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headcount.data.corpora.pairs import Pairs, pair_table
+from headcount.data.corpora.corpus import Pairs, pair_table
 from headcount.data.corpora.text import LINES, read_chunks
 from headcount.errors import InputError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headcount.data.corpora.pairs import Pairs, pair_table
+from headcount.data.corpora.corpus import Pairs, pair_table
 from headcount.errors import InputError
 
 LINES = 2**15  # read from a file at once

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headcount.data.corpora.pairs import Pairs, pair_table
+from headcount.data.corpora.corpus import Pairs, pair_table
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 

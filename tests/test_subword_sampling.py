@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from headcount.data.segmentation import BpeDropout, SampledSegmentation, draw_pieces
+from headcount.data.subword_sampling import BpeDropout, SampledSegmentation, draw_pieces
 from headcount.data.tokenizer import SentencePiece
 
 TEXT = [f"the {c} {a} sees {n} trees" for c in ("red", "blue") for a in ("dog", "horse", "bear") for n in range(9)]

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict
 
-from headcount.data import preparation
 from headcount.data.cleaning import Cleaning
-from headcount.data.preparation import Workers, prepare, read_sentences, read_tables, training_text, write_tables
+from headcount.data.prepare import prepare, progress, read_sentences, read_tables, training_text, write_tables
 from headcount.data.tokenizer import SentencePiece, Tokenizer, normalise
+from headcount.data.workers import Workers
 from headcount.errors import InputError
 
 WORDS = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
@@ -95,7 +95,7 @@ def by_hand(corpus, cleaning, tokenizer, max_length):
 def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk):
     if chunk == 1 and processes == 3:
         pytest.skip("slow, and nothing new")
-    monkeypatch.setattr(preparation, "CHUNK", chunk)
+    monkeypatch.setattr("headcount.data.prepare.CHUNK", chunk)
     corpus, cleaning, trainer = Untidy(), Cleaning(max_words=10, max_ratio=3.0), SentencePiece(300)
     prepare(corpus, cleaning, trainer, 14, tmp_path, processes)
     tokenizer, pairs, counts = by_hand(corpus, cleaning, trainer, 14)
@@ -208,7 +208,7 @@ def slowly_any(source, target):
 def test_nobody_is_left_over_when_the_first_process_is_killed():
     script = (
         "import multiprocessing, time\n"
-        "from headcount.data.preparation import Workers\n"
+        "from headcount.data.workers import Workers\n"
         "with Workers(2) as workers:\n"
         "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
         "    time.sleep(60)\n"
@@ -232,11 +232,11 @@ def alive(pid: int) -> bool:
 
 
 def test_a_bar_for_a_person_only(capsys, monkeypatch):
-    with preparation.progress("cleaning", 10) as advance:
+    with progress("cleaning", 10) as advance:
         advance(4)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with preparation.progress("cleaning", 10) as advance:
+    with progress("cleaning", 10) as advance:
         advance(4)
     assert "4/10" in capsys.readouterr().err
 
