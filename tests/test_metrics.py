@@ -12,7 +12,7 @@ from sacrebleu.metrics.ter import TER
 from headcount.errors import InputError
 from headcount.evaluation.metrics import (
     METRICS,
-    Kind,
+    Metric,
     bleu,
     bleu_tokenizer,
     moses_bleu,
@@ -26,7 +26,7 @@ from headcount.run.tables import comparison_table, score_table
 REFERENCES = [
     "Ein Hund schläft auf dem alten Sofa.",
     "Zwei Männer gehen, weil es regnet, schnell nach Hause.",
-    "Das Kind liest ein Buch.",
+    "Das Metric liest ein Buch.",
     "Niemand sieht die Katze im Garten.",
 ]
 GOOD = [
@@ -35,7 +35,7 @@ GOOD = [
     REFERENCES[2],
     "niemand sieht die Katze.",
 ]
-BAD = ["Ein Hund.", "Zwei Hunde gehen nach Hause.", "das Kind liest ein Buch", "Niemand."]
+BAD = ["Ein Hund.", "Zwei Hunde gehen nach Hause.", "das Metric liest ein Buch", "Niemand."]
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -171,7 +171,7 @@ def test_the_length_ratio_is_that_of_tokens():
 def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
     references, good = REFERENCES * 10, GOOD * 10
     before, _ = compare({"good": good, "bad": BAD * 10}, references, "13a")
-    monkeypatch.setitem(METRICS, "ter", Kind("TER", lambda tokenizer, lowercase: TER()))
+    monkeypatch.setitem(METRICS, "ter", Metric("TER", lambda tokenizer, lowercase: TER(), higher_is_better=False))
     comparisons, signatures = compare({"good": good, "bad": BAD * 10}, references, "13a")
     assert list(comparisons["good"]) == ["bleu", "chrf", "ter"]
     assert comparisons["good"]["ter"].score == TER().corpus_score(good, [references]).score

@@ -22,9 +22,9 @@ class Comparison:
 def compare(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], tokenizer: str, lowercase: bool = False
 ) -> tuple[dict[str, dict[str, Comparison]], dict[str, str]]:
-    """Paired bootstrap (Koehn 2004; 1,000 resamples) of each system against the first: comparisons by system and
-    metric, and the signature of each metric. Both sides are taken in NFC. tokenizer: as for `score`."""
-    metrics = {name: kind.build(tokenizer, lowercase) for name, kind in METRICS.items()}
+    """Paired bootstrap of each system against the first, with 1,000 resamples: comparisons by system and metric, and
+    the signature of each metric. Both sides in NFC. The arguments are those of `metrics.score`."""
+    metrics = {key: metric.build(tokenizer, lowercase) for key, metric in METRICS.items()}
     test = PairedTest(
         [(name, composed(lines)) for name, lines in systems.items()],
         metrics=metrics,
@@ -34,14 +34,14 @@ def compare(
     )
     signatures, table = test()
     comparisons: dict[str, dict[str, Comparison]] = {name: {} for name in systems}
-    # sacrebleu labels what it found by names of its own, such as chrF2, in the order of the metrics it was given.
+    # sacrebleu names its results itself, such as chrF2, in the order of the metrics.
     labels = dict(zip(metrics, signatures, strict=True))
-    for metric, label in labels.items():
+    for key, label in labels.items():
         results = [result for result in table[label] if isinstance(result, Result)]
         for name, result in zip(systems, results, strict=True):
-            # sacrebleu counts resamples beyond the difference seen, so that it finds no difference significant.
+            # sacrebleu counts the resamples beyond the observed difference, so a difference of 0 would be significant.
             p_value = 1.0 if result.p_value is not None and result.score == results[0].score else result.p_value
-            comparisons[name][metric] = Comparison(
+            comparisons[name][key] = Comparison(
                 result.score, float(result.mean or 0.0), float(result.ci or 0.0), p_value
             )
-    return comparisons, {metric: str(signatures[label]) for metric, label in labels.items()}
+    return comparisons, {key: str(signatures[label]) for key, label in labels.items()}

@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import TargetScorer, perplexity
-from headcount.evaluation.metrics import Score, moses_bleu, score
+from headcount.evaluation.metrics import PRIMARY, Score, moses_bleu, score
 from headcount.files import write_bytes, write_text
 from headcount.run.directory import Run, update_metrics
 from headcount.run.tables import Figures
@@ -40,7 +40,7 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
         hypotheses = run.translator.translate(sources, progress)
     scores = score(hypotheses, references, tokenizer)
     figures: Figures = {name: figure.value for name, figure in scores.items()}
-    figures["length_ratio"] = scores["bleu"].length_ratio
+    figures["length_ratio"] = scores[PRIMARY].length_ratio
     figures["signature"] = {name: figure.signature for name, figure in scores.items()}
     figures["search"] = run.translator.search.settings
     if not with_loss:

@@ -19,7 +19,7 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.run.config import Problems, build, build_data
 from headcount.run.machine import multiplies_bf16
 from headcount.run.types import fits
-from headcount.training.averaging import METRICS, Averaging
+from headcount.training.averaging import MONITORED, Averaging
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.module import OptimizerFactory
 
@@ -66,7 +66,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     interrupt, progress = StopOnInterrupt(), TrainingProgress()
     callbacks = [interrupt, progress, averaging]
     if config.validation.patience is not None:
-        monitor, sign = METRICS.get(config.validation.metric, METRICS["loss"])
+        monitor, sign = MONITORED.get(config.validation.metric, MONITORED["loss"])
         mode = "max" if sign > 0 else "min"
         callbacks.append(EarlyStopping(monitor, patience=config.validation.patience, mode=mode))
     callbacks.append(checkpoint)  # after all whose state it keeps
@@ -188,8 +188,8 @@ def check_numbers(config: DictConfig) -> None:
             wrong.append(f"{setting}={value}: must be a whole number")
         elif isinstance(value, int | float) and value < least:
             wrong.append(f"{setting}={value}: must be {least} or more")
-    if config.validation.metric not in METRICS:
-        wrong.append(f"validation.metric={config.validation.metric}: must be one of {', '.join(METRICS)}")
+    if config.validation.metric not in MONITORED:
+        wrong.append(f"validation.metric={config.validation.metric}: must be one of {', '.join(MONITORED)}")
     if wrong:
         raise InputError("\n".join(wrong))
 

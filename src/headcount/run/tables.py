@@ -5,7 +5,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from headcount.evaluation.metrics import METRICS
+from headcount.evaluation.metrics import METRICS, PRIMARY
 from headcount.evaluation.significance import compare
 
 Figures = dict[str, Any]  # what metrics.json says of a split
@@ -19,9 +19,9 @@ def score_table(figures: dict[str, Figures]) -> str:
     table = []
     for name, figure in figures.items():
         row = {"run": name}
-        for metric, kind in METRICS.items():
-            row[kind.label] = figure[metric]
-            if metric == "bleu":
+        for key, metric in METRICS.items():
+            row[metric.label] = figure[key]
+            if key == PRIMARY:
                 row["length ratio"] = figure["length_ratio"]
         if "loss" in figure:
             row["loss"] = figure["loss"]

@@ -22,7 +22,7 @@ Weights = dict[str, Tensor]
 class Averaging(Protocol):
     """A Lightning callback that follows the training, and at its end gives averaged weights.
 
-    metric: the validation figure by which these are compared with the last weights, a key of METRICS.
+    metric: the validation figure by which these are compared with the last weights, a key of MONITORED.
     """
 
     metric: str
@@ -176,8 +176,8 @@ class BestCheckpoint(Callback):
     """
 
     def __init__(self, metric: str = "bleu") -> None:
-        if metric not in METRICS:
-            raise ValueError(f"averaging.metric={metric}: must be one of {', '.join(METRICS)}")
+        if metric not in MONITORED:
+            raise ValueError(f"averaging.metric={metric}: must be one of {', '.join(MONITORED)}")
         self.metric = metric
         self.best: float | None = None
         self.best_weights: Weights = {}
@@ -197,7 +197,7 @@ class BestCheckpoint(Callback):
         self.directory = Path(trainer.default_root_dir) / "checkpoints"
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        name, sign = METRICS[self.metric]
+        name, sign = MONITORED[self.metric]
         value = float(trainer.callback_metrics[name])
         better = self.best is None or sign * value > sign * self.best
         if trainer.is_global_zero and better and math.isfinite(value):  # nothing is better than NaN
@@ -209,7 +209,7 @@ class BestCheckpoint(Callback):
         return self.best_weights or own_weights(model)
 
 
-METRICS = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # what Lightning calls it, and 1 if more is better
+MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # what Lightning calls it, and 1 if more is better
 
 
 def own_weights(model: torch.nn.Module) -> Weights:

@@ -16,7 +16,7 @@ from headcount.data.batches import Batch
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
 from headcount.evaluation.likelihood import perplexity
-from headcount.evaluation.metrics import score
+from headcount.evaluation.metrics import METRICS
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.training.finite import FiniteSteps, Step
@@ -162,7 +162,7 @@ class TranslationTask(pl.LightningModule):
 
     def bleu(self, hypotheses: Sequence[str]) -> float:
         """BLEU of translations of the validation sentences."""
-        return score(hypotheses, self.references, self.bleu_tokenizer)["bleu"].value
+        return METRICS["bleu"].score(hypotheses, self.references, self.bleu_tokenizer).value
 
     def _losses(self, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
         # Layers are left out for a whole batch, so passes that shall differ in them are batches of their own.
