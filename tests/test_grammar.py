@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from headcount.data.grammar import Copy, Grammar, english, german, lexicon, words
-from headcount.data.grammar.corpus import CELLS, Pair
-from headcount.data.grammar.lexicon import Adverb
-from headcount.data.grammar.phenomena import PHENOMENA
-from headcount.data.grammar.syntax import (
+from headcount.grammar import Copy, Grammar, english, german, lexicon, words
+from headcount.grammar.corpus import CELLS, Pair
+from headcount.grammar.lexicon import Adverb
+from headcount.grammar.phenomena import PHENOMENA
+from headcount.grammar.syntax import (
     Clause,
     Demonstrative,
     Infinitive,
@@ -520,7 +520,7 @@ def test_same_seed_same_corpus_other_seed_another() -> None:
 
 def test_the_corpus_does_not_depend_on_the_process() -> None:
     program = (
-        "from headcount.data.grammar import Grammar;"
+        "from headcount.grammar import Grammar;"
         "print([pair.sentence.source for pair in Grammar(3000, 1, 16).generate()['test']])"
     )
     environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}

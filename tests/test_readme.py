@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.grammar import Grammar
-from headcount.data.grammar.phenomena import PHENOMENA
+from headcount.grammar import Grammar
+from headcount.grammar.phenomena import PHENOMENA
 
 ROOT = Path(__file__).parents[1]
 STEPS = 4

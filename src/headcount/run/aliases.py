@@ -6,6 +6,8 @@ A run's config is read with today's names. Its hash is made of the oldest ones, 
 from typing import Any
 
 RENAMED = {  # old: new
+    "headcount.data.grammar.Copy": "headcount.grammar.Copy",
+    "headcount.data.grammar.Grammar": "headcount.grammar.Grammar",
     "headcount.data.segmentation.BpeDropout": "headcount.data.subword_sampling.BpeDropout",
     "headcount.data.segmentation.SampledSegmentation": "headcount.data.subword_sampling.SampledSegmentation",
     "headcount.data.tokenizer_pair.SentencePiecePair": "headcount.data.tokenizer.SentencePiecePair",

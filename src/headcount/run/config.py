@@ -29,8 +29,8 @@ TRUSTED = {
     "data.corpus": {
         "headcount.data.corpora.FilesCorpus",
         "headcount.data.corpora.HubCorpus",
-        "headcount.data.grammar.Copy",
-        "headcount.data.grammar.Grammar",
+        "headcount.grammar.Copy",
+        "headcount.grammar.Grammar",
     },
     "logger.*": {
         "pytorch_lightning.loggers.CSVLogger",

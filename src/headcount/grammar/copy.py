@@ -2,7 +2,7 @@
 
 from datasets import Dataset, DatasetDict
 
-from .corpus import Grammar
+from headcount.grammar.corpus import Grammar
 
 
 class Copy(Grammar):

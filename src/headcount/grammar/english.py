@@ -2,7 +2,7 @@
 
 import re
 
-from .lexicon import Noun, Verb
+from headcount.grammar.lexicon import Noun, Verb
 
 _PLURALS = {
     "man": "men",

@@ -10,9 +10,8 @@ from random import Random
 from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.errors import InputError
-
-from .phenomena import PHENOMENA, Draw, UnfitError, plain
-from .syntax import Rendered, render, say
+from headcount.grammar.phenomena import PHENOMENA, Draw, UnfitError, plain
+from headcount.grammar.syntax import Rendered, render, say
 
 GRADES = ("easy", "hard")
 CELLS = tuple((phenomenon, grade) for phenomenon in PHENOMENA for grade in GRADES)

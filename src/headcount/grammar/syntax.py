@@ -11,8 +11,8 @@ without an object "nicht" precedes the place.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from . import english, german
-from .lexicon import MODALS, Adjective, Adverb, Noun, Preposition, Verb
+from headcount.grammar import english, german
+from headcount.grammar.lexicon import MODALS, Adjective, Adverb, Noun, Preposition, Verb
 
 # Adjectives before one noun: the keys from 3 to 6.
 ADJECTIVES = 4

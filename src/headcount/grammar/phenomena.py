@@ -12,9 +12,9 @@ from random import Random
 from typing import TypeVar
 from zlib import crc32
 
-from . import lexicon
-from .lexicon import Adjective, Adverb, Homograph, Noun, Preposition, Verb
-from .syntax import (
+from headcount.grammar import lexicon
+from headcount.grammar.lexicon import Adjective, Adverb, Homograph, Noun, Preposition, Verb
+from headcount.grammar.syntax import (
     Clause,
     Demonstrative,
     Infinitive,

@@ -1,6 +1,6 @@
 """German inflection: nouns, articles, adjectives, verbs."""
 
-from .lexicon import MODALS, Adjective, Noun, Verb
+from headcount.grammar.lexicon import MODALS, Adjective, Noun, Verb
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
