@@ -6,8 +6,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from headcount.errors import InputError
-from headcount.run.directory import open_as_asked, show
-from headcount.run.script import main
+from headcount.files import show
+from headcount.run.console import main
+from headcount.run.opened import open_as_asked
 
 logger = logging.getLogger("headcount.report")
 

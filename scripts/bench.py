@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from headcount.benchmark.bench import benchmark
 from headcount.benchmark.settings import as_lists
-from headcount.run.script import main
+from headcount.run.console import main
 
 
 @main("bench")

@@ -3,12 +3,11 @@
 import sys
 
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.progress import Progress
 
 from headcount.errors import InputError
-from headcount.run.script import main
-from headcount.run.types import wrong_values
+from headcount.progress import progress_bar
+from headcount.run.console import main
+from headcount.run.values import wrong_values
 
 
 @main("power")
@@ -26,10 +25,8 @@ def run(config: DictConfig) -> None:
         made = World(**world)
     except ValueError as error:
         raise InputError(f"world.{error}") from error
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("simulating", total=3 * values["studies"] * len(values["seeds"]))
-        power(made, **values, sink=sys.stdout, advance=lambda: progress.advance(task))
+    with progress_bar("simulating", 3 * values["studies"] * len(values["seeds"])) as advance:
+        power(made, **values, sink=sys.stdout, advance=lambda: advance(1))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ import logging
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.run.directory import show
-from headcount.run.script import main
-from headcount.run.types import wrong_values
+from headcount.files import show
+from headcount.run.console import main
+from headcount.run.values import wrong_values
 
 logger = logging.getLogger("headcount.report")
 

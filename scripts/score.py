@@ -4,8 +4,8 @@ import sys
 
 from omegaconf import DictConfig
 
+from headcount.run.console import main
 from headcount.run.score import score
-from headcount.run.script import main
 
 
 @main("score")

@@ -7,7 +7,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from headcount.run.script import main
+from headcount.run.console import main
 from headcount.run.sweep import run_job
 from headcount.run.train import train
 

@@ -4,7 +4,7 @@ import sys
 
 from omegaconf import DictConfig
 
-from headcount.run.script import main
+from headcount.run.console import main
 from headcount.run.translate import translate
 
 

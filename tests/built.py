@@ -7,8 +7,8 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from headcount.run.console import CONF
 from headcount.run.resolvers import register_resolvers
-from headcount.run.script import CONF
 
 
 @cache

@@ -9,10 +9,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.run.config import build, check_targets
+from headcount.run.config import build
+from headcount.run.console import CONF
 from headcount.run.parts import build_parts, check_processes
 from headcount.run.resolvers import register_resolvers
-from headcount.run.script import CONF
+from headcount.run.trusted import check_targets
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option
 GROUPS = sorted(

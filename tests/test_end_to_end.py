@@ -16,7 +16,7 @@ from conftest import SCRIPTS, command
 from safetensors.torch import load_file
 
 import headcount
-from headcount.run.directory import read_weights
+from headcount.run.opened import read_weights
 from headcount.training.callbacks import StopOnInterrupt
 from headcount.training.module import TranslationTask
 

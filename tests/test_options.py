@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import command
 
-from headcount.run.directory import open_run
+from headcount.run.opened import open_run
 
 OPTIONS = {
     "drawn pieces, R-Drop, moving average, cosine": (

@@ -14,10 +14,11 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from headcount.data.cleaning import Cleaning
-from headcount.data.prepare import prepare, progress, read_sentences, read_tables, training_text, write_tables
+from headcount.data.prepare import prepare, read_sentences, read_tables, training_text, write_tables
 from headcount.data.tokenizer import SentencePiece, Tokenizer, normalise
 from headcount.data.workers import Workers
 from headcount.errors import InputError
+from headcount.progress import progress_bar
 
 WORDS = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
 
@@ -232,11 +233,11 @@ def alive(pid: int) -> bool:
 
 
 def test_a_bar_for_a_person_only(capsys, monkeypatch):
-    with progress("cleaning", 10) as advance:
+    with progress_bar("cleaning", 10) as advance:
         advance(4)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress("cleaning", 10) as advance:
+    with progress_bar("cleaning", 10) as advance:
         advance(4)
     assert "4/10" in capsys.readouterr().err
 

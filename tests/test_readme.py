@@ -134,7 +134,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
             calls.append(lines)
             return lines
 
-    monkeypatch.setattr("headcount.run.directory.load", lambda run: Stub())
+    monkeypatch.setattr("headcount.run.opened.load", lambda run: Stub())
     exec(compile(code, "README.md", "exec"), {})
     assert calls == [["The old doctor sleeps in the garden."]]
 

@@ -11,7 +11,7 @@ from headcount.model.gaussian_window import GaussianWindow
 from headcount.model.recurrent import Recurrent
 from headcount.model.transformer import Transformer
 from headcount.report.attention_maps import look, plot
-from headcount.run.directory import open_run
+from headcount.run.opened import open_run
 
 
 def test_every_head_of_every_layer_is_drawn(home, tmp_path):

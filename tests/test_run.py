@@ -16,13 +16,14 @@ from omegaconf import OmegaConf
 import headcount
 from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
+from headcount.machine import choose_precision, multiplies_bf16, use_faster_products
 from headcount.run.config import Problems, build
-from headcount.run.directory import link_latest, open_run, read_config, read_metrics, update_metrics
-from headcount.run.machine import multiplies_bf16, use_faster_products
-from headcount.run.parts import check_processes, choose_precision
+from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
+from headcount.run.opened import open_run
+from headcount.run.parts import check_processes
 from headcount.run.resolvers import peak_rate, run_directory
 from headcount.run.train import training_figures
-from headcount.run.types import fits, wrong_values
+from headcount.run.values import fits, wrong_values
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_processes_must_be_those_that_torchrun_started(monkeypatch):
 
 @pytest.mark.parametrize(("native", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
 def test_precision(native, chosen, monkeypatch):
-    monkeypatch.setattr("headcount.run.parts.multiplies_bf16", lambda: native)
+    monkeypatch.setattr("headcount.machine.multiplies_bf16", lambda: native)
     assert choose_precision("16-mixed", "cpu") == ("16-mixed", "as asked for")
     assert choose_precision("auto", "cpu")[0] == chosen
 
@@ -152,7 +153,7 @@ def test_a_thread_takes_the_memory_that_another_has_left():
     """A search in threads after a training: 20 pieces of 16 MiB taken and freed, by one thread and then by another."""
     program = """
 import re, threading
-from headcount.run.machine import use_memory_again
+from headcount.machine import use_memory_again
 import torch
 
 def take():
@@ -179,7 +180,7 @@ print(peak() - before)
 @pytest.mark.parametrize("exact", [True, False])
 def test_float32_products_stay_exact(exact, monkeypatch):
     before = torch.get_float32_matmul_precision()
-    monkeypatch.setattr("headcount.run.machine.multiplies_bf16", lambda: True)
+    monkeypatch.setattr("headcount.machine.multiplies_bf16", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     product = torch.Tensor.__matmul__
     rounded = lambda x, y: product(x.bfloat16(), y.bfloat16()).to(x.dtype)  # noqa: E731

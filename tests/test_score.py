@@ -5,7 +5,7 @@ import math
 import pytest
 from conftest import command
 
-from headcount.run.directory import open_run
+from headcount.run.opened import open_run
 
 SOURCES = ["the dog sees the cat", "the bear likes the wolf", "", "the dog sees the cat"]
 TARGETS = ["der Hund sieht den Kater", "der Hund", "der Bär", ""]

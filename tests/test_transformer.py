@@ -14,7 +14,7 @@ from headcount.model.layers import PostNorm
 from headcount.model.score_functions import Additive, LuongDot, LuongGeneral
 from headcount.model.transformer import Transformer, heads_per_layer
 from headcount.run.config import build
-from headcount.run.script import CONF
+from headcount.run.console import CONF
 
 SMALL = {
     "vocab_size": 11,

@@ -8,7 +8,8 @@ from conftest import command
 from omegaconf import OmegaConf
 
 from headcount.data.tokenizer import SentencePiece
-from headcount.run.directory import open_run, read_config
+from headcount.run.directory import read_config
+from headcount.run.opened import open_run
 
 SOURCE = "the dog sees the cat\n\nthe bear likes the wolf\n"
 

@@ -96,8 +96,7 @@ def test_several_batches_at_once_give_the_same_and_give_the_threads_back(model):
         seen: list[int] = []
         assert translator(model, BeamSearch(beam=2, batch_tokens=64)).translate(lines, seen.append) == alone
         assert torch.get_num_threads() == 4
-        assert seen == sorted(seen)
-        assert seen[-1] == len(lines)
+        assert sum(seen) == len(lines)
     finally:
         torch.set_num_threads(threads)
 
@@ -246,8 +245,8 @@ def test_weights_that_are_no_numbers_are_told_with_the_name_of_the_model(model):
 def test_progress_ends_at_the_number_of_lines(model):
     seen: list[int] = []
     translator(model, BeamSearch(beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)
-    assert seen == sorted(seen)
-    assert seen[-1] == 9
+    assert len(seen) > 2
+    assert sum(seen) == 9
 
 
 @pytest.mark.parametrize(

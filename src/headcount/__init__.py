@@ -13,7 +13,7 @@ __all__ = ["load"]
 def __getattr__(name: str) -> Any:
     # Loaded when first asked for: importing a part of the package should not import Lightning and Hydra.
     if name == "load":
-        from headcount.run.directory import load
+        from headcount.run.opened import load
 
         return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

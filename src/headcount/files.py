@@ -50,6 +50,11 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+def show(path: Path) -> str:
+    """A path as one would type it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
 

@@ -1,12 +1,28 @@
-"""What this process may use of the machine."""
+"""The machine: processor, cores, memory, devices, precision and versions of libraries."""
 
+import ctypes
 import math
 import os
+import platform
+import signal
+import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+
+import torch
+
+from headcount.errors import InputError
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
+END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # in the environment of a process that should
+PR_SET_PDEATHSIG = 1  # see prctl(2)
+# Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
+M_TRIM_THRESHOLD = (-1, 2**31 - 1)
+M_TOP_PAD = (-2, 2**26)
+M_MMAP_THRESHOLD = (-3, 2**30)
+M_ARENA_MAX = (-8, 1)  # one heap, and not a number of bytes
 
 
 def cores() -> int:
@@ -28,6 +44,90 @@ def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
         lines = []
     quotas = (_quota(folder) for line in lines for folder in _folders(cgroups, line))
     return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def processor() -> str:
+    """The processor's name, as well as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the figures depend on."""
+    packages = ("headcount", "torch", "pytorch-lightning", "datasets", "sentencepiece", "sacrebleu", "hydra-core")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def choose_device(device: str) -> torch.device:
+    """The torch device of that name; "auto" is a GPU if there is one. Raises InputError if it isn't there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.zeros(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device={device}: not available here ({str(error).splitlines()[0]}); try device=cpu"
+        ) from error
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that a process started now would see."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
+    """Lightning's name of the precision to use, and why. `auto` takes bf16 where it pays."""
+    if precision != "auto":
+        return precision, "as asked for"
+    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not on_gpu and not torch.backends.mps.is_available())
+    if (on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)) or (on_cpu and multiplies_bf16()):
+        return "bf16-mixed", f"since this {'GPU' if on_gpu else 'processor'} multiplies bf16 natively"
+    return "32-true", "since bf16 gains nothing here"
+
+
+def multiplies_bf16() -> bool:
+    """Whether this processor multiplies bf16 natively, so that products take half the time of float32 or less."""
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 does not tell
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def use_faster_products() -> None:
+    """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take half the time.
+
+    torch takes them only if float32 products may be rounded to bf16, so whether they are is seen on one. A GPU would
+    round, too, and leaves little to the processor.
+    """
+    if torch.cuda.is_available() or not multiplies_bf16():
+        return
+    x = torch.linspace(-1, 1, 256 * 256).view(256, 256)
+    torch.set_float32_matmul_precision("medium")
+    if (x @ x - (x.double() @ x.double()).float()).abs().max() > 1e-3:  # bf16 is a hundred times as far off
+        torch.set_float32_matmul_precision("highest")
+
+
+def use_memory_again() -> None:
+    """Let this process keep the memory it frees.
+
+    A training step allocates and frees the same tensors over and over. Given back to the system each time, their pages
+    are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU. All threads share one
+    heap: the threads of a search would each keep one of their own, beside all that training has left free.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:  # the GNU C library's
+        for parameter, value in (M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX):
+            mallopt(parameter, value)
+
+
+def end_with_parent() -> None:
+    """Where the process that started this one asks for it, let Linux send this one SIGTERM when that one is killed."""
+    if END_WITH_PARENT in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _folders(cgroups: Path, line: str) -> Iterator[Path]:

@@ -25,8 +25,7 @@ from headcount.benchmark.tables import page, shown, tables
 from headcount.benchmark.workloads import FP32_AND_BF16, HEADCOUNT, PEERS, SQUARE, WORKS, Group
 from headcount.errors import InputError
 from headcount.files import write_text
-from headcount.machine import cores
-from headcount.run.directory import processor
+from headcount.machine import cores, processor
 
 logger = logging.getLogger(__name__)
 

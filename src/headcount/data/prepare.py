@@ -8,9 +8,8 @@ changes nothing in the result.
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headcount.data.batches import Sentences
 from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, ForbiddenText, Sieve
@@ -27,6 +24,7 @@ from headcount.data.corpora import SPLITS, Corpus, Pairs, further_names, one_lin
 from headcount.data.tokenizer import AnyTokenizer, Trainable, save_tokenizer
 from headcount.data.workers import SIDES, Workers
 from headcount.machine import cores
+from headcount.progress import progress_bar
 
 CHUNK = 2**14  # pairs worked on at once by one process
 SMALL = 50_000  # pairs that are prepared without other processes
@@ -65,7 +63,7 @@ def prepare(
     texts = {split: folder / f"{split}.text" for split in dict.fromkeys((*SPLITS, *splits))}
     with Workers(processes) as workers:
         log.info("cleaning %s pairs", "the" if total is None else f"{total:,}")
-        with progress("cleaning", total) as advance:
+        with progress_bar("cleaning", total) as advance:
             report = clean(splits, cleaning, texts, workers, advance)
         report.require_pairs()
         if isinstance(tokenizer, Trainable):
@@ -73,7 +71,7 @@ def prepare(
             most = tokenizer.sample_bytes
             tokenizer = tokenizer.train(*(training_text(texts["train"], side, most) for side in SIDES))
         log.info("encoding")
-        with progress("encoding", sum(counts["kept"] for counts in report.counts.values())) as advance:
+        with progress_bar("encoding", sum(counts["kept"] for counts in report.counts.values())) as advance:
             for split, path in texts.items():
                 encoded = _encode(path, tokenizer, workers, advance)
                 if max_length is not None:
@@ -214,13 +212,3 @@ def read_sentences(path: Path, column: str) -> Sentences:
         ends.append(offsets[1:])
     pieces = np.frombuffer(file, np.int32, len(file) // 4)
     return Sentences(pieces, np.concatenate(starts), np.concatenate(ends))
-
-
-@contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while a person watches, and nothing otherwise; gives the function that moves it on.
-    Without a total, it counts."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)

@@ -79,7 +79,7 @@ class Translator:
     def translate(self, lines: Sequence[str], progress: Callable[[int], None] | None = None) -> list[str]:
         """The translation of every line, in order; an empty line stays empty.
 
-        progress: called with the number of lines done so far.
+        progress: called with the number of lines done since the last call.
         """
         return [best.text for best, *_ in self.nbest(lines, 1, progress)]
 
@@ -100,7 +100,8 @@ class Translator:
         sources = [[] for _ in pieces] if self.hide_source else pieces
         limits = [self._limit(len(ids)) for ids in pieces]
         translations = [[Translation("", 0.0)]] * len(texts)
-        done = sum(not text for text in texts)
+        if progress is not None:
+            progress(sum(not text for text in texts))
         tokens = [self._tokens(len(ids), count) if text else 0 for text, ids in zip(texts, pieces, strict=True)]
         batches = list(self._batches(tokens))
         with self._workers(len(batches)) as each:
@@ -112,9 +113,8 @@ class Translator:
             for rows, found in zip(batches, searched, strict=True):
                 for row, best in zip(rows, self.search.choose(found, count, self.codec.decode), strict=True):
                     translations[row] = best
-                done += len(rows)
                 if progress is not None:
-                    progress(done)
+                    progress(len(rows))
         return translations
 
     def _check_lengths(self, pieces: Sequence[int]) -> None:

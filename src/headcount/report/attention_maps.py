@@ -17,7 +17,7 @@ from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.model.gaussian_window import GaussianWindow, Mixture
 from headcount.report.drawing import INK, Plot, drawn
-from headcount.run.directory import Run
+from headcount.run.opened import Run
 
 KINDS = {
     "cross": ("cross-attention", "From each target token, down, to the source, across."),

@@ -11,9 +11,10 @@ from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import write_text
-from headcount.run.directory import Run, as_one, open_as_asked, read_metrics
-from headcount.run.figures import evaluate_split, other_conventions, record
+from headcount.run.directory import read_metrics
 from headcount.run.identity import recorded, with_text
+from headcount.run.opened import Run, as_one, open_as_asked
+from headcount.run.split_scores import evaluate_split, other_conventions, record
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
 
 CHANGED = (

@@ -16,9 +16,9 @@ from headcount.data.module import TranslationData
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu_tokenizer
+from headcount.machine import choose_precision
 from headcount.run.config import Problems, build, build_data
-from headcount.run.machine import multiplies_bf16
-from headcount.run.types import fits
+from headcount.run.values import fits
 from headcount.training.averaging import MONITORED, Averaging
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.module import OptimizerFactory
@@ -192,17 +192,6 @@ def check_numbers(config: DictConfig) -> None:
         wrong.append(f"validation.metric={config.validation.metric}: must be one of {', '.join(MONITORED)}")
     if wrong:
         raise InputError("\n".join(wrong))
-
-
-def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
-    """Lightning's name of the precision to use, and why. `auto` takes bf16 where it pays."""
-    if precision != "auto":
-        return precision, "as asked for"
-    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not on_gpu and not torch.backends.mps.is_available())
-    if (on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)) or (on_cpu and multiplies_bf16()):
-        return "bf16-mixed", f"since this {'GPU' if on_gpu else 'processor'} multiplies bf16 natively"
-    return "32-true", "since bf16 gains nothing here"
 
 
 def check_processes(config: DictConfig) -> None:

@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.run.config import build, check_targets
-from headcount.run.directory import is_finished, read_config, show
+from headcount.files import show
+from headcount.run.config import build
+from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import recorded, settings_that_matter
-from headcount.run.types import fits
+from headcount.run.trusted import check_targets
+from headcount.run.values import fits
 
 SETTINGS = frozenset({"trainer.max_steps", "checkpoint.every", "threads", "data.workers", "data.directory"})
 SETTINGS |= {f"validation.{name}" for name in ("every", "samples", "patience", "metric")}
@@ -213,3 +217,30 @@ def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
     if other:
         entry = {"after_step": step, "before": other}
         OmegaConf.update(config, "resumed", [*config.get("resumed", []), entry], force_add=True)
+
+
+def initial_config(config: DictConfig, directory: Path) -> DictConfig:
+    """The config of a training that begins with the weights of the run in `directory`: that run's model and tokenizer,
+    and on top of them the single settings of the model given on the command line.
+
+    Raises InputError for a directory that is not a run, a config that would build what is not trusted, or an override
+    that another model or tokenizer would need.
+    """
+    run = read_config(directory)
+    check_targets(OmegaConf.to_container(run), "", config.trust, f"{directory}: ")
+    initial = config.copy()
+    initial.model, initial.tokenizer = run.model, run.tokenizer
+    for override in command_line():
+        part, _, setting = override.key_or_group.partition(".")
+        if part == "tokenizer" or override.key_or_group in ("model", "data.vocab_size"):
+            raise InputError(
+                f"{override.input_line}: init_from={directory} brings its own model and tokenizer; leave it out"
+            )
+        if part == "model":
+            OmegaConf.update(initial.model, setting, override.value(), force_add=True)
+    return initial
+
+
+def command_line() -> list[Override]:
+    """The overrides that this script was started with."""
+    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer, perplexity
-from headcount.run.directory import open_as_asked
+from headcount.run.opened import open_as_asked
 
 
 def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:

@@ -36,13 +36,11 @@ from rich.live import Live
 from rich.table import Table
 
 from headcount.errors import InputError
-from headcount.files import write_text
-from headcount.machine import cores
-from headcount.run.directory import is_finished, read_config, show
+from headcount.files import show, write_text
+from headcount.machine import END_WITH_PARENT, cores, visible_gpus
+from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import differences, with_text
-from headcount.run.machine import END_WITH_PARENT
-from headcount.run.resume import TEXTS
-from headcount.run.start import initial_config
+from headcount.run.resume import TEXTS, initial_config
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
@@ -188,15 +186,6 @@ def _take_places(sweep: Path, names: list[str], needed: int, places: int, taken:
                 taken.enter_context(FileLock(sweep / f".gpu-{name}-{place}.lock", blocking=False))
                 found.append(name)
     return found
-
-
-def visible_gpus() -> list[str]:
-    """Names of the GPUs that a process started now would see."""
-    import torch  # a job that is finished already needs none of it
-
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
-    return [str(number) for number in range(torch.cuda.device_count())]
 
 
 class Children(list["subprocess.Popen[bytes]"]):

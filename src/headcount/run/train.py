@@ -12,6 +12,7 @@ import torch.distributed as dist
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import Callback, LightningModule, Trainer
+from torch.distributed.rendezvous import rendezvous
 
 from headcount.data.module import TranslationData
 from headcount.data.tokenizer import AnyTokenizer, load_tokenizer, save_tokenizer
@@ -19,32 +20,25 @@ from headcount.decoding.beam import BeamSearch
 from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
-from headcount.files import write_text
+from headcount.files import show, write_text
+from headcount.machine import choose_device, processor, versions
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
+from headcount.run.console import log_to_file
 from headcount.run.curves import begin_curves
 from headcount.run.directory import (
-    Run,
     begin_metrics,
-    build_model,
     check_links,
-    choose_device,
     link_latest,
-    load_weights,
-    make_translator,
     mark_unfinished,
-    processor,
     read_config,
-    show,
     update_metrics,
-    versions,
 )
-from headcount.run.figures import evaluate_split, record
 from headcount.run.identity import config_hash, identified
+from headcount.run.opened import Run, build_model, load_weights, make_translator
 from headcount.run.parts import Parts, build_parts, check_processes
-from headcount.run.resume import Begun, keep_as_last, open_begun
-from headcount.run.script import log_to_file
-from headcount.run.start import command_line, initial_config, shared_directory
+from headcount.run.resume import Begun, command_line, initial_config, keep_as_last, open_begun
+from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import contrastive_table, score_table
 from headcount.run.weights import AT_A_STOP, choose_weights, verdict
 from headcount.training.averaging import Weights, save_weights
@@ -111,6 +105,16 @@ def make_newest(directory: Path) -> None:
     """Let runs/latest be this run, if it is a single one. Raises InputError where something else has that name."""
     if directory.parent == Path("runs").resolve() and not (directory.parent / "sweep.json").exists():
         link_latest(directory)
+
+
+def shared_directory(directory: Path) -> Path:
+    """The first process's run directory, on all processes of a torchrun job."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return directory
+    store, rank, _ = next(rendezvous("env://"))
+    if rank == 0:
+        store.set("headcount/run_directory", str(directory))
+    return Path(store.get("headcount/run_directory").decode())
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.run.directory import Run, as_one, open_as_asked
-from headcount.run.types import fits
+from headcount.run.opened import Run, as_one, open_as_asked
+from headcount.run.values import fits
 
 LINES_AT_ONCE = 2000  # so that an endless input is translated as it comes, and batches are still full
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.directory import fill
+from headcount.run.opened import fill
 from headcount.training.averaging import Weights, own_weights
 
 logger = logging.getLogger(__name__)

@@ -16,14 +16,14 @@ from measure import EOS, PAD, Meter, decode_batches, endless, read_job, report, 
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-import headcount.run.directory
+import headcount.run.opened
 import headcount.run.train
+from headcount.machine import use_faster_products, use_memory_again
 from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
 from headcount.model.dropout import Dropout
 from headcount.run.config import build, build_data
-from headcount.run.machine import use_faster_products, use_memory_again
+from headcount.run.console import CONF, set_up_logging
 from headcount.run.resolvers import register_resolvers
-from headcount.run.script import CONF, set_up_logging
 from headcount.training.averaging import own_weights, save_weights
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.loss import LabelSmoothing
@@ -146,9 +146,9 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
     save_weights(own_weights(model), folder / "model.safetensors")
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
     length = job["new_tokens"] - 1  # and then the end
-    headcount.run.directory.load_tokenizer = lambda directory: Numbers(job["vocab_size"], length)
+    headcount.run.opened.load_tokenizer = lambda directory: Numbers(job["vocab_size"], length)
     search = {"beam": job["beam"], "max_ratio": 0.0, "max_extra": length, "batch_tokens": ENDLESS}
-    run = headcount.run.directory.open_run(folder, search=search, precision=job["precision"])
+    run = headcount.run.opened.open_run(folder, search=search, precision=job["precision"])
     # The translator gets several batches at once, as from a file, and keeps them as they are.
     size = job["decode_batch"]
     run.translator._batches = lambda lengths: [

@@ -1,22 +1,21 @@
-"""What is found out about a run on one split, and where it is kept."""
+"""Evaluate a run on one split and record the results."""
 
 import io
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from rich.console import Console
-from rich.progress import Progress
 
 from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import TargetScorer, perplexity
 from headcount.evaluation.metrics import PRIMARY, Score, moses_bleu, score
 from headcount.files import write_bytes, write_text
-from headcount.run.directory import Run, update_metrics
+from headcount.progress import progress_bar
+from headcount.run.directory import update_metrics
+from headcount.run.opened import Run
 from headcount.run.tables import Figures
 
 
@@ -112,18 +111,3 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     write_bytes(path, content.getvalue())
-
-
-class progress_bar:  # noqa: N801 - used as a context manager
-    """A bar on standard error while a person watches, and nothing otherwise; gives the function that moves it."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self.bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-        self.task = self.bar.add_task(what, total=total)
-
-    def __enter__(self) -> Callable[[int], None]:
-        self.bar.start()
-        return lambda done: self.bar.update(self.task, completed=done)
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.stop()

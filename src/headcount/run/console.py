@@ -1,4 +1,4 @@
-"""What every script shares: Hydra's command line, plain messages, and one line for what a person got wrong."""
+"""Console: what every script shares. Hydra's command line, plain messages, and one line for what a person got wrong."""
 
 import contextlib
 import errno
@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
-from headcount.run.machine import end_with_parent, use_faster_products, use_memory_again
+from headcount.machine import end_with_parent, use_faster_products, use_memory_again
 from headcount.run.resolvers import register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # what a person can put right

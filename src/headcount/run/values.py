@@ -1,4 +1,4 @@
-"""Values of settings against the annotations of what they go into, so that a typing mistake is named and not traced."""
+"""Check config values against constructor annotations, so that a typo gets a message and not a traceback."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ from datasets import Dataset
 from sacrebleu.metrics.bleu import BLEU
 
 from headcount.evaluation.likelihood import TargetScorer
-from headcount.run.directory import Run, open_run
-from headcount.run.figures import evaluate_split
+from headcount.run.opened import Run, open_run
+from headcount.run.split_scores import evaluate_split
 from headcount.run.tables import contrastive_table
 
 
