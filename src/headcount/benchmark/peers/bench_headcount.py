@@ -4,7 +4,7 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,18 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
-from measure import EOS, PAD, Meter, decode_batches, endless, read_job, report, several
+from measure import BOS, EOS, PAD, Meter, decode_batches, endless, read_job, report, several
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-import headcount.run.opened
 import headcount.run.train
+from headcount.decoding.translator import Translator
 from headcount.machine import use_faster_products, use_memory_again
 from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
 from headcount.model.dropout import Dropout
 from headcount.run.config import build, build_data
 from headcount.run.console import CONF, set_up_logging
 from headcount.run.resolvers import register_resolvers
-from headcount.training.averaging import own_weights, save_weights
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.loss import LabelSmoothing
 from headcount.training.module import seed_everything_at
@@ -121,11 +120,10 @@ def bare_loop(trainer: Any, task: Any, meter: Meter) -> None:
             return
 
 
-class Numbers:
-    """A tokenizer whose texts are piece numbers. Whatever is translated must have the length that was asked for."""
+class TokenIds:
+    """A codec whose texts are token ids. Every translation must have `length` tokens."""
 
-    def __init__(self, vocab_size: int, length: int) -> None:
-        self.vocab_size = vocab_size
+    def __init__(self, length: int) -> None:
         self.length = length
 
     def encode(self, texts: list[str]) -> list[list[int]]:
@@ -137,27 +135,33 @@ class Numbers:
         return [" ".join(map(str, row)) for row in ids]
 
 
+class FixedBatches(Translator):
+    """Searches the lines in the order given, `size` at once: everybody translates the same batches."""
+
+    size: int
+
+    def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
+        rows = list(range(len(tokens)))
+        return (rows[start : start + self.size] for start in range(0, len(rows), self.size))
+
+
 def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
-    """What scripts/translate.py does, with a run whose weights are random."""
+    """The translator of scripts/translate.py, with random weights."""
     seed_everything_at(config.seed, 0)
     model = build(config.model, "model", vocab_size=job["vocab_size"])
     with torch.no_grad():
-        model.output.weight[EOS] = 0  # so that its end is never among a step's best, before the limit makes it the only
-    save_weights(own_weights(model), folder / "model.safetensors")
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
+        model.output.weight[EOS] = 0  # so that the end is never among the best, until the limit leaves nothing else
+    model.to(getattr(torch, job["precision"])).eval()
     length = job["new_tokens"] - 1  # and then the end
-    headcount.run.opened.load_tokenizer = lambda directory: Numbers(job["vocab_size"], length)
-    search = {"beam": job["beam"], "max_ratio": 0.0, "max_extra": length, "batch_tokens": ENDLESS}
-    run = headcount.run.opened.open_run(folder, search=search, precision=job["precision"])
-    # The translator gets several batches at once, as from a file, and keeps them as they are.
-    size = job["decode_batch"]
-    run.translator._batches = lambda lengths: [
-        range(start, min(start + size, len(lengths))) for start in range(0, len(lengths), size)
-    ]
+    settings = {"beam": job["beam"], "max_ratio": 0.0, "max_extra": length, "batch_tokens": ENDLESS}
+    search = build(OmegaConf.merge(config.search, settings), "search")
+    translator = FixedBatches(model, TokenIds(length), search, (PAD, BOS, EOS))
+    translator.size = job["decode_batch"]
+    # Several batches at once, as from a file.
     parts = [[" ".join(map(str, row)) for row in part] for part in several(decode_batches(job))]
     meter = Meter(job)
     for lines in endless(parts):
-        run.translator.translate(lines)
+        translator.translate(lines)
         meter.step(len(lines))
         if meter.done:
             break

@@ -1,13 +1,12 @@
-"""Joey NMT 2.3: its own training on text files whose words are piece numbers, its own beam search through `predict`.
+"""Joey NMT 2.3: its own training on text files whose words are token ids, its own beam search through `predict`.
 
-It dates from before today's Python and torch. What no longer works is put right here, at run time:
+It is older than today's Python and torch. The numbered places repair, at run time, what no longer works:
 
-1. It imports `importlib_metadata`, long a part of Python, and does not ask for it to be installed.
-2. Its regular expressions' module and others may want `pkg_resources`, which setuptools 81 dropped: an older setuptools
-   is installed beside it.
-3. It saves a checkpoint whenever training ends; there is nothing to save here.
-4. `fp16` is refused on a CPU, and bfloat16 is no choice; autocast is switched on where its trainer keeps it.
-5. `predict` does not hand `min_output_length` on to the search.
+1. It imports `importlib_metadata`, which is part of Python today, and does not require it.
+2. Some of its dependencies import `pkg_resources`, which setuptools 81 removed: its environment has an older setuptools.
+3. It saves a checkpoint whenever training ends; here nothing is saved.
+4. It refuses `fp16` on a CPU and has no bfloat16; autocast is switched on inside its trainer.
+5. `predict` does not pass `min_output_length` on to the search.
 """
 
 import contextlib
@@ -32,11 +31,11 @@ PACKAGES = ("joeynmt", "torch")
 
 
 class WindowOverError(Exception):
-    """Enough has been measured."""
+    """The window of the measurement is over: raised to leave a training loop or a search."""
 
 
 class Manager(TrainManager):
-    """Joey's own, with a meter behind each optimizer step."""
+    """Joey NMT's trainer, with a meter after each optimizer step."""
 
     def __init__(self, meter: Meter, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -61,14 +60,59 @@ def write_text(path: Path, rows: list[list[int]]) -> None:
     path.write_text("".join(" ".join(f"p{number}" for number in row) + "\n" for row in rows), encoding="utf-8")
 
 
-def config(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    size = job["model"]
-    vocabulary = folder / "vocab.txt"
+def write_vocabulary(job: dict[str, Any], path: Path) -> None:
     special = ["<unk>", "<pad>", "<s>", "</s>"]
     words = special + [f"p{number}" for number in range(len(special), job["vocab_size"])]
-    vocabulary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
-    side = {"level": "word", "lowercase": False, "voc_file": str(vocabulary)}
+    path.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
 
+
+def config(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Joey NMT's config for this job, with its files in `folder`."""
+    write_vocabulary(job, folder / "vocab.txt")
+    side = {"level": "word", "lowercase": False, "voc_file": str(folder / "vocab.txt")}
+    return {
+        "name": "bench",
+        "model_dir": str(folder),
+        "use_cuda": False,
+        "data": {
+            "train": str(folder / "train"),
+            "dev": str(folder / "dev"),
+            "dataset_type": "plain",
+            "src": {"lang": "source", **side},
+            "trg": {"lang": "target", **side},
+        },
+        "training": training_config(job),
+        "testing": {
+            "beam_size": job["beam"],
+            "beam_alpha": 1.0,
+            "batch_size": job["decode_batch"],
+            "batch_type": "sentence",
+            "max_output_length": job["new_tokens"],
+        },
+        "model": model_config(job["model"]),
+    }
+
+
+def training_config(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "optimizer": "adamw",
+        "learning_rate": 1e-3,
+        "learning_rate_min": 0.0,
+        "scheduling": "warmupinversesquareroot",
+        "learning_rate_warmup": 2000,
+        "label_smoothing": job["smoothing"],
+        "clip_grad_norm": job["clip"],
+        "normalization": "tokens",
+        # Its own batch type "token" counts padding, of which it has much: half as many real tokens a batch.
+        "batch_size": max(1, round(job["batch_tokens"] / job["mean_target"])),
+        "batch_type": "sentence",
+        "epochs": 10**6,
+        "validation_freq": 10**9,
+        "logging_freq": 100,
+    }
+
+
+def model_config(size: dict[str, Any]) -> dict[str, Any]:
     def stack(layers: int) -> dict[str, Any]:
         return {
             "type": "transformer",
@@ -82,48 +126,13 @@ def config(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         }
 
     return {
-        "name": "bench",
-        "model_dir": str(folder),
-        "use_cuda": False,
-        "data": {
-            "train": str(folder / "train"),
-            "dev": str(folder / "dev"),
-            "dataset_type": "plain",
-            "src": {"lang": "source", **side},
-            "trg": {"lang": "target", **side},
-        },
-        "training": {
-            "optimizer": "adamw",
-            "learning_rate": 1e-3,
-            "learning_rate_min": 0.0,
-            "scheduling": "warmupinversesquareroot",
-            "learning_rate_warmup": 2000,
-            "label_smoothing": job["smoothing"],
-            "clip_grad_norm": job["clip"],
-            "normalization": "tokens",
-            # Its own "token" would count the padding, of which there is much: half as many real tokens a batch.
-            "batch_size": max(1, round(job["batch_tokens"] / job["mean_target"])),
-            "batch_type": "sentence",
-            "epochs": 10**6,
-            "validation_freq": 10**9,
-            "logging_freq": 100,
-        },
-        "testing": {
-            "beam_size": job["beam"],
-            "beam_alpha": 1.0,
-            "batch_size": job["decode_batch"],
-            "batch_type": "sentence",
-            "max_output_length": job["new_tokens"],
-        },
-        "model": {
-            "initializer": "xavier_uniform",
-            "embed_initializer": "normal",
-            "embed_init_weight": size["d_model"] ** -0.5,
-            "tied_embeddings": True,
-            "tied_softmax": True,
-            "encoder": stack(size["encoder_layers"]),
-            "decoder": stack(size["decoder_layers"]),
-        },
+        "initializer": "xavier_uniform",
+        "embed_initializer": "normal",
+        "embed_init_weight": size["d_model"] ** -0.5,
+        "tied_embeddings": True,
+        "tied_softmax": True,
+        "encoder": stack(size["encoder_layers"]),
+        "decoder": stack(size["decoder_layers"]),
     }
 
 
@@ -148,9 +157,9 @@ def train(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 def decode(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     batches = decode_batches(job)
     size = job["decode_batch"]
-    # A short batch would put all later ones out of step.
+    # Full batches only: Joey NMT cuts the text by itself, so a short batch would shift all later ones.
     rows = [row for batch in batches if len(batch) == size for row in batch] or batches[0]
-    for name in ("train", "dev"):  # the first is looked at by nobody, the second translated
+    for name in ("train", "dev"):  # train is not used, dev is translated
         write_text(folder / f"{name}.source", rows)
         write_text(folder / f"{name}.target", rows)
     arguments = parse_global_args(config(job, folder), mode="train")
@@ -160,13 +169,14 @@ def decode(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     search = joeynmt.prediction.search
 
     def counted(*positional: Any, **keywords: Any) -> Any:  # 5
-        found = search(*positional, **keywords, min_output_length=job["new_tokens"])
-        if found[0].shape[1] != job["new_tokens"]:
-            raise SystemExit(f"translations of {found[0].shape[1]} tokens, not {job['new_tokens']}")
-        meter.step(len(found[0]))
+        output = search(*positional, **keywords, min_output_length=job["new_tokens"])
+        sentences, steps = output[0].shape
+        if steps != job["new_tokens"]:
+            raise SystemExit(f"translations of {steps} tokens, not {job['new_tokens']}")
+        meter.step(sentences)
         if meter.done:
             raise WindowOverError
-        return found
+        return output
 
     joeynmt.prediction.search = counted
     with contextlib.suppress(WindowOverError):
