@@ -1,4 +1,4 @@
-"""The benchmark: what it counts, what it writes, and what a person sees who gets something wrong."""
+"""Benchmark: operations, settings, measuring, rows and tables."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_operations_are_those_that_torch_counts():
     assert 3 * counter.get_total_flops() == operations.training_operations(SIZE, VOCABULARY, *lengths)
 
 
-def test_operations_of_decoding_are_those_of_one_forward_pass_but_for_what_a_position_can_look_at():
+def test_operations_of_decoding_are_those_of_one_forward_pass_without_the_masked_positions():
     steps, lengths = 6, np.array([4, 9])
     decoding = operations.decoding_operations(SIZE, VOCABULARY, lengths, 1, steps)
     forward = operations.training_operations(SIZE, VOCABULARY, lengths, np.full(2, steps)) / 3
@@ -98,7 +98,7 @@ WRONG_SETTINGS = [
 
 
 @pytest.mark.parametrize("wrong", WRONG_SETTINGS)
-def test_wrong_settings_are_told_together(wrong, tmp_path):
+def test_wrong_settings_are_reported_together(wrong, tmp_path):
     (tmp_path / "no.md").write_text("# No markers\n")
     result = command("bench", *wrong, cwd=tmp_path)
     assert result.code == 2
@@ -106,10 +106,10 @@ def test_wrong_settings_are_told_together(wrong, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["no.md"]
 
 
-def test_too_small_a_vocabulary_is_told(tmp_path):
+def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tmp_path):
     result = command("bench", "vocab_size=50", *SMALL_CORPUS, "data.vocab_size=600", cwd=tmp_path)
     assert result.code == 2
-    assert "error: vocab_size=50: fewer than the corpus has pieces, which are 600" in result.err
+    assert "error: vocab_size=50: must be 600 or more" in result.err
 
 
 def test_a_window_begins_after_the_warm_up_and_ends_with_a_step(monkeypatch):
@@ -150,7 +150,7 @@ def test_the_best_precision_is_the_one_that_went_on():
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch) -> list[dict]:
-    """What a command writes whose measurements are made up."""
+    """The rows of a command whose measurements are made up."""
     figures = {"headcount": [100.0, 120.0, 110.0], "torch": [4e10], "fp32": [50.0, 40.0, 60.0], "bf16": [30.0]}
     taken = dict.fromkeys(figures, 0)
 
@@ -224,7 +224,7 @@ def test_a_page_without_markers_is_refused():
         tables.page("# Something else\n", [])
 
 
-def test_a_peer_that_cannot_be_installed_is_told_in_one_line(tmp_path, monkeypatch):
+def test_a_peer_that_cannot_be_installed_gets_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
     monkeypatch.setattr(environments, "ROOT", tmp_path)
     monkeypatch.setattr(environments.venv, "create", lambda folder, with_pip: folder.mkdir())
@@ -240,7 +240,7 @@ def test_text_to_prepare_has_no_pair_twice():
 
 def test_memory_is_that_of_the_children_too(tmp_path):
     if not Path("/proc/self/smaps_rollup").exists():
-        pytest.skip("this system does not tell")
+        pytest.skip("only Linux has it")
     child = "b = bytearray(b'x') * 50_000_000; import time; time.sleep(1)"
     code = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
     with (tmp_path / "out").open("wb") as out:

@@ -27,9 +27,9 @@ class PeerError(Exception):
 
 
 def environment(peer: str, requirements: Sequence[str]) -> str:
-    """The Python of the peer's own environment, made by pip where it is missing or its requirements have changed.
+    """The Python of the peer's own environment, installed by pip where it is missing or its requirements have changed.
 
-    Raises PeerError where that cannot be done.
+    Raises PeerError where that fails.
     """
     if not requirements:
         return sys.executable

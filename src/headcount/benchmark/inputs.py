@@ -39,8 +39,8 @@ class Inputs:
         self.data.prepare_data()
         if self.data.tokenizer.vocab_size > config.vocab_size:
             raise InputError(
-                f"vocab_size={config.vocab_size}: fewer than the corpus has pieces, which are "
-                f"{self.data.tokenizer.vocab_size}; raise it, or give a smaller data.vocab_size"
+                f"vocab_size={config.vocab_size}: must be {self.data.tokenizer.vocab_size} or more, the tokenizer's "
+                "vocabulary; raise it, or give a smaller data.vocab_size"
             )
         self.arrays = folder / "token_ids.npz"
         self.source_lengths, self.target_lengths, self.decode_lengths = self._write_arrays()

@@ -9,7 +9,7 @@ import numpy as np
 def training_operations(
     size: Mapping[str, Any], vocab_size: int, source_lengths: np.ndarray, target_lengths: np.ndarray
 ) -> float:
-    """Operations of one training step over sentences of these lengths (ends counted), padding left out.
+    """Operations of one training step over sentences of these lengths (ends counted), without padding.
 
     With widths d and f, V words, E and D layers, and for each sentence S source and T target tokens, the
     multiply-adds forward are
@@ -38,20 +38,21 @@ def _forward_operations(
 def decoding_operations(
     size: Mapping[str, Any], vocab_size: int, source_lengths: np.ndarray, beam: int, steps: int
 ) -> float:
-    """Operations of translating sentences of these lengths (ends counted), `steps` steps each, with keys and values
-    kept, so that a step computes one position of every beam. The terms are those of `training_operations`; at step i a
-    position looks at i target positions, itself included.
+    """Operations of translating sentences of these lengths (ends counted) in `steps` steps each.
+
+    Keys and values are cached, so a step computes one position of every beam. The terms are those of
+    `training_operations`; at step i a position attends to i target positions, itself included.
     """
     d, f, encoder, decoder = (size[name] for name in ("d_model", "d_feed_forward", "encoder_layers", "decoder_layers"))
     s, positions = source_lengths.astype(float), beam * steps
     encoding = s * (encoder * (4 * d * d + 2 * d * f) + decoder * 2 * d * d) + encoder * 2 * d * s**2
-    looked_at = beam * steps * (steps + 1) / 2 + positions * s
-    stepping = positions * (decoder * (6 * d * d + 2 * d * f) + d * vocab_size) + decoder * 2 * d * looked_at
+    attended = beam * steps * (steps + 1) / 2 + positions * s
+    stepping = positions * (decoder * (6 * d * d + 2 * d * f) + d * vocab_size) + decoder * 2 * d * attended
     return float(2 * (encoding + stepping).sum())
 
 
 def own_shapes(size: Mapping[str, Any], vocab_size: int, tokens: int) -> list[tuple[int, int, int]]:
-    """The products [m, k] x [k, n] of a forward pass over `tokens` tokens a side, attention left out."""
+    """The linear layers of a forward pass over `tokens` tokens a side, as products [m, k] x [k, n]; no attention."""
     d, f, encoder, decoder = (size[name] for name in ("d_model", "d_feed_forward", "encoder_layers", "decoder_layers"))
     square, up, down = (tokens, d, d), (tokens, d, f), (tokens, f, d)
     return [square] * (4 * encoder + 8 * decoder) + [up, down] * (encoder + decoder) + [(tokens, d, vocab_size)]

@@ -98,4 +98,4 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         return list(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise InputError(f"read={path}: no figures can be read from it ({error})") from error
+        raise InputError(f"read={path}: not a file of figures ({error})") from error

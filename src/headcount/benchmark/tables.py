@@ -12,13 +12,13 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # around the part o
 
 
 def tables(rows: Sequence[Mapping[str, Any]], style: str) -> list[str]:
-    """A table for each work, and for each model where several are compared, with a title above."""
+    """A titled table for each work, and for train and decode one for each model. style: of tabulate."""
     parts: list[str] = []
     for work, (_, title) in WORKS.items():
-        ours = [row for row in rows if row["work"] == work]
-        apart = dict.fromkeys(row["model"] if work in ("train", "decode") else "" for row in ours)
-        for model in apart:
-            cells = [_cells(row) for row in ours if not model or row["model"] == model]
+        of_work = [row for row in rows if row["work"] == work]
+        models = dict.fromkeys(row["model"] if work in ("train", "decode") else "" for row in of_work)
+        for model in models:
+            cells = [_cells(row) for row in of_work if not model or row["model"] == model]
             titled = f"{title[0].upper()}{title[1:]}{f', {model}' if model else ''}"
             headers = [name for name in cells[0] if any(each[name] for each in cells)]
             body = [[each[name] for name in headers] for each in cells]
@@ -29,7 +29,7 @@ def tables(rows: Sequence[Mapping[str, Any]], style: str) -> list[str]:
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """A row as it is shown; a column that stays empty is left out."""
+    """A row as text, by column title; columns that stay empty are left out later."""
     work, (name, _) = row["work"], WORKS[row["work"]]
     unit, scale = UNITS[name]
     who = {"ctranslate2": "ctranslate2 (anchor)"}.get(row["peer"], row["peer"])
@@ -67,7 +67,7 @@ def shown(value: float, figure: str) -> str:
 
 
 def page_parts(text: str) -> tuple[str, str]:
-    """What stands before and behind the part that is written anew. Raises InputError for a page without markers."""
+    """The text before and after the tables. Raises InputError for a page without markers."""
     begin, end = text.find(BEGIN), text.find(END)
     if not text.strip():
         return "# Performance\n\n", "\n"
@@ -77,19 +77,19 @@ def page_parts(text: str) -> tuple[str, str]:
 
 
 def page(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page with the tables between the two markers; a new page where there is none."""
+    """The page with new tables between the two markers; a new page if `text` is empty. Raises InputError."""
     before, after = page_parts(text)
     return f"{before}{BEGIN}\n\n{about(rows)}\n\n" + "\n".join(tables(rows, "pipe")) + f"\n{END}{after}"
 
 
 def about(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Where the figures come from: commands, machine, date and versions."""
+    """The origin of the figures: commands, date, machine and versions."""
     first = rows[0]
     commands = "\n".join(dict.fromkeys(row["command"] for row in rows))
     versions = {name: value for row in rows for name, value in row["versions"].items() if value}
-    said = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
+    packages = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
     return (
         f"```bash\n{commands}\n```\n\n"
         f"gave this on {first['date']}, on {first['threads']} thread{'s'[: first['threads'] > 1]} of "
-        f"{first['processor']}, with {said}."
+        f"{first['processor']}, with {packages}."
     )

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices with torch: what no trainer can exceed."""
+"""Matrix products alone, with torch: the ceiling that no trainer can exceed on this machine."""
 
 import statistics
 import time
@@ -11,7 +11,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def rate(shapes: list[tuple[int, int, int]], dtype: torch.dtype, seconds: float) -> list[float]:
-    """Operations a second of the products [m, k] x [k, n], one figure for each time all were done."""
+    """Operations a second of the products [m, k] x [k, n], one figure for each pass over all of them."""
     pairs = [(torch.randn(m, k, dtype=dtype), torch.randn(n, k, dtype=dtype)) for m, k, n in shapes]
     operations = sum(2 * m * k * n for m, k, n in shapes)
     rates: list[float] = []

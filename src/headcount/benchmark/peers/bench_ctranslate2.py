@@ -1,6 +1,6 @@
-"""CTranslate2, which only translates: the anchor, an engine in C++ made for nothing but this.
+"""CTranslate2, an inference engine in C++: the anchor for translating. It does not train.
 
-Its model has the same shape and random weights, written to disk in its own format.
+Its model has the same shape with random weights, saved in its own format.
 """
 
 import tempfile
@@ -70,7 +70,7 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
             folder, device="cpu", compute_type=job["precision"], inter_threads=job["threads"], intra_threads=1
         )
     steps = job["new_tokens"]
-    # Several batches at once, since it is fastest with a worker a thread, each with a batch of its own.
+    # Several batches at once: it is fastest with one worker per thread, each with its own batch.
     parts = [[[f"p{number}" for number in row] for row in part] for part in several(decode_batches(job))]
     meter = Meter(job)
     for rows in endless(parts):

@@ -1,4 +1,4 @@
-"""headcount itself: scripts/train.py and scripts/translate.py as they are, with a meter inside."""
+"""headcount itself: its own training, with a meter as a callback, and its own translator."""
 
 import contextlib
 import logging
@@ -33,13 +33,13 @@ ENDLESS = 10**9
 
 
 class WindowOverError(Exception):
-    """Enough has been measured."""
+    """The window of the measurement is over: raised by a callback to leave training."""
 
 
 class Stop(pl.Callback):
-    """Tells the meter of each optimizer step, and leaves training when the window is over.
+    """Counts each optimizer step, and leaves training when the window is over.
 
-    bare: the steps are made by `bare_loop`, where Lightning would begin with its own.
+    bare: `bare_loop` makes the steps instead of Lightning.
     """
 
     def __init__(self, meter: Meter, bare: bool) -> None:
@@ -58,7 +58,7 @@ class Stop(pl.Callback):
 
 
 class Widened:
-    """A tokenizer that claims more pieces than it has, so that everybody's model has the same output layer."""
+    """A tokenizer with a larger `vocab_size` than its own, so that everybody's model has the same output layer."""
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
         self.tokenizer = tokenizer
@@ -69,7 +69,7 @@ class Widened:
 
 
 def train(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
-    """What scripts/train.py does until the window is over; no checkpoint is saved, as with nobody else."""
+    """Train as scripts/train.py does until the window is over, without saving checkpoints (nobody saves any)."""
     first_step = job["work"] == "start"
     meter = Meter({"warmup": 0, "seconds": 0, "least": (1, 0)} if first_step else job)
 
@@ -103,7 +103,7 @@ def train_until_over(config: DictConfig, folder: Path, change: Callable[[Any], N
 
 
 def bare_loop(trainer: Any, task: Any, meter: Meter) -> None:
-    """The same steps without Lightning around them."""
+    """The same training steps without Lightning."""
     (optimizer,), (schedule,) = trainer.optimizers, trainer.lr_scheduler_configs
     parameters = list(task.parameters())
     for index, batch in enumerate(trainer.datamodule.train_dataloader()):
@@ -169,7 +169,7 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
 
 
 def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
-    """Seconds of preparing text files that nobody has prepared before."""
+    """Seconds for preparing text files, without a cache."""
     data = build_data(config)
     start = time.perf_counter()
     data.prepare_data()
@@ -177,7 +177,7 @@ def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
 
 
 def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
-    """The validation loss of a whole training, with headcount's own operations or with torch's plain ones."""
+    """The validation loss at the end of a training run, with headcount's own operations or with torch's plain ones."""
     judge = Judge()
     if job["plain"]:
         use_plain_operations()
@@ -186,7 +186,7 @@ def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
 
 
 class Judge(pl.Callback):
-    """Computes the validation loss of the trained weights in float32 with plain operations, then leaves."""
+    """Computes the validation loss of the trained weights in float32 with plain operations, then leaves training."""
 
     loss: float
 

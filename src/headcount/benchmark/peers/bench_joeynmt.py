@@ -3,7 +3,7 @@
 It is older than today's Python and torch. The numbered places repair, at run time, what no longer works:
 
 1. It imports `importlib_metadata`, which is part of Python today, and does not require it.
-2. Some of its dependencies import `pkg_resources`, which setuptools 81 removed: its environment has an older setuptools.
+2. Some of its dependencies import `pkg_resources`, which setuptools 81 removed: an older one is installed.
 3. It saves a checkpoint whenever training ends; here nothing is saved.
 4. It refuses `fp16` on a CPU and has no bfloat16; autocast is switched on inside its trainer.
 5. `predict` does not pass `min_output_length` on to the search.

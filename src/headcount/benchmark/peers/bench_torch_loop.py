@@ -1,4 +1,4 @@
-"""What one writes with torch alone: nn.Transformer, a plain loop, and a beam search that keeps no keys and values."""
+"""Plain torch: nn.Transformer, a training loop, and a beam search without a cache of keys and values."""
 
 import contextlib
 import math
@@ -51,12 +51,15 @@ class Model(nn.Module):
 
 
 def additive(mask: Tensor) -> Tensor:
-    """The mask as torch's attention is fastest with: 0 where it is False, minus infinity where it is True."""
+    """An additive mask, with which torch's attention is fastest: 0 where `mask` is False, minus infinity where True."""
     return torch.zeros(mask.shape).masked_fill(mask, -math.inf)
 
 
 def batches(job: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
-    """Sorted by length, cut by the token budget, shuffled every epoch."""
+    """Endless batches: sentences sorted by length, cut by the token budget, the batches shuffled every epoch.
+
+    Yields source, decoder input, labels and the number of real tokens.
+    """
     source, target = ([[*row, EOS] for row in side] for side in read_pairs(job))
     order = sorted(range(len(source)), key=lambda row: (len(target[row]), len(source[row])))
     cut: list[list[int]] = [[]]
@@ -71,11 +74,11 @@ def batches(job: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]
     while True:
         for index in random.permutation(len(cut)):
             rows = cut[index]
-            read = [source[row] for row in rows]
-            said = [target[row] for row in rows]
-            tokens = sum(map(len, read)) + sum(map(len, said))
-            shifted = [[BOS, *row[:-1]] for row in said]
-            source_in, target_in, target_out = (torch.from_numpy(padded(side)) for side in (read, shifted, said))
+            sources = [source[row] for row in rows]
+            labels = [target[row] for row in rows]
+            tokens = sum(map(len, sources)) + sum(map(len, labels))
+            shifted = [[BOS, *row[:-1]] for row in labels]
+            source_in, target_in, target_out = (torch.from_numpy(padded(side)) for side in (sources, shifted, labels))
             yield source_in, target_in, target_out, tokens
 
 

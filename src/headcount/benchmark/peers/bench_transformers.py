@@ -51,8 +51,8 @@ def collate(pairs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 class Trainer(Seq2SeqTrainer):
-    """Counts the real tokens of each batch, and has the batches in any order: its own would begin with the longest
-    sentences, so that a window would see little else."""
+    """Counts the real tokens of each batch, and shuffles the batches: its own order begins with the longest sentences,
+    and a short window would measure little else."""
 
     tokens = 0
 

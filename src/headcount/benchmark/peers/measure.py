@@ -1,4 +1,4 @@
-"""What the measurements share. Runs in every peer's environment, so it needs nothing but numpy."""
+"""Shared by all peers: the job, a meter, the token ids and the report. Needs only numpy, in every environment."""
 
 import itertools
 import json
@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as headcount numbers them
-LEAST = 2, 3  # steps of the warm-up, and of the window behind it
+LEAST = 2, 3  # steps of the warm-up, and of the window after it
 
 
 def read_job() -> dict[str, Any]:
-    """What to measure: the file that the command line names."""
+    """The job: the JSON file that the command line names."""
     return json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 
 
 class Meter:
-    """Counts what was done in a window of time that begins at the end of a step, `warmup` seconds after the first one.
+    """Counts the work done in a window of time, which begins at the end of a step, `warmup` seconds after the first.
 
-    `done` says that the window is long enough.
+    done: whether the window is long enough. The job may set `least`, the fewest steps of warm-up and window.
     """
 
     def __init__(self, job: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Meter:
         self.first: int | None = None  # the step at whose end the window begins
 
     def step(self, amount: float) -> None:
-        """A step has ended that did so much."""
+        """A step has ended: `amount` tokens or sentences are done."""
         self.times.append(time.perf_counter())
         self.amounts.append(amount)
         warm = len(self.times) >= self.least_warmup and self.times[-1] - self.times[0] >= self.warmup
@@ -50,6 +50,7 @@ class Meter:
         return self.times[-1] - self.times[self.first] >= self.seconds
 
     def result(self) -> dict[str, float]:
+        """The rate (amount a second), and the window: its seconds, steps, and amount per step."""
         first = self.first or 0
         seconds, amount = self.times[-1] - self.times[first], sum(self.amounts[first + 1 :])
         steps = len(self.times) - 1 - first
@@ -57,7 +58,7 @@ class Meter:
 
 
 def report(result: dict[str, Any], precision: str, packages: tuple[str, ...]) -> None:
-    """The answer, as the last line of standard output."""
+    """Print the result as JSON, the last line of standard output."""
     result |= {
         "precision": precision,
         "peak_memory": peak_memory(),
@@ -67,9 +68,9 @@ def report(result: dict[str, Any], precision: str, packages: tuple[str, ...]) ->
 
 
 def peak_memory() -> int:
-    """Most bytes that this process has held."""
+    """Peak resident memory of this process, in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # what getrusage says on Linux includes the process that this one was started from
+    if status.exists():  # on Linux, getrusage includes the parent process before exec
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -83,15 +84,15 @@ def _version(package: str) -> str | None:
 
 
 def read_pairs(job: dict[str, Any]) -> tuple[list[list[int]], list[list[int]]]:
-    """Source and target of the training pairs as piece numbers, without beginning and end of sentence."""
+    """Source and target of the training pairs as token ids, without beginning and end of sentence."""
     arrays = np.load(job["arrays"])
     return _rows(arrays, "source"), _rows(arrays, "target")
 
 
 def decode_batches(job: dict[str, Any]) -> list[list[list[int]]]:
-    """The sentences to translate, without end of sentence, in batches of like lengths.
+    """The sentences to translate, without end of sentence, in batches of similar lengths.
 
-    The batches are shuffled, the same way for everybody, so that any part of them stands for the whole.
+    The batches are shuffled, in the same order for everybody, so that any part of them is representative.
     """
     sentences = sorted(_rows(np.load(job["arrays"]), "decode"), key=len)
     size = job["decode_batch"]
@@ -100,7 +101,7 @@ def decode_batches(job: dict[str, Any]) -> list[list[list[int]]]:
 
 
 def several(batches: list[list[Any]], count: int = 8) -> list[list[Any]]:
-    """The sentences of so many batches together, full batches first."""
+    """The sentences of `count` batches joined into one list, full batches first."""
     batches = sorted(batches, key=len, reverse=True)
     return [list(itertools.chain.from_iterable(batches[i : i + count])) for i in range(0, len(batches), count)]
 
@@ -111,7 +112,7 @@ def endless(batches: list[Any]) -> Iterator[Any]:
 
 
 def padded(rows: list[list[int]], value: int = PAD) -> np.ndarray:
-    """Rows of one length, `value` behind."""
+    """Rows [row, longest] as an array, filled with `value` at the end."""
     out = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
     for line, row in zip(out, rows, strict=True):
         line[: len(row)] = row
@@ -119,5 +120,5 @@ def padded(rows: list[list[int]], value: int = PAD) -> np.ndarray:
 
 
 def _rows(arrays: Any, name: str) -> list[list[int]]:
-    pieces, offsets = arrays[f"{name}_ids"], arrays[f"{name}_offsets"]
-    return [row.tolist() for row in np.split(pieces, offsets[1:-1])]
+    ids, offsets = arrays[f"{name}_ids"], arrays[f"{name}_offsets"]
+    return [row.tolist() for row in np.split(ids, offsets[1:-1])]
