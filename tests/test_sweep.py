@@ -16,18 +16,16 @@ from conftest import SCRIPTS, command
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
-from headcount.run.identity import config_hash, differences, job_directory
+from headcount.run.identity import config_hash, differences
+from headcount.run.jobs import failure, job_directory, read_plan, write_state
 from headcount.run.resolvers import balanced_feed_forward, heads_of, swept
 from headcount.run.sweep import (
-    Standing,
     command_of_a_job,
     environment_of_a_job,
-    failure,
     gpus_of_a_job,
-    note,
-    planned,
     threads_of_a_job,
 )
+from headcount.run.sweep_status import SweepStatus
 
 PRETENDED = """
 import json, os, signal, sys, time
@@ -85,7 +83,7 @@ def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pre
     # More seeds: what is there stays, though it was not named after a seed.
     result = command("train", "--multirun", "model.num_heads=1,4", "seed=1,2", "threads=1", cwd=pretended)
     assert "4 of 4 jobs done" in result.out
-    assert len(planned(sweep)) == 4
+    assert len(read_plan(sweep).jobs) == 4
 
 
 def test_a_job_that_was_stopped_goes_on(pretended):
@@ -186,7 +184,7 @@ def test_jobs_that_differ_in_anything_swept_have_folders_of_their_own(pretended)
     result = command(*common, "data.root=a,b", "threads=1", cwd=pretended)
     assert result.code == 0, result.err
     places = [f"data.root={root},data=multi30k" for root in "ab"]
-    assert sorted(planned(sweep)) == sorted(path.parent.name for path in sweep.glob("*/starts")) == places
+    assert sorted(read_plan(sweep).jobs) == sorted(path.parent.name for path in sweep.glob("*/starts")) == places
 
 
 def test_what_is_swept_may_stand_in_the_config_of_the_sweeper():
@@ -304,24 +302,24 @@ def test_how_a_sweep_stands(tmp_path):
     since = time.time()
     for job in "abcdef":
         (tmp_path / job).mkdir()
-    note(tmp_path / "a", "done", 100)
-    note(tmp_path / "b", "running")
+    write_state(tmp_path / "a", "done", 100)
+    write_state(tmp_path / "b", "running")
     (tmp_path / "b" / "job.log").write_text("model: x\nstep 10 of 40  loss 2.0  0:30 left\nnot a step\n")
-    note(tmp_path / "c", "failed")
-    note(tmp_path / "d", "running")
+    write_state(tmp_path / "c", "failed")
+    write_state(tmp_path / "d", "running")
     (tmp_path / "f" / "job.json").write_text(json.dumps({"state": "failed", "since": since - 10, "seconds": None}))
-    standing = Standing.look(tmp_path, "abcdef", since)
-    assert standing.jobs == dict(
+    status = SweepStatus.read(tmp_path, "abcdef", since)
+    assert status.jobs == dict(
         zip("abcdef", ["done", "running", "failed", "running", "waiting", "waiting"], strict=True)
     )
-    assert standing.done_part == {"b": 0.25, "d": 0.0}
+    assert status.done_part == {"b": 0.25, "d": 0.0}
     # Of two jobs at once: three quarters, a whole, and two more of a hundred seconds each.
-    assert standing.seconds_left == pytest.approx((0.75 + 1 + 2) * 100 / 2)
+    assert status.seconds_left == pytest.approx((0.75 + 1 + 2) * 100 / 2)
     # Four were seen running, so that the two that are not are about to begin.
-    assert Standing.look(tmp_path, "abcdef", since, 4).seconds_left == pytest.approx((0.75 + 1 + 2) * 100 / 4)
-    assert standing.summary() == "1 of 6 jobs done, 2 running, 1 failed, 2 waiting, about 3 min left"
-    assert standing.figures["b"].startswith("step 10 of 40")
-    assert Standing.look(tmp_path, "e", since).seconds_left is None
+    assert SweepStatus.read(tmp_path, "abcdef", since, 4).seconds_left == pytest.approx((0.75 + 1 + 2) * 100 / 4)
+    assert status.summary() == "1 of 6 jobs done, 2 running, 1 failed, 2 waiting, about 3 min left"
+    assert status.figures["b"].startswith("step 10 of 40")
+    assert SweepStatus.read(tmp_path, "e", since).seconds_left is None
 
 
 @pytest.mark.parametrize(
@@ -329,7 +327,7 @@ def test_how_a_sweep_stands(tmp_path):
     [
         ("starting\nerror: a is wrong\nerror: b is wrong\n", "a is wrong; b is wrong"),
         ("Traceback\n  File x\nKeyError: 'x'\n", "KeyError: 'x'"),
-        ("", "it said nothing"),
+        ("", "no output"),
     ],
 )
 def test_what_a_failed_job_tells(log, told, tmp_path):

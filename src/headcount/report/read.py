@@ -1,7 +1,6 @@
 """Read the runs of a sweep from disk."""
 
 import csv
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import yaml
 from headcount.errors import InputError
 from headcount.report.rows import differing_settings, make_rows, name_by_settings, natural_order, say, setting_value
 from headcount.report.study import STUDY, Config, RunResult, StudyConfig, Sweep, Unfinished, at, corpus_name, finite
-from headcount.run.directory import read_metrics
-
-PLAN = "sweep.json"
+from headcount.run.directory import is_finished, read_metrics
+from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
 
 
 def read_sweep(directory: Path) -> Sweep:
@@ -20,7 +18,8 @@ def read_sweep(directory: Path) -> Sweep:
     were tested on different text."""
     if not directory.is_dir():
         raise InputError(f"sweep={directory}: no such directory; give one that holds a directory for each run")
-    overrides, jobs = _planned(directory)
+    plan = read_plan(directory)
+    jobs = plan.jobs | {name: [] for name in sorted(begun_jobs(directory), key=natural_order) if name not in plan.jobs}
     if not jobs:
         raise InputError(
             f"sweep={directory}: holds no run (a folder with a config.yaml); give the directory of a sweep"
@@ -51,36 +50,16 @@ def read_sweep(directory: Path) -> Sweep:
         if all(value is None for _, value in told.values()):
             notes.append(f"No run has the setting {study.varies} that the study is said to vary.")
     rows = make_rows(runs, told, notes)
-    return Sweep(directory, overrides, len(jobs), study, rows, tuple(unfinished), differing, references, tuple(notes))
-
-
-def _planned(directory: Path) -> tuple[tuple[str, ...], dict[str, list[str]]]:
-    """What was typed, and the folders of the jobs with the settings of each, none where there is no plan."""
-    path = directory / PLAN
-    folders = sorted(
-        (folder.name for folder in directory.iterdir() if (folder / "config.yaml").is_file()), key=natural_order
+    return Sweep(
+        directory, plan.overrides, len(jobs), study, rows, tuple(unfinished), differing, references, tuple(notes)
     )
-    overrides: tuple[str, ...] = ()
-    jobs: dict[str, list[str]] = {}
-    if path.is_file():
-        try:
-            plan = json.loads(path.read_text(encoding="utf-8"))
-            overrides = tuple(map(str, plan.get("overrides", ())))
-            jobs = {str(name): list(map(str, given or ())) for name, given in plan.get("jobs", {}).items()}
-        except (ValueError, AttributeError, TypeError) as error:
-            raise InputError(
-                f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
-            ) from error
-    return overrides, jobs | {name: [] for name in folders if name not in jobs}
 
 
 def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
-    if not directory.is_dir():
-        return Unfinished(name, "not begun")
-    metrics = read_metrics(directory)
     config_path = directory / "config.yaml"
-    if "config_hash" not in metrics or not config_path.is_file():
-        return Unfinished(name, _last_words(directory))
+    if not is_finished(directory) or not config_path.is_file():
+        return Unfinished(name, why_unfinished(directory))
+    metrics = read_metrics(directory)
     try:
         config = yaml.safe_load(config_path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
@@ -103,21 +82,6 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
         _read_lines(directory, metrics, "hyp"),
         _read_lines(directory, metrics, "ref"),
     )
-
-
-def _last_words(directory: Path) -> str:
-    """How a job stands by its own account, and the last that was said."""
-    try:
-        state = f"{json.loads((directory / 'job.json').read_text(encoding='utf-8'))['state']}: "
-    except (OSError, ValueError, KeyError, TypeError):
-        state = ""
-    for name in ("job.log", "train.log"):
-        path = directory / name
-        if path.is_file():
-            lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
-            last = next((line for line in reversed(lines) if line), "nothing was said")
-            return f"{state}{last} ({path})"
-    return f"{state}begun, and not finished"
 
 
 def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[str]]:

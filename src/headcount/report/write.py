@@ -11,9 +11,10 @@ from headcount.files import write_bytes, write_text
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
-from headcount.report.read import PLAN, read_sweep
+from headcount.report.read import read_sweep
 from headcount.report.study import Sweep
 from headcount.report.tables import results_csv
+from headcount.run.jobs import is_sweep, read_plan, write_plan
 
 # Of a finished run, all that a report is made of and that makes it count as done, but for the references, which are the
 # corpus's.
@@ -64,10 +65,8 @@ def report(
 
 def keep_runs(sweep: Sweep, directory: Path) -> None:
     """Copy the plan of the sweep and what is `KEPT` of the finished runs, so that the study can go on elsewhere."""
-    plan = sweep.directory / PLAN
-    if plan.is_file():
-        directory.mkdir(parents=True, exist_ok=True)
-        write_bytes(directory / PLAN, plan.read_bytes())
+    if is_sweep(sweep.directory):
+        write_plan(directory, read_plan(sweep.directory))
     for run in sweep.runs:
         for path in (path for pattern in KEPT for path in run.directory.glob(pattern)):
             copy = directory / run.name / path.relative_to(run.directory)

@@ -8,7 +8,7 @@ settings alone.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -45,28 +45,6 @@ def with_text(config: DictConfig, trust: Collection[str] | None = None) -> DictC
     Raises InputError for text that is not there.
     """
     return identified(config, build(config.data.corpus, "data.corpus", trust).fingerprint())
-
-
-def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] = ()) -> str:
-    """The folder of one job of a sweep: its overrides, as one name, without those that tell no job from another.
-
-    sweep: the sweep's name. swept: the settings that it gives several values; these are always in the name.
-    """
-
-    def tells(override: str) -> bool:
-        setting, _, value = override.partition("=")
-        return setting in swept or not (setting in ASIDE or (setting == "experiment" and sweep in value))
-
-    overrides = sorted(filter(tells, overrides))
-    full = ",".join(overrides) or "as_it_is"
-    name = full.replace("/", "_")
-    paths = any("/" in value for setting, _, value in (each.partition("=") for each in overrides) if setting in swept)
-    if len(name) <= 200 and not paths:
-        return name
-    # File systems take 255 bytes, and no path in a name. Jobs must not meet in what is left; the end tells more: the
-    # seed.
-    digest = hashlib.sha256(full.encode()).hexdigest()[:8]
-    return f"{digest},{name}" if len(name) <= 200 else f"{digest},...{name[-180:]}"
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:

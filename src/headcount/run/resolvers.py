@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from headcount.run.identity import job_directory
+from headcount.run.jobs import job_directory
 
 
 def run_directory(resume: str | None) -> str:

@@ -1,45 +1,31 @@
-"""A sweep: a Hydra multirun, each job of it a training in a process of its own.
+"""Sweep: a Hydra multirun, each job of it a run in a process of its own.
 
-A job's folder tells how it stands: finished when `metrics.json` holds the hash of its config, otherwise by `job.json`.
-So a sweep can be stopped, killed, started again and looked at from elsewhere.
+All that is known of a job is in its folder (`headcount.run.jobs`), so a sweep can be stopped or killed, and started
+again.
 """
 
-import atexit
 import contextlib
 import itertools
-import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from headcount.errors import InputError
-from headcount.files import show, write_text
+from headcount.files import show
 from headcount.machine import END_WITH_PARENT, cores, visible_gpus
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import differences, with_text
+from headcount.run.jobs import failure, log_path, read_plan, write_state
 from headcount.run.resume import TEXTS, initial_config
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
@@ -47,7 +33,6 @@ LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_"
 STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # how a training ends that was asked to, also while it is scored
 # What a job is told again when it goes on: where the text lies now, and how much of the machine to use.
 TOLD_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.every", "logger", *TEXTS)
-LINES = 4096  # bytes at the end of a log in which its last lines are
 
 
 def run_job(config: DictConfig, directory: Path) -> None:
@@ -83,8 +68,8 @@ def run_job(config: DictConfig, directory: Path) -> None:
 def train_in_child(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
     """Run the training of one job to its end. Raises InputError or SystemExit, see `run_job`."""
     begin = time.time()
-    note(directory, "running")
-    with (directory / "job.log").open("wb") as log, forwarded_signals() as children:
+    write_state(directory, "running")
+    with log_path(directory).open("wb") as log, forwarded_signals() as children:
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -97,14 +82,14 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
         children.append(child)
         code = child.wait()
     if children.signal or code in STOPPED:
-        note(directory, "stopped")
+        write_state(directory, "stopped")
         if children.signal:
             raise SystemExit(128 + children.signal)
         raise InputError("stopped; the same command goes on with it")
     if code or not is_finished(directory):
-        note(directory, "failed")
-        raise InputError(f"{failure(directory)}; see {show(directory / 'job.log')}")
-    note(directory, "done", seconds=time.time() - begin)
+        write_state(directory, "failed")
+        raise InputError(f"{failure(directory)}; see {show(log_path(directory))}")
+    write_state(directory, "done", seconds=time.time() - begin)
 
 
 def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:
@@ -135,7 +120,7 @@ def jobs_at_once(sweep: Path) -> int | None:
     if "n_jobs" not in launcher:
         return None
     at_once = launcher.n_jobs if launcher.n_jobs > 0 else cores() + 1 + launcher.n_jobs  # -1 is a job a core
-    return max(1, min(at_once, len(planned(sweep)) or 1))
+    return max(1, min(at_once, len(read_plan(sweep).jobs) or 1))
 
 
 def threads_of_a_job(sweep: Path) -> int | None:
@@ -216,196 +201,3 @@ def forwarded_signals() -> Iterator[Children]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def note(directory: Path, state: str, seconds: float | None = None) -> None:
-    """Keep how a job stands since now, for whoever looks; `seconds` is how long it took."""
-    write_text(directory / "job.json", json.dumps({"state": state, "since": time.time(), "seconds": seconds}) + "\n")
-
-
-def noted(directory: Path) -> dict[str, Any]:
-    """What `note` kept; empty if nothing."""
-    try:
-        found: dict[str, Any] = json.loads((directory / "job.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = {}
-    return found
-
-
-def planned(sweep: Path) -> dict[str, list[str]]:
-    """The jobs of a sweep as it was last started, by folder: their overrides. Empty where nobody wrote them down."""
-    path = sweep / "sweep.json"
-    jobs: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))["jobs"] if path.exists() else {}
-    return jobs
-
-
-def last_lines(path: Path) -> list[str]:
-    """What a log says last: some lines, fewer where it is short."""
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LINES))
-            text = log.read().decode(errors="replace")
-    except OSError:
-        return []
-    return [line for line in text.splitlines() if line.strip()]
-
-
-def failure(directory: Path) -> str:
-    """What a job that failed says of it: its complaints, or the end of a traceback."""
-    lines = last_lines(directory / "job.log") or ["it said nothing"]
-    complaints = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return "; ".join(dict.fromkeys(complaints)) or lines[-1].strip()
-
-
-@dataclass
-class Standing:
-    """How a sweep stands.
-
-    jobs: state by job: waiting, running, done, failed or stopped. figures: what each running job said last.
-    done_part: of each running job, 0 to 1. seconds: what each job took that was done since this start. at_once: the
-    most jobs that were seen running; between two of them there is one less.
-    """
-
-    jobs: dict[str, str]
-    figures: dict[str, str]
-    done_part: dict[str, float]
-    elapsed: dict[str, float]
-    seconds: list[float]
-    at_once: int = 0
-
-    @classmethod
-    def look(cls, sweep: Path, jobs: Iterable[str], since: float, at_once: int = 0) -> "Standing":
-        """At the folders of `jobs`. What was running before `since` is not any more."""
-        standing = cls({}, {}, {}, {}, [])
-        for job in jobs:
-            news = noted(sweep / job)
-            state = news.get("state", "waiting")
-            if state != "done" and is_finished(sweep / job):
-                state = "done"  # of itself, or left behind by a sweep that was killed
-            elif state not in ("done", "waiting") and news["since"] < since:
-                state = "waiting"
-            standing.jobs[job] = state
-            if state == "running":
-                lines = [line for line in last_lines(sweep / job / "job.log") if line.startswith("step ")]
-                found = re.match(r"step (\d+) of (\d+)", lines[-1]) if lines else None
-                standing.figures[job] = lines[-1].strip() if lines else "starting"
-                standing.done_part[job] = int(found[1]) / int(found[2]) if found else 0.0
-                standing.elapsed[job] = time.time() - news["since"]
-            elif state == "done" and news.get("seconds") and news["since"] >= since:
-                standing.seconds.append(news["seconds"])
-        standing.at_once = max(at_once, len(standing.done_part))
-        return standing
-
-    @property
-    def seconds_left(self) -> float | None:
-        """How long it will take, if jobs take as long as those so far; None while nobody can tell."""
-        known = self.seconds or [self.elapsed[job] / part for job, part in self.done_part.items() if part > 0]
-        if not known or not self.done_part:
-            return None
-        waiting = Counter(self.jobs.values())["waiting"]
-        jobs = waiting + sum(1 - part for part in self.done_part.values())
-        return jobs * sum(known) / len(known) / min(self.at_once, waiting + len(self.done_part))
-
-    def summary(self) -> str:
-        """One line."""
-        counts = Counter(self.jobs.values())
-        states = [f"{counts[state]} {state}" for state in ("running", "failed", "stopped", "waiting") if counts[state]]
-        left = self.seconds_left
-        time_left = [f"about {max(1, round(left / 60))} min left"] if left is not None else []
-        return ", ".join([f"{counts['done']} of {len(self.jobs)} jobs done", *states, *time_left])
-
-    def table(self, names: Mapping[str, str]) -> Table:
-        """A line a job that is running, failed or stopped, under its name, and the summary."""
-        table = Table.grid(padding=(0, 2))
-        for job, state in self.jobs.items():
-            if state in ("running", "failed", "stopped"):
-                table.add_row(state, names[job], self.figures.get(job, ""))
-        table.caption = self.summary()
-        table.caption_justify = "left"
-        return table
-
-
-class SweepView(Callback):
-    """Writes down what a sweep will do, shows how it stands, and says at the end what to type next.
-
-    For a person a table that renews itself, for a log a line at each change. When jobs failed or were stopped, the
-    process ends with exit code 2.
-    """
-
-    def __init__(self) -> None:
-        self.over = threading.Event()
-        self.thread: threading.Thread | None = None
-        self.sweep = Path()
-        self.jobs: dict[str, str] = {}  # by folder: what tells it from the others
-        self.since = 0.0
-        self.at_once = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}  # a launcher sends us to the processes of its jobs, where there is nothing to show
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write `sweep.json`, and begin to look. What cannot be composed, the sweeper will complain of."""
-        self.sweep, self.since = Path(config.hydra.sweep.dir), time.time()
-        command_line = list(config.hydra.overrides.task)
-        params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
-        loader = GlobalHydra.instance().config_loader()
-        _ = config.hydra.sweep.subdir  # asks once which settings are swept, for the names of all jobs
-        jobs: dict[str, list[str]] = {}
-        try:
-            parsed = OverridesParser.create(loader).parse_overrides([*params, *command_line])
-            for overrides in itertools.chain.from_iterable(BasicSweeper.split_arguments(parsed, None)):
-                jobs[loader.load_sweep_config(config, overrides).hydra.sweep.subdir] = overrides
-        except (HydraException, OmegaConfBaseException):
-            return
-        common = set.intersection(*map(set, jobs.values()))
-        own = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
-        self.jobs = {job: ",".join(overrides) or job for job, overrides in own.items()}
-        self.sweep.mkdir(parents=True, exist_ok=True)
-        write_text(self.sweep / "sweep.json", json.dumps({"overrides": command_line, "jobs": jobs}, indent=2) + "\n")
-        self.thread = threading.Thread(target=self.show, daemon=True)
-        self.thread.start()
-        atexit.register(self.close)  # Hydra says nothing of a sweep that was interrupted
-
-    def show(self) -> None:
-        """Until the sweep is over."""
-        console = Console(stderr=True)
-        if sys.stderr.isatty():
-            with Live(console=console, transient=True, auto_refresh=False) as live:
-                while not self.over.wait(1):
-                    live.update(self.look().table(self.jobs), refresh=True)
-            return
-        said: dict[str, str] = {}
-        while not self.over.wait(1):
-            standing = self.look()
-            if standing.jobs != said:
-                said = standing.jobs
-                sys.stderr.write(f"sweep {show(self.sweep)}: {standing.summary()}\n")
-
-    def look(self) -> Standing:
-        standing = Standing.look(self.sweep, self.jobs, self.since, self.at_once)
-        self.at_once = standing.at_once
-        return standing
-
-    def close(self) -> None:
-        """Stop looking, and say how it stands, once."""
-        if self.thread is None:
-            return
-        self.over.set()
-        self.thread.join()
-        self.thread = None
-        atexit.unregister(self.close)
-        standing, place = self.look(), show(self.sweep)
-        lines = [f"sweep {place}: {standing.summary()}"]
-        for job, state in standing.jobs.items():
-            if state == "failed":
-                lines.append(f"failed: {self.jobs[job]}: {failure(self.sweep / job)}")
-        if set(standing.jobs.values()) != {"done"}:
-            lines.append("the same command again does what is missing")
-        lines.append(f"next:  python scripts/report.py sweep={place}")
-        sys.stdout.write("\n".join(lines) + "\n")
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Say how it went. Raises SystemExit if not all is done."""
-        self.close()
-        if self.jobs and set(self.look().jobs.values()) != {"done"}:
-            sys.exit(2)

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from headcount.run.directory import (
     update_metrics,
 )
 from headcount.run.identity import config_hash, identified
+from headcount.run.jobs import is_sweep
 from headcount.run.opened import Run, build_model, load_weights, make_translator
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Begun, command_line, initial_config, keep_as_last, open_begun
@@ -48,9 +49,10 @@ from headcount.training.module import TranslationTask, seed_everything_at
 logger = logging.getLogger(__name__)
 
 
-def train(config: DictConfig, directory: Path) -> str:
+def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | None = None) -> str:
     """Train as the config says, into `directory`, and evaluate; what was reached and what to type next, as text.
 
+    adapt: called with the parts once they are built, to add callbacks or replace parts.
     Raises InputError for settings that cannot be honoured (all of them, before any data is read) or data that cannot be
     used; SystemExit when it was stopped, see `fit`.
     """
@@ -68,6 +70,8 @@ def train(config: DictConfig, directory: Path) -> str:
             torch.set_num_threads(config.threads)
         directory = shared_directory(directory.resolve())
         parts = build_parts(config, directory)
+        if adapt is not None:
+            adapt(parts)
         if begun:
             begun.check_text(parts.data.corpus.fingerprint())
             parts.data.start_step = begun.step
@@ -103,7 +107,7 @@ def _begun(config: DictConfig, directory: Path, held: contextlib.ExitStack) -> B
 
 def make_newest(directory: Path) -> None:
     """Let runs/latest be this run, if it is a single one. Raises InputError where something else has that name."""
-    if directory.parent == Path("runs").resolve() and not (directory.parent / "sweep.json").exists():
+    if directory.parent == Path("runs").resolve() and not is_sweep(directory.parent):
         link_latest(directory)
 
 

@@ -1,0 +1,157 @@
+"""Sweep jobs on disk: the plan of a sweep, the state of each job, and the end of its log.
+
+    runs/NAME/sweep.json        the plan: the command line, and the overrides of each job
+    runs/NAME/JOB/job.json      the state of a job and since when; how long it took
+    runs/NAME/JOB/job.log       the output of its process
+
+A job is finished when its metrics.json holds the hash of its config (`is_finished`).
+"""
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from headcount.errors import InputError
+from headcount.files import write_text
+from headcount.run.identity import ASIDE
+
+LAST_BYTES = 4096  # of a log, in which its last lines are
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The jobs of a sweep as it was last started.
+
+    overrides: its command line. jobs: the overrides of each job, by folder.
+    """
+
+    overrides: tuple[str, ...] = ()
+    jobs: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The state of a job: running, done, failed or stopped; since when (seconds of the system's clock); and how many
+    seconds it took, if it is done."""
+
+    state: str
+    since: float = 0.0
+    seconds: float | None = None
+
+
+def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] = ()) -> str:
+    """The folder of one job: its overrides as one name, without those that cannot tell two jobs apart.
+
+    sweep: the sweep's name. swept: the settings that have several values; these are always in the name.
+    """
+
+    def tells(override: str) -> bool:
+        setting, _, value = override.partition("=")
+        return setting in swept or not (setting in ASIDE or (setting == "experiment" and sweep in value))
+
+    overrides = sorted(filter(tells, overrides))
+    full = ",".join(overrides) or "as_it_is"
+    name = full.replace("/", "_")
+    paths = any("/" in value for setting, _, value in (each.partition("=") for each in overrides) if setting in swept)
+    if len(name) <= 200 and not paths:
+        return name
+    # File systems take 255 bytes, and no path in a name. A digest keeps folders apart; the end of a name, with the
+    # seed, tells a reader more than its beginning.
+    digest = hashlib.sha256(full.encode()).hexdigest()[:8]
+    return f"{digest},{name}" if len(name) <= 200 else f"{digest},...{name[-180:]}"
+
+
+def write_plan(sweep: Path, plan: Plan) -> None:
+    """Write sweep.json; the folder is made if need be."""
+    sweep.mkdir(parents=True, exist_ok=True)
+    write_text(_plan(sweep), json.dumps(asdict(plan), indent=2) + "\n")
+
+
+def read_plan(sweep: Path) -> Plan:
+    """The plan of a sweep, empty where there is none. Raises InputError for a damaged one."""
+    path = _plan(sweep)
+    if not path.is_file():
+        return Plan()
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        jobs = {str(name): list(map(str, given or ())) for name, given in plan.get("jobs", {}).items()}
+        return Plan(tuple(map(str, plan.get("overrides", ()))), jobs)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
+        ) from error
+
+
+def is_sweep(directory: Path) -> bool:
+    """Whether the directory has the plan of a sweep."""
+    return _plan(directory).exists()
+
+
+def _plan(sweep: Path) -> Path:
+    return sweep / "sweep.json"
+
+
+def begun_jobs(sweep: Path) -> list[str]:
+    """The folders of all runs in a sweep's directory, planned or not."""
+    return sorted(folder.name for folder in sweep.iterdir() if (folder / "config.yaml").is_file())
+
+
+def write_state(directory: Path, state: str, seconds: float | None = None) -> None:
+    """Write job.json: the state of a job from now on."""
+    write_text(directory / "job.json", json.dumps(asdict(JobState(state, time.time(), seconds))) + "\n")
+
+
+def read_state(directory: Path) -> JobState | None:
+    """The state in job.json; None where there is none that can be read."""
+    try:
+        return JobState(**json.loads((directory / "job.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def log_path(directory: Path) -> Path:
+    """The file for the output of a job's process."""
+    return directory / "job.log"
+
+
+def last_lines(path: Path) -> list[str]:
+    """The last lines of a log that are not empty; none where there is no log."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def progress_of(directory: Path) -> tuple[str, float]:
+    """The last progress line of a running job, and the share of its steps that is done, 0 to 1."""
+    lines = [line.strip() for line in last_lines(log_path(directory)) if line.startswith("step ")]
+    steps = re.match(r"step (\d+) of (\d+)", lines[-1]) if lines else None
+    return lines[-1] if lines else "starting", int(steps[1]) / int(steps[2]) if steps else 0.0
+
+
+def failure(directory: Path) -> str:
+    """The error messages of a job that failed, or the last line of its traceback."""
+    lines = last_lines(log_path(directory)) or ["no output"]
+    complaints = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return "; ".join(dict.fromkeys(complaints)) or lines[-1].strip()
+
+
+def why_unfinished(directory: Path) -> str:
+    """The state of a job that is not finished, and the last line of its log."""
+    if not directory.is_dir():
+        return "not begun"
+    known = read_state(directory)
+    state = f"{known.state}: " if known else ""
+    for path in (log_path(directory), directory / "train.log"):
+        if path.is_file():
+            lines = last_lines(path) or ["no output"]
+            return f"{state}{lines[-1].strip()} ({path})"
+    return f"{state}begun, and not finished"
