@@ -5,13 +5,13 @@ RUN    ?= runs/latest
 SWEEP  ?= runs/heads_fixed_width_grammar
 DATA   ?=
 MODEL  ?=
-EXPERIMENT ?=
+RECIPE ?=
 STUDY  ?= heads_fixed_width
 JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 ARGS   ?=
 
 BIN := .venv/bin
-CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(EXPERIMENT),experiment=$(EXPERIMENT)) $(ARGS)
+CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS)
 WORKERS := --numprocesses=auto --maxprocesses=4
 # Not compiled: most of what is installed is never imported, and what is gets compiled then.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-com
 .PHONY: help setup train evaluate translate ablate report bench test test-all lint format clean
 
 help:  ## Show what there is
-	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [EXPERIMENT=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
+	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
@@ -37,14 +37,11 @@ evaluate: .venv/core  ## Score RUN with sacrebleu
 translate: .venv/core  ## Translate standard input with RUN
 	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
 
-# A study may have an experiment of its own for a corpus; else Multi30k comes with a short recipe, any other corpus as it is.
 # A job may fail; there is a report of the rest all the same.
-comma := ,
-OWN = $(wildcard conf/experiment/$(STUDY)_$(DATA).yaml)
-ABLATION = $(if $(OWN),experiment=$(STUDY)_$(DATA),$(if $(filter multi30k,$(DATA)),"experiment=[multi30k_study$(comma)$(STUDY)]",$(if $(DATA),data=$(DATA)) experiment=$(STUDY)))
-ablate: .venv/study  ## Run a study, JOBS trainings at once, and report: DATA=multi30k, STUDY=kv_heads
-	@$(BIN)/python scripts/train.py --multirun $(ABLATION) $(if $(MODEL),model=$(MODEL)) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(ARGS); \
-	status=$$?; $(BIN)/python scripts/report.py sweep=runs/$(STUDY)_$(or $(DATA),grammar) && exit $$status
+RUNS = runs/$(STUDY)_$(or $(RECIPE),$(DATA),grammar)
+ablate: .venv/study  ## Run STUDY, JOBS runs at once, and report: STUDY=kv_heads RECIPE=multi30k_study
+	@$(BIN)/python scripts/train.py --multirun study=$(STUDY) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(CHOICES); \
+	status=$$?; $(BIN)/python scripts/report.py sweep=$(RUNS) && exit $$status
 
 report: .venv/study  ## Write the report of the sweep in SWEEP anew
 	$(BIN)/python scripts/report.py sweep=$(SWEEP) $(ARGS)

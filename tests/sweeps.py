@@ -133,11 +133,11 @@ def write_sweep(
         for seed in seeds:
             overrides = [f"model.num_heads={heads}", f"seed={seed}"]
             name = ",".join(overrides)
-            jobs[name] = ["experiment=heads_fixed_width", *overrides]
+            jobs[name] = ["study=heads_fixed_width", *overrides]
             luck = random.Random(1000 * heads + seed).gauss(0, spread)
             config = {"model": {"num_heads": heads, "norm": "pre"}} | ({"study": dict(study)} if study else {})
             write_run(folder / name, references, errors + luck, seed, config)
     heads, numbers = (",".join(map(str, values)) for values in (rows, seeds))
-    overrides = ["experiment=heads_fixed_width", f"model.num_heads={heads}", f"seed={numbers}"]
+    overrides = ["study=heads_fixed_width", f"model.num_heads={heads}", f"seed={numbers}"]
     (folder / "sweep.json").write_text(json.dumps({"overrides": overrides, "jobs": jobs}), encoding="utf-8")
     return folder

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import command
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
@@ -32,8 +33,8 @@ NEEDED = {  # what an option can't be without
     ("data", "files"): [*LANGUAGES, *FILES],
     ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
     ("segmentation", "sampled"): ["tokenizer=unigram"],
-    ("experiment", "tatoeba_en_de"): ["data.root=x"],
-    ("experiment", "news_de_en"): ["data.root=x"],
+    ("recipe", "tatoeba_en_de"): ["data.root=x"],
+    ("recipe", "news_de_en"): ["data.root=x"],
 }
 
 
@@ -55,7 +56,9 @@ def test_option_builds(group, option, tmp_path):
         pytest.skip("no Apple GPU")
     if option in ("wandb", "mlflow"):
         pytest.importorskip(option)
-    config = composed("train", f"{group}={option}", *NEEDED.get((group, option), []))
+    config = composed(
+        "train", f"{group}={option}", *NEEDED.get((group, option), ["study=lineage"] if group == "study/arm" else [])
+    )
     check_processes(config)
     parts = build_parts(config, tmp_path)
     assert parts.trainer.max_steps == config.data.budget.steps
@@ -126,15 +129,33 @@ def test_what_cannot_be_is_one_line(overrides, line, tmp_path):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("experiment", "size"), [("lineage", "nano"), ("lineage_multi30k", "tiny")])
-def test_steps_of_the_lineage_have_as_many_parameters(experiment, size):
-    pieces = composed("train", f"experiment={experiment}").data.vocab_size
+@pytest.mark.parametrize(("choices", "size"), [([], "nano"), (["recipe=multi30k_study"], "tiny")])
+def test_steps_of_the_lineage_have_as_many_parameters(choices, size):
+    study = ["study=lineage", *choices]
+    pieces = composed("train", *study).data.vocab_size
 
     def parameters(*overrides: str) -> int:
         model = build(composed("train", *overrides).model, "model", vocab_size=pieces)
         return sum(weights.numel() for weights in model.parameters())
 
-    steps = OmegaConf.load(CONF / "experiment" / "lineage.yaml").hydra.sweeper.params.lineage.split(",")
+    steps = OmegaConf.load(CONF / "study" / "lineage.yaml").hydra.sweeper.params["study/arm"].split(",")
     assert len(steps) == 10
-    found = {step: parameters(f"experiment={experiment}", f"lineage={step}") for step in steps}
-    assert found == pytest.approx(dict.fromkeys(steps, parameters(f"model={size}")), rel=0.01)
+    counts = {step: parameters(*study, f"study/arm={step}") for step in steps}
+    assert counts == pytest.approx(dict.fromkeys(steps, parameters(f"model={size}")), rel=0.01)
+
+
+def test_each_arm_of_heads_by_kind_changes_the_heads_of_one_kind():
+    arms = OmegaConf.load(CONF / "study" / "heads_by_kind.yaml").hydra.sweeper.params["study.arm"].split(",")
+    assert arms[0] == "base"
+    for arm in arms[1:]:
+        kind, heads = arm.split("_")
+        model = composed("train", "study=heads_by_kind", f"study.arm={arm}").model
+        counts = {name: model[f"{name}_heads"] for name in ("encoder", "decoder", "cross")}
+        assert counts == {"encoder": None, "decoder": None, "cross": None} | {kind: int(heads)}
+
+
+@pytest.mark.parametrize("old", ["experiment=kv_heads", "lineage=rnn"])
+def test_an_old_name_is_one_line(old, tmp_path):
+    result = command("train", old, cwd=tmp_path)
+    assert result.code == 2
+    assert result.err.startswith(f"error: {old.partition('=')[0]}: is now ")

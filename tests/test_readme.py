@@ -52,9 +52,9 @@ def made_small(words: list[str]) -> list[str]:
         return [*words, f"trainer.max_steps={STEPS + 2}"]
     if any(word.startswith("init_from=") for word in words):  # its model and vocabulary are small
         return [*words, f"trainer.max_steps={STEPS}", "search.max_ratio=1", *SMALL_GRAMMAR]
-    elsewhere = ("data=multi30k", "data=files", "experiment=multi30k_en_de")
+    elsewhere = ("data=multi30k", "data=files", "recipe=multi30k_en_de")
     corpus = [] if any(word in elsewhere for word in words) else SMALL_GRAMMAR
-    if "experiment=multi30k_en_de" in words:
+    if "recipe=multi30k_en_de" in words:
         corpus = ["data.budget.warmup_steps=2"]
     if any(word.startswith("data.held_out") for word in words):
         corpus = ["data.held_out.valid=8", "data.held_out.test=16"]
@@ -103,7 +103,7 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capfd):
         words = script_of(command)
         if words[0] == "scripts/train.py":
             words = made_small(words)
-            on_hub = {"data=multi30k", "experiment=multi30k_en_de"} & set(words)
+            on_hub = {"data=multi30k", "recipe=multi30k_en_de"} & set(words)
             if on_hub and not any(word.startswith("data.root=") for word in words):
                 words.append("data.root=data/multi30k")  # there is no hub here
         if given:

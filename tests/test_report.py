@@ -215,7 +215,7 @@ def test_an_unfinished_sweep_says_what_is_missing(sweep, undrawn):
     assert why == {job(1, 2): f"failed: error: out of <memory> ({log})", job(4, 2): "not begun"}
     assert "out of &lt;memory&gt;" in html(page)
     assert "of seeds nothing is known" in page.verdict
-    plan = "python scripts/train.py --multirun experiment=heads_fixed_width model.num_heads=1,4"
+    plan = "python scripts/train.py --multirun study=heads_fixed_width model.num_heads=1,4"
     commands = [command for _, command in page.next]
     assert commands == [f"{plan} seed=1,2", f"{plan} seed=1,2,3", f"python scripts/report.py sweep={sweep}"]
 

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from headcount.run.identity import config_hash, differences
 from headcount.run.jobs import failure, job_directory, read_plan, write_state
-from headcount.run.resolvers import balanced_feed_forward, heads_of, swept
+from headcount.run.resolvers import balanced_feed_forward, swept
 from headcount.run.sweep import (
     command_of_a_job,
     environment_of_a_job,
@@ -163,12 +163,12 @@ def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):
 
 def test_what_tells_one_job_from_another():
     assert job_directory(["seed=2", "model.num_heads=4", "data.root=/a/b"], "sweep") == "model.num_heads=4,seed=2"
-    assert job_directory(["experiment=heads_fixed_width", "seed=1"], "heads_fixed_width") == "seed=1"
-    assert job_directory(["experiment=[multi30k_short,kv_heads]", "seed=1"], "kv_heads") == "seed=1"
-    assert job_directory(["experiment=multi30k_short"], "sweep") == "experiment=multi30k_short"
+    assert job_directory(["study=heads_fixed_width", "seed=1"], "heads_fixed_width") == "seed=1"
+    assert job_directory(["recipe=multi30k_short", "study=kv_heads", "seed=1"], "kv_heads") == "seed=1"
+    assert job_directory(["recipe=multi30k_short"], "sweep") == "recipe=multi30k_short"
     assert job_directory(["name=x"], "x") == "as_it_is"
     assert job_directory(["threads=1", "data.workers=2", "seed=1"], "sweep", ["threads"]) == "seed=1,threads=1"
-    assert job_directory(["experiment=heads_fixed_width"], "heads", ["experiment"]) == "experiment=heads_fixed_width"
+    assert job_directory(["study/arm=rnn", "study=lineage"], "lineage", ["study/arm"]) == "study_arm=rnn"
     places = [job_directory([f"data.root={root}"], "sweep", ["data.root"]) for root in ("a/b", "a_b")]
     assert places[1] == "data.root=a_b" != places[0]
     assert "/" not in places[0]
@@ -333,13 +333,6 @@ def test_how_a_sweep_stands(tmp_path):
 def test_what_a_failed_job_tells(log, told, tmp_path):
     (tmp_path / "job.log").write_text(log)
     assert failure(tmp_path) == told
-
-
-def test_heads_of_one_kind():
-    assert [heads_of(kind, "cross_8", 4) for kind in ("encoder", "decoder", "cross")] == [4, 4, 8]
-    assert heads_of("encoder", "base", 4) == 4
-    with pytest.raises(ValueError, match=r"study\.arm=all_8: must be base, or"):
-        heads_of("encoder", "all_8", 4)
 
 
 def test_the_feed_forward_gets_what_heads_leave():

@@ -25,7 +25,11 @@ from headcount.machine import end_with_parent, use_faster_products, use_memory_a
 from headcount.run.resolvers import register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # what a person can put right
-RENAMED = {"data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)"}
+RENAMED = {
+    "data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)",
+    "experiment": "recipe=NAME (choices that were measured) and study=NAME (what is compared)",
+    "lineage": "study=lineage study/arm=NAME",
+}
 CONF = Path(__file__).parents[3] / "conf"
 
 register_resolvers()  # not in `main`: the processes that a launcher starts compose configs, and import only this module

@@ -47,14 +47,17 @@ class JobState:
 def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] = ()) -> str:
     """The folder of one job: its overrides as one name, without those that cannot tell two jobs apart.
 
-    sweep: the sweep's name. swept: the settings that have several values; these are always in the name.
+    sweep: the sweep's name, which a study gives it. swept: the settings that have several values; these are always in
+    the name.
     """
+    overrides = list(overrides)
+    shared = ASIDE | {"study", "recipe"} if f"study={sweep}" in overrides else ASIDE
 
-    def tells(override: str) -> bool:
-        setting, _, value = override.partition("=")
-        return setting in swept or not (setting in ASIDE or (setting == "experiment" and sweep in value))
+    def distinguishes(override: str) -> bool:
+        setting = override.partition("=")[0]
+        return setting in swept or setting not in shared
 
-    overrides = sorted(filter(tells, overrides))
+    overrides = sorted(filter(distinguishes, overrides))
     full = ",".join(overrides) or "as_it_is"
     name = full.replace("/", "_")
     paths = any("/" in value for setting, _, value in (each.partition("=") for each in overrides) if setting in swept)

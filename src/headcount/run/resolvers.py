@@ -29,6 +29,11 @@ def run_directory(resume: str | None) -> str:
     return str(name)
 
 
+def sweep_directory(name: str, recipe: str | None, data: str) -> str:
+    """Where a sweep goes: a folder named after it and its recipe, or its corpus."""
+    return f"runs/{name}_{recipe or data}"
+
+
 def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[str]:
     """Names of the settings to which a sweep's command line, or its sweeper's `params`, gives several values.
 
@@ -38,15 +43,6 @@ def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[st
     words = [*overrides, *(f"{name}={value}" for name, value in (params or {}).items())]
     parsed = OverridesParser.create().parse_overrides(words)
     return [override.get_key_element() for override in parsed if override.is_sweep_override()]
-
-
-def heads_of(kind: str, arm: str, heads: int) -> int:
-    """Heads of one kind of attention in an arm of a study that varies them one at a time, such as `encoder_8`; `heads`
-    where the arm is about another kind."""
-    varied, _, number = arm.partition("_")
-    if arm != "base" and not (varied in ("encoder", "decoder", "cross") and number.isdigit()):
-        raise ValueError(f"study.arm={arm}: must be base, or encoder, decoder or cross with heads, such as encoder_8")
-    return int(number) if varied == kind else heads
 
 
 def balanced_feed_forward(
@@ -74,5 +70,5 @@ def register_resolvers() -> None:
     """What conf/ may write between ${ and }, beside Hydra's own."""
     for once in (run_directory, swept):
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
-    for resolver in (job_directory, peak_rate, group_count, heads_of, balanced_feed_forward):
+    for resolver in (sweep_directory, job_directory, peak_rate, group_count, balanced_feed_forward):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
