@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import sacrebleu
 from conftest import command
+from headcount.report.next_steps import next_steps
+from headcount.report.published import published
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import score
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
-from headcount.report.next_steps import next_steps
 from headcount.report.page import make_page
-from headcount.report.published import published
 from headcount.report.read import read_sweep
 from headcount.report.statistics.comparison import compare, interaction
 from headcount.report.verdicts import Names, needed, pair_verdict, summary

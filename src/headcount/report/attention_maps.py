@@ -1,4 +1,4 @@
-"""Who looks where when a sentence is translated: the weights of every head, drawn."""
+"""Attention maps: the attention weights of every head while a sentence is translated."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,13 +10,14 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.model.gaussian_window import GaussianWindow, Mixture
-from headcount.report.drawing import INK, Plot, drawn
+from headcount.report.drawing import INK, Plot
 from headcount.run.opened import Run
 
 KINDS = {
@@ -24,18 +25,18 @@ KINDS = {
     "encoder": ("encoder self-attention", "From each source token to the source."),
     "decoder": ("decoder self-attention", "From each target token to the target so far."),
 }
-# From nothing, which is the page, to a blue that shows on light and dark.
+# From transparent to a blue that is visible on light and dark pages.
 WEIGHT = LinearSegmentedColormap.from_list("weight", [(0.23, 0.51, 0.77, 0.0), (0.23, 0.51, 0.77, 1.0)])
 CENTRE = "#e0762f"
-CELL, LEAST = 0.17, 1.6  # inches of a token, and of a head
-ACROSS = 4  # heads side by side
+CELL, LEAST = 0.17, 1.6  # inches: a token, and the least width of a head
+ACROSS = 4  # heads in a line
 
 
 @dataclass(frozen=True)
 class Layer:
     """The heads of one layer.
 
-    weights: [head, query, key]. queries, keys: the tokens. windows: of a window that slides, its Gaussians, each
+    weights: [head, query, key]. queries, keys: the tokens. windows: the Gaussians of a sliding window, each
     [head, query, gaussian].
     """
 
@@ -53,7 +54,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """A sentence, its translation, and what every head looked at."""
+    """A sentence, its translation, and the attention weights of every layer."""
 
     source: str
     target: str
@@ -62,22 +63,25 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def look(run: Run, text: str, target: str | None = None) -> AttentionMaps:
-    """The attention of a run while `text` is turned into `target`, its own translation if None."""
+    """Attention weights of a run while it translates `text` to `target`, to its own translation if None.
+
+    Raises InputError for a model without attention.
+    """
     translation = run.translator.translate([text])[0] if target is None else target
     source_ids, target_ids = run.translator.encode([text])[0], run.tokenizer.target.encode([translation])[0]
     source = [*run.tokenizer.source.pieces(text), "</s>"] if source_ids else ["</s>"]
-    # A query is the token that has just been written, and what it looks for is the next.
+    # A query of the decoder is the token before the one to predict.
     written = ["<s>", *run.tokenizer.target.pieces(translation)]
     given = torch.tensor([[*source_ids, EOS]], device=run.model.device)
     before = torch.tensor([[BOS, *target_ids]], device=run.model.device)
     with _windows(run) as windows:
-        found = run.model.attention_weights(given, torch.ones_like(given, dtype=torch.bool), before)
+        attention = run.model.attention_weights(given, torch.ones_like(given, dtype=torch.bool), before)
     sides = {"cross": (written, source), "encoder": (source, source), "decoder": (written, written)}
     sliding = iter(windows())  # of the cross-attention, layer after layer
     layers = [
         Layer(kind, number, weights[0].float().cpu(), *sides[kind], next(sliding, None) if kind == "cross" else None)
         for kind in KINDS
-        for number, weights in enumerate(getattr(found, kind), start=1)
+        for number, weights in enumerate(getattr(attention, kind), start=1)
     ]
     if not layers:
         raise InputError(f"run={run.directory}: its model has no attention, so there is nothing to draw")
@@ -86,21 +90,21 @@ def look(run: Run, text: str, target: str | None = None) -> AttentionMaps:
 
 @contextmanager
 def _windows(run: Run) -> Iterator[Callable[[], list[Mixture]]]:
-    """While a model runs: what its windows are, layer after layer, to be asked for afterwards."""
-    seen: dict[GaussianWindow, list[Mixture]] = {
+    """Record the Gaussians of every sliding window while a model runs; yields a function that returns them by layer."""
+    mixtures: dict[GaussianWindow, list[Mixture]] = {
         part: [] for part in run.model.modules() if isinstance(part, GaussianWindow)
     }
 
-    def see(window: GaussianWindow, arguments: tuple[Any, ...]) -> None:
+    def record(window: GaussianWindow, arguments: tuple[Any, ...]) -> None:
         query, _, _, _, state, _ = arguments
-        seen[window].append(window.mixture(query, state))
+        mixtures[window].append(window.mixture(query, state))
 
-    hooks = [window.register_forward_pre_hook(see) for window in seen]
+    hooks = [window.register_forward_pre_hook(record) for window in mixtures]
     try:
         # A recurrent decoder calls its window once a step.
         yield lambda: [
             Mixture(*(torch.cat(parts, dim=2)[0].float().cpu() for parts in zip(*steps, strict=True)))
-            for steps in seen.values()
+            for steps in mixtures.values()
         ]
     finally:
         for hook in hooks:
@@ -108,19 +112,20 @@ def _windows(run: Run) -> Iterator[Callable[[], list[Mixture]]]:
 
 
 def plot(layer: Layer) -> Plot:
-    """Every head a map, one beside the other."""
-    plots: list[Plot] = []
+    """A map for each head, side by side."""
     heads = len(layer.weights)
     across, down = min(heads, ACROSS), -(-heads // ACROSS)
     wide, high = (max(LEAST, CELL * len(tokens)) for tokens in (layer.keys, layer.queries))
-    title = f"{KINDS[layer.kind][0]}, layer {layer.number}"
-    with drawn(layer.name, title, plots, (across * (wide + 0.9), down * (high + 0.9))) as figure:
+
+    def draw(figure: Figure) -> None:
         for head, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
             if head < heads:
                 _map(axes, layer, head)
             else:
                 axes.set_axis_off()
-    return plots[0]
+
+    title = f"{KINDS[layer.kind][0]}, layer {layer.number}"
+    return Plot.of(layer.name, title, draw, (across * (wide + 0.9), down * (high + 0.9)))
 
 
 def _map(axes: Axes, layer: Layer, head: int) -> None:
@@ -131,9 +136,9 @@ def _map(axes: Axes, layer: Layer, head: int) -> None:
     if layer.windows:
         heights, widths, centres = (part[head] for part in layer.windows)
         masses = heights / widths.sqrt()
-        axes.autoscale(enable=False)  # a window may go on beyond the source
+        axes.autoscale(enable=False)  # a window may move beyond the source
         for gaussian in range(centres.shape[1]):
-            across, down = centres[:, gaussian] - 1, range(len(centres))  # they count tokens from 1, the map from 0
+            across, down = centres[:, gaussian] - 1, range(len(centres))  # centres count tokens from 1, the map from 0
             axes.plot(across, down, color=CENTRE, linewidth=0.9)
             axes.scatter(across, down, 20 * (masses[:, gaussian] / masses.sum(dim=1)), color=CENTRE, zorder=3)
     axes.grid(visible=False)
@@ -148,7 +153,10 @@ def _map(axes: Axes, layer: Layer, head: int) -> None:
 
 
 def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
-    """Write attention.html, and each layer as SVG and PNG, into `output`; the HTML file. Raises InputError."""
+    """Write attention.html, and each layer as SVG and PNG, to the directory `output`; returns the HTML file.
+
+    Raises InputError for an empty sentence, and for a directory that cannot be written.
+    """
     if not text.strip():
         raise InputError("text=: must be a sentence to translate")
     maps = look(run, text, target)

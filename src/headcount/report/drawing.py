@@ -1,9 +1,8 @@
-"""A drawing as SVG, whose ink takes the colour of the page's text, and as PNG."""
+"""Plots as SVG, in the colour of the page's text, and as PNG."""
 
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 
 from headcount.files import write_bytes, write_text
 
-INK = "#010101"  # stands for the colour of the page's text
+INK = "#010101"  # replaced by the colour of the page's text
 STYLE: dict[Any, Any] = {
     "backend": "agg",
     "svg.fonttype": "none",
@@ -41,7 +40,7 @@ STYLE: dict[Any, Any] = {
         INK,
     ),
 }
-# For a file of its own, which has no page to take a colour from.
+# For a separate file, which has no page to take its colour from.
 ALONE = (
     "<style>:root{color:#1f2328;background:none}"
     "@media (prefers-color-scheme:dark){:root{color:#d7dce2}}text{font-family:system-ui,sans-serif}</style>"
@@ -50,43 +49,42 @@ ALONE = (
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing. name: of its files. title: what it shows, for those who can't see it too."""
+    """A drawing. name: of its files. title: its content in words, also for readers who cannot see it."""
 
     name: str
     title: str
     svg: str
     png: bytes
 
+    @classmethod
+    def of(cls, name: str, title: str, draw: Callable[[Figure], None], size: tuple[float, float]) -> "Plot":
+        """Draw on an empty figure. size: width and height in inches."""
+        with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+            figure = Figure(figsize=size, layout="constrained")
+            draw(figure)
+            svg, png = io.StringIO(), io.BytesIO()
+            figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+            figure.set_layout_engine("none")  # it is laid out already
+            figure.savefig(png, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+        text = svg.getvalue()
+        text = text[text.index("<svg") :].replace(INK, "currentColor").replace("'DejaVu Sans'", "system-ui")
+        return cls(name, title, text, png.getvalue())
+
     def inline(self, prefix: str = "") -> str:
-        """The SVG for a page: its names are its own among all plots there."""
-        own = f"{prefix}{self.name}-"
-        text = re.sub(r'\bid="', f'id="{own}', self.svg)
-        text = re.sub(r'(url\(#|href="#)', rf"\g<1>{own}", text)
+        """The SVG for a page. prefix: makes its ids differ from those of the page's other plots."""
+        prefix = f"{prefix}{self.name}-"
+        text = re.sub(r'\bid="', f'id="{prefix}', self.svg)
+        text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
         return re.sub(r'width="[^"]*pt" height="[^"]*pt"|height="[^"]*pt" width="[^"]*pt"', "", text, count=1).replace(
             "<svg ", f'<svg role="img" aria-label="{escape(self.title)}" ', 1
         )
 
     @property
     def file(self) -> str:
-        """The SVG as a file of its own."""
+        """The SVG as a separate file."""
         return re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", self.svg, count=1)
 
     def write(self, directory: Path) -> None:
-        """Both files."""
+        """Write NAME.svg and NAME.png."""
         write_text(directory / f"{self.name}.svg", self.file)
         write_bytes(directory / f"{self.name}.png", self.png)
-
-
-@contextmanager
-def drawn(name: str, title: str, into: list[Plot], size: tuple[float, float]) -> Iterator[Figure]:
-    """An empty figure of that size in inches, which is added to `into` when it has been drawn on."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure
-        svg, png = io.StringIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine("none")  # as it is laid out already
-        figure.savefig(png, format="png", dpi=150, facecolor="white", metadata={"Software": None})
-    text = svg.getvalue()
-    text = text[text.index("<svg") :].replace(INK, "currentColor").replace("'DejaVu Sans'", "system-ui")
-    into.append(Plot(name, title, text, png.getvalue()))

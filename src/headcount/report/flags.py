@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.report.study import RunResult, Sweep, at, finite
+from headcount.report.runs import RunResult, Sweep, at, finite
 from headcount.report.verdicts import listed
 
 CONSTANT = 0.01  # by how much a quantity may differ that a study claims to hold constant
@@ -72,7 +72,7 @@ def _range(values: Sequence[float]) -> str:
 def _inconstant(sweep: Sweep) -> list[str]:
     """A line for each quantity that the study claims constant and that is not, or that a run lacks."""
     lines = []
-    for path in sweep.study.constant:
+    for path in sweep.design.constant:
         values = [row.figures(path) for row in sweep.rows]
         if sum(map(len, values)) < len(sweep.runs):
             lines.append(f"{path} is said to be constant, but not every run has it, so that it can't be checked.")

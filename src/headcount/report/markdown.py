@@ -4,51 +4,48 @@ import re
 from collections.abc import Iterator
 
 from headcount.report.drawing import Plot
-from headcount.report.page import Page
+from headcount.report.page import Code, Facts, Page, Plots, Section
+from headcount.report.table import Table
 
 
 def markdown(page: Page) -> str:
-    """The page as Markdown; plots are those in plots/."""
-    return "\n\n".join(block for block in _blocks(page) if block) + "\n"
+    """The page as Markdown; plots are files in plots/."""
+    return "\n\n".join(paragraph for paragraph in _paragraphs(page) if paragraph) + "\n"
 
 
-def _blocks(page: Page) -> Iterator[str]:
+def _paragraphs(page: Page) -> Iterator[str]:
     yield f"# {_escape(page.title)}"
     yield f"**{_escape(page.verdict)}**"
-    yield _escape(page.about or "")
+    yield _escape(page.about)
     yield _escape(page.progress)
     yield "\n".join(f"- `{job.name}`: {_escape(job.why)}" for job in page.unfinished)
     if page.flags:
         yield "## To know before reading on"
         yield "\n".join(f"- {_escape(flag)}" for flag in page.flags)
-    yield "## Results"
-    yield page.results_note
-    yield page.results.markdown
-    yield "  \n".join(f"{metric}: `{signature}`" for metric, signature in page.signatures)
     for section in page.sections:
-        yield f"## {section.title}"
-        yield _escape(section.note)
-        yield "\n".join(map(_image, section.plots))
-        if section.table:
-            yield section.table.markdown
-            yield _escape(section.table_note)
-    if page.beside:
-        yield "## Beside published figures"
-        yield page.beside_note
-    for beside in page.beside:
-        yield f"### {_escape(beside.published.source)}"
-        yield _escape(beside.note)
-        yield beside.table.markdown if beside.table else ""
-        yield _image(beside.plot) if beside.plot else ""
-    yield "## How it was measured"
-    yield "\n".join(f"- {name}: {_escape(value)}" for name, value in page.measured)
-    yield page.differing.markdown if page.differing else ""
-    yield f"<details><summary>Settings that all runs share</summary>\n\n```yaml\n{page.settings}```\n\n</details>"
-    if page.next:
-        yield "## What to type next"
-    for what, command in page.next:
-        yield _escape(what)
-        yield f"```bash\n{command}\n```"
+        yield from _section(section, "##")
+
+
+def _section(section: Section, heading: str) -> Iterator[str]:
+    yield f"{heading} {_escape(section.title)}"
+    for block in section.blocks:
+        match block:
+            case str():
+                yield _escape(block)
+            case Plots():
+                yield "\n".join(map(_image, block.plots))
+            case Table():
+                yield block.markdown
+                yield _escape(block.note)
+            case Facts():
+                values = [f"`{value}`" if block.code else _escape(value) for _, value in block.items]
+                yield "\n".join(f"- {name}: {value}" for (name, _), value in zip(block.items, values, strict=True))
+            case Code():
+                code = f"```{block.language}\n{block.text.rstrip()}\n```"
+                folded = f"<details><summary>{block.summary}</summary>\n\n{code}\n\n</details>"
+                yield folded if block.summary else code
+            case Section():
+                yield from _section(block, f"{heading}#")
 
 
 def _image(plot: Plot) -> str:
@@ -56,5 +53,5 @@ def _image(plot: Plot) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that Markdown shows as it is. An underscore within a word is one anyway."""
+    """Text that Markdown shows unchanged. An underscore within a word needs no escape."""
     return re.sub(r"(?<!\w)_|_(?!\w)|[\\`*\[\]<>|]", r"\\\g<0>", text)

@@ -2,20 +2,24 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from headcount.errors import InputError
-from headcount.report.rows import differing_settings, make_rows, name_by_settings, natural_order, say, setting_value
-from headcount.report.study import STUDY, Config, RunResult, StudyConfig, Sweep, Unfinished, at, corpus_name, finite
+from headcount.evaluation.metrics import PRIMARY
+from headcount.report.rows import differing_settings, make_rows, names_by_difference, names_by_setting, natural_order
+from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, at, finite
 from headcount.run.directory import is_finished, read_metrics
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
 
+NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
+
 
 def read_sweep(directory: Path) -> Sweep:
-    """All there is in a directory of runs. Raises InputError where there is no finished run, a file is damaged, or runs
-    were tested on different text."""
+    """All runs of a directory. Raises InputError if no run is finished, a file is damaged, or runs were tested on
+    different text."""
     if not directory.is_dir():
         raise InputError(f"sweep={directory}: no such directory; give one that holds a directory for each run")
     plan = read_plan(directory)
@@ -24,34 +28,29 @@ def read_sweep(directory: Path) -> Sweep:
         raise InputError(
             f"sweep={directory}: holds no run (a folder with a config.yaml); give the directory of a sweep"
         )
-    runs: list[RunResult] = []
-    unfinished: list[Unfinished] = []
-    for name in jobs:
-        found = _read_run(name, directory / name)
-        if isinstance(found, RunResult):
-            runs.append(found)
-        else:
-            unfinished.append(found)
+    results = [_read_run(name, directory / name) for name in jobs]
+    runs = [result for result in results if isinstance(result, RunResult)]
+    unfinished = [result for result in results if isinstance(result, Unfinished)]
     if not runs:
         raise InputError(
             f"sweep={directory}: none of its {len(jobs)} runs is finished yet; "
             f"{unfinished[0].name}: {unfinished[0].why}"
         )
-    references = _check_same_test(runs)
-    study = _study(runs[0])
-    notes: list[str] = []
-    if any(_study(run) != study for run in runs):
-        notes.append(f"The runs don't all name the same study; this is told as {runs[0].name} has it.")
+    references = _common_references(runs)
+    design, notes = _design(runs[0]), []
+    if any(_design(run) != design for run in runs):
+        notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")
     differing = differing_settings(runs)
-    if not study.varies:
-        study, told = name_by_settings(runs, jobs, differing, study)
+    if design.varies:
+        names = names_by_setting(runs, design.varies)
+        if all(name.value is None for name in names.values()):
+            notes.append(f"The study varies {design.varies}, but no run has this setting.")
     else:
-        told = {run.name: (say(value), value) for run in runs for value in [setting_value(run.config, study.varies)]}
-        if all(value is None for _, value in told.values()):
-            notes.append(f"No run has the setting {study.varies} that the study is said to vary.")
-    rows = make_rows(runs, told, notes)
+        names, label = names_by_difference(runs, jobs, differing)
+        design = replace(design, label=label)
+    rows = make_rows(runs, names, notes)
     return Sweep(
-        directory, plan.overrides, len(jobs), study, rows, tuple(unfinished), differing, references, tuple(notes)
+        directory, plan.overrides, len(jobs), design, rows, tuple(unfinished), differing, references, tuple(notes)
     )
 
 
@@ -66,12 +65,12 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
         raise InputError(f"{config_path}: not readable YAML ({str(error).splitlines()[0]})") from error
     if not isinstance(config, dict):
         raise InputError(f"{config_path}: not the config of a run")
-    for path in ("seed", "test.bleu", "test.chrf", "test.signature.bleu", "test.signature.chrf"):
+    for path in NEEDED:
         value = at(metrics, path)
-        if value is None or not (finite(value) or path.startswith("test.signature")):
+        if value is None or not (finite(value) or ".signature." in path):
             raise InputError(
-                f"{directory / 'metrics.json'}: has no {path}, though the run is said to be finished; move it away, "
-                "and start the sweep again"
+                f"{directory / 'metrics.json'}: has no {path}, although the run is marked as finished; move the file "
+                "away, and start the sweep again"
             )
     return RunResult(
         name,
@@ -85,21 +84,21 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
 
 
 def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[str]]:
-    """The lines of <split>.<kind>.<language> for every split that was scored."""
-    found = {}
-    for split in (name for name in metrics if finite(at(metrics, f"{name}.bleu"))):
-        path = next(directory.glob(f"{split}.{kind}.*"), None)  # the language, which not every config names, comes last
+    """The lines of <split>.<kind>.<language> of every split that was scored. kind: hyp or ref."""
+    lines = {}
+    for split in (name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))):
+        path = next(directory.glob(f"{split}.{kind}.*"), None)  # not every config names the language
         if path is None:
             continue
         try:
-            found[split] = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            lines[split] = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except ValueError as error:
             raise InputError(f"{path}: not UTF-8 text ({error})") from error
-    return found
+    return lines
 
 
 def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """The columns of Lightning's CSV by step; cells that it left empty, or that are no numbers, are left out."""
+    """(step, value) of each column of Lightning's CSV, without empty cells and text."""
     curves: dict[str, list[tuple[int, float]]] = {}
     if not path.is_file():
         return curves
@@ -113,17 +112,17 @@ def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     return curves
 
 
-def _check_same_test(runs: Sequence[RunResult]) -> dict[str, Sequence[str]]:
-    """The references of each split, which all runs were tested on. Raises InputError for two test sets."""
+def _common_references(runs: Sequence[RunResult]) -> dict[str, Sequence[str]]:
+    """The references of each split. Raises InputError if runs were tested on different ones."""
     first = runs[0]
     for run in runs:
         unread = "test" not in run.references or "test" not in first.references
-        if unread and corpus_name(run) != corpus_name(first):
+        if unread and run.corpus != first.corpus:
             raise InputError(
-                f"{first.directory} and {run.directory} were trained on different corpora ({corpus_name(first)} and "
-                f"{corpus_name(run)}), so their scores can't be compared; make a sweep directory of each"
+                f"{first.directory} and {run.directory} were trained on different corpora ({first.corpus} and "
+                f"{run.corpus}), so their scores can't be compared; make a sweep directory of each"
             )
-        signatures = [each.figure("test.signature.bleu") for each in (first, run)]
+        signatures = [each.figure(f"test.signature.{PRIMARY}") for each in (first, run)]
         if signatures[0] != signatures[1]:
             raise InputError(
                 f"{first.directory} and {run.directory} were scored differently (BLEU {signatures[0]} and "
@@ -134,7 +133,7 @@ def _check_same_test(runs: Sequence[RunResult]) -> dict[str, Sequence[str]]:
 
 
 def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:
-    """The references of a split, None if no run has them. Raises InputError where runs differ."""
+    """The references of a split, None if no run has them. Raises InputError if runs differ."""
     known = next((run for run in runs if split in run.references), None)
     if known is None:
         return None
@@ -145,20 +144,20 @@ def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:
                 f"{known.directory} and {run.directory} were tested on different references ({split}.ref), so their "
                 "scores can't be compared; make a sweep directory of each"
             )
-        translated = run.hypotheses.get(split, lines)
-        if len(translated) != len(lines):
+        count = len(run.hypotheses.get(split, lines))
+        if count != len(lines):
             raise InputError(
-                f"{run.directory}: its {split}.hyp has {len(translated)} lines, and the references of "
-                f"{known.directory} have {len(lines)}; evaluate the run again"
+                f"{run.directory}: its {split}.hyp has {count} lines, and the references of {known.directory} have "
+                f"{len(lines)}; evaluate the run again"
             )
     return lines
 
 
-def _study(run: RunResult) -> StudyConfig:
-    node = at(run.config, STUDY)
+def _design(run: RunResult) -> Design:
+    node = at(run.config, DESIGN)
     if not isinstance(node, dict):
-        return StudyConfig()
-    return StudyConfig(
+        return Design()
+    return Design(
         title=node.get("title"),
         varies=node.get("varies"),
         label=node.get("label") or (node["varies"].rpartition(".")[2] if node.get("varies") else None),

@@ -2,84 +2,143 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from headcount.report.study import ASIDE, Config, Row, RunResult, StudyConfig, at
-from headcount.run.identity import PLACES
+from headcount.report.runs import IGNORED, Row, RunResult, at, within
 
 LONGEST = 40  # characters of the name of a row
 
 
-def name_by_settings(
-    runs: Sequence[RunResult], jobs: Mapping[str, Sequence[str]], differing: Sequence[str], study: StudyConfig
-) -> tuple[StudyConfig, dict[str, tuple[str, Any]]]:
-    """Names and values of rows that are the combinations of all settings that differ, by run.
+@dataclass(frozen=True)
+class RowName:
+    """The label of a row in tables. value: of the setting that names the rows, if it is a single one."""
 
-    A name holds what was typed, if the plan of the sweep tells; else as few of the settings as tell the rows apart; and
-    where that is long, a row is called after its first run. Of a single setting, the study gets the name.
+    label: str
+    value: Any = None
+
+
+def names_by_setting(runs: Sequence[RunResult], setting: str) -> dict[str, RowName]:
+    """The row of each run, by the value of one setting; of a config group, the class that it names."""
+    names = {}
+    for run in runs:
+        value = at(run.config, setting)
+        if isinstance(value, dict) and "_target_" in value:
+            value = value["_target_"].rpartition(".")[2]
+        names[run.name] = RowName(typed(value), value)
+    return names
+
+
+def names_by_difference(
+    runs: Sequence[RunResult], jobs: Mapping[str, Sequence[str]], differing: Sequence[str]
+) -> tuple[dict[str, RowName], str | None]:
+    """The row of each run, where every combination of the settings `differing` is a row; and a label for all rows, if a
+    single setting names them.
+
+    jobs: the overrides of each job, empty if unknown. A row is named by the overrides of its jobs; if these do not
+    determine the row, by as few of its settings as distinguish all rows; if that is long, after its first run.
     """
-    keys = {run.name: _key({name: run.settings.get(name) for name in differing}) for run in runs}
-    typed = {run.name: dict(override.lstrip("+").partition("=")[::2] for override in jobs[run.name]) for run in runs}
-    by_hand = _telling(list(typed.values()), list(dict.fromkeys(name for own in typed.values() for name in own)))
-    settings = {run.name: run.settings for run in runs}
-    own = {name: {setting: values.get(setting) for setting in by_hand} for name, values in typed.items()}
-    if len({_key([keys[name], own[name]]) for name in keys}) != len({_key(values) for values in own.values()}):
-        telling = _telling(list(settings.values()), differing)
-        own = {name: {setting: values.get(setting) for setting in telling} for name, values in settings.items()}
-    else:
-        own = {name: {setting: _parsed(text) for setting, text in values.items()} for name, values in own.items()}
-    told: dict[str, tuple[str, Any]] = {}
-    first: dict[str, tuple[str, Any]] = {}
-    for name, values in own.items():
-        label = _name(values)
-        if len(label) > LONGEST:
-            label = re.sub(r",?seed=\d+", "", name)
-        value = next(iter(values.values())) if len(values) == 1 else None
-        told[name] = first.setdefault(keys[name], (say(value) if len(values) == 1 else label, value))
-    single = next(iter(own.values()))
-    return replace(study, label=next(iter(single)).rpartition(".")[2] if len(single) == 1 else None), told
+    combinations = {run.name: _key([run.settings.get(setting) for setting in differing]) for run in runs}
+    naming = _overrides_of_rows({run.name: jobs[run.name] for run in runs}, combinations)
+    if naming is None:
+        naming = _distinguishing({run.name: run.settings for run in runs}, differing)
+    names: dict[str, RowName] = {}
+    for run, settings in naming.items():
+        names.setdefault(combinations[run], _row_name(settings, run))
+    single = [name.rpartition(".")[2] for name in naming[runs[0].name]]
+    return {run.name: names[combinations[run.name]] for run in runs}, single[0] if len(single) == 1 else None
 
 
-def _telling(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """As few of the settings as tell apart what all of them do, the first first."""
-    found: list[str] = []
+def _overrides_of_rows(
+    jobs: Mapping[str, Sequence[str]], combinations: Mapping[str, str]
+) -> dict[str, dict[str, Any]] | None:
+    """The overrides that distinguish the jobs, by run; None if runs of two rows have the same ones."""
+    overrides = {run: dict(each.lstrip("+").partition("=")[::2] for each in given) for run, given in jobs.items()}
+    naming = _distinguishing(overrides, dict.fromkeys(name for given in overrides.values() for name in given))
+    groups = {run: _key(settings) for run, settings in naming.items()}
+    if len({(combinations[run], group) for run, group in groups.items()}) > len(set(groups.values())):
+        return None
+    return {run: {name: _parsed(text) for name, text in settings.items()} for run, settings in naming.items()}
+
+
+def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Of each run, as few of the settings `names` as distinguish the runs as well as all of them do, first come first
+    taken."""
+    chosen: dict[str, dict[str, Any]] = {run: {} for run in settings}
     groups = 1
     for name in names:
-        if any(name == aside or name.startswith(f"{aside}.") for aside in ASIDE - PLACES):
+        if within(name, IGNORED):
             continue
-        told = len({_key([own.get(other) for other in (*found, name)]) for own in settings})
-        if told > groups:
-            found.append(name)
-            groups = told
-    return found
+        longer = {run: {**chosen[run], name: settings[run].get(name)} for run in settings}
+        if (count := len(set(map(_key, longer.values())))) > groups:
+            chosen, groups = longer, count
+    return chosen
 
 
-def make_rows(runs: Sequence[RunResult], told: Mapping[str, tuple[str, Any]], notes: list[str]) -> tuple[Row, ...]:
-    """Runs of the same name and value together, sorted by these. What doesn't fit goes to the notes."""
+def _row_name(settings: Mapping[str, Any], run: str) -> RowName:
+    """run: the name of the row's first run, without its seed the name of a row that would else have a long one."""
+    if len(settings) == 1:
+        (value,) = settings.values()
+        return RowName(typed(value), value)
+    label = _listed(settings) if settings else "all runs"
+    return RowName(label if len(label) <= LONGEST else re.sub(r",?seed=\d+", "", run))
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    """Settings and values. A name is cut to its last part where that is unique."""
+    ends = [name.rpartition(".")[2] for name in settings]
+    return ", ".join(
+        f"{end if ends.count(end) == 1 else name}={typed(value).rpartition('headcount.')[2]}"
+        for (name, value), end in zip(settings.items(), ends, strict=True)
+    )
+
+
+def _parsed(text: str | None) -> Any:
+    """The value of an override; text that is not YAML stays text."""
+    try:
+        return yaml.safe_load(text or "")
+    except yaml.YAMLError:
+        return text
+
+
+def typed(value: Any) -> str:
+    """A value as one types it on the command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(typed, value))}]"
+    return str(value)
+
+
+def make_rows(runs: Sequence[RunResult], names: Mapping[str, RowName], notes: list[str]) -> tuple[Row, ...]:
+    """Runs of the same label as rows, sorted by value or label. notes: gets a line for each run that does not fit."""
     members: dict[str, list[RunResult]] = {}
     for run in runs:
-        members.setdefault(told[run.name][0], []).append(run)
+        members.setdefault(names[run.name].label, []).append(run)
     rows = []
     for label, found in members.items():
         kept = {run.seed: run for run in reversed(found)}
-        for run in found:
-            if kept[run.seed] is not run:
-                notes.append(f"{run.name} has the seed of {kept[run.seed].name}, and is left out.")
-        within = differing_settings(list(kept.values()))
-        if within:
+        notes += [
+            f"{run.name} has the seed of {kept[run.seed].name}, and is left out."
+            for run in found
+            if kept[run.seed] is not run
+        ]
+        if differing := differing_settings(list(kept.values())):
             notes.append(
-                f"The runs of {label} differ in more than their seed: {', '.join(within)}. Their spread is not that of "
-                "seeds alone."
+                f"The runs of {label} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
+                "of seeds alone."
             )
-        rows.append(Row(label, told[found[0].name][1], tuple(kept[seed] for seed in sorted(kept))))
+        rows.append(Row(label, names[found[0].name].value, tuple(kept[seed] for seed in sorted(kept))))
     return tuple(sorted(rows, key=_order))
 
 
 def differing_settings(runs: Sequence[RunResult]) -> tuple[str, ...]:
+    """The settings of which two runs have different values."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     return tuple(name for name in names if len({_key(run.settings.get(name)) for run in runs}) > 1)
 
@@ -88,48 +147,12 @@ def _key(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _parsed(text: str | None) -> Any:
-    """The value that was typed; what is no YAML is text."""
-    try:
-        return yaml.safe_load(text or "")
-    except yaml.YAMLError:
-        return text
-
-
-def setting_value(config: Config, path: str) -> Any:
-    """A setting's value; of a group, the class that it names."""
-    value = at(config, path)
-    return value["_target_"].rpartition(".")[2] if isinstance(value, dict) and "_target_" in value else value
-
-
 def _order(row: Row) -> tuple[int, float, list[tuple[int, float, str]]]:
     number = isinstance(row.value, int | float) and not isinstance(row.value, bool)
     return (0, float(row.value), []) if number else (1, 0.0, natural_order(row.label))
 
 
 def natural_order(name: str) -> list[tuple[int, float, str]]:
-    """A key that puts 16 after 4, and text in the order of the alphabet."""
+    """A sort key that puts 16 after 4, and text in alphabetical order."""
     parts = "".join(c if c.isdigit() else f"\0{c}\0" for c in name).split("\0")
     return [(0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in parts if part]
-
-
-def say(value: Any) -> str:
-    """A value as one would type it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{','.join(map(say, value))}]"
-    return str(value)
-
-
-def _name(settings: Mapping[str, Any]) -> str:
-    """A row by its settings: the last part of each name that no other ends in, and its value."""
-    if not settings:
-        return "all runs"
-    ends = [name.rpartition(".")[2] for name in settings]
-    return ", ".join(
-        f"{end if ends.count(end) == 1 else name}={say(value).rpartition('headcount.')[2]}"
-        for (name, value), end in zip(settings.items(), ends, strict=True)
-    )

@@ -1,34 +1,34 @@
-"""Verdicts on pairs of rows in words: they differ, they are equal within a margin, or nothing is decided."""
+"""Verdicts on pairs of rows in words: differ, equal within a margin, or undecided."""
 
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, Difference, Verdict
 from headcount.report.statistics.planning import plans
-from headcount.report.study import Row, Sweep
 
-ONE_SEED = "With one seed a row, that holds of these very runs; of seeds nothing is known."
+ONE_SEED = "With one seed a row, this holds for these runs only; the spread between seeds is unknown."
 
 
 @dataclass(frozen=True)
 class Names:
-    """How rows are called: "8 heads" and "1 head" where a study counts something, else by their labels."""
+    """Names of rows in sentences: "8 heads" and "1 head" if the study varies a count, else their labels."""
 
     label: str | None
     rows: Sequence[Row]
 
     @classmethod
     def of(cls, sweep: Sweep) -> "Names":
-        return cls(sweep.study.label, sweep.rows)
+        return cls(sweep.design.label, sweep.rows)
 
     def _counted(self, row: int) -> bool:
         value = self.rows[row].value
         return isinstance(value, int) and not isinstance(value, bool) and self._things()[0].endswith("s")
 
     def _things(self) -> tuple[str, str]:
-        """What is counted, and the words after it: heads, of keys and values."""
+        """The thing that is counted, and the words after it: heads, of keys and values."""
         thing, _, more = (self.label or "").partition(" ")
         return thing, f" {more}" if more else ""
 
@@ -36,21 +36,21 @@ class Names:
         return self.rows[row].label
 
     def full(self, row: int) -> str:
-        if not self._counted(row):  # "1 rnn" is no number of rnn
+        if not self._counted(row):  # "1 rnn" is not a count
             numbered = self.label and re.match(r"\d+ ", self.short(row))
             return f"{self.label} {self.short(row)}" if numbered else self.short(row)
         thing, more = self._things()
         return f"{self.short(row)} {thing[:-1] if self.rows[row].value == 1 else thing}{more}"
 
     def other(self, row: int) -> str:
-        """After another row was named in full: 8 heads beat 1."""
+        """The name after another row was named in full: 8 heads beat 1."""
         return self.short(row) if self._counted(row) else self.full(row)
 
     def plural(self, row: int) -> bool:
         return self._counted(row) and self.rows[row].value != 1
 
     def verb(self, row: int, plural: str) -> str:
-        """`plural` as it stands after this row: 8 heads beat, 1 head beats."""
+        """The form of the verb `plural` after this row: 8 heads beat, 1 head beats."""
         ending = "es" if plural.endswith("ch") else "s"
         return plural if self.plural(row) else f"{plural}{ending}"
 
@@ -58,8 +58,12 @@ class Names:
         return listed([self.other(row) for row in rows])
 
 
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def listed(words: Sequence[str]) -> str:
-    """Words as a sentence lists them."""
+    """Words with commas and "and"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
 
 
@@ -77,15 +81,15 @@ def pair_verdict(difference: Difference, names: Names, within: float, unit: str,
 
 
 def counted(differences: Sequence[Difference], within: float) -> dict[Verdict, int]:
-    """How many pairs have which verdict."""
-    found: dict[Verdict, int] = {"differ": 0, "equal": 0, "undecided": 0}
+    """The number of pairs with each verdict."""
+    numbers: dict[Verdict, int] = {"differ": 0, "equal": 0, "undecided": 0}
     for difference in differences:
-        found[difference.verdict(within)] += 1
-    return found
+        numbers[difference.verdict(within)] += 1
+    return numbers
 
 
 def tally(counts: Mapping[Verdict, int], margin: str) -> str:
-    """All pairs in a sentence. margin: of equality, with its unit."""
+    """The counts in a sentence. margin: of equality, with its unit."""
     words = [
         _count(counts["differ"], "differs", "differ"),
         f"{_count(counts['equal'], 'is', 'are')} equal within {margin}",
@@ -96,25 +100,26 @@ def tally(counts: Mapping[Verdict, int], margin: str) -> str:
 
 
 def needed(comparison: Comparison, effect: float, unit: str) -> str:
-    """How many seeds a row would see a difference of `effect`, in a sentence with its interval; empty for one row, or
-    with one seed a row."""
+    """The seeds per row that detect a difference of `effect`, in a sentence with an interval; empty for one row, or one
+    seed a row."""
     known = plans(comparison)
     if known is None or len(comparison.means) < 2:
         return ""
     about, least, most = (plan.seeds_needed(effect) for plan in known)
     if math.isinf(least):
-        return f"No number of seeds a row would show a difference of {effect:g} {unit} on these sentences."
+        return f"No number of seeds a row would detect a difference of {effect:g} {unit} on these sentences."
     low, high = f"{least:g}", "any number" if math.isinf(most) else f"{most:g}"
     seeds = "More seeds than can be trained" if math.isinf(about) else f"About {about:g} seeds"
-    drawn = " The spread of these runs is no larger than the draw of sentences makes it." if known[0].drawn else ""
+    explained = known[0].sampling_explains_all
+    drawn = " The draw of sentences alone explains the spread of these runs." if explained else ""
     return (
-        f"{seeds} a row would be needed to see a difference of {effect:g} {unit} four times in five (95 % interval, "
-        f"from how well the deviations are known: {low} to {high}).{drawn}"
+        f"{seeds} a row would be needed to detect a difference of {effect:g} {unit} four times in five (95 % interval, "
+        f"since the deviations are estimates: {low} to {high}).{drawn}"
     )
 
 
 def summary(comparison: Comparison, names: Names, measure: str, within: float) -> str:
-    """What all pairs together say of BLEU, in a sentence or two. measure: such as test BLEU."""
+    """The best row and its verdict against each other row, in a few sentences. measure: such as test BLEU."""
     if len(comparison.means) < 2:
         return "There is a single row, so there is nothing to compare."
     best = max(range(len(comparison.means)), key=comparison.means.__getitem__)
@@ -123,7 +128,7 @@ def summary(comparison: Comparison, names: Names, measure: str, within: float) -
         f"{names.full(best)} {names.verb(best, 'reach')} the highest {measure}, {comparison.means[best]:.1f}{average}"
     )
     if not comparison.differences:
-        return f"{text}. With one seed a row, and no sentences to draw again, it is unknown how sure that is."
+        return f"{text}. With one seed a row and no text for a bootstrap, the error of this is unknown."
     groups: dict[Verdict, list[int]] = {"differ": [], "equal": [], "undecided": []}
     for difference in comparison.differences:
         if best in (pair := {difference.first, difference.second}):
@@ -138,3 +143,28 @@ def summary(comparison: Comparison, names: Names, measure: str, within: float) -
 
 def _count(count: int, one: str, many: str) -> str:
     return f"{count or 'none'} {one if count < 2 else many}"
+
+
+def family(comparison: Comparison) -> str:
+    """The pairs for which intervals hold at once, and the method."""
+    pairs = len(comparison.differences)
+    return f"{'the one pair' if pairs == 1 else f'all {pairs} pairs at once'} ({method([comparison])})"
+
+
+def method(comparisons: Sequence[Comparison]) -> str:
+    """The method that makes intervals simultaneous."""
+    unlike = any(comparison.spread and not comparison.spread.alike for comparison in comparisons)
+    return "studentised range" + (" or Bonferroni's bound, whichever is larger" if unlike else "")
+
+
+def deviations(comparison: Comparison, digits: int) -> str:
+    """The standard deviation between seeds, or its range over rows."""
+    variances = comparison.spread.variances if comparison.spread else ()
+    low, high = (f"{end(variances) ** 0.5:.{digits}f}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def shared(comparison: Comparison) -> str:
+    """Whether rows share the deviation between seeds."""
+    alike = comparison.spread is None or comparison.spread.alike
+    return "the same for all rows, which the data do not contradict" if alike else "a moderated one for each row"

@@ -1,5 +1,7 @@
-"""The files of a report, and what is kept of its runs."""
+"""Write a report: report.html, report.md, results.csv, plots, and a copy of its runs."""
 
+import csv
+import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +14,16 @@ from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
 from headcount.report.read import read_sweep
-from headcount.report.study import Sweep
-from headcount.report.tables import results_csv
+from headcount.report.runs import Sweep, flatten
+from headcount.report.study import Study
 from headcount.run.jobs import is_sweep, read_plan, write_plan
 
-# Of a finished run, all that a report is made of and that makes it count as done, but for the references, which are the
-# corpus's.
+# The files of a finished run that a report and `is_finished` read, without the references, which belong to the corpus.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
+# Columns of results.csv, beside those of the metrics.
+COST = ("parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second")
+LOSSES = ("valid.loss", "valid.ppl", "valid.bleu", "valid.length_ratio", "test.loss", "test.ppl")
+WEIGHTS = ("weights.scored", "weights.valid_loss.average", "weights.valid_loss.last")
 
 
 def report(
@@ -45,7 +50,7 @@ def report(
         raise InputError("keep=true: say where to, with output=DIR")
     margins = Margins.of(margin or {})
     found = read_sweep(Path(sweep))
-    page = make_page(found, effect, resamples, margins)
+    page = make_page(Study.of(found, effect, resamples, margins))
     directory = Path(output or sweep)
     try:
         (directory / "plots").mkdir(parents=True, exist_ok=True)
@@ -80,3 +85,28 @@ def html(page: Page) -> str:
         loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("page.html.jinja").render(page=page) + "\n"
+
+
+def results_csv(sweep: Sweep) -> str:
+    """A line for each run, also the unfinished ones; a column for each figure."""
+    phenomena = sorted(
+        {
+            f"test.contrastive.{name}"
+            for run in sweep.runs
+            for name in flatten(run.figure("test.contrastive") or {})
+            if name.endswith(".accuracy")
+        }
+    )
+    scores = [f"test.{metric}" for metric in sweep.metrics]
+    signatures = [f"test.signature.{metric}" for metric in sweep.metrics]
+    columns = [*COST, *LOSSES, *scores, "test.length_ratio", *signatures, *WEIGHTS, *phenomena]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "row", "seed", "finished", *columns])
+    for row in sweep.rows:
+        for run in row.runs:
+            figures = [run.figure(column) for column in columns]
+            writer.writerow([run.name, row.label, run.seed, "yes", *("" if v is None else v for v in figures)])
+    for job in sweep.unfinished:
+        writer.writerow([job.name, "", "", "no", *[""] * len(columns)])
+    return text.getvalue()

@@ -41,8 +41,8 @@ class Plan:
         )
 
     @property
-    def drawn(self) -> bool:
-        """Whether runs of a row lie no further apart than the draw of sentences makes them."""
+    def sampling_explains_all(self) -> bool:
+        """Whether the draw of sentences explains all of the spread between runs of a row."""
         return 0 < self.variance <= self.noise
 
     def share(self, seeds: int) -> float:

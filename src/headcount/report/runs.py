@@ -1,0 +1,156 @@
+"""Finished runs, the rows they form, and the sweep they belong to."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headcount.evaluation.metrics import METRICS
+from headcount.run.identity import NO_MATTER, PLACES
+
+DESIGN = "study"  # the node of a config that describes the study
+IGNORED = (*NO_MATTER, "seed")  # settings that never separate rows
+NOT_A_ROW = (*IGNORED, *PLACES, DESIGN)
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a study compares, as the node `study` of its config says; without that node, all None or empty.
+
+    varies: the setting whose values are the rows. label: its name in tables and plots. constant: figures that the study
+    claims to be equal in all rows. published: keys of published.yaml.
+    """
+
+    title: str | None = None
+    varies: str | None = None
+    label: str | None = None
+    constant: tuple[str, ...] = ()
+    about: str | None = None
+    published: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A job without final figures, and the reason as far as it is known."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run.
+
+    curves: (step, value) of each column of its log. hypotheses, references: the lines of each held-out split, such as
+    valid and test, that has the file.
+    """
+
+    name: str
+    directory: Path
+    config: Config
+    metrics: dict[str, Any]
+    curves: Mapping[str, Sequence[tuple[int, float]]]
+    hypotheses: Mapping[str, Sequence[str]]
+    references: Mapping[str, Sequence[str]]
+
+    @property
+    def seed(self) -> int:
+        return int(self.metrics["seed"])
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The config by dotted name, without the settings that do not separate rows."""
+        return {name: value for name, value in flatten(self.config).items() if not within(name, NOT_A_ROW)}
+
+    def figure(self, path: str) -> Any:
+        """The value in metrics.json at a path such as test.bleu; None if there is none."""
+        return at(self.metrics, path)
+
+    @property
+    def corpus(self) -> str:
+        """The corpus in words: its class, its data set, its languages."""
+        paths = ("data.corpus._target_", "data.corpus.path", "data.corpus.name", "data.source", "data.target")
+        return " ".join(str(value).rpartition(".")[2] for path in paths if (value := at(self.config, path)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ only in their seed. value: of the setting that varies, if there is one such setting."""
+
+    label: str
+    value: Any
+    runs: tuple[RunResult, ...]
+
+    def figures(self, path: str) -> list[float]:
+        """A figure of every run that has it as a finite number."""
+        values = [run.figure(path) for run in self.runs]
+        return [float(value) for value in values if finite(value)]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A directory of runs, read.
+
+    overrides: the command line of the sweep, if known. jobs: the number of jobs. differing: the settings in which
+    finished runs differ. references: of each held-out split, from any run that has them. notes: warnings for the
+    reader.
+    """
+
+    directory: Path
+    overrides: tuple[str, ...]
+    jobs: int
+    design: Design
+    rows: tuple[Row, ...]
+    unfinished: tuple[Unfinished, ...]
+    differing: tuple[str, ...]
+    references: Mapping[str, Sequence[str]]
+    notes: tuple[str, ...]
+
+    @property
+    def runs(self) -> list[RunResult]:
+        return [run for row in self.rows for run in row.runs]
+
+    @property
+    def shared(self) -> Config:
+        """The settings that all finished runs share."""
+        first = self.runs[0].settings
+        return {name: value for name, value in first.items() if name not in self.differing}
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics whose test score every run has. Older runs lack a metric that was added later."""
+        return [key for key in METRICS if all(finite(run.figure(f"test.{key}")) for run in self.runs)]
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested names as one, with dots: {"a": {"b": 1}} as {"a.b": 1}. Lists are values."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def at(tree: Any, path: str) -> Any:
+    """The value at a dotted path; None if there is none."""
+    for name in path.split("."):
+        if not isinstance(tree, Mapping) or name not in tree:
+            return None
+        tree = tree[name]
+    return tree
+
+
+def within(name: str, groups: Sequence[str]) -> bool:
+    """Whether a dotted name is one of `groups`, or below one."""
+    return any(name == group or name.startswith(f"{group}.") for group in groups)
+
+
+def finite(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,102 @@
+"""Next steps: missing runs, more sentences or more seeds, and the command for each."""
+
+import math
+import re
+import shlex
+from collections.abc import Sequence
+
+from headcount.report.endpoint import Endpoint
+from headcount.report.page import Code, Section
+from headcount.report.runs import Sweep, at
+from headcount.report.statistics.planning import Plan, plans
+from headcount.report.study import Study
+
+MOST_SEEDS = 20  # per row: no advice for more
+MOST_TIMES = 10  # as many sentences as now: no advice for more
+TRAIN = ("python", "scripts/train.py", "--multirun")
+Step = tuple[str, str]  # advice, and its command
+
+
+def section(study: Study) -> Section | None:
+    steps = next_steps(study)
+    blocks = tuple(block for advice, command in steps for block in (advice, Code(command, "bash")))
+    return Section("What to type next", blocks) if steps else None
+
+
+def next_steps(study: Study) -> list[Step]:
+    """Advice and commands, none if the study is complete and decided."""
+    sweep, steps = study.sweep, []
+    if sweep.unfinished and sweep.overrides:
+        steps.append(("Train the missing runs; finished runs stay as they are:", _train(sweep.overrides)))
+    if more := _more(study):
+        steps.append(more)
+    if steps:
+        report = shlex.join(["python", "scripts/report.py", f"sweep={sweep.directory}"])
+        steps.append(("Then write this report again:", report))
+    return steps
+
+
+def _more(study: Study) -> Step | None:
+    """If a pair is undecided: more sentences where their draw makes most of the error of a difference, else more
+    seeds."""
+    sweep, effect, bleu = study.sweep, study.effect, study.endpoint.comparison
+    seeds = max(bleu.counts)
+    if len(bleu.counts) < 2:
+        return None
+    known = plans(bleu)
+    if known is None:
+        return "Train more seeds; with one per row, the spread between seeds is unknown:", _seeds(sweep, 3)
+    plan, _, _ = known
+    undecided = any(pair.verdict(study.margins.bleu) == "undecided" for pair in bleu.differences)
+    if plan.seeds_needed(effect) <= seeds or not undecided:
+        return None
+    if study.endpoint.sentences and plan.share(seeds) > 0.5:
+        return _sentences(sweep, study.endpoint, plan, effect)
+    number = plan.seeds_needed(effect)
+    if number <= MOST_SEEDS:
+        return f"Train {number:g} seeds a row, to detect differences of {effect:g} BLEU:", _seeds(sweep, int(number))
+    gain = f"to detect differences of {plan.detectable(2 * seeds):.1f} BLEU instead of {plan.detectable(seeds):.1f}"
+    return f"Train {2 * seeds} seeds a row, {gain}:", _seeds(sweep, 2 * seeds)
+
+
+def _sentences(sweep: Sweep, endpoint: Endpoint, plan: Plan, effect: float) -> Step:
+    seeds = max(endpoint.comparison.counts)
+    times = plan.sentences_needed(effect, seeds)
+    if times <= MOST_TIMES:
+        gain = f"to detect differences of {effect:g} BLEU"
+    else:
+        times = MOST_TIMES
+        then, now = plan.with_sentences(times).detectable(seeds), plan.detectable(seeds)
+        gain = f"to detect differences of {then:.1f} BLEU instead of {now:.1f}"
+    wanted = math.ceil(times * endpoint.sentences / 100) * 100
+    percent = round(100 * plan.share(seeds))
+    part = "nearly all" if percent >= 99 else f"{percent} %"
+    advice = (
+        f"Score more sentences: their draw makes {part} of the error variance of a difference. "
+        f"{times:g} times as many, {wanted:,} instead of {endpoint.sentences:,}, would be enough {gain}"
+    )
+    if at(sweep.runs[0].config, "data.corpus.test_size"):
+        source = "The built-in corpus generates as many as you ask for"
+        override = f"data.corpus.test_size={wanted - endpoint.sentences + len(sweep.references['test'])}"
+    else:
+        source = "All test sets of the runs count"
+        override = "data.tests={NAME:{source:FILE,target:FILE}}"
+    return f"{advice}. {source}; each run is trained anew:", _again(sweep, override)
+
+
+def _seeds(sweep: Sweep, number: int) -> str:
+    """The command of the sweep with `number` seeds, those it has among them."""
+    have = sorted({run.seed for run in sweep.runs})
+    fresh = [seed for seed in range(1, number + len(have) + 1) if seed not in have]
+    return _again(sweep, "seed=" + ",".join(map(str, [*have, *fresh][: max(number, len(have))])))
+
+
+def _again(sweep: Sweep, override: str) -> str:
+    """The command of the sweep with another value of one setting; dots for what is unknown of it."""
+    name = re.escape(override.partition("=")[0])
+    others = [other for other in sweep.overrides if not re.match(rf"\+*{name}=", other)]
+    return _train([*others, override]) if sweep.overrides else f"{shlex.join(TRAIN)} ... {shlex.quote(override)}"
+
+
+def _train(overrides: Sequence[str]) -> str:
+    return shlex.join([*TRAIN, *overrides])

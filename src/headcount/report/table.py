@@ -1,0 +1,49 @@
+"""Tables of a report, and the numbers in their cells."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tabulate import tabulate
+
+from headcount.report.statistics.comparison import Comparison, Difference
+from headcount.report.verdicts import Names
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headers and cells as text. note: a paragraph below. words: the columns of text, aligned to the left."""
+
+    headers: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    note: str = ""
+    words: frozenset[int] = frozenset({0})
+
+    @property
+    def markdown(self) -> str:
+        align = ["left" if column in self.words else "right" for column in range(len(self.headers))]
+        escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in self.cells]
+        return tabulate(escaped, headers=self.headers, tablefmt="pipe", disable_numparse=True, colalign=align)
+
+
+def mean(values: Sequence[float], digits: int = 0) -> str:
+    return f"{sum(values) / len(values):,.{digits}f}" if values else "–"
+
+
+def score(comparison: Comparison, row: int, digits: int = 2) -> str:
+    """The mean of a row ± half its interval over seeds."""
+    margin = comparison.margin(row)
+    return f"{comparison.means[row]:.{digits}f}" + (f" ± {margin:.{digits}f}" if margin is not None else "")
+
+
+def pair(difference: Difference, names: Names) -> str:
+    return f"{names.short(difference.first)} − {names.short(difference.second)}"
+
+
+def interval(ends: tuple[float, float], digits: int = 2) -> str:
+    return f"[{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
+
+
+def p_value(p: float) -> str:
+    """Rounded up where it is significant, so that no p of 0.05 looks smaller."""
+    return "< 0.001" if p < 0.001 else f"{min(math.ceil(p * 1000) / 1000, 1):.3f}" if p < 0.05 else f"{p:.3f}"
