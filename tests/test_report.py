@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,22 +13,26 @@ import numpy as np
 import pytest
 import sacrebleu
 from conftest import command
-from headcount.report.next_steps import next_steps
-from headcount.report.published import published
 from sweeps import STUDY, sentences, write_run, write_sweep
 
-from headcount.evaluation.metrics import score
+from headcount.evaluation.metrics import METRICS, score
+from headcount.report.drawing import Plot
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
-from headcount.report.page import make_page
+from headcount.report.page import SECTIONS, Code, Page, Section, make_page
 from headcount.report.read import read_sweep
+from headcount.report.sections.next_steps import next_steps
+from headcount.report.sections.published import published
 from headcount.report.statistics.comparison import compare, interaction
+from headcount.report.study import Study
+from headcount.report.table import Table
 from headcount.report.verdicts import Names, needed, pair_verdict, summary
-from headcount.report.write import html
+from headcount.report.write import html, results_csv
 from headcount.run.directory import is_finished
 
 ROWS = {1: 0.45, 4: 0.2}
+MARGINS = Margins(bleu=0.5, loss=0.02, accuracy=5.0)
 EMPTY = {"br", "meta", "img", "hr", "link", "input"}
 
 
@@ -65,13 +70,26 @@ def sweep(tmp_path) -> Path:
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Nothing is drawn, which takes most of the time."""
-    for name in ("quality_plots", "cost_plots", "curve_plots", "contrastive_plots", "published_plots"):
-        monkeypatch.setattr(f"headcount.report.page.{name}", lambda *_: [])
+    """Plots are empty, since drawing takes most of the time."""
+    monkeypatch.setattr(Plot, "of", lambda name, title, *_: Plot(name, title, "", b""))
 
 
-def page_of(folder: Path, effect: float = 0.3):
-    return make_page(read_sweep(folder), effect, 100, Margins())
+def study_of(folder: Path) -> Study:
+    return Study.of(read_sweep(folder), 0.3, 100, MARGINS)
+
+
+def page_of(folder: Path) -> Page:
+    return make_page(study_of(folder))
+
+
+def section_of(page: Page, title: str) -> Section:
+    (section,) = (section for section in page.sections if section.title == title)
+    return section
+
+
+def table_of_section(page: Page, title: str) -> Table:
+    (table,) = (block for block in section_of(page, title).blocks if isinstance(block, Table))
+    return table
 
 
 class Checker(HTMLParser):
@@ -152,9 +170,11 @@ def test_both_formats_say_the_same(reported, undrawn):
     shown = unescape(re.sub(r"<[^>]*>", "", (reported / "report.html").read_text(encoding="utf-8")))
     plain = [re.sub(r"\s+", "", text) for text in (marked, shown)]
     page = page_of(reported)
-    said = [page.title, page.verdict, page.about, page.progress, *(section.title for section in page.sections)]
-    said += [beside.note for beside in page.beside] + [what for what, _ in page.next]
-    for sentence in said:
+    sentences = [page.title, page.verdict, page.about, page.progress]
+    for section in page.sections:
+        sentences += [section.title, *(block for block in section.blocks if isinstance(block, str))]
+    assert len(page.sections) == len(SECTIONS) - 1  # all is decided, so there is no next step
+    for sentence in sentences:
         assert all(re.sub(r"\s+", "", sentence) in text for text in plain), sentence
 
 
@@ -214,9 +234,9 @@ def test_an_unfinished_sweep_says_what_is_missing(sweep, undrawn):
     log = sweep / job(1, 2) / "job.log"
     assert why == {job(1, 2): f"failed: error: out of <memory> ({log})", job(4, 2): "not begun"}
     assert "out of &lt;memory&gt;" in html(page)
-    assert "of seeds nothing is known" in page.verdict
+    assert "the spread between seeds is unknown" in page.verdict
     plan = "python scripts/train.py --multirun study=heads_fixed_width model.num_heads=1,4"
-    commands = [command for _, command in page.next]
+    commands = [block.text for block in section_of(page, "What to type next").blocks if isinstance(block, Code)]
     assert commands == [f"{plan} seed=1,2", f"{plan} seed=1,2,3", f"python scripts/report.py sweep={sweep}"]
 
 
@@ -240,7 +260,7 @@ def test_rows_without_a_study_are_what_differs(tmp_path):
             write_run(tmp_path / f"{norm}{seed}", sentences(5), 0.2, seed, {"model": model, "data": data})
     found = read_sweep(tmp_path)
     assert [row.label for row in found.rows] == ["post", "pre"]
-    assert found.study.label == "norm"
+    assert found.design.label == "norm"
     assert found.differing == ("model.norm",)
     assert found.shared["model.num_heads"] == [4, 1]
     assert not found.notes
@@ -321,6 +341,25 @@ def test_references_come_from_any_run(sweep, undrawn):
     assert "bootstrap" in markdown(expected)
 
 
+def test_a_section_that_fails_is_a_flag(sweep, undrawn, monkeypatch):
+    titles = [section.title for section in page_of(sweep).sections]
+    monkeypatch.setattr("headcount.report.sections.lengths.by_length", lambda _: 1 / 0)
+    page = page_of(sweep)
+    assert page.flags == ("The section 'lengths' is missing, since it failed: ZeroDivisionError: division by zero",)
+    assert [section.title for section in page.sections] == [title for title in titles if title != "By length"]
+
+
+def test_a_new_metric_is_shown(sweep, undrawn, monkeypatch):
+    monkeypatch.setitem(METRICS, "ter", replace(METRICS["chrf"], label="TER", higher_is_better=False))
+    assert ".ter," not in results_csv(read_sweep(sweep))
+    for index, path in enumerate(sweep.glob("*/metrics.json")):
+        edit(path, test__ter=40.0 + index, test__signature__ter="case:lc")
+    assert "test.ter,test.length_ratio," in results_csv(read_sweep(sweep))
+    page = page_of(sweep)
+    assert "test TER (lower is better)" in table_of_section(page, "Results").headers
+    assert "TER: `case:lc`" in markdown(page)
+
+
 def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
     for size in (1000, 2000):
         data = {"target": "de", "source": "en", "vocab_size": size}
@@ -346,7 +385,7 @@ BAD = {
     "effect": (("sweep=sweep", "effect=0"), "effect=0: must be more than 0"),
     "effect as a word": (("sweep=sweep", "effect=much"), "effect=much: must be a number"),
     "resamples": (("sweep=sweep", "resamples=3"), "resamples=3: must be 100 or more"),
-    "nowhere to keep": (("sweep=sweep", "keep=true"), "keep=true: say where to, with output=DIR"),
+    "nowhere to keep": (("sweep=sweep", "keep=true"), "keep=true: needs a directory, output=DIR"),
 }
 
 
@@ -457,7 +496,7 @@ def test_seeds_needed_come_with_their_interval():
     drawn = np.random.default_rng(0).normal(size=(1000, 2))
     own = interaction(np.repeat(drawn, 2, axis=1), [0, 0, 1, 1], 1000)
     said = needed(compare([[36.0, 36.1], [36.0, 36.2]], own), 0.3, "BLEU")
-    assert said == "No number of seeds a row would show a difference of 0.3 BLEU on these sentences."
+    assert said == "No number of seeds a row would detect a difference of 0.3 BLEU on these sentences."
     assert needed(compare([[36.0], [36.0]], interaction(drawn, [0, 1], 1000)), 0.3, "BLEU") == ""
 
 
@@ -473,7 +512,7 @@ def test_seeds_needed_come_with_their_interval():
             [[36.0, 36.1, 36.2], [36.05, 36.1, 36.2]],
             r"4 heads reach the highest test BLEU, 36\.1 on average\. Equal within 0\.5 BLEU: 1\.$",
         ),
-        ([[36.0], [30.0]], r"1 head reaches the highest test BLEU, 36\.0\. With one seed a row, and no"),
+        ([[36.0], [30.0]], r"1 head reaches the highest test BLEU, 36\.0\. With one seed a row and no text"),
         ([[36.0, 36.1]], "There is a single row"),
         (
             [[30.0, 31.0], [36.0, 37.0], [36.2, 36.9]],
@@ -496,8 +535,7 @@ def test_rows_whose_names_begin_with_a_number_are_not_counted(tmp_path):
 
 
 def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):
-    flags = []
-    endpoint = bleu_endpoint(read_sweep(sweep), 100, flags)
+    endpoint = bleu_endpoint(read_sweep(sweep), 100)
     assert (endpoint.splits, endpoint.sentences, endpoint.name) == (("valid", "test"), 60, "BLEU on valid + test")
     run = sweep / job(4, 2)
     lines = {
@@ -506,16 +544,16 @@ def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):
     }
     expected = sacrebleu.corpus_bleu(lines["hyp"], [lines["ref"]])
     assert endpoint.scores[1][1] == pytest.approx(expected.score)
-    headers = page_of(sweep).results.headers
+    headers = table_of_section(page_of(sweep), "Results").headers
     assert {"BLEU on valid + test", "valid BLEU", "test BLEU", "length ratio"} <= set(headers)
-    assert not flags
+    assert not endpoint.flags
 
 
 def test_without_validation_text_the_test_set_decides(sweep, undrawn):
     (sweep / job(4, 2) / "valid.hyp.de").unlink()
     page = page_of(sweep)
     assert f"{job(4, 2)} lack the valid translations (valid.hyp)" in " ".join(page.flags)
-    assert "The primary endpoint is test BLEU" in page.results_note
+    assert "The primary endpoint is test BLEU" in markdown(page)
     assert "30 sentences" in markdown(page)
 
 
@@ -526,7 +564,7 @@ def test_the_length_ratio_stands_beside_bleu(counted, sweep, undrawn):
     if not counted:
         for path in sweep.glob("*/*.ref.de"):
             path.unlink()
-    table = page_of(sweep).results
+    table = table_of_section(page_of(sweep), "Results")
     shown = [row[table.headers.index("length ratio")] for row in table.cells]
     assert all(0.9 < float(ratio) < 1.1 for ratio in shown) if counted else shown == ["0.875", "0.875"]
 
@@ -564,7 +602,8 @@ def advice(sweep: Path, noise: float) -> tuple[str, str]:
     scores = ((36.0, 37.0), (36.2, 37.2))
     drawn = noise * np.random.default_rng(0).normal(size=(1000, 4))
     comparison = compare(scores, interaction(drawn, [0, 0, 1, 1], 60))
-    return next_steps(read_sweep(sweep), Endpoint(("valid", "test"), 60, scores, (), comparison), 1.0, 0.5)[0]
+    endpoint = Endpoint(("valid", "test"), 60, scores, (), comparison)
+    return next_steps(Study(read_sweep(sweep), endpoint, MARGINS, 1.0))[0]
 
 
 def test_advice_is_more_of_what_is_missing(sweep):
@@ -580,19 +619,21 @@ def test_a_spread_that_the_draw_of_sentences_explains_is_said_to_be_no_larger(sw
     drawn = np.random.default_rng(0).normal(size=(1000, 4))
     for noise in (0.1, 2.0):
         comparison = compare(((36.0, 37.0), (36.2, 37.2)), interaction(noise * drawn, [0, 0, 1, 1], 60))
-        said = needed(comparison, 5.0, "BLEU").endswith("is no larger than the draw of sentences makes it.")
+        said = needed(comparison, 5.0, "BLEU").endswith(
+            "The draw of sentences alone explains the spread of these runs."
+        )
         assert said == (noise > 1)
     assert "their draw makes nearly all of the error variance" in advice(sweep, noise=2.0)[0]
 
 
 def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
     pairs = "Every pair of rows: validation loss"
-    (note,) = [section.table_note for section in page_of(sweep).sections if section.title == pairs]
+    note = table_of_section(page_of(sweep), pairs).note
     assert "(studentised range), over seeds" in note
     for path in sweep.glob("*/metrics.json"):
         heads, seed = (int(part.rpartition("=")[2]) for part in path.parent.name.split(","))
         edit(path, valid__loss=2 + seed * (1.0 if heads == 1 else 1e-6))
-    (note,) = [section.table_note for section in page_of(sweep).sections if section.title == pairs]
+    note = table_of_section(page_of(sweep), pairs).note
     assert "(studentised range or Bonferroni's bound, whichever is larger), over seeds" in note
 
 

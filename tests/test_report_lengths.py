@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
-from headcount.report.lengths import by_length
 from sacrebleu import corpus_bleu
 from sweeps import changed, sentences
 
+from headcount.report.sections.lengths import by_length
 from headcount.report.statistics.bootstrap import sentence_counts
 
 

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import sacrebleu
-from headcount.report.contrastive import contrastive_cells
 from scipy import stats
 from sweeps import changed, sentences
 
+from headcount.report.sections.contrastive import contrastive_cells
 from headcount.report.statistics.bootstrap import (
     COUNTS,
     bleu_of,

@@ -1,4 +1,4 @@
-"""Margins of equality: differences that a reader would not care about, which the user sets."""
+"""Margins of equality: the differences that are too small to matter, chosen by the user."""
 
 import math
 from collections.abc import Mapping
@@ -7,26 +7,26 @@ from dataclasses import dataclass, fields
 from headcount.errors import InputError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Margins:
-    """Rows are equal when their difference is certain to be smaller. bleu: points. loss: nats. accuracy: of contrastive
-    pairs, points of percent."""
+    """Rows are equal if their difference is certain to be smaller. bleu: points. loss: nats. accuracy: of contrastive
+    pairs, percentage points."""
 
-    bleu: float = 0.5
-    loss: float = 0.02
-    accuracy: float = 5.0
+    bleu: float
+    loss: float
+    accuracy: float
 
     @classmethod
-    def of(cls, given: Mapping[str, object]) -> "Margins":
-        """From settings. Raises InputError."""
+    def of(cls, settings: Mapping[str, object]) -> "Margins":
+        """From settings by name. Raises InputError for a name or a number that is not allowed."""
         known = [field.name for field in fields(cls)]
-        wrong = [f"margin.{name}: no such setting; there are {', '.join(known)}" for name in given if name not in known]
+        values = {name: settings.get(name) for name in known}
+        wrong = [f"margin.{name}: no such setting; there are {', '.join(known)}" for name in settings.keys() - {*known}]
         wrong += [
             f"margin.{name}={value}: must be a number above 0"
-            for name, value in given.items()
-            if name in known
-            and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf)
+            for name, value in values.items()
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
         ]
         if wrong:
             raise InputError("\n".join(wrong))
-        return cls(**{name: float(value) for name, value in given.items()})  # type: ignore[arg-type]
+        return cls(**{name: float(str(value)) for name, value in values.items()})

@@ -27,28 +27,23 @@ WEIGHTS = ("weights.scored", "weights.valid_loss.average", "weights.valid_loss.l
 
 
 def report(
-    sweep: str,
-    output: str | None = None,
-    effect: float = 0.3,
-    resamples: int = 1000,
-    margin: Mapping[str, float] | None = None,
-    keep: bool = False,
+    sweep: str, output: str | None, effect: float, resamples: int, margin: Mapping[str, float], keep: bool
 ) -> Path:
-    """Write report.html, report.md, results.csv and plots/ about the runs in `sweep`, into it or into `output`.
+    """Write report.html, report.md, results.csv and plots/ on the runs in `sweep`, to `output` or to `sweep` itself.
 
-    effect: the difference in BLEU that one would like to see. resamples: of the held-out sentences. margin: differences
-    of bleu, loss and accuracy within which rows are equal. keep: whether to copy figures and translations of the
+    effect: the BLEU difference that the study should detect. resamples: of the held-out sentences. margin: the
+    differences of bleu, loss and accuracy below which rows are equal. keep: copy figures and translations of the
     finished runs to `output`/runs. Returns the HTML file. Raises InputError.
     """
     if not 0 < effect < math.inf:
         raise InputError(
-            f"effect={effect:g}: must be more than 0; it is the difference in BLEU that you would like to see"
+            f"effect={effect:g}: must be more than 0; it is the BLEU difference that the study should detect"
         )
     if resamples < 100:
         raise InputError(f"resamples={resamples}: must be 100 or more")
     if keep and output is None:
-        raise InputError("keep=true: say where to, with output=DIR")
-    margins = Margins.of(margin or {})
+        raise InputError("keep=true: needs a directory, output=DIR")
+    margins = Margins.of(margin)
     found = read_sweep(Path(sweep))
     page = make_page(Study.of(found, effect, resamples, margins))
     directory = Path(output or sweep)
@@ -69,7 +64,7 @@ def report(
 
 
 def keep_runs(sweep: Sweep, directory: Path) -> None:
-    """Copy the plan of the sweep and what is `KEPT` of the finished runs, so that the study can go on elsewhere."""
+    """Copy the plan of the sweep and the `KEPT` files of its finished runs, for use in another place."""
     if is_sweep(sweep.directory):
         write_plan(directory, read_plan(sweep.directory))
     for run in sweep.runs:
@@ -80,7 +75,7 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
 
 
 def html(page: Page) -> str:
-    """The page as one file that needs no other."""
+    """The page as a single file."""
     environment = Environment(
         loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

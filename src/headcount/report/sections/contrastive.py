@@ -171,7 +171,7 @@ def _verdict(cells: Sequence[Cell], names: Names, within: float) -> str:
     if lines:
         return f"{capital('; '.join(lines))}."
     pairs = [pair for cell in cells for pair in cell.comparison.differences]
-    return f"No pair of rows differs in any phenomenon: {tally(counted(pairs, within), f'{within:g} points')}"
+    return f"No pair of rows differs in any phenomenon. {tally(counted(pairs, within), f'{within:g} points')}".strip()
 
 
 def _widest(cell: Cell, names: Names) -> str:

@@ -1,6 +1,6 @@
 """Every pair of rows by validation loss, over seeds alone."""
 
-from headcount.evaluation.perplexity import perplexity
+from headcount.evaluation.likelihood import perplexity
 from headcount.report.page import Section
 from headcount.report.statistics.comparison import Comparison
 from headcount.report.study import Study

@@ -20,6 +20,7 @@ NOTE = (
     "Beside our figures, and not to be subtracted from them: each paper counted BLEU in its own way, on its own test "
     "set. Only the shape can be compared."
 )
+OURS = "The second plot shows our runs, on another scale."
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,10 @@ def _part(table: PublishedTable, ours: Plot) -> Section:
         return Section(table.source, (note,))
     if len(table.rows) == 1:
         return Section(table.source, (note, _table(table)))
-    return Section(table.source, (note, _table(table), Plots((_plot(table), ours)), "Second ours, on another scale."))
+    return Section(
+        table.source,
+        (note, _table(table), Plots((_plot(table), ours)), "The second plot shows our runs, on another scale."),
+    )
 
 
 def _table(table: PublishedTable) -> Table:

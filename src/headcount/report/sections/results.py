@@ -1,7 +1,7 @@
 """Results: what each row cost and reached, in means over seeds."""
 
+from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS, PRIMARY
-from headcount.evaluation.perplexity import perplexity
 from headcount.report.endpoint import Endpoint
 from headcount.report.page import Facts, Section
 from headcount.report.statistics.comparison import compare
