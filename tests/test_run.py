@@ -19,10 +19,10 @@ from headcount.errors import InputError
 from headcount.machine import choose_precision, multiplies_bf16, use_faster_products
 from headcount.run.config import Problems, build
 from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
+from headcount.run.fit import training_figures
 from headcount.run.opened import open_run
 from headcount.run.parts import check_processes
 from headcount.run.resolvers import peak_rate, run_directory
-from headcount.run.train import training_figures
 from headcount.run.values import fits, wrong_values
 
 
@@ -218,4 +218,4 @@ def test_figures_name_the_gpu_of_the_training(home, monkeypatch):
         strategy = SimpleNamespace(root_device=torch.device(device))
         trainer = SimpleNamespace(strategy=strategy, global_step=1, precision="32-true")
         parts = SimpleNamespace(data=data, progress=progress, trainer=trainer)
-        assert training_figures(config, parts, model)["hardware"]["gpu"] == expected
+        assert training_figures(SimpleNamespace(config=config, parts=parts, model=model))["hardware"]["gpu"] == expected

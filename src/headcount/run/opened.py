@@ -38,7 +38,7 @@ class Run:
     model: EncoderDecoder
     tokenizer: AnyTokenizer
     translator: Translator
-    trust: Sequence[str]
+    trust: Sequence[str] | None  # see `build`
 
     @property
     def languages(self) -> tuple[str, str]:

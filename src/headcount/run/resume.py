@@ -44,7 +44,7 @@ INSTEAD = {
 
 
 @dataclass
-class Begun:
+class Resumed:
     """A run to go on with.
 
     config: its own, with what was changed. checkpoint: its full state after optimizer step `step`. notes: what a person
@@ -80,7 +80,7 @@ class Begun:
         )
 
 
-def open_begun(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Begun:
+def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Resumed:
     """The run in `directory`, to go on with as the command line says.
 
     given: the config that the command line would make of a new run. overrides: what was typed. trust: classes
@@ -102,7 +102,7 @@ def open_begun(directory: Path, given: DictConfig, overrides: list[Override], tr
     notes += move_end_of_schedule(before, config, step)
     record_changes(before, config, step)
     moved = any(OmegaConf.select(before, name) != OmegaConf.select(config, name) for name in TEXTS.values())
-    return Begun(directory, config, checkpoint, step, notes, moved)
+    return Resumed(directory, config, checkpoint, step, notes, moved)
 
 
 def changed(before: DictConfig, given: DictConfig, overrides: list[Override], directory: Path) -> DictConfig:

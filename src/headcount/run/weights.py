@@ -4,15 +4,38 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from headcount.evaluation.likelihood import TargetScorer
+from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.opened import fill
+from headcount.run.parts import Parts
 from headcount.training.averaging import Weights, own_weights
+from headcount.training.module import TranslationTask
 
 logger = logging.getLogger(__name__)
 
-# By about so many validation sentences, at most twice as many, the weights of a run that was stopped are chosen:
-# somebody is waiting.
-AT_A_STOP = 256
+AT_A_STOP = 256  # validation sentences, at most twice as many, on which a run that was stopped compares its weights
+
+
+def scored_weights(parts: Parts, task: TranslationTask) -> tuple[Weights, dict[str, Any]]:
+    """The weights to save and score, and what metrics.json says about them: see `choose_weights`. A run that was
+    stopped compares the loss of some validation sentences, a finished run all."""
+    stopped, model, averaging = bool(parts.interrupt.exit_code), task.model, parts.averaging
+    average = None if averaging is None else averaging.weights(model, parts.trainer.global_step)
+    metric = "loss" if stopped or averaging is None else averaging.metric
+    rows = slice(None, None, max(1, len(task.sources) // AT_A_STOP) if stopped else 1)
+    scorer = TargetScorer(model, task.translator.encode, parts.data.tokenizer.target.encode)
+
+    def measure() -> dict[str, float]:
+        log_probs, tokens = scorer.score(task.sources[rows], task.references[rows])
+        figures = {"loss": -sum(log_probs) / sum(tokens)}
+        if metric == "bleu":
+            figures["bleu"] = task.bleu(task.translator.translate(task.sources))
+        return figures
+
+    # In float32, as whoever opens the run will have them; in trainer.precision=bf16-true they were not.
+    model.float().to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
+    return choose_weights(model, average, measure)
 
 
 def choose_weights(

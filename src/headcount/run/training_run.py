@@ -1,0 +1,236 @@
+"""A training run: its config, parts, data and model, checked and ready to fit. Nothing on disk has changed yet."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch.distributed.rendezvous import rendezvous
+
+from headcount.data.module import TranslationData
+from headcount.data.tokenizer import AnyTokenizer, load_tokenizer, save_tokenizer
+from headcount.decoding.search import SearchMethod
+from headcount.decoding.translator import Translator
+from headcount.errors import InputError
+from headcount.files import show, write_text
+from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.model.flops import operations_per_token
+from headcount.run.console import log_to_file
+from headcount.run.curves import begin_curves
+from headcount.run.directory import check_links, link_latest, mark_unfinished, read_config
+from headcount.run.identity import identified
+from headcount.run.jobs import is_sweep
+from headcount.run.opened import build_model, load_weights, make_translator
+from headcount.run.parts import Parts, build_parts, check_processes
+from headcount.run.resume import Resumed, command_line, initial_config, keep_as_last, open_resumed
+from headcount.training.module import seed_everything_at
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class TrainingRun:
+    """A run that is about to be trained, or has been.
+
+    resumed: the run that goes on, None for a new one. held: what stays open as long as the training: the lock of the
+    directory, and its log. description: see `describe`.
+    """
+
+    config: DictConfig
+    directory: Path
+    parts: Parts
+    model: EncoderDecoder
+    resumed: Resumed | None
+    held: contextlib.ExitStack
+    description: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.description = describe(self)
+
+    @property
+    def tokenizer(self) -> AnyTokenizer:
+        return self.parts.data.tokenizer
+
+    @property
+    def is_first_process(self) -> bool:
+        """Whether this process writes the files; of several, only the first does."""
+        return bool(self.parts.trainer.is_global_zero)
+
+    def translator(self, search: SearchMethod) -> Translator:
+        return make_translator(
+            self.model, self.tokenizer, search, self.config.data.hide_source, name=show(self.directory)
+        )
+
+
+def open_training_run(
+    config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | None, held: contextlib.ExitStack
+) -> TrainingRun:
+    """Build and check all that `config` describes, prepare the data and make the model; see `train`.
+
+    A new run's directory is locked in `held`, and is the newest. Raises InputError.
+    """
+    config, resumed = starting_config(config, directory, held)
+    check_processes(config)
+    if config.get("threads"):
+        torch.set_num_threads(config.threads)
+    directory = shared_directory(directory.resolve())
+    parts = build_parts(config, directory)
+    if adapt is not None:
+        adapt(parts)
+    if resumed:
+        resumed.check_text(parts.data.corpus.fingerprint())
+        parts.data.start_step = resumed.step
+    else:
+        config = identified(config, parts.data.corpus.fingerprint())
+    source = directory if resumed else Path(config.init_from) if config.init_from else None
+    if source is not None:
+        parts.data.use_tokenizer(load_tokenizer(source))
+    parts.data.prepare_data()
+    seed_everything_at(config.seed, 0)
+    model = build_model(config, parts.data.tokenizer)
+    if source is not None:
+        load_weights(model, resumed.checkpoint if resumed else source / "model.safetensors", source)
+    check_lengths(parts.data, model, parts.search)
+    run = TrainingRun(config, directory, parts, model, resumed, held)
+    if not resumed and run.is_first_process:
+        make_newest(directory)
+        held.enter_context(locked(directory))
+    return run
+
+
+def starting_config(
+    config: DictConfig, directory: Path, held: contextlib.ExitStack
+) -> tuple[DictConfig, Resumed | None]:
+    """The config of a new run, of one that starts with the weights of another, or of one that goes on; and the latter.
+
+    Raises InputError.
+    """
+    if config.resume:
+        resumed = _resumed(config, directory, held)
+        return resumed.config, resumed
+    if (directory / "config.yaml").exists():
+        raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
+    return initial_config(config, Path(config.init_from)) if config.init_from else config, None
+
+
+def _resumed(config: DictConfig, directory: Path, held: contextlib.ExitStack) -> Resumed:
+    run = Path(config.resume)
+    read_config(run)  # raises InputError where it is not a run
+    if directory.resolve() != run.resolve():
+        raise InputError(f"hydra.run.dir={directory}: resume={run} goes on in the directory of that run; leave it out")
+    check_links(run)
+    if int(os.environ.get("RANK", 0)) == 0:
+        held.enter_context(locked(run))
+    return open_resumed(run, config, command_line(), config.trust)
+
+
+def make_newest(directory: Path) -> None:
+    """Let runs/latest be this run, if it is a single one. Raises InputError where something else has that name."""
+    if directory.parent == Path("runs").resolve() and not is_sweep(directory.parent):
+        link_latest(directory)
+
+
+def shared_directory(directory: Path) -> Path:
+    """The first process's run directory, on all processes of a torchrun job."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return directory
+    store, rank, _ = next(rendezvous("env://"))
+    if rank == 0:
+        store.set("headcount/run_directory", str(directory))
+    return Path(store.get("headcount/run_directory").decode())
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """The directory, for this training alone. Raises InputError if another process is training into it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(directory / ".lock", blocking=False):
+            yield
+    except Timeout as error:
+        raise InputError(f"{show(directory)}: another process is training into it; wait until it has ended") from error
+
+
+class OpenDirectory(Callback):
+    """Writes the first files of a run's directory when training starts: Lightning has loaded the checkpoint by then. A
+    run that cannot go on is left as it was, to the last byte."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+        self.is_open = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """Do it, once."""
+        if self.is_open:
+            return
+        self.is_open = True
+        run, parts, resumed = self.run, self.run.parts, self.run.resumed
+        parts.trainer.loggers = parts.loggers
+        if not run.is_first_process:
+            return
+        if resumed:
+            make_newest(run.directory)
+        begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
+        write_text(run.directory / "config.yaml", OmegaConf.to_yaml(run.config, resolve=True))
+        if resumed:
+            mark_unfinished(run.directory)
+            keep_as_last(resumed.checkpoint)
+        else:
+            save_tokenizer(run.tokenizer, run.directory)
+        run.held.enter_context(log_to_file(run.directory / "train.log"))
+        for note in resumed.notes if resumed else []:
+            logger.info("%s", note)
+        logger.info("run directory: %s\nprecision: %s\n%s", show(run.directory), parts.precision, run.description)
+
+
+def check_lengths(data: TranslationData, model: EncoderDecoder, search: SearchMethod) -> None:
+    """Raises InputError, with a line for each, for splits with a sentence that the model has no positions for, or that
+    is too long to be translated."""
+    wrong = []
+    for split in data.data:
+        for side, longest in zip(("source", "target"), data.longest(split), strict=True):
+            what = f"a {side} of {split} has up to {longest:,} tokens with its end"
+            if model.max_length is not None and longest > model.max_length:
+                fix = ", or lower data.max_length" if split == "train" else ""
+                wrong.append(
+                    f"{what}, more than model.max_positions={model.max_length}: raise that, or take "
+                    f"model.positions=sinusoidal{fix}"
+                )
+            most = search.max_source if (side, split == "train") == ("source", False) else None
+            if most is not None and longest - 1 > most:
+                wrong.append(f"{what}, more than search.max_source={most}: cut it into sentences, or raise that")
+    if wrong:
+        raise InputError("\n".join(wrong))
+
+
+def describe(run: TrainingRun) -> str:
+    """The model, its cost and the batches, a line each. Plans an epoch, so it raises InputError for batches that
+    cannot be made."""
+    data, model = run.parts.data, run.model
+    sizes = dict.fromkeys((data.tokenizer.source, data.tokenizer.target))
+    pieces = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in sizes)
+    heads = ", ".join(f"{name.removesuffix('_heads')} {_short(each)}" for name, each in model.head_counts.items())
+    operations, (source, target) = operations_per_token(model, *data.mean_lengths), data.mean_lengths
+    return (
+        f"model: {parameter_count(model):,} parameters, {pieces} pieces; heads: {heads or 'none'}\n"
+        f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
+        f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} "
+        f"padding, {data.steps_per_epoch:,} steps an epoch; {run.config.trainer.max_steps:,} steps"
+    )
+
+
+def parameter_count(model: EncoderDecoder) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _short(counts: list[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else "/".join(map(str, counts))
