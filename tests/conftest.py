@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import itertools
 import logging
 import os
 import random
@@ -23,12 +22,11 @@ check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 jaxtyping.install_import_hook(CHECKED, f"{__name__}.check")
 
 import torch  # noqa: E402
+from toy import CLAUSES, NOUNS, VERBS  # noqa: E402
 
 torch.set_num_threads(1)
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-NOUNS = {"dog": "Hund", "cat": "Kater", "horse": "Gaul", "bird": "Vogel", "bear": "Bär", "wolf": "Wolf"}
-VERBS = {"sees": "sieht", "hears": "hört", "seeks": "sucht", "likes": "mag", "chases": "jagt"}
 # The German words as a language without spaces.
 WORDS = ("der", "den", *NOUNS.values(), *VERBS.values())
 SPELLED = ("", "", "小狗", "公猫", "老马", "飞鸟", "棕熊", "灰狼", "看见", "听见", "寻找", "喜欢", "追赶")
@@ -96,10 +94,7 @@ def pairs_of(pairs, at_once: int = 2) -> list[dict[str, str]]:
 def text(tmp_path_factory) -> Path:
     """A folder with a toy corpus: train, valid, test in en and de."""
     folder = tmp_path_factory.mktemp("text")
-    pairs = [
-        (f"the {a} {verb} the {b}", f"der {NOUNS[a]} {VERBS[verb]} den {NOUNS[b]}")
-        for a, verb, b in itertools.product(NOUNS, VERBS, NOUNS)
-    ]
+    pairs = list(CLAUSES)
     random.Random(1).shuffle(pairs)
     for split, part in {"train": pairs[:140], "valid": pairs[140:150], "test": pairs[150:]}.items():
         for language, lines in zip(("en", "de"), zip(*part, strict=True), strict=True):

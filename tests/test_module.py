@@ -12,6 +12,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from datasets import Dataset, DatasetDict
+from toy import CLAUSES
 
 from headcount.data import plan
 from headcount.data.cleaning import Cleaning
@@ -19,9 +20,6 @@ from headcount.data.module import TranslationData
 from headcount.data.subword_sampling import BpeDropout, SampledSegmentation
 from headcount.data.tokenizer import EOS, PAD, SentencePiece
 from headcount.errors import InputError
-
-NOUNS = {"dog": "Hund", "cat": "Kater", "horse": "Gaul", "bird": "Vogel", "bear": "Bär", "wolf": "Wolf"}
-VERBS = {"sees": "sieht", "hears": "hört", "seeks": "sucht", "likes": "mag", "chases": "jagt"}
 
 
 class Toy:
@@ -36,18 +34,12 @@ class Toy:
 
     def load(self) -> DatasetDict:
         self.loads += 1
-        clauses = [
-            (f"the {a} {v} the {b}", f"der {NOUNS[a]} {VERBS[v]} den {NOUNS[b]}")
-            for a in NOUNS
-            for v in VERBS
-            for b in NOUNS
-        ]
         long = [(" and ".join(["the dog"] * n), " und ".join(["der Hund"] * n)) for n in (30, 31)]
         return DatasetDict(
             {
-                "train": self._dataset([*clauses[:150], long[0]]),
-                "valid": self._dataset([*clauses[150:165], ("  spaced  out ", " so  wie es war "), long[1]]),
-                "test": self._dataset(clauses[165:]),
+                "train": self._dataset([*CLAUSES[:150], long[0]]),
+                "valid": self._dataset([*CLAUSES[150:165], ("  spaced  out ", " so  wie es war "), long[1]]),
+                "test": self._dataset(CLAUSES[165:]),
             }
         )
 

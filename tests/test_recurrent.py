@@ -1,7 +1,8 @@
-"""The recurrent ancestors: against their equations, a step at a time, and what must not change their output."""
+"""Recurrent encoder-decoders: against their equations, step by step, and their invariants."""
 
 import pytest
 import torch
+from invariants import check_cached_decoding, check_padding_changes_nothing, check_reorder
 from torch import nn
 
 from headcount.model.flops import operations_per_token
@@ -82,37 +83,18 @@ def test_one_sentence_by_the_equations(settings):
 
 @each
 def test_padding_and_company_change_nothing(settings):
-    model, (source, mask, target) = make(**settings), batch()
-    together = model(source, mask, target)
-    for row in range(3):
-        length = int(mask[row].sum())
-        alone = model(source[row : row + 1, :length], mask[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
+    check_padding_changes_nothing(make(**settings), batch())
 
 
 @each
 @pytest.mark.parametrize("beam", [1, 3])
-def test_search_equals_training(settings, beam):
-    model, (source, mask, target) = make(**settings), batch()
-    rows = torch.arange(3).repeat_interleave(beam)
-    state = model.reorder(model.start(source, mask), rows, torch.arange(3))
-    expected = model.output(model(source, mask, target)).log_softmax(-1)[rows]
-    for position in range(5):
-        log_probs, state = model.step(target[rows, position], state)
-        torch.testing.assert_close(log_probs, expected[:, position], rtol=0, atol=1e-9)
+def test_cached_decoding_equals_uncached(settings, beam):
+    check_cached_decoding(make(**settings), batch(), beam)
 
 
 @each
 def test_reorder_follows_rows_and_drops_sentences(settings):
-    model, (source, mask, target) = make(**settings), batch()
-    state = model.reorder(model.start(source, mask), torch.arange(3).repeat_interleave(2), torch.arange(3))
-    _, state = model.step(target[:, :2].flatten(), state)  # two hypotheses with different first tokens
-    state = model.reorder(state, torch.tensor([1, 0, 5, 5]), torch.tensor([0, 2]))
-    log_probs, _ = model.step(torch.tensor([5, 6, 7, 8]), state)
-    for row, (sentence, first, second) in enumerate([(0, 1, 5), (0, 0, 6), (2, 1, 7), (2, 1, 8)]):
-        given = torch.tensor([[target[sentence, first], second]])
-        hidden = model(source[sentence : sentence + 1], mask[sentence : sentence + 1], given)[:, -1]
-        torch.testing.assert_close(log_probs[row], model.output(hidden).log_softmax(-1)[0], rtol=0, atol=1e-9)
+    check_reorder(make(**settings), batch())
 
 
 @each

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from invariants import check_cached_decoding, check_padding_changes_nothing, check_reorder
 from test_configs import composed
 from torch import nn
 
@@ -130,13 +131,7 @@ def test_equals_torch_transformer_with_copied_weights_outputs_and_gradients(norm
 
 @pytest.mark.parametrize("settings", OPTIONS)
 def test_padding_and_company_change_nothing(settings):
-    model = make(**settings)
-    source, mask, target = batch()
-    together = model(source, mask, target)
-    for row in range(3):
-        length = int(mask[row].sum())
-        alone = model(source[row : row + 1, :length], mask[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
+    check_padding_changes_nothing(make(**settings), batch())
 
 
 @pytest.mark.parametrize("settings", OPTIONS)
@@ -154,33 +149,12 @@ def test_a_later_target_token_changes_nothing_before_it(settings):
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("settings", OPTIONS)
 def test_cached_decoding_equals_uncached(settings, beam):
-    model = make(**settings)
-    source, mask, target = batch()
-    state = model.start(source, mask)
-    rows = torch.arange(3).repeat_interleave(beam)
-    state = model.reorder(state, rows, torch.arange(3))
-    for position in range(5):
-        log_probs, state = model.step(target[rows, position], state)
-        hidden = model(source, mask, target[:, : position + 1])[:, -1]
-        expected = model.output(hidden).log_softmax(-1)[rows]
-        torch.testing.assert_close(log_probs, expected, rtol=0, atol=1e-9)
+    check_cached_decoding(make(**settings), batch(), beam)
 
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 2}, {"cross_attention": GaussianWindow}])
 def test_reorder_follows_rows_and_drops_sentences(settings):
-    model = make(**settings)
-    source, mask, target = batch()
-    beam_rows = torch.arange(3).repeat_interleave(2)
-    state = model.reorder(model.start(source, mask), beam_rows, torch.arange(3))
-    tokens = torch.stack([target[:, 0], target[:, 1]], dim=1).flatten()  # two beams with different first tokens
-    _, state = model.step(tokens, state)
-    # Sentence 1 is done; in sentence 2 both beams continue the second one.
-    state = model.reorder(state, torch.tensor([1, 0, 5, 5]), torch.tensor([0, 2]))
-    log_probs, _ = model.step(torch.tensor([5, 6, 7, 8]), state)
-    for row, (sentence, first, second) in enumerate([(0, 1, 5), (0, 0, 6), (2, 1, 7), (2, 1, 8)]):
-        given = torch.tensor([[target[sentence, first], second]])
-        hidden = model(source[sentence : sentence + 1], mask[sentence : sentence + 1], given)[:, -1]
-        torch.testing.assert_close(log_probs[row], model.output(hidden).log_softmax(-1)[0], rtol=0, atol=1e-9)
+    check_reorder(make(**settings), batch())
 
 
 def test_local_heads_see_nearby_and_the_others_everything():
