@@ -14,16 +14,17 @@ import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from measure import BOS, EOS, PAD, Meter, decode_batches, endless, read_job, report, several
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 
-import headcount.run.train
 from headcount.decoding.translator import Translator
 from headcount.machine import use_faster_products, use_memory_again
 from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
 from headcount.model.dropout import Dropout
 from headcount.run.config import build, build_data
 from headcount.run.console import CONF, set_up_logging
+from headcount.run.parts import Parts
 from headcount.run.resolvers import register_resolvers
+from headcount.run.train import train as train_run
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.loss import LabelSmoothing
 from headcount.training.module import seed_everything_at
@@ -73,32 +74,33 @@ def train(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -
     first_step = job["work"] == "start"
     meter = Meter({"warmup": 0, "seconds": 0, "least": (1, 0)} if first_step else job)
 
-    def with_meter(parts: Any) -> None:
-        callbacks = [each for each in parts.trainer.callbacks if not isinstance(each, LastCheckpoint)]
-        parts.trainer.callbacks = [*callbacks, Stop(meter, job["work"] == "lightning")]
+    def with_meter(parts: Parts) -> None:
+        callbacks = [each for each in callbacks_of(parts) if not isinstance(each, LastCheckpoint)]
+        callbacks_of(parts)[:] = [*callbacks, Stop(meter, job["work"] == "lightning")]
         parts.data.prepare_data()
-        parts.data.tokenizer = Widened(parts.data.tokenizer, job["vocab_size"])
+        tokenizer: Any = Widened(parts.data.tokenizer, job["vocab_size"])
+        parts.data.tokenizer = tokenizer
 
     precision = train_until_over(config, folder, with_meter)
     return {"rate": meter.times[0] - begin} if first_step else meter.result(), precision
 
 
-def train_until_over(config: DictConfig, folder: Path, change: Callable[[Any], None]) -> str:
-    """Runs what scripts/train.py runs, with `change` made to what it has built, until a callback says that enough has
-    been measured; the precision."""
-    build_parts = headcount.run.train.build_parts
+def callbacks_of(parts: Parts) -> list[pl.Callback]:
+    """The callbacks of the trainer, which are added to in place."""
+    return parts.trainer.callbacks  # type: ignore[attr-defined]
+
+
+def train_until_over(config: DictConfig, folder: Path, adapt: Callable[[Parts], None]) -> str:
+    """Train with the parts as `adapt` changes them, until a callback raises WindowOverError; returns the precision."""
     precision = ""
 
-    def changed(config: DictConfig, directory: Path) -> Any:
+    def adapted(parts: Parts) -> None:
         nonlocal precision
-        parts = build_parts(config, directory)
         precision = parts.precision.partition(",")[0]
-        change(parts)
-        return parts
+        adapt(parts)
 
-    headcount.run.train.build_parts = changed
     with contextlib.suppress(WindowOverError):
-        headcount.run.train.train(config, folder / "run")
+        train_run(config, folder / "run", adapted)
     return precision
 
 
@@ -177,40 +179,71 @@ def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
 
 
 def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
-    """The validation loss at the end of a training run, with headcount's own operations or with torch's plain ones."""
-    judge = Judge()
-    if job["plain"]:
-        use_plain_operations()
-    precision = train_until_over(config, folder, lambda parts: parts.trainer.callbacks.append(judge))
+    """The validation loss at the end of training, with headcount's own operations or with torch's plain ones."""
+    judge = Judge(job["plain"])
+
+    def judged(parts: Parts) -> None:
+        callbacks_of(parts).append(judge)
+        if job["plain"]:
+            parts.task["loss"] = PlainLabelSmoothing(smoothing=parts.task["loss"].smoothing)
+
+    precision = train_until_over(config, folder, judged)
     return {"rate": judge.loss}, precision
 
 
 class Judge(pl.Callback):
-    """Computes the validation loss of the trained weights in float32 with plain operations, then leaves training."""
+    """Computes the validation loss of the trained weights in float32 with plain operations, then leaves training.
+
+    plain: whether the training uses plain operations, too.
+    """
 
     loss: float
 
+    def __init__(self, plain: bool) -> None:
+        self.plain = plain
+
+    def on_fit_start(self, trainer: Any, task: Any) -> None:
+        if self.plain:
+            use_plain_operations(task.model)
+
     def on_train_end(self, trainer: Any, task: Any) -> None:
-        use_plain_operations()
+        use_plain_operations(task.model)
         task.eval()
+        likelihood, loss, tokens = PlainLabelSmoothing(smoothing=0.0), 0.0, 0
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            batches = [(task._losses(batch)[1], batch) for batch in trainer.datamodule.val_dataloader()]
-        likelihood = sum(loss.item() for loss, _ in batches)
-        self.loss = likelihood / sum(int((batch.target_out != PAD).sum()) for _, batch in batches)
+            for batch in trainer.datamodule.val_dataloader():
+                real = batch.target_out != PAD
+                hidden = task.model(batch.source, batch.source_mask, batch.target_in)[real]
+                loss += likelihood(hidden, task.model.output.weight, batch.target_out[real])[1].item()
+                tokens += int(real.sum())
+        self.loss = loss / tokens
         raise WindowOverError
 
 
-def use_plain_operations() -> None:
-    """Attention, dropout and loss as one writes them with torch, for all models of this process."""
+class PlainLabelSmoothing(LabelSmoothing):
+    """Label smoothing by `F.cross_entropy`, over the logits of the whole batch."""
 
-    def losses(self: LabelSmoothing, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         logits = hidden @ weight.T
         smoothed = F.cross_entropy(logits, labels, label_smoothing=self.smoothing, reduction="sum")
         return smoothed, F.cross_entropy(logits, labels, reduction="sum").detach()
 
-    LabelSmoothing.__call__ = losses
-    ScaledDotProduct.forward = SoftmaxAttention.forward
-    Dropout.forward = lambda self, x: F.dropout(x, self.p, self.training)
+
+class PlainDotProduct(ScaledDotProduct):
+    """Scaled dot-product attention as a softmax over all scores."""
+
+    forward = SoftmaxAttention.forward
+
+
+def use_plain_operations(model: nn.Module) -> None:
+    """Let a model's attention and dropout be torch's plain ones."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, Dropout):
+                setattr(module, name, nn.Dropout(child.p))
+            elif isinstance(child, ScaledDotProduct):
+                plain = PlainDotProduct(num_heads=child.num_heads, d_head=child.d_head, dropout=child.dropout)
+                setattr(module, name, plain)
 
 
 def main() -> None:
