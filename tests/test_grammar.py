@@ -1,30 +1,38 @@
 """The built-in corpus: right German, splits without overlap, contrasts that only the source can tell apart."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import headcount.grammar
+from headcount.errors import InputError
 from headcount.grammar import Copy, Grammar, english, german, lexicon, words
 from headcount.grammar.corpus import CELLS, Pair
-from headcount.grammar.lexicon import Adverb
+from headcount.grammar.draw import CONJUNCTIONS
+from headcount.grammar.fingerprint import fingerprint
+from headcount.grammar.lexicon import FOLDER, Adverb
+from headcount.grammar.lexicon.table import read_table
 from headcount.grammar.phenomena import PHENOMENA
+from headcount.grammar.phenomena.order import CONNECTORS
+from headcount.grammar.sentence import Part, render
 from headcount.grammar.syntax import (
     Clause,
     Demonstrative,
     Infinitive,
     Joint,
     NounPhrase,
-    Part,
     PrepositionalPhrase,
     Pronoun,
     Subordinate,
-    render,
 )
 
-SIZES = {"train_size": 4_000, "valid_size": 100, "test_size": 320}
+SIZES = {"train_size": 4_000, "valid_size": 100, "test_size": 320, "seed": 1}
 
 NOUNS = {noun.english: noun for nouns in lexicon.nouns.values() for noun in nouns}
 VERBS = {verb.english: verb for verbs in (*lexicon.verbs.values(), *lexicon.separable) for verb in verbs}
@@ -74,9 +82,7 @@ def name(word: str) -> NounPhrase:
 
 
 def owned(owner: str, noun: str, *adjectives: str, plural: bool = False) -> NounPhrase:
-    found = the(noun, *adjectives, plural=plural, article="")
-    found.owner = NOUNS[owner]
-    return found
+    return replace(the(noun, *adjectives, plural=plural, article=""), owner=NOUNS[owner])
 
 
 def at(preposition: str, phrase: NounPhrase, *more: NounPhrase) -> PrepositionalPhrase:
@@ -95,8 +101,7 @@ def who(head: NounPhrase, verb: str, gap: str, **more: object) -> NounPhrase:
     subject = more.pop("subject", head)
     if gap == "object":
         more["object"] = head
-    head.relative = does(subject, verb, gap=gap, **more)  # type: ignore[arg-type]
-    return head
+    return replace(head, relative=does(subject, verb, gap=gap, **more))  # type: ignore[arg-type]
 
 
 OLD = ADJECTIVES["old"]
@@ -109,13 +114,11 @@ def sense(noun: str, which: int, cue: NounPhrase, *adjectives: str, article: str
 
 
 def with_attribute(phrase: NounPhrase, attribute: PrepositionalPhrase) -> NounPhrase:
-    phrase.attribute = attribute
-    return phrase
+    return replace(phrase, attribute=attribute)
 
 
 def of(phrase: NounPhrase, genitive: NounPhrase) -> NounPhrase:
-    phrase.genitive = genitive
-    return phrase
+    return replace(phrase, genitive=genitive)
 
 
 LAMP, COAT, WOMAN, DOG = the("lamp"), the("coat", "wet"), the("woman"), a("dog", "big")
@@ -467,8 +470,8 @@ def test_no_word_has_a_likelier_translation_than_the_one_given() -> None:
     assert not {"exchange", "stop", "note down", "swear"} & set(VERBS)
     assert not {"student", "sign", "pier", "bread"} & set(NOUNS)
     # "since" and "as" give a time or a reason, "when" may be "wenn" or "als".
-    connectors = {english for english, _ in lexicon.CONNECTORS.values()}
-    assert not {"since", "as", "when"} & {*connectors, *lexicon.CONJUNCTIONS}
+    connectors = {english for english, _ in CONNECTORS.values()}
+    assert not {"since", "as", "when"} & {*connectors, *CONJUNCTIONS}
 
 
 def test_lexicon_is_large_and_each_lemma_has_one_translation() -> None:
@@ -509,11 +512,41 @@ def test_german_nouns_have_one_gender_and_plural() -> None:
     assert all(len(found) == 1 for found in forms.values()), {k: v for k, v in forms.items() if len(v) > 1}
 
 
+WRONG = [
+    ("person\tking\tKönig\tm\tKönige\t\t\tmore", "8 columns; give 7, separated by tabs: kind, english, german,"),
+    ("person\tking\tKönig", "gender is empty; the columns, separated by tabs, are kind, english, german,"),
+    ("person king König m Könige", "kind: 'person king König m Könige' is not allowed; give one of person, animal"),
+    ("person\tking\tKönig\tx\tKönige", "gender: 'x' is not allowed; give one of m, f, n, w"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG)
+def test_a_wrong_row_is_named_with_its_file_and_line(tmp_path, line, message) -> None:
+    table = tmp_path / "nouns.tsv"
+    header = "kind\tenglish\tgerman\tgender\tplural\tgenitive?\tenglish_plural?"
+    table.write_text(f"# Nouns.\n{header}\n\nperson\tman\tMann\tm\tMänner\t\tmen\n{line}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape(f"nouns.tsv, line 5: {message}")):
+        read_table(table, dict, {"kind": ["person", "animal"], "gender": lexicon.GENDERS})
+
+
+def test_two_rows_that_do_not_belong_together_are_named(tmp_path) -> None:
+    table = tmp_path / "senses.tsv"
+    rows = (FOLDER / "senses.tsv").read_text(encoding="utf-8").splitlines()
+    for number, message in ((5, "line 4 and 5: 'bank' and 'bat' are two nouns"), (len(rows), "give 2 lines for each")):
+        table.write_text("\n".join([*rows[: number - 1], *rows[number:]]), encoding="utf-8")
+        with pytest.raises(InputError, match=message):
+            read_table(table, lexicon.homograph, {}, rows_each=2)
+
+
 # The corpus
 
 
+def made(**changes: int) -> Grammar:
+    return Grammar(**{"train_size": 3_000, "valid_size": 1, "test_size": 16, "seed": 1} | changes)
+
+
 def test_same_seed_same_corpus_other_seed_another() -> None:
-    one, same, other = (Grammar(3_000, 1, 16, seed).generate() for seed in (3, 3, 4))
+    one, same, other = (made(seed=seed).generate() for seed in (3, 3, 4))
     assert one == same
     assert one["test"] != other["test"]
 
@@ -521,32 +554,54 @@ def test_same_seed_same_corpus_other_seed_another() -> None:
 def test_the_corpus_does_not_depend_on_the_process() -> None:
     program = (
         "from headcount.grammar import Grammar;"
-        "print([pair.sentence.source for pair in Grammar(3000, 1, 16).generate()['test']])"
+        "grammar = Grammar(train_size=3000, valid_size=1, test_size=16, seed=1);"
+        "print([pair.sentence.source for pair in grammar.generate()['test']])"
     )
     environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == str([pair.sentence.source for pair in Grammar(3000, 1, 16).generate()["test"]])
+    assert run.stdout.strip() == str([pair.sentence.source for pair in made().generate()["test"]])
 
 
 def test_fingerprint_changes_with_sizes_and_seed() -> None:
-    assert Grammar().fingerprint() == Grammar().fingerprint()
-    others = [Grammar(), Grammar(seed=2), Grammar(train_size=29_999), Grammar(valid_size=999), Grammar(test_size=999)]
+    assert made().fingerprint() == made().fingerprint()
+    others = [made(), made(seed=2), made(train_size=29_999), made(valid_size=999), made(test_size=999)]
     assert len({grammar.fingerprint() for grammar in others}) == len(others)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "same"),
+    [
+        ("lexicon/nouns.tsv", "\tLehrer\tm", "\tLehrkraft\tf", False),
+        ("lexicon/nouns.tsv", "person\tpainter", "person\tnew\tNeu\tm\tNeu\nperson\tpainter", False),
+        ("lexicon/nouns.tsv", "# ", "# Another comment.\n\n# ", True),
+        ("lexicon/nouns.tsv", "\tLehrer\n", "\tLehrer\t\t\n", True),
+        ("phenomena/case.py", "AFTER_NAMES = 0.95", "AFTER_NAMES = 0.9", False),
+        ("phenomena/case.py", "AFTER_NAMES = 0.95", "AFTER_NAMES = 0.95  # another comment", True),
+        ("phenomena/case.py", '    """Hard', '    """Another docstring. Hard', True),
+    ],
+)
+def test_fingerprint_changes_with_words_and_rules_but_not_with_comments(tmp_path, file, old, new, same) -> None:
+    folder = Path(headcount.grammar.__file__).parent
+    copied = shutil.copytree(folder, tmp_path / "copied", ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copied / file).read_text(encoding="utf-8")
+    assert old in text
+    (copied / file).write_text(text.replace(old, new), encoding="utf-8")
+    assert (fingerprint(copied) == fingerprint(folder)) == same
 
 
 @pytest.mark.parametrize("bad", [{"train_size": 0}, {"valid_size": -1}, {"test_size": 2.5}, {"seed": "one"}])
 def test_wrong_values_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
-        Grammar(**bad)  # type: ignore[arg-type]
+        made(**bad)  # type: ignore[arg-type]
 
 
 def test_a_train_split_too_small_for_its_test_is_refused() -> None:
     with pytest.raises(ValueError, match=r"train_size: .*larger"):
-        Grammar(train_size=20, valid_size=1, test_size=16).generate()
+        made(train_size=20).generate()
 
 
 def test_load_gives_the_columns() -> None:
-    data = Grammar(train_size=3_000, valid_size=20, test_size=32).load()
+    data = made(valid_size=20, test_size=32).load()
     assert {split: len(rows) for split, rows in data.items()} == {"train": 3_000, "valid": 20, "test": 32}
     columns = ["source", "target", "phenomenon", "grade", "contrast", "alignment", "links"]
     assert all(rows.column_names == columns for rows in data.values())
@@ -635,7 +690,7 @@ def test_every_ambiguous_noun_has_just_one_word_that_decides_it(everything: list
 
 TIMES = sorted({time.english for times in lexicon.times.values() for time in times})
 SCOPE = ("often", "sometimes", "every day", "every year", "again", "at last", "recently", "soon", "later")
-PASTS = {verb.past.split()[0] for verbs in (*lexicon.verbs.values(), *lexicon.separable) for verb in verbs}
+PASTS = {english.past(verb).split()[0] for verbs in (*lexicon.verbs.values(), *lexicon.separable) for verb in verbs}
 CLAUSE_ENDS = re.compile(
     r"[.,;]| and | because | although | while | before | until | if | when | so that | as soon as | as long as"
     r"| given that | ever since | since | who | whom | that "

@@ -1,4 +1,4 @@
-"""A task that needs no more than to go along: the corpus's English, to be written down again."""
+"""Copy task: the English of the built-in corpus, each sentence its own translation."""
 
 from datasets import Dataset, DatasetDict
 
@@ -6,7 +6,7 @@ from headcount.grammar.corpus import Grammar
 
 
 class Copy(Grammar):
-    """The English sentences of `Grammar`, each its own translation. `load` gives the columns `source` and `target`."""
+    """The English sentences of `Grammar` as sources and targets. `load` gives the columns `source` and `target`."""
 
     target_language = "en"
 
@@ -14,6 +14,6 @@ class Copy(Grammar):
         return f"copy-{super().fingerprint()}"
 
     def load(self) -> DatasetDict:
-        """Generate the splits. Raises InputError where train is too small for the others."""
+        """The splits as tables. Raises InputError where train is too small for the others."""
         texts = {split: [pair.sentence.source for pair in pairs] for split, pairs in self.generate().items()}
         return DatasetDict({name: Dataset.from_dict({"source": text, "target": text}) for name, text in texts.items()})

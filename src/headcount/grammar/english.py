@@ -4,31 +4,14 @@ import re
 
 from headcount.grammar.lexicon import Noun, Verb
 
-_PLURALS = {
-    "man": "men",
-    "woman": "women",
-    "fisherman": "fishermen",
-    "policeman": "policemen",
-    "child": "children",
-    "mouse": "mice",
-    "goose": "geese",
-    "wolf": "wolves",
-    "thief": "thieves",
-    "knife": "knives",
-    "leaf": "leaves",
-    "potato": "potatoes",
-    "tomato": "tomatoes",
-    "radio": "radios",
-}
-
 
 def noun(word: Noun, plural: bool) -> str:
     """The noun in the singular or plural."""
     english = word.english
     if not plural:
         return english
-    if english in _PLURALS:
-        return _PLURALS[english]
+    if word.english_plural:
+        return word.english_plural
     if re.search(r"[^aeiou]y$", english):
         return english[:-1] + "ies"
     return english + ("es" if re.search(r"(s|x|z|ch|sh)$", english) else "s")
@@ -49,10 +32,22 @@ def third(word: str) -> str:
     return " ".join([verb, *rest])
 
 
+def past(word: Verb) -> str:
+    """The simple past; of a phrasal verb the first word inflects."""
+    if word.past:
+        return word.past
+    verb, *rest = word.english.split()
+    if re.search(r"[^aeiou]y$", verb):
+        verb = verb[:-1] + "ied"
+    else:
+        verb += "d" if verb.endswith("e") else "ed"
+    return " ".join([verb, *rest])
+
+
 def finite(verb: Verb, tense: str, plural: bool) -> str:
     """The form in the simple present or past."""
     if verb.english == "be":
         return {"present": ("is", "are"), "past": ("was", "were")}[tense][plural]
     if tense == "past":
-        return verb.past
+        return past(verb)
     return verb.english if plural else third(verb.english)

@@ -1,6 +1,8 @@
 """German inflection: nouns, articles, adjectives, verbs."""
 
-from headcount.grammar.lexicon import MODALS, Adjective, Noun, Verb
+import re
+
+from headcount.grammar.lexicon import Adjective, Noun, Verb
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
@@ -56,6 +58,13 @@ CONTRACTIONS = {
     ("zu", "dem"): "zum",
     ("zu", "der"): "zur",
 }
+# Modal verbs by the English one: third person singular and plural.
+MODALS = {
+    "can": ("kann", "können"),
+    "must": ("muss", "müssen"),
+    "will": ("wird", "werden"),
+    "may": ("darf", "dürfen"),
+}
 
 
 def _column(gender: str, plural: bool) -> str:
@@ -88,8 +97,17 @@ def noun(word: Noun, plural: bool, case: str) -> str:
     if plural:
         return word.plural + "n" if case == "dative" and word.plural[-1] not in "ns" else word.plural
     if case == "genitive":
-        return word.genitive
+        return word.genitive or _genitive(word)
     return word.plural if word.weak and case != "nominative" else word.german
+
+
+def _genitive(word: Noun) -> str:
+    if word.gender == "f":
+        return word.german
+    if word.weak:
+        return word.plural
+    short = len(re.findall(r"[aeiouyäöü]+", word.german.lower())) == 1 and word.german[-1] not in "aeiouäöü"
+    return word.german + ("es" if short or re.search(r"(s|ß|x|z|sch|st)$", word.german) else "s")
 
 
 def finite(verb: Verb, tense: str, plural: bool) -> str:

@@ -12,36 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headcount.grammar import english, german
-from headcount.grammar.lexicon import MODALS, Adjective, Adverb, Noun, Preposition, Verb
+from headcount.grammar.german import MODALS
+from headcount.grammar.lexicon import Adjective, Adverb, Noun, Preposition, Verb
+from headcount.grammar.writer import Writer
 
 # Adjectives before one noun: the keys from 3 to 6.
 ADJECTIVES = 4
-
-
-class Writer:
-    """Collects the words of one sentence in one language, and in English the links and pairs of lemmas."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self.keys: list[tuple[int, ...]] = []
-        self.links: list[tuple[str, int, int]] = []
-        self.pairs: list[tuple[str, str, str]] = []
-
-    def add(self, text: str, *keys: int) -> None:
-        """Append the words of `text`, all with `keys`; a comma swallows one before it."""
-        if text in {",", "."} and self.words and self.words[-1] == ",":
-            self.words.pop()
-            self.keys.pop()
-        for word in text.split(" ") if " " in text else (text,):
-            self.words.append(word)
-            self.keys.append(keys)
-
-    def text(self) -> str:
-        """The sentence: a capital first letter, no blank before a punctuation mark."""
-        joined = " ".join(self.words)
-        for mark in ",;.":
-            joined = joined.replace(" " + mark, mark)
-        return joined[0].upper() + joined[1:]
 
 
 class Phrase:
@@ -53,7 +29,7 @@ class Phrase:
         return id(self) * 8
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class NounPhrase(Phrase):
     """A noun with what belongs to it. `article` is "the", "a" (nothing in the plural) or "" (names and after an owner).
 
@@ -120,7 +96,7 @@ class NounPhrase(Phrase):
         if word:
             out.add(word, base + 1, *([negated] if negated else []))
         if self.owner:
-            out.add(self.owner.genitive, base + 2)
+            out.add(german.noun(self.owner, False, "genitive"), base + 2)
         declension = "weak" if kind == "the" else "mixed" if kind == "no" or (kind and not self.plural) else "strong"
         if self.owner:
             declension = "strong"
@@ -136,7 +112,7 @@ class NounPhrase(Phrase):
             self.relative.relative_german(out, self)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Pronoun(Phrase):
     """ "it", "he", "she" or "they", standing for `antecedent`, or "he", "she", "they" for nobody in the sentence."""
 
@@ -162,7 +138,7 @@ class Pronoun(Phrase):
         out.add({"m": "er", "f": "sie", "n": "es"}[gender], self.base)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Demonstrative(Phrase):
     """ "that one": a demonstrative subject, in German the same word as the relative pronoun."""
 
@@ -179,7 +155,7 @@ class Demonstrative(Phrase):
         out.add(german.relative(self.antecedent.gender, False, case), self.base)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class PrepositionalPhrase(Phrase):
     """A preposition and its noun phrase; `more` are further noun phrases that it governs, as a list "a, b and c"."""
 
@@ -208,7 +184,7 @@ class PrepositionalPhrase(Phrase):
 Subject = NounPhrase | Pronoun | Demonstrative
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Clause(Phrase):
     """A clause. `tense` is "past", "present" or a modal verb; `gap` says which place a relative pronoun fills.
 
@@ -416,7 +392,7 @@ class Clause(Phrase):
         out.add(",")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Subordinate(Phrase):
     """A conjunction and its clause; the German verb comes last."""
 
@@ -439,7 +415,7 @@ class Subordinate(Phrase):
         out.add(",")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Infinitive(Phrase):
     """ "to" with an infinitive; `clause` gives the verb and what it takes, its subject is that of the clause above."""
 
@@ -466,7 +442,7 @@ class Infinitive(Phrase):
         out.add(",")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Joint(Phrase):
     """What stands between two clauses, or at the end: a mark or a coordinating conjunction in each language."""
 
@@ -480,43 +456,3 @@ class Joint(Phrase):
     def german(self, out: Writer) -> None:
         """Write the German one."""
         out.add(self.target, self.base)
-
-
-Part = Clause | Subordinate | Joint
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One sentence in both languages with its structure; indices count words and punctuation marks."""
-
-    source: str
-    target: str
-    alignment: tuple[tuple[int, int], ...]
-    links: tuple[tuple[str, int, int], ...]
-    pairs: tuple[tuple[str, str, str], ...]
-
-
-def say(parts: Sequence[Part]) -> tuple[Writer, Writer]:
-    """Write the clauses and a full stop in English and in German."""
-    source, target = Writer(), Writer()
-    for part in (*parts, Joint(".", ".")):
-        part.english(source)
-        part.german(target)
-    return source, target
-
-
-def render(parts: Sequence[Part]) -> Rendered:
-    """Say the clauses in both languages, and work out what belongs to what."""
-    source, target = say(parts)
-    at: dict[int, list[int]] = {}
-    for i, keys in enumerate(source.keys):
-        for key in keys:
-            at.setdefault(key, []).append(i)
-    alignment = {(i, j) for j, keys in enumerate(target.keys) for key in keys for i in at.get(key, ())}
-    return Rendered(
-        source.text(),
-        target.text(),
-        tuple(sorted(alignment)),
-        tuple((relation, at[dependent][0], at[head][0]) for relation, dependent, head in source.links),
-        tuple(source.pairs),
-    )

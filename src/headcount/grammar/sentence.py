@@ -1,0 +1,46 @@
+"""Sentences in both languages, with their alignment and their links."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headcount.grammar.syntax import Clause, Joint, Subordinate
+from headcount.grammar.writer import Writer
+
+Part = Clause | Subordinate | Joint
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence in both languages with its structure; indices count words and punctuation marks."""
+
+    source: str
+    target: str
+    alignment: tuple[tuple[int, int], ...]
+    links: tuple[tuple[str, int, int], ...]
+    pairs: tuple[tuple[str, str, str], ...]
+
+
+def write(parts: Sequence[Part]) -> tuple[Writer, Writer]:
+    """Write the clauses and a full stop in English and in German."""
+    source, target = Writer(), Writer()
+    for part in (*parts, Joint(".", ".")):
+        part.english(source)
+        part.german(target)
+    return source, target
+
+
+def render(parts: Sequence[Part]) -> Sentence:
+    """Say the clauses in both languages, and work out what belongs to what."""
+    source, target = write(parts)
+    at: dict[int, list[int]] = {}
+    for i, keys in enumerate(source.keys):
+        for key in keys:
+            at.setdefault(key, []).append(i)
+    alignment = {(i, j) for j, keys in enumerate(target.keys) for key in keys for i in at.get(key, ())}
+    return Sentence(
+        source.text(),
+        target.text(),
+        tuple(sorted(alignment)),
+        tuple((relation, at[dependent][0], at[head][0]) for relation, dependent, head in source.links),
+        tuple(source.pairs),
+    )
