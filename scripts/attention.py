@@ -9,6 +9,7 @@ from headcount.errors import InputError
 from headcount.files import show
 from headcount.run.console import main
 from headcount.run.opened import open_as_asked
+from headcount.run.values import typed
 
 logger = logging.getLogger("headcount.report")
 
@@ -19,8 +20,7 @@ def run(config: DictConfig) -> None:
 
     for name, optional in {"text": False, "target": True, "output": True}.items():
         if not isinstance(config[name], str) and not (optional and config[name] is None):
-            value = "null" if config[name] is None else config[name]
-            raise InputError(f"{name}={value}: must be text; put it in quotes, such as {name}='\"...\"'")
+            raise InputError(f"{name}={typed(config[name])}: must be text; put it in quotes, such as {name}='\"...\"'")
     opened = open_as_asked(config, config.run)
     output = Path(config.output) if config.output else opened.directory / "attention"
     logger.info("written: %s", show(draw(opened, config.text, config.target, output)))

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.report.runs import RunResult, Sweep, at, finite
+from headcount.report.runs import RunResult, Sweep, finite
 from headcount.report.verdicts import listed
+from headcount.run.values import at
 
 CONSTANT = 0.01  # by how much a quantity may differ that a study claims to hold constant
 CLEARLY = 0.01  # nats, more than rounding does to the loss of the same weights in two precisions

@@ -10,9 +10,10 @@ import yaml
 from headcount.errors import InputError
 from headcount.evaluation.metrics import PRIMARY
 from headcount.report.rows import differing_settings, make_rows, names_by_difference, names_by_setting, natural_order
-from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, at, finite
+from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
 from headcount.run.directory import is_finished, read_metrics
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
+from headcount.run.values import at
 
 NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
 

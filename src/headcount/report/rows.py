@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from headcount.report.runs import IGNORED, Row, RunResult, at, within
+from headcount.report.runs import IGNORED, Row, RunResult
+from headcount.run.values import at, typed, within
 
 LONGEST = 40  # characters of the name of a row
 
@@ -102,17 +103,6 @@ def _parsed(text: str | None) -> Any:
         return yaml.safe_load(text or "")
     except yaml.YAMLError:
         return text
-
-
-def typed(value: Any) -> str:
-    """A value as one types it on the command line."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{','.join(map(typed, value))}]"
-    return str(value)
 
 
 def make_rows(runs: Sequence[RunResult], names: Mapping[str, RowName], notes: list[str]) -> tuple[Row, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from headcount.evaluation.metrics import METRICS
 from headcount.run.identity import NO_MATTER, PLACES
+from headcount.run.values import at, flatten, within
 
 DESIGN = "study"  # the node of a config that describes the study
 IGNORED = (*NO_MATTER, "seed")  # settings that never separate rows
@@ -124,31 +125,6 @@ class Sweep:
     def metrics(self) -> list[str]:
         """The metrics whose test score every run has. Older runs lack a metric that was added later."""
         return [key for key in METRICS if all(finite(run.figure(f"test.{key}")) for run in self.runs)]
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested names as one, with dots: {"a": {"b": 1}} as {"a.b": 1}. Lists are values."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
-
-
-def at(tree: Any, path: str) -> Any:
-    """The value at a dotted path; None if there is none."""
-    for name in path.split("."):
-        if not isinstance(tree, Mapping) or name not in tree:
-            return None
-        tree = tree[name]
-    return tree
-
-
-def within(name: str, groups: Sequence[str]) -> bool:
-    """Whether a dotted name is one of `groups`, or below one."""
-    return any(name == group or name.startswith(f"{group}.") for group in groups)
 
 
 def finite(value: Any) -> bool:

@@ -14,9 +14,10 @@ from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
 from headcount.report.read import read_sweep
-from headcount.report.runs import Sweep, flatten
+from headcount.report.runs import Sweep
 from headcount.report.study import Study
 from headcount.run.jobs import is_sweep, read_plan, write_plan
+from headcount.run.values import flatten
 
 # The files of a finished run that a report and `is_finished` read, without the references, which belong to the corpus.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")

@@ -8,13 +8,14 @@ settings alone.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.run.aliases import oldest_name
 from headcount.run.config import build
+from headcount.run.values import flatten, within
 
 FINGERPRINT = "data.fingerprint"
 # Settings that make no difference to what is learnt: names, and how much of the machine to use.
@@ -49,17 +50,12 @@ def with_text(config: DictConfig, trust: Collection[str] | None = None) -> DictC
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
     """Every setting of a config, resolved, by its dotted name, less those that make no difference to what is learnt."""
-
-    def flat(node: Any, name: str) -> Iterator[tuple[str, Any]]:
-        if name in NO_MATTER:
-            return
-        if isinstance(node, dict) and node:
-            for key, value in node.items():
-                yield from flat(value, f"{name}.{key}" if name else str(key))
-        else:
-            yield name, oldest_name(node) if name.endswith("_target_") else node
-
-    return dict(flat(OmegaConf.to_container(config, resolve=True), ""))
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    return {
+        name: oldest_name(value) if name.endswith("_target_") else value
+        for name, value in flatten(settings).items()
+        if not within(name, NO_MATTER)
+    }
 
 
 def settings_that_matter(config: DictConfig) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer, perplexity
 from headcount.run.opened import open_as_asked
+from headcount.run.values import typed
 
 
 def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
@@ -18,8 +19,7 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
     """
     for name, what in {"source": "sentences", "target": "their translations"}.items():
         if not isinstance(config[name], str):
-            value = "null" if config[name] is None else config[name]
-            raise InputError(f"{name}={value}: must be a file of {what}, one a line")
+            raise InputError(f"{name}={typed(config[name])}: must be a file of {what}, one a line")
     run = open_as_asked(config, config.run)
     sources, targets = read_parallel(config.source, config.target)
     if not sources:

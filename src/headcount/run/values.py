@@ -1,12 +1,48 @@
-"""Check config values against constructor annotations, so that a typo gets a message and not a traceback."""
+"""Values of settings: by dotted name, as one types them, and checked against the annotations of constructors."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name: {"a": {"b": 1}} as {"a.b": 1}. Lists and empty groups are values."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def at(tree: Any, path: str) -> Any:
+    """The value at a dotted name; None if there is none."""
+    for name in path.split("."):
+        if not isinstance(tree, Mapping) or name not in tree:
+            return None
+        tree = tree[name]
+    return tree
+
+
+def within(name: str, groups: Collection[str]) -> bool:
+    """Whether a dotted name is one of `groups`, or below one."""
+    return any(name == group or name.startswith(f"{group}.") for group in groups)
+
+
+def typed(value: Any) -> str:
+    """A value as one types it on the command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(typed, value))}]"
+    return str(value)
 
 
 def wrong_values(function: Callable[..., Any], values: Mapping[str, Any], setting: Callable[[str], str]) -> list[str]:
@@ -28,7 +64,7 @@ def wrong_values(function: Callable[..., Any], values: Mapping[str, Any], settin
         if name not in known and not name.startswith("_")  # such as _target_, which are Hydra's
     ]
     return unknown + [
-        f"{setting(name)}={'null' if value is None else value}: must be {_say(hints[name])}"
+        f"{setting(name)}={typed(value)}: must be {_say(hints[name])}"
         for name, value in values.items()
         if name in hints and not isinstance(value, dict) and not fits(value, hints[name])
     ]

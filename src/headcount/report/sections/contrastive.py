@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from headcount.report.axes import Scale, look, plot
 from headcount.report.drawing import INK, Plot
 from headcount.report.page import Plots, Section
-from headcount.report.runs import Row, at
+from headcount.report.runs import Row
 from headcount.report.statistics.comparison import ERROR, Comparison, compare
 from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value, pair
 from headcount.report.verdicts import Names, capital, counted, method, tally
+from headcount.run.values import at
 
 ALL = "all"  # the mean over phenomena
 CEILING = 97.0  # percent

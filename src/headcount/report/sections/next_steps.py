@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from headcount.report.endpoint import Endpoint
 from headcount.report.page import Code, Section
-from headcount.report.runs import Sweep, at
+from headcount.report.runs import Sweep
 from headcount.report.statistics.planning import Plan, plans
 from headcount.report.study import Study
+from headcount.run.values import at
 
 MOST_SEEDS = 20  # per row: no advice for more
 MOST_TIMES = 10  # as many sentences as now: no advice for more

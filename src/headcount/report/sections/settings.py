@@ -6,10 +6,10 @@ import yaml
 
 from headcount.report.flags import as_words
 from headcount.report.page import Code, Facts, Section
-from headcount.report.rows import typed
 from headcount.report.runs import Sweep
 from headcount.report.study import Study
 from headcount.report.table import Table
+from headcount.run.values import typed
 
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
 
