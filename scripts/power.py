@@ -2,31 +2,29 @@
 
 import sys
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from headcount.errors import InputError
 from headcount.progress import progress_bar
+from headcount.run.config import Problems, keyword_arguments
 from headcount.run.console import main
-from headcount.run.values import wrong_values
 
 
 @main("power")
 def run(config: DictConfig) -> None:
-    from headcount.report.statistics.power import power  # which needs more than the rest does
+    from headcount.report.statistics.power import power  # imported here: it takes longer than the rest
     from headcount.report.statistics.simulation import World
 
-    values = OmegaConf.to_container(config)
-    world = values.pop("world")
-    values.pop("debug")
-    wrong = wrong_values(power, values, str) + wrong_values(World, world, "world.{}".format)
-    if wrong:
-        raise InputError("\n".join(wrong))
+    problems = Problems()
+    settings = problems.attempt(keyword_arguments, power, config, without=("debug", "world"))
+    sizes = problems.attempt(keyword_arguments, World, config.world, "world.")
+    problems.say()
     try:
-        made = World(**world)
+        world = World(**sizes)
     except ValueError as error:
         raise InputError(f"world.{error}") from error
-    with progress_bar("simulating", 3 * values["studies"] * len(values["seeds"])) as advance:
-        power(made, **values, sink=sys.stdout, advance=lambda: advance(1))
+    with progress_bar("simulating", 3 * config.studies * len(config.seeds)) as advance:
+        power(world, **settings, sink=sys.stdout, advance=lambda: advance(1))
 
 
 if __name__ == "__main__":

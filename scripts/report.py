@@ -2,27 +2,23 @@
 
 import logging
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from headcount.errors import InputError
 from headcount.files import show
+from headcount.run.config import keyword_arguments
 from headcount.run.console import main
-from headcount.run.values import wrong_values
 
 logger = logging.getLogger("headcount.report")
 
 
 @main("report")
 def run(config: DictConfig) -> None:
-    from headcount.report.write import report  # which needs more than the rest does
+    from headcount.report.write import report  # imported here: it takes longer than the rest
 
-    values = OmegaConf.to_container(config)
-    values.pop("debug")
-    if values["sweep"] is None:
+    if config.sweep is None:
         raise InputError("sweep=null: must be the directory of a sweep, such as runs/sweep")
-    if wrong := wrong_values(report, values, str):
-        raise InputError("\n".join(wrong))
-    logger.info("written: %s", show(report(**values)))
+    logger.info("written: %s", show(report(**keyword_arguments(report, config))))
 
 
 if __name__ == "__main__":

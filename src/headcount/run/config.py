@@ -64,6 +64,21 @@ class Problems:
             raise InputError("\n".join(dict.fromkeys("\n".join(self.lines).splitlines())))
 
 
+def keyword_arguments(
+    function: Callable[..., Any], config: DictConfig, prefix: str = "", without: Collection[str] = ("debug",)
+) -> dict[str, Any]:
+    """The settings of `config`, less those of `without`, as keyword arguments of `function`.
+
+    prefix: of the settings' names in messages. Raises InputError with a line for each value that `function` cannot
+    take.
+    """
+    values: Any = OmegaConf.to_container(config)
+    values = {name: value for name, value in values.items() if name not in without}
+    if wrong := wrong_values(function, values, lambda name: f"{prefix}{name}"):
+        raise InputError("\n".join(wrong))
+    return values
+
+
 def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "TranslationData":
     """The data module, nothing read yet; `trust` as for `build`.
 
