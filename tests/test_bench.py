@@ -27,7 +27,7 @@ from headcount.model.transformer import Transformer
 
 SIZE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "d_feed_forward": 24, "num_heads": 2}
 VOCABULARY = 40
-SMALL_CORPUS = ("data.corpus.train_size=1000", "data.corpus.valid_size=8", "data.corpus.test_size=16")
+SMALL_CORPUS = ("data.train_size=1000", "data.valid_size=8", "data.test_size=16")
 
 
 def test_operations_are_those_that_torch_counts():

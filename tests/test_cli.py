@@ -46,7 +46,7 @@ WRONG_SETTINGS = [
         "data.batch_tokens=x": "data.batch_tokens=x: must be a whole number",
         "data.cleaning.max_ratio=x": "data.cleaning.max_ratio=x: must be a number or null",
         "data.vocab_size=100": "tokenizer.vocab_size=100 is too small",
-        "data.corpus.source=de": "data.source=de and data.target=de are the same language",
+        "data.source=de": "data.source=de and data.target=de are the same language",
         "seed=x": "seed=x: must be a whole number",
     },
     {
@@ -252,7 +252,7 @@ def test_a_corpus_of_ones_own_trains_and_only_trusted_goes_on(tiny, tmp_path, mo
         "from headcount.data.corpora import HubCorpus\nclass Mine(HubCorpus): ...\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    mine = command("train", *tiny, "data.corpus._target_=own_corpus.Mine", cwd=tmp_path)
+    mine = command("train", *tiny, "data._target_=own_corpus.Mine", cwd=tmp_path)
     assert mine.code == 0, mine.err
     (line,) = refused(tmp_path, "train", "resume=runs/latest", "trainer.max_steps=10")
     assert "'own_corpus.Mine'" in line

@@ -90,7 +90,7 @@ def test_a_run_does_not_choose_where_data_is_prepared(run):
         ("search", "headcount.data.corpora.HubCorpus"),
         ("model", "pytorch_lightning.loggers.WandbLogger"),
         ("model.cross_attention", "headcount.model.transformer.Transformer"),
-        ("data.corpus", "pytorch_lightning.loggers.MLFlowLogger"),
+        ("data", "pytorch_lightning.loggers.MLFlowLogger"),
         ("data.cleaning", "torch.optim.AdamW"),
         ("tokenizer", "headcount.training.callbacks.LastCheckpoint"),
         ("logger.csv", "headcount.data.corpora.HubCorpus"),
@@ -102,7 +102,7 @@ def test_a_run_does_not_choose_where_data_is_prepared(run):
     ],
 )
 def test_what_is_built_must_belong_where_it_stands(slot, target, run):
-    spoil(run, **{slot: {"_target_": target}})
+    spoil(run, **({"data._target_": target} if slot == "data" else {slot: {"_target_": target}}))
     commands = [("train", "resume=run", "trainer.max_steps=10")]
     if slot.partition(".")[0] in ("search", "model"):
         commands.append(("translate", "run=run"))

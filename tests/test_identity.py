@@ -10,6 +10,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from headcount.run.aliases import RENAMED
+from headcount.run.config import NOT_CORPUS
 from headcount.run.directory import read_config
 from headcount.run.identity import config_hash, differences, recorded, with_text
 
@@ -23,7 +24,7 @@ def config(home):
 
 def with_root(config, root):
     config = config.copy()
-    config.data.root = config.data.corpus.root = str(root)
+    config.data.root = str(root)
     return with_text(config)
 
 
@@ -44,7 +45,7 @@ def test_a_run_is_its_text_and_not_the_path_of_it(config, text, tmp_path):
     assert config_hash(here) == config_hash(same) != config_hash(other)
     assert differences(here, same) == ""
     assert differences(here, other).startswith(f"data.fingerprint={here.data.fingerprint}, now ")
-    assert f"data.corpus.root={text}, now {tmp_path / 'other'}" in differences(here, other)
+    assert f"data.root={text}, now {tmp_path / 'other'}" in differences(here, other)
 
 
 def test_text_that_changed_under_its_path_is_another_run(config, text, tmp_path):
@@ -98,7 +99,7 @@ def test_a_run_from_before_fingerprints_is_compared_by_the_path_of_its_text(conf
 def test_a_run_is_not_scored_on_text_that_changed(home, config, text, tmp_path):
     run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
     root = shutil.copytree(text, tmp_path / "text")
-    config.data.root = config.data.corpus.root = str(root)
+    config.data.root = str(root)
     OmegaConf.save(config, run / "config.yaml")
     assert command("evaluate", "run=run", cwd=tmp_path).code == 0  # the same text elsewhere
     before = (run / "metrics.json").read_bytes()
@@ -128,4 +129,14 @@ def test_a_run_from_before_fingerprints_is_scored_on_its_own_text(home, config, 
     run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
     del config.data.fingerprint
     OmegaConf.save(config, run / "config.yaml")
+    assert command("evaluate", "run=run", cwd=tmp_path).code == 0
+
+
+def test_a_run_whose_corpus_has_a_node_of_its_own_opens_and_keeps_its_hash(home, config, tmp_path):
+    run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
+    older = OmegaConf.to_container(config)
+    uses = {name: older["data"].pop(name) for name in NOT_CORPUS if name in older["data"]}
+    older["data"] = uses | {"source": "en", "target": "de", "corpus": older["data"]}
+    OmegaConf.save(older, run / "config.yaml")
+    assert config_hash(read_config(run)) == config_hash(config)
     assert command("evaluate", "run=run", cwd=tmp_path).code == 0

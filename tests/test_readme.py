@@ -27,7 +27,7 @@ SMALL = [
     "search.max_ratio=1",
     "data.directory=data",
 ]
-SMALL_GRAMMAR = ["data.corpus.train_size=2000", "data.corpus.valid_size=8", "data.corpus.test_size=16"]
+SMALL_GRAMMAR = ["data.train_size=2000", "data.valid_size=8", "data.test_size=16"]
 NOT_HERE = ("make test", "make ablate")  # the tests do not run themselves, nor a dozen trainings
 
 

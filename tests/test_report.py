@@ -643,7 +643,7 @@ def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
         path.write_text(text, encoding="utf-8")
     what, command = advice(sweep, noise=0.7)
     wanted = int(re.search(r"times as many, ([\d,]+) instead of 60", what)[1].replace(",", ""))
-    assert command.endswith(f"seed=1,2 data.corpus.test_size={wanted - 30}")
+    assert command.endswith(f"seed=1,2 data.test_size={wanted - 30}")
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,11 @@ def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
     ("spoil", "arguments", "expected"),
     [
         (lambda found: found["model"].update(d_model=32), (), "does not fit the model in"),
-        (lambda found: found["data"].update(fingerprint="other"), (), "the text of data.corpus has changed"),
+        (lambda found: found["data"].update(fingerprint="other"), (), "the text of its corpus has changed"),
         (
             lambda found: found["data"].pop("fingerprint", None),
             ("++data.root=TEXT/../text0",),
-            "the text of data.corpus is not recorded",
+            "the text of its corpus is not recorded",
         ),
         (lambda found: None, ("trainer.devices=2",), "1 x 1 x 1 and would be 2 x 1 x 1"),
         (lambda found: None, ("logger=mlflow", "logger.mlflow.tracking_uri=none://x"), "logger"),

@@ -204,7 +204,7 @@ def test_a_launcher_s_processes_know_what_is_swept(tmp_path):
 def test_a_hash_knows_what_matters(home):
     config = OmegaConf.load(home / "runs" / "second" / "config.yaml")
     same, other = config.copy(), config.copy()
-    same.data.directory, same.data.root, same.data.corpus.root, same.threads, same.name = "/x", "/y", "/y", 7, "z"
+    same.data.directory, same.data.root, same.threads, same.name = "/x", "/y", 7, "z"
     other.model.num_heads, other.seed = 4, 3
     assert config_hash(same) == config_hash(config) != config_hash(other)
     assert differences(config, other) == "model.num_heads=2, now 4; seed=1, now 3"

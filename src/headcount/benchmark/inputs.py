@@ -88,7 +88,7 @@ class Inputs:
 def _vocab_size_is_set(overrides: Iterable[str], config: DictConfig) -> bool:
     """Whether the command line sets it, or the corpus is the built-in one, which sets its own."""
     set_by_hand = any(each.lstrip("+").startswith("data.vocab_size=") for each in overrides)
-    return set_by_hand or str(config.data.corpus["_target_"]).endswith("grammar.Grammar")
+    return set_by_hand or str(config.data["_target_"]).endswith("grammar.Grammar")
 
 
 def repeated(lines: Sequence[str], count: int) -> Iterator[str]:

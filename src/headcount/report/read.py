@@ -11,6 +11,7 @@ from headcount.errors import InputError
 from headcount.evaluation.metrics import PRIMARY
 from headcount.report.rows import differing_settings, make_rows, names_by_difference, names_by_setting, natural_order
 from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
+from headcount.run.aliases import with_new_names
 from headcount.run.directory import is_finished, read_metrics
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
 from headcount.run.values import at
@@ -61,7 +62,7 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
         return Unfinished(name, why_unfinished(directory))
     metrics = read_metrics(directory)
     try:
-        config = yaml.safe_load(config_path.read_text(encoding="utf-8"))
+        config = with_new_names(yaml.safe_load(config_path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{config_path}: not readable YAML ({str(error).splitlines()[0]})") from error
     if not isinstance(config, dict):

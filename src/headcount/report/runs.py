@@ -74,7 +74,7 @@ class RunResult:
     @property
     def corpus(self) -> str:
         """The corpus in words: its class, its data set, its languages."""
-        paths = ("data.corpus._target_", "data.corpus.path", "data.corpus.name", "data.source", "data.target")
+        paths = ("data._target_", "data.path", "data.name", "data.source", "data.target")
         return " ".join(str(value).rpartition(".")[2] for path in paths if (value := at(self.config, path)))
 
 

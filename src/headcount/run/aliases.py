@@ -1,7 +1,4 @@
-"""Old names of classes: what the configs of older runs call them, and what they are called now.
-
-A run's config is read with today's names. Its hash is made of the oldest ones, so a renamed class changes no hash.
-"""
+"""Configs of older runs: read with today's names of classes and settings, and hashed with the names of their time."""
 
 from typing import Any
 
@@ -20,14 +17,19 @@ RENAMED = {  # old: new
 OLDEST = {new: old for old, new in RENAMED.items()}
 
 
-def with_new_names(node: Any) -> Any:
-    """A copy of a config, as plain containers, whose `_target_`s have today's names."""
+def with_new_names(config: Any) -> Any:
+    """A copy of a config, as plain containers, with today's classes, and the corpus in `data` itself."""
+    renamed = _renamed(config)
+    data = renamed.get("data") if isinstance(renamed, dict) else None
+    if isinstance(data, dict) and isinstance(data.get("corpus"), dict):
+        data |= data.pop("corpus")
+    return renamed
+
+
+def _renamed(node: Any) -> Any:
     if isinstance(node, dict):
-        return {
-            key: RENAMED.get(value, value) if key == "_target_" else with_new_names(value)
-            for key, value in node.items()
-        }
-    return [with_new_names(value) for value in node] if isinstance(node, list) else node
+        return {key: RENAMED.get(value, value) if key == "_target_" else _renamed(value) for key, value in node.items()}
+    return [_renamed(value) for value in node] if isinstance(node, list) else node
 
 
 def oldest_name(target: Any) -> Any:

@@ -13,7 +13,12 @@ from headcount.run.trusted import check_targets
 from headcount.run.values import wrong_values
 
 if TYPE_CHECKING:
+    from headcount.data.corpora import Corpus
     from headcount.data.module import TranslationData
+
+# The settings of `data` beside the corpus: how its text becomes batches, and what other groups of the config take.
+BATCHES = ("cleaning", "max_length", "batch_tokens", "hide_source", "directory", "workers", "fingerprint")
+NOT_CORPUS = (*BATCHES, "vocab_size", "budget")
 
 
 def build(node: Any, setting: str, trust: Collection[str] | None = None, **arguments: Any) -> Any:
@@ -79,6 +84,21 @@ def keyword_arguments(
     return values
 
 
+def build_corpus(config: DictConfig, trust: Collection[str] | None = None) -> "Corpus":
+    """The corpus that the node `data` describes, beside the settings of `NOT_CORPUS`; `trust` as for `build`.
+
+    Raises InputError with a line for each setting that is wrong.
+    """
+    node = config.data.copy()
+    OmegaConf.set_struct(node, False)
+    for name in NOT_CORPUS:
+        node.pop(name, None)
+    if "_target_" not in node:
+        raise InputError("data: names no corpus; choose one, such as data=grammar, or give the class, data._target_=")
+    corpus: Corpus = build(node, "data", trust)
+    return corpus
+
+
 def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "TranslationData":
     """The data module, nothing read yet; `trust` as for `build`.
 
@@ -101,7 +121,7 @@ def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "Tra
     problems = Problems()
     problems.lines += wrong_values(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))
     parts = {
-        "corpus": problems.attempt(build, data.corpus, "data.corpus", trust),
+        "corpus": problems.attempt(build_corpus, config, trust),
         "tokenizer": problems.attempt(build, config.tokenizer, "tokenizer", trust),
         "cleaning": problems.attempt(build, data.cleaning, "data.cleaning", trust),
         "segmentation": problems.attempt(build, config.get("segmentation"), "segmentation", trust),

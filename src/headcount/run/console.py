@@ -27,6 +27,7 @@ from headcount.run.resolvers import register_resolvers
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # what a person can put right
 RENAMED = {
     "data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)",
+    "data.corpus": "data itself: data.corpus.seed is data.seed",
     "experiment": "recipe=NAME (choices that were measured) and study=NAME (what is compared)",
     "lineage": "study=lineage study/arm=NAME",
 }
@@ -92,7 +93,7 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
 def _lines(error: Exception) -> list[str]:
     """What to say: a line for each wrong setting. Hydra's messages go on with what only its authors can use."""
     for old, now in RENAMED.items():
-        if f"'{old}'" in str(error):
+        if f"'{old}" in str(error):
             return [f"{old}: is now {now}"]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, InputError):

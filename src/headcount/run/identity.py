@@ -14,17 +14,18 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.run.aliases import oldest_name
-from headcount.run.config import build
+from headcount.run.config import BATCHES, NOT_CORPUS, build_corpus
 from headcount.run.values import flatten, within
 
 FINGERPRINT = "data.fingerprint"
 # Settings that make no difference to what is learnt: names, and how much of the machine to use.
 NO_MATTER = frozenset({"name", "debug", "trust", "resume", "threads", "logger", "data.directory", "data.workers"})
 NO_MATTER |= {"checkpoint"}
-PLACES = frozenset({"data.root", "data.corpus.root"})  # of text that is the same wherever it lies
+PLACES = frozenset({"data.root"})  # of text that is the same wherever it lies
 ASIDE = NO_MATTER | PLACES
-# What of data says how the text is used; all else there says which text it is, and the fingerprint says that better.
-USES = tuple(f"data.{name}" for name in ("fingerprint", "cleaning", "max_length", "batch_tokens", "hide_source"))
+# All other settings of data say which text it is, and the fingerprint says that better.
+USES = tuple(f"data.{name}" for name in BATCHES)
+COPIED = ("headcount.data.corpora.FilesCorpus", "headcount.data.corpora.HubCorpus")
 
 
 def identified(config: DictConfig, fingerprint: str) -> DictConfig:
@@ -45,7 +46,7 @@ def with_text(config: DictConfig, trust: Collection[str] | None = None) -> DictC
 
     Raises InputError for text that is not there.
     """
-    return identified(config, build(config.data.corpus, "data.corpus", trust).fingerprint())
+    return identified(config, build_corpus(config, trust).fingerprint())
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
@@ -62,8 +63,16 @@ def settings_that_matter(config: DictConfig) -> dict[str, Any]:
     """What a run is: its settings, and its corpus by the fingerprint; without one, by all that is set of it."""
     settings = settings_of(config)
     if recorded(config) is None:
-        return {name: value for name, value in settings.items() if name not in PLACES}
+        return _with_corpus_apart({name: value for name, value in settings.items() if name not in PLACES})
     return {name: value for name, value in settings.items() if not name.startswith("data.") or name.startswith(USES)}
+
+
+def _with_corpus_apart(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as runs without a fingerprint wrote them: the corpus in `data.corpus`, some of them in `data` too."""
+    corpus = {name for name in settings if name.startswith("data.") and name.split(".")[1] not in NOT_CORPUS}
+    moved = {"data._target_"} if settings.get("data._target_") in COPIED else corpus
+    kept = {name: value for name, value in settings.items() if name not in moved}
+    return kept | {name.replace("data.", "data.corpus.", 1): settings[name] for name in corpus}
 
 
 def config_hash(config: DictConfig) -> str:

@@ -21,7 +21,7 @@ from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.config import build, build_data
+from headcount.run.config import build, build_corpus, build_data
 from headcount.run.directory import read_config
 from headcount.run.values import wrong_values
 
@@ -43,7 +43,7 @@ class Run:
     @property
     def languages(self) -> tuple[str, str]:
         """Codes of source and target language. Raises InputError for what cannot be a part of a file name."""
-        corpus = build(self.config.data.corpus, "data.corpus", self.trust)
+        corpus = build_corpus(self.config, self.trust)
         return language_codes(corpus.source_language, corpus.target_language)
 
     @property

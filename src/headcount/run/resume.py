@@ -32,9 +32,9 @@ SETTINGS |= {f"validation.{name}" for name in ("every", "samples", "patience", "
 GROUPS = ("logger", "search")  # to exchange, or to change within
 DEVICES = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy"))
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
-# Where the text lies; it must be the same text. The corpus has each under a name of its own.
+# Where the text lies; it must be the same text.
 FILES = ("root", *(f"{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")))
-TEXTS = {f"data.{name}": f"data.corpus.{name}" for name in FILES}
+TEXTS = tuple(f"data.{name}" for name in FILES)
 NOT_OF_THE_RUN = ("resume", "debug", "trust")
 INSTEAD = {
     "data.budget.steps": "trainer.max_steps",
@@ -67,7 +67,7 @@ class Resumed:
         elif before != fingerprint:
             what = "is not recorded in it" if before is None else "has changed since it began"
             raise InputError(
-                f"resume={show(self.directory)}: the text of data.corpus {what}; give the text that it began with, or "
+                f"resume={show(self.directory)}: the text of its corpus {what}; give the text that it began with, or "
                 f"train its weights on this one: init_from={show(self.directory)}"
             )
 
@@ -101,7 +101,7 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
         )
     notes += move_end_of_schedule(before, config, step)
     record_changes(before, config, step)
-    moved = any(OmegaConf.select(before, name) != OmegaConf.select(config, name) for name in TEXTS.values())
+    moved = any(OmegaConf.select(before, name) != OmegaConf.select(config, name) for name in TEXTS)
     return Resumed(directory, config, checkpoint, step, notes, moved)
 
 
@@ -110,7 +110,6 @@ def changed(before: DictConfig, given: DictConfig, overrides: list[Override], di
     config, refused = before.copy(), []
     for override in sorted(overrides, key=lambda each: "." in each.key_or_group):  # groups before what is within
         name = override.key_or_group
-        texts = [each for each in _names_of_text(name) if OmegaConf.select(before, each, default=...) is not ...]
         if name in GROUPS:
             config[name] = OmegaConf.to_container(given[name], resolve=True)
         elif name == "trainer":
@@ -121,9 +120,8 @@ def changed(before: DictConfig, given: DictConfig, overrides: list[Override], di
             del config[group][within]
         elif name in SETTINGS or name in BATCH or name.startswith(_within(*GROUPS)) or name in DEVICES:
             OmegaConf.update(config, name, override.value(), merge=False, force_add=True)
-        elif texts:
-            for each in texts:
-                OmegaConf.update(config, each, override.value())
+        elif name in TEXTS and OmegaConf.select(before, name, default=...) is not ...:
+            OmegaConf.update(config, name, override.value())
         elif name not in NOT_OF_THE_RUN:
             refused.append(f"{name} (give {INSTEAD[name]})" if name in INSTEAD else name)
     if refused:
@@ -137,10 +135,6 @@ def changed(before: DictConfig, given: DictConfig, overrides: list[Override], di
 
 def _within(*groups: str) -> tuple[str, ...]:
     return tuple(f"{group}." for group in groups)
-
-
-def _names_of_text(name: str) -> set[str]:
-    return {name, TEXTS.get(name, name)} if name in TEXTS or name in TEXTS.values() else set()
 
 
 def check_batch(before: DictConfig, config: DictConfig) -> None:

@@ -16,13 +16,13 @@ TRUSTED = {
         "headcount.training.averaging.ExponentialAverage",
     },
     "checkpoint": {"headcount.training.callbacks.LastCheckpoint"},
-    "data.cleaning": {"headcount.data.cleaning.Cleaning"},
-    "data.corpus": {
+    "data": {
         "headcount.data.corpora.FilesCorpus",
         "headcount.data.corpora.HubCorpus",
         "headcount.grammar.Copy",
         "headcount.grammar.Grammar",
     },
+    "data.cleaning": {"headcount.data.cleaning.Cleaning"},
     "logger.*": {
         "pytorch_lightning.loggers.CSVLogger",
         "pytorch_lightning.loggers.MLFlowLogger",

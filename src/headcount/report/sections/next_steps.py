@@ -76,9 +76,9 @@ def _sentences(sweep: Sweep, endpoint: Endpoint, plan: Plan, effect: float) -> S
         f"Score more sentences: their draw makes {part} of the error variance of a difference. "
         f"{times:g} times as many, {wanted:,} instead of {endpoint.sentences:,}, would be enough {gain}"
     )
-    if at(sweep.runs[0].config, "data.corpus.test_size"):
+    if at(sweep.runs[0].config, "data.test_size"):
         source = "The built-in corpus generates as many as you ask for"
-        override = f"data.corpus.test_size={wanted - endpoint.sentences + len(sweep.references['test'])}"
+        override = f"data.test_size={wanted - endpoint.sentences + len(sweep.references['test'])}"
     else:
         source = "All test sets of the runs count"
         override = "data.tests={NAME:{source:FILE,target:FILE}}"
