@@ -1,7 +1,6 @@
-"""Every command that the README shows, run as it stands but for fewer steps and smaller data."""
+"""Every command of the README and docs: run, with fewer steps and smaller data, or composed where it takes hours."""
 
 import json
-import os
 import re
 import runpy
 import shlex
@@ -10,9 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from headcount.benchmark.settings import as_lists
 from headcount.grammar import Grammar
 from headcount.grammar.phenomena import PHENOMENA
+from headcount.run.console import CONF
+from headcount.run.resolvers import register_resolvers
 
 ROOT = Path(__file__).parents[1]
 STEPS = 4
@@ -28,12 +34,26 @@ SMALL = [
     "data.directory=data",
 ]
 SMALL_GRAMMAR = ["data.train_size=2000", "data.valid_size=8", "data.test_size=16"]
-NOT_HERE = ("make test", "make ablate")  # the tests do not run themselves, nor a dozen trainings
+RUN = ("README.md", "docs/training.md", "docs/studies.md")  # pages whose commands are run
+COMPOSED = ("make ablate", "make bench")  # what takes hours: only its config is composed
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "data" / "README.md"]
+    if path.name != "report.md"
+)
 
 
-def readme_commands() -> list[str]:
-    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line and line not in NOT_HERE]
+def commands_of(page: str) -> list[str]:
+    """The command lines of a page, each once."""
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def run_here() -> list[str]:
+    """The commands that are run, each once, in the order of the pages."""
+    lines = dict.fromkeys(line for page in RUN for line in commands_of(page))
+    return [line for line in lines if line != "make test" and not line.startswith(COMPOSED)]
 
 
 def script_of(command: str) -> list[str]:
@@ -42,7 +62,8 @@ def script_of(command: str) -> list[str]:
     if words[0] == "make":
         dry_run = ["make", "--dry-run", *words[1:]]
         printed = subprocess.run(dry_run, cwd=ROOT, capture_output=True, text=True, check=True)
-        words = shlex.split(next(line for line in printed.stdout.splitlines() if "scripts/" in line))
+        line = next(line for line in printed.stdout.splitlines() if "scripts/" in line)
+        words = shlex.split(line.removesuffix("; \\"))
     return words[next(i for i, word in enumerate(words) if word.startswith("scripts/")) :]
 
 
@@ -88,9 +109,9 @@ def write_corpora(folder: Path) -> None:
     (folder / "my" / "train.tsv").write_text(table, encoding="utf-8")
 
 
-def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capfd):
-    commands = readme_commands()
-    assert len(commands) > 10
+def test_the_commands_of_the_readme_and_of_its_doors_run(tmp_path, monkeypatch, capfd):
+    commands = run_here()
+    assert len(commands) > 15
     write_corpora(tmp_path)
     monkeypatch.chdir(tmp_path)
     for command in commands:
@@ -124,8 +145,9 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capfd):
     assert set(figures["valid"]["contrastive"]) <= set(PHENOMENA)  # its plain sentences have no contrast
 
 
-def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_python_of_the_page_on_training_runs(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert "headcount.load" in code
     calls: list[list[str]] = []
 
@@ -135,12 +157,68 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
             return lines
 
     monkeypatch.setattr("headcount.run.opened.load", lambda run: Stub())
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "training.md", "exec"), {})
     assert calls == [["The old doctor sleeps in the garden."]]
 
 
-def test_the_files_that_the_readme_names_exist():
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
+def test_the_commands_of_a_page_compose(page):
+    """Those that are not run above, since they take minutes or hours."""
+    register_resolvers()
+    composed = [command for command in commands_of(page) if command not in run_here()]
+    for command in composed:
+        if "scripts/" not in command and not command.startswith(("make train", "make ablate", "make bench")):
+            continue  # of the system, or without settings
+        script, *words = script_of(command)
+        words = as_lists(words) if script == "scripts/bench.py" else words
+        parsed = OverridesParser.create().parse_overrides([word for word in words if "=" in word])
+        ((first_job, *_),) = BasicSweeper.split_arguments(parsed, None)
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            compose(Path(script).stem, first_job)
+
+
+def test_the_worked_example_of_attention_prints_what_the_page_shows(capsys):
+    page = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
+    ((code, printed),) = re.findall(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "attention.md", "exec"), {})
+    torch.set_printoptions(profile="default")
+    assert capsys.readouterr().out == printed
+
+
+def test_the_page_on_development_names_every_file_of_the_package():
+    page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    (tree,) = re.findall(r"## What is where\n\n```\n(.*?)```", page, re.DOTALL)
+    folders: list[str] = []
+    named = set()
+    for line in tree.splitlines():
+        indent, name = len(line) - len(line.lstrip()), line.split()[0]
+        folders[indent // 2 :] = [name]
+        named.add("".join(folders))
+    assert all((ROOT / name).exists() for name in named), [name for name in named if not (ROOT / name).exists()]
+    files = [path for path in (ROOT / "src").rglob("*.py") if path.name != "__init__.py"]
+    assert {str(path.relative_to(ROOT)) for path in files} <= named
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_a_page_links_to_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(((?!https?:)[^)#]+)(?:#[^)]*)?\)", text):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_readme_is_a_front_door():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(((?!https?:)[^)]+)\)", text):
-        assert (ROOT / target).exists(), target
-    assert os.access(ROOT / "Makefile", os.R_OK)
+    assert len(text.splitlines()) <= 150
+
+
+@pytest.mark.parametrize(
+    ("heading", "pages"),
+    [
+        ("What was found", ["docs/claims.md", "docs/results/grammar.md"]),
+        ("How fast", ["docs/performance.md"]),
+    ],
+)
+def test_the_figures_of_the_readme_are_those_of_the_pages_that_it_links_to(heading, pages):
+    (section,) = re.findall(rf"## {heading}\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    known = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
+    assert all(figure in known for figure in re.findall(r"\d+\.\d+", section))

@@ -29,7 +29,7 @@ KINDS = {
 WEIGHT = LinearSegmentedColormap.from_list("weight", [(0.23, 0.51, 0.77, 0.0), (0.23, 0.51, 0.77, 1.0)])
 CENTRE = "#e0762f"
 CELL, LEAST = 0.17, 1.6  # inches: a token, and the least width of a head
-ACROSS = 4  # heads in a line
+PAGE = 8.0  # inches of heads in a line: text stays readable on a page 800 pixels wide
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,9 @@ def _windows(run: Run) -> Iterator[Callable[[], list[Mixture]]]:
 def plot(layer: Layer) -> Plot:
     """A map for each head, side by side."""
     heads = len(layer.weights)
-    across, down = min(heads, ACROSS), -(-heads // ACROSS)
     wide, high = (max(LEAST, CELL * len(tokens)) for tokens in (layer.keys, layer.queries))
+    across = min(heads, max(1, int(PAGE / (wide + 0.9))))
+    down = -(-heads // across)
 
     def draw(figure: Figure) -> None:
         for head, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
