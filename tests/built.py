@@ -10,6 +10,8 @@ from omegaconf import OmegaConf
 from headcount.run.console import CONF
 from headcount.run.resolvers import register_resolvers
 
+ONE_LAYER = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
+
 
 @cache
 def settings(option: str) -> Any:

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention
+from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention, TokenPositions
 from headcount.model.cache import Cache, KeysValues
+from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import FoldedQueries, MultiHeadAttention, RepeatedKeys
 
 
@@ -13,7 +14,17 @@ def make_attention(
     num_heads: int = 4, kv_heads: int | None = None, attend: AttendFactory = ScaledDotProduct
 ) -> MultiHeadAttention:
     torch.manual_seed(0)
-    return MultiHeadAttention(12, num_heads, 3, attend, dropout=0.0, kv_heads=kv_heads).double().eval()
+    heads = HeadPlan(num_heads, 3, kv_heads or num_heads, 0, 0)
+    return MultiHeadAttention(12, heads, attend, dropout=0.0).double().eval()
+
+
+def whole(queries: int, keys: int) -> TokenPositions:
+    """Positions of two whole sentences."""
+    return TokenPositions(torch.arange(queries), torch.arange(keys), None)
+
+
+def attended(attention: MultiHeadAttention, x: torch.Tensor, context: KeysValues, mask=None, need_weights=False):
+    return attention(x, context, mask, whole(x.shape[1], context.key.shape[2]), None, need_weights)
 
 
 def rows_of(heads: list[int]) -> list[int]:
@@ -22,15 +33,15 @@ def rows_of(heads: list[int]) -> list[int]:
 
 
 class Dot(SoftmaxAttention):
-    def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    def score(self, query: torch.Tensor, key: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         return query @ key.transpose(-2, -1)
 
 
 class OwnTemperature(ScaledDotProduct):
     """Heads that differ in more than what they are given, as those of additive attention do."""
 
-    def score(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return super().score(query, key) * torch.arange(1.0, self.num_heads + 1)[:, None, None].double()
+    def score(self, query: torch.Tensor, key: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
+        return super().score(query, key, positions) * torch.arange(1.0, self.num_heads + 1)[:, None, None].double()
 
     def forward(self, *given: object) -> object:
         return SoftmaxAttention.forward(self, *given)
@@ -46,8 +57,8 @@ def test_the_path_that_shows_weights_equals_the_fast_one():
     attention = make_attention()
     x, context = torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
     mask = random_mask(2, 1, 5, 7)
-    fast = attention(x, attention.project(context), mask)
-    shown = attention(x, attention.project(context), mask, need_weights=True)
+    fast = attended(attention, x, attention.project(context), mask)
+    shown = attended(attention, x, attention.project(context), mask, need_weights=True)
     assert fast.weights is None
     torch.testing.assert_close(fast.output, shown.output, rtol=0, atol=1e-12)
     assert shown.weights.shape == (2, 4, 5, 7)
@@ -58,7 +69,9 @@ def test_the_path_that_shows_weights_equals_the_fast_one():
 def test_scaled_dot_product_is_equation_1_element_by_element():
     torch.manual_seed(1)
     query, key, value = (torch.randn(1, 2, n, 3).double() for n in (2, 4, 4))
-    output, weights, _ = ScaledDotProduct(2, 3)(query, key, value, None, None, True)
+    output, weights, _ = ScaledDotProduct(num_heads=2, d_head=3, dropout=0.0)(
+        query, key, value, None, whole(2, 4), None, True
+    )
     for head in range(2):
         for q in range(2):
             scores = [sum(query[0, head, q, i] * key[0, head, k, i] for i in range(3)) / 3**0.5 for k in range(4)]
@@ -79,7 +92,7 @@ def test_equals_torch_multi_head_attention_with_the_same_weights():
         theirs.out_proj.bias.copy_(ours.output.bias)
     x, context = torch.randn(3, 5, 12).double(), torch.randn(3, 6, 12).double()
     mask = random_mask(3, 6)
-    output, weights, _ = ours(x, ours.project(context), mask[:, None, None], need_weights=True)
+    output, weights, _ = attended(ours, x, ours.project(context), mask[:, None, None], need_weights=True)
     expected, expected_weights = theirs(
         x, context, context, key_padding_mask=~mask, need_weights=True, average_attn_weights=False
     )
@@ -95,7 +108,7 @@ def test_a_zero_gate_equals_a_head_cut_out(kv_heads, kept, kept_kv):
     attention = make_attention(kv_heads=kv_heads)
     x = torch.randn(2, 5, 12).double()
     attention.head_gate.zero_()[kept] = 1
-    masked = attention(x, attention.project(x)).output
+    masked = attended(attention, x, attention.project(x)).output
     small = make_attention(num_heads=len(kept), kv_heads=len(kept_kv))
     with torch.no_grad():
         for name, heads in (("query", kept), ("key", kept_kv), ("value", kept_kv)):
@@ -103,18 +116,18 @@ def test_a_zero_gate_equals_a_head_cut_out(kv_heads, kept, kept_kv):
             getattr(small, name).bias.copy_(getattr(attention, name).bias[rows_of(heads)])
         small.output.weight.copy_(attention.output.weight[:, rows_of(kept)])
         small.output.bias.copy_(attention.output.bias)
-    torch.testing.assert_close(masked, small(x, small.project(x)).output, rtol=0, atol=1e-12)
+    torch.testing.assert_close(masked, attended(small, x, small.project(x)).output, rtol=0, atol=1e-12)
 
 
 def test_gates_may_differ_from_row_to_row():
     attention = make_attention()
     x = torch.randn(2, 5, 12).double()
     attention.head_gate = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 0]]).double()
-    both = attention(x, attention.project(x)).output
+    both = attended(attention, x, attention.project(x)).output
     for row, gate in enumerate(attention.head_gate.clone()):
         attention.head_gate = gate
         one = x[row : row + 1]
-        torch.testing.assert_close(both[row : row + 1], attention(one, attention.project(one)).output)
+        torch.testing.assert_close(both[row : row + 1], attended(attention, one, attention.project(one)).output)
 
 
 def test_the_gate_is_not_a_weight():
@@ -144,7 +157,7 @@ def test_shared_keys_equal_keys_repeated_for_each_head(attend, kv_heads, group, 
         outcomes = []
         for attention in (shared, full):
             attention.zero_grad()
-            outcomes.append(attention(x, attention.project(context), mask, None, need_weights))
+            outcomes.append(attended(attention, x, attention.project(context), mask, need_weights))
             outcomes[-1].output.backward(direction)
             gradients.append({name: parameter.grad for name, parameter in attention.named_parameters()})
         ours, theirs = outcomes
@@ -173,7 +186,7 @@ def test_another_score_is_one_method():
     split = attention.query(x).unflatten(2, (4, 3)).transpose(1, 2)
     weights = F.softmax(split @ context.key.transpose(-2, -1), dim=-1)
     expected = attention.output((weights @ context.value).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(attention(x, context).output, expected)
+    torch.testing.assert_close(attended(attention, x, context).output, expected)
 
 
 def test_a_cache_holds_what_was_appended_however_often_it_grows_and_lines_leave():

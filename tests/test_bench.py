@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from built import built
 from conftest import SCRIPTS, command
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -23,7 +24,6 @@ from headcount.benchmark.results import best
 from headcount.benchmark.settings import as_lists
 from headcount.benchmark.workloads import UNITS
 from headcount.errors import InputError
-from headcount.model.transformer import Transformer
 
 SIZE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "d_feed_forward": 24, "num_heads": 2}
 VOCABULARY = 40
@@ -32,7 +32,7 @@ SMALL_CORPUS = ("data.train_size=1000", "data.valid_size=8", "data.test_size=16"
 
 def test_operations_are_those_that_torch_counts():
     sentences, source_length, target_length = 3, 7, 5
-    model = Transformer(VOCABULARY, **SIZE).eval()
+    model = built("model/nano", vocab_size=VOCABULARY, **SIZE).eval()
     source = torch.ones(sentences, source_length, dtype=torch.long)
     target = torch.ones(sentences, target_length, dtype=torch.long)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from built import ONE_LAYER, built
 from toy import BOS, EOS, TableModel, every_translation
 
 from headcount.data.tokenizer import BOS as BEGIN
@@ -48,7 +49,11 @@ class Numbers:
 
 def transformer(seed: int, **settings) -> Transformer:
     torch.manual_seed(seed)
-    model = Transformer(30, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2, **settings)
+    model = built(
+        "model/nano",
+        vocab_size=30,
+        **(ONE_LAYER | settings),
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)

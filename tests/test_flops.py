@@ -1,11 +1,12 @@
 """What a model costs."""
 
 import pytest
+from built import built
 
 from headcount.model.flops import operations_per_token
-from headcount.model.transformer import Transformer
 
 SOURCE, TARGET = 7, 5
+SIZES = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 48}
 
 
 def by_hand(vocab, d_model, d_feed_forward, heads, head_size, kv_heads):
@@ -26,7 +27,7 @@ def by_hand(vocab, d_model, d_feed_forward, heads, head_size, kv_heads):
     ("heads", "head_size", "kv_heads"), [(1, None, None), (8, None, None), (8, None, 2), (4, 16, None), (8, None, 1)]
 )
 def test_operations_are_those_counted_by_hand(heads, head_size, kv_heads):
-    model = Transformer(50, 32, 1, 1, 48, num_heads=heads, head_size=head_size, kv_heads=kv_heads).train()
+    model = built("model/nano", vocab_size=50, **SIZES, num_heads=heads, head_size=head_size, kv_heads=kv_heads).train()
     expected = by_hand(50, 32, 48, heads, head_size or 32 // heads, kv_heads or heads)
     assert operations_per_token(model, SOURCE, TARGET) == round(expected / (SOURCE + TARGET))
     assert model.training

@@ -5,12 +5,15 @@ import math
 import pytest
 import torch
 
+from headcount.model.attention import TokenPositions
 from headcount.model.gaussian_window import Centres, GaussianWindow
+
+WHOLE = TokenPositions(torch.arange(4), torch.arange(6), None)
 
 
 def of(heads=2, gaussians=3):
     torch.manual_seed(0)
-    window = GaussianWindow(num_heads=heads, d_head=4, gaussians=gaussians).double()
+    window = GaussianWindow(num_heads=heads, d_head=4, dropout=0.0, gaussians=gaussians).double()
     with torch.no_grad():
         for parameter in window.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -26,7 +29,7 @@ def given(heads=2):
 def test_the_window_is_its_recurrence():
     """Equations 46 to 51, a step at a time."""
     window, (query, value, mask) = of(), given()
-    output, weights, state = window(query, value, value, mask, None, True)
+    output, weights, state = window(query, value, value, mask, WHOLE, None, True)
     assert state is None
     for b in range(2):
         for h in range(2):
@@ -51,10 +54,10 @@ def test_the_window_is_its_recurrence():
 
 def test_step_by_step_is_as_all_at_once():
     window, (query, value, mask) = of(), given()
-    whole = window(query, value, value, mask, None, True)
+    whole = window(query, value, value, mask, WHOLE, None, True)
     state = window.begin(2)
     for t in range(4):
-        output, weights, state = window(query[:, :, t : t + 1], value, value, mask, state, True)
+        output, weights, state = window(query[:, :, t : t + 1], value, value, mask, WHOLE, state, True)
         torch.testing.assert_close(output, whole.output[:, :, t : t + 1], rtol=0, atol=1e-12)
         torch.testing.assert_close(weights, whole.weights[:, :, t : t + 1], rtol=0, atol=1e-12)
 
@@ -62,12 +65,12 @@ def test_step_by_step_is_as_all_at_once():
 def test_each_hypothesis_has_a_window_of_its_own():
     window, (query, value, mask) = of(), given()
     state = Centres(torch.rand(8, 2, 3).double())  # four hypotheses of each of two sentences
-    together = window(query, value, value, mask, state, False)
+    together = window(query, value, value, mask, WHOLE, state, False)
     chosen = together.state.select(torch.tensor([6, 1]))
     for number, (sentence, beam) in enumerate([(1, 2), (0, 1)]):
         one = slice(sentence, sentence + 1)
         own = Centres(state.places[4 * sentence + beam][None])
-        alone = window(query[one, :, beam : beam + 1], value[one], value[one], mask[one], own, False)
+        alone = window(query[one, :, beam : beam + 1], value[one], value[one], mask[one], WHOLE, own, False)
         torch.testing.assert_close(alone.output[:, :, 0], together.output[one, :, beam])
         torch.testing.assert_close(alone.state.places[0], chosen.places[number])
 
@@ -77,21 +80,21 @@ def test_gradients():
 
     def output(query, value, weight, bias):
         own = {"weight": weight, "bias": bias}
-        return torch.func.functional_call(window, own, (query, value, value, mask, None, False))[0]
+        return torch.func.functional_call(window, own, (query, value, value, mask, WHOLE, None, False))[0]
 
     inputs = [x.detach().requires_grad_() for x in (query, value, window.weight, window.bias)]
     assert torch.autograd.gradcheck(output, inputs)
 
 
 def test_there_must_be_a_gaussian():
-    with pytest.raises(ValueError, match=r"model\.cross_attention\.gaussians=0: must be 1 or more"):
-        GaussianWindow(1, 4, gaussians=0)
+    with pytest.raises(ValueError, match=r"gaussians=0: must be 1 or more"):
+        of(gaussians=0)
 
 
 def test_nothing_overflows():
     window, (query, value, mask) = of().float(), given()
     query = (1e4 * query).float().requires_grad_()
-    output, _, _ = window(query, value.float(), value.float(), mask, None, True)
+    output, _, _ = window(query, value.float(), value.float(), mask, WHOLE, None, True)
     output.sum().backward()
     for found in (output, query.grad, window.weight.grad, window.bias.grad):
         assert found.isfinite().all()

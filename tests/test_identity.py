@@ -88,6 +88,17 @@ def test_a_renamed_class_opens_and_keeps_its_hash(old, new, config, tmp_path):
     assert get_class(new)
 
 
+def test_a_run_from_before_a_setting_opens_and_keeps_its_hash(config, tmp_path):
+    before = config.copy()
+    del before.model.self_attention
+    assert config_hash(before) == config_hash(config)
+    assert differences(before, config) == ""
+    OmegaConf.save(before, tmp_path / "config.yaml", resolve=True)
+    assert read_config(tmp_path).model == config.model
+    config.model.self_attention._target_ = "headcount.model.score_functions.Additive"
+    assert config_hash(before) != config_hash(config)
+
+
 def test_a_run_from_before_fingerprints_is_compared_by_the_path_of_its_text(config, text, tmp_path):
     before = config.copy()
     del before.data.fingerprint

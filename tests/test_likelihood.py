@@ -4,16 +4,16 @@ import math
 
 import pytest
 import torch
+from built import ONE_LAYER, built
 
 from headcount.data.tokenizer import BOS, EOS
 from headcount.evaluation.contrastive import Accuracy, contrastive_accuracy
 from headcount.evaluation.likelihood import TargetScorer, perplexity
-from headcount.model.transformer import Transformer
 
 
 def test_target_scores_are_sums_of_stepwise_log_probabilities():
     torch.manual_seed(2)
-    model = Transformer(20, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2).eval()
+    model = built("model/nano", vocab_size=20, **ONE_LAYER).eval()
 
     def encode(lines: list[str]) -> list[list[int]]:
         return [[4 + ord(letter) - ord("a") for letter in line] for line in lines]
@@ -34,7 +34,7 @@ def test_target_scores_are_sums_of_stepwise_log_probabilities():
 
 
 def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
-    model = Transformer(20, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2).eval()
+    model = built("model/nano", vocab_size=20, **ONE_LAYER).eval()
     seen = []
     model.output.register_forward_hook(lambda layer, given, logits: seen.append(logits.shape.numel() // 20))
     lines = ["abc" * 20] * 30
@@ -46,7 +46,7 @@ def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
 
 
 def test_of_no_sentences_there_is_no_score():
-    model = Transformer(8, d_model=8, encoder_layers=1, decoder_layers=1, d_feed_forward=8, num_heads=1).eval()
+    model = built("model/nano", vocab_size=8, **ONE_LAYER).eval()
     assert TargetScorer(model, lambda lines: [], lambda lines: []).score([], []) == ([], [])
 
 

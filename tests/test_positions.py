@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from built import built
 
-from headcount.model.attention import ScaledDotProduct
+from headcount.model.attention import ScaledDotProduct, TokenPositions
+from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import Rotation, SinusoidalPositions
-from headcount.model.transformer import Transformer
+
+WHOLE = TokenPositions(torch.arange(5), torch.arange(5), None)
 
 
 def make_rotation(d_head: int) -> Rotation:
@@ -47,14 +50,14 @@ def test_a_score_depends_on_the_distance_alone():
 
 def test_attention_turns_queries_and_keys_and_not_values():
     torch.manual_seed(0)
-    attention = MultiHeadAttention(12, 2, 6, ScaledDotProduct, dropout=0.0, rotate=make_rotation(6)).double()
+    attention = MultiHeadAttention(12, HeadPlan(2, 6, 2, 0, 0), ScaledDotProduct, 0.0, make_rotation(6)).double()
     x, positions = torch.randn(3, 5, 12).double(), torch.arange(5.0).double()
     query, key, value = (
         getattr(attention, name)(x).unflatten(2, (2, 6)).transpose(1, 2) for name in ("query", "key", "value")
     )
     weights = (turned(query, positions) @ turned(key, positions).transpose(2, 3) / 6**0.5).softmax(-1)
     expected = attention.output((weights @ value).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(attention(x, attention.project(x)).output, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(attention(x, attention.project(x), None, WHOLE).output, expected, rtol=0, atol=1e-12)
     # The same sentence further on: only distances count.
     later = attention.project(torch.cat([torch.zeros(3, 4, 12).double(), x], dim=1))
     query = attention.rotate(attention.query(x[:, 2:3]).unflatten(2, (2, 6)).transpose(1, 2), 6)
@@ -77,7 +80,7 @@ def test_rotation_wants_pairs():
 def test_a_table_that_search_made_longer_is_one_that_training_can_use(positions):
     torch.manual_seed(0)
     sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 8, "num_heads": 2}
-    model = Transformer(12, positions=positions, max_positions=2, **sizes)
+    model = built("model/nano", vocab_size=12, positions=positions, max_positions=2, **sizes)
     source = torch.tensor([[5, 6, 7, 8, 3]])
     with torch.inference_mode():
         state = model.start(source, None)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from built import built
 from conftest import command
 
-from headcount.model.gaussian_window import GaussianWindow
-from headcount.model.recurrent import Recurrent
-from headcount.model.transformer import Transformer
 from headcount.report.attention_maps import look, plot
 from headcount.run.opened import open_run
+
+WINDOW = built("model/cross_attention/gaussian_window")
 
 
 def test_every_head_of_every_layer_is_drawn(home, tmp_path):
@@ -53,26 +53,29 @@ def test_weights_stand_beside_their_tokens(home):
 @pytest.mark.parametrize(
     ("model", "settings"),
     [
-        (Recurrent, {"cell": "lstm", "look": "after", "feed": "context"}),
-        (Transformer, {"encoder_layers": 1, "decoder_layers": 2, "d_feed_forward": 16}),
+        ("rnn_graves", {}),
+        ("nano", {"encoder_layers": 1, "decoder_layers": 2, "d_feed_forward": 16, "self_attention": WINDOW}),
+        ("nano", {"encoder_layers": 1, "decoder_layers": 2, "d_feed_forward": 16}),
     ],
 )
 def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, home):
     run = open_run(home / "runs" / "first")
     torch.manual_seed(0)
-    model = model(run.tokenizer.target.vocab_size, d_model=16, num_heads=2, cross_attention=GaussianWindow, **settings)
-    run = replace(run, model=model.eval())
+    sizes = {"vocab_size": run.tokenizer.target.vocab_size, "d_model": 16, "num_heads": 2}
+    run = replace(run, model=built(f"model/{model}", **sizes, cross_attention=WINDOW, **settings).eval())
     seen = look(run, "the dog sees the cat", "der Hund sieht den Kater")
-    layers = [layer for layer in seen.layers if layer.kind == "cross"]
-    assert len(layers) == settings.get("decoder_layers", 1)
+    windowed = {"cross", "encoder", "decoder"} if "self_attention" in settings else {"cross"}
+    layers = [layer for layer in seen.layers if layer.kind in windowed]
+    assert len(layers) == {"rnn_graves": 1, "nano": 5 if "self_attention" in settings else 2}[model]
     for layer in layers:
         heights, widths, centres = (part[..., None] for part in layer.windows)
         places = torch.arange(1, len(layer.keys) + 1)
         through = (heights * torch.exp(-widths * (centres - places) ** 2)).sum(dim=2)
+        through = through.tril() if layer.kind == "decoder" else through
         torch.testing.assert_close(through, layer.weights)
         assert (centres.diff(dim=1) > 0).all()
         assert "head 2" in plot(layer).svg
-    assert all(layer.windows is None for layer in seen.layers if layer.kind != "cross")
+    assert all(layer.windows is None for layer in seen.layers if layer.kind not in windowed)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,23 @@
 """Scores that were there before the scaled dot-product, each against its equation written out."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
+from built import built
+from hydra.errors import InstantiationException
 
 from headcount.model import score_functions
-from headcount.model.attention import ScaledDotProduct
-from headcount.model.recurrent import Recurrent
-from headcount.model.score_functions import Additive, LuongDot, LuongGeneral
-from headcount.model.transformer import Transformer
+from headcount.model.attention import ScaledDotProduct, TokenPositions
+from headcount.model.score_functions import Additive, LuongGeneral
 
-KINDS = [ScaledDotProduct, LuongDot, LuongGeneral, Additive]
+KINDS = ["scaled_dot", "luong_dot", "luong_general", "additive"]
+WHOLE = TokenPositions(torch.arange(4), torch.arange(5), None)
 
 
 def of(kind, heads=2, d_head=3):
     torch.manual_seed(0)
-    attend = kind(num_heads=heads, d_head=d_head).double()
+    attend = built(f"model/cross_attention/{kind}")(num_heads=heads, d_head=d_head, dropout=0.0).double()
     for weights in attend.parameters():  # so that nothing is the identity, or alike in all heads
         torch.nn.init.normal_(weights)
     return attend
@@ -45,7 +45,7 @@ def one_score(attend, head, q, k):
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_is_its_equation(kind):
     attend, (query, key, value, mask) = of(kind).requires_grad_(False), given()
-    output, weights, state = attend(query, key, value, mask, None, True)
+    output, weights, state = attend(query, key, value, mask, WHOLE, None, True)
     assert state is None
     for b in range(2):
         for h in range(2):
@@ -65,7 +65,7 @@ def test_gradients(kind):
 
     def output(query, key, value, *parameters):
         own = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(attend, own, (query, key, value, mask, None, True))[0]
+        return torch.func.functional_call(attend, own, (query, key, value, mask, WHOLE, None, True))[0]
 
     inputs = [x.detach().requires_grad_() for x in (query, key, value, *attend.parameters())]
     assert torch.autograd.gradcheck(output, inputs)
@@ -73,43 +73,51 @@ def test_gradients(kind):
 
 def test_one_scaled_head_is_luongs_dot_up_to_the_scale():
     query, key, value, mask = given(heads=1)
-    dot, scaled = of(LuongDot, heads=1), of(ScaledDotProduct, heads=1)
-    expected = scaled(query * math.sqrt(3), key, value, mask, None, True)
-    for found, wanted in zip(dot(query, key, value, mask, None, True), expected, strict=True):
+    dot, scaled = of("luong_dot", heads=1), of("scaled_dot", heads=1)
+    expected = scaled(query * math.sqrt(3), key, value, mask, WHOLE, None, True)
+    for found, wanted in zip(dot(query, key, value, mask, WHOLE, None, True), expected, strict=True):
         torch.testing.assert_close(found, wanted)
 
 
 def test_general_begins_as_the_scaled_dot():
     query, key, value, mask = given()
-    expected = ScaledDotProduct(2, 3).double()(query, key, value, mask, None, True)
-    found = LuongGeneral(2, 3).double()(query, key, value, mask, None, True)
+    sizes = {"num_heads": 2, "d_head": 3, "dropout": 0.0}
+    expected = ScaledDotProduct(**sizes).double()(query, key, value, mask, WHOLE, None, True)
+    found = LuongGeneral(**sizes).double()(query, key, value, mask, WHOLE, None, True)
     torch.testing.assert_close(found[:2], expected[:2])
 
 
-@pytest.mark.parametrize("kind", [Transformer, Recurrent])
-def test_a_model_with_luongs_dot_begins_as_with_the_scaled(kind):
-    def outputs(cross_attention):
+@pytest.mark.parametrize("model", ["nano", "rnn_bahdanau"])
+def test_a_model_with_luongs_dot_begins_as_with_the_scaled(model):
+    def outputs(kind, **settings):
         torch.manual_seed(0)
-        model = kind(vocab_size=9, d_model=8, num_heads=2, cross_attention=cross_attention).double().eval()
-        return model(torch.tensor([[4, 5, 6]]), torch.ones(1, 3).bool(), torch.tensor([[1, 7, 8]]))
+        attend = built(f"model/cross_attention/{kind}", **settings)
+        sizes = {"vocab_size": 9, "d_model": 8, "num_heads": 2}
+        return (
+            built(f"model/{model}", **sizes, cross_attention=attend)
+            .double()
+            .eval()(torch.tensor([[4, 5, 6]]), torch.ones(1, 3).bool(), torch.tensor([[1, 7, 8]]))
+        )
 
-    scaled = outputs(ScaledDotProduct)
-    torch.testing.assert_close(outputs(LuongDot), scaled)
-    assert (outputs(partial(LuongDot, gain=1)) - scaled).abs().max() > 1e-3
+    scaled = outputs("scaled_dot")
+    torch.testing.assert_close(outputs("luong_dot"), scaled)
+    assert (outputs("luong_dot", gain=1) - scaled).abs().max() > 1e-3
 
 
 def test_no_gain_is_no_setting():
-    with pytest.raises(ValueError, match=r"model\.cross_attention\.gain=0: must be more than 0, or null"):
-        LuongDot(1, 4, gain=0)
+    wrong = built("model/cross_attention/luong_dot", gain=0)
+    for setting, model in (("self_attention", "nano"), ("cross_attention", "nano"), ("cross_attention", "rnn_luong")):
+        with pytest.raises(InstantiationException, match=rf"model\.{setting}\.gain=0: must be more than 0, or null"):
+            built(f"model/{model}", vocab_size=9, **{setting: wrong})
 
 
 @pytest.mark.parametrize("at_once", [1, 100])
 def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
-    attend, (query, key, _, _) = of(Additive), given()
+    attend, (query, key, _, _) = of("additive"), given()
 
     def all_of_it():
         inputs = [query.detach().requires_grad_(), key.detach().requires_grad_(), attend.vector]
-        found = attend.score(*inputs[:2])
+        found = attend.score(*inputs[:2], WHOLE)
         return found, torch.autograd.grad((found * torch.arange(5)).sum(), inputs)
 
     whole = all_of_it()
@@ -127,9 +135,10 @@ def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
 
 
 def test_half_precision_is_summed_in_single():
-    attend = Additive(num_heads=1, d_head=256)
+    attend = Additive(num_heads=1, d_head=256, dropout=0.0)
     torch.manual_seed(0)
     query, key = torch.randn(1, 1, 3, 256), torch.randn(1, 1, 4, 256)
-    rounded = attend.score(query.bfloat16(), key.bfloat16())
-    exact = attend.score(query.bfloat16().float(), key.bfloat16().float())
+    positions = TokenPositions(torch.arange(3), torch.arange(4), None)
+    rounded = attend.score(query.bfloat16(), key.bfloat16(), positions)
+    exact = attend.score(query.bfloat16().float(), key.bfloat16().float(), positions)
     torch.testing.assert_close(rounded.float(), exact, rtol=0, atol=1e-4)

@@ -16,9 +16,10 @@ from conftest import SCRIPTS, command
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
+from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.identity import config_hash, differences
 from headcount.run.jobs import failure, job_directory, read_plan, write_state
-from headcount.run.resolvers import balanced_feed_forward, swept
+from headcount.run.resolvers import swept
 from headcount.run.sweep import (
     command_of_a_job,
     environment_of_a_job,

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
+from built import built
 from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
-from headcount.model.gaussian_window import GaussianWindow
-from headcount.model.score_functions import LuongGeneral
-from headcount.model.transformer import Transformer
 from headcount.training.loss import RDrop
 from headcount.training.module import TranslationTask
 
@@ -15,7 +13,7 @@ from headcount.training.module import TranslationTask
 def task(loss=None, **settings) -> TranslationTask:
     torch.manual_seed(0)
     sizes = {"d_model": 8, "d_feed_forward": 8, "num_heads": 2, "encoder_layers": 4, "decoder_layers": 4}
-    model = Transformer(12, **sizes, dropout=0.0, **settings)
+    model = built("model/nano", vocab_size=12, **sizes, dropout=0.0, **settings)
     return TranslationTask(model, loss, torch.optim.AdamW, lambda step: 1.0, None, [], [], bleu_tokenizer="13a")
 
 
@@ -38,9 +36,9 @@ def test_the_two_passes_of_r_drop_leave_out_layers_of_their_own(layer_dropout, a
     assert torch.allclose(first, second, atol=1e-6) == alike
 
 
-@pytest.mark.parametrize("attend", [GaussianWindow, LuongGeneral])
+@pytest.mark.parametrize("attend", ["gaussian_window", "luong_general"])
 def test_weight_decay_leaves_out_biases_norms_and_what_a_score_has_of_its_own(attend):
-    trained = task(cross_attention=attend)
+    trained = task(cross_attention=built(f"model/cross_attention/{attend}"))
     decayed, rest = trained.configure_optimizers()["optimizer"].param_groups
     assert decayed["weight_decay"] > 0 == rest["weight_decay"]
     assert len(decayed["params"]) + len(rest["params"]) == len(list(trained.model.parameters()))

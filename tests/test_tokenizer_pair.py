@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from built import built
 from conftest import command
 from test_module import Toy, module, stream
 
@@ -14,7 +15,6 @@ from headcount.data.tokenizer import (
     load_tokenizer,
     save_tokenizer,
 )
-from headcount.model.transformer import Transformer
 
 SOURCES, TARGETS = (Toy().load()["train"][side][:] for side in ("source", "target"))
 
@@ -43,11 +43,11 @@ def test_prepared_data_is_in_the_pieces_of_its_side(tmp_path):
 
 
 def test_only_the_targets_embeddings_are_tied_to_the_output():
-    model = Transformer(40, d_model=8, num_heads=2, d_feed_forward=8, source_vocab_size=30)
+    model = built("model/nano", vocab_size=40, d_model=8, num_heads=2, d_feed_forward=8, source_vocab_size=30)
     assert model.source_embedding.weight.shape == (30, 8)
     assert model.output.weight is model.target_embedding.weight
     assert model.output.weight.shape == (40, 8)
-    joint = Transformer(40, d_model=8, num_heads=2, d_feed_forward=8)
+    joint = built("model/nano", vocab_size=40, d_model=8, num_heads=2, d_feed_forward=8)
     assert joint.output.weight is joint.source_embedding.weight is joint.target_embedding.weight
     source = torch.full((2, 3), 29)
     assert model(source, torch.ones(2, 3, dtype=torch.bool), torch.full((2, 4), 39)).shape == (2, 4, 8)

@@ -5,15 +5,16 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from built import built
+from hydra.errors import InstantiationException
 from invariants import check_cached_decoding, check_padding_changes_nothing, check_reorder
 from test_configs import composed
 from torch import nn
 
 from headcount.model.dropout import LayerDropout
-from headcount.model.gaussian_window import GaussianWindow
+from headcount.model.head_plan import heads_per_layer
 from headcount.model.layers import PostNorm
-from headcount.model.score_functions import Additive, LuongDot, LuongGeneral
-from headcount.model.transformer import Transformer, heads_per_layer
+from headcount.model.transformer import Transformer
 from headcount.run.config import build
 from headcount.run.console import CONF
 
@@ -24,6 +25,10 @@ SMALL = {
     "decoder_layers": 2,
     "d_feed_forward": 24,
     "num_heads": 4,
+}
+KINDS = {
+    path.stem: built(f"model/cross_attention/{path.stem}")
+    for path in sorted((CONF / "model" / "cross_attention").glob("*.yaml"))
 }
 OPTIONS = [
     {},
@@ -40,17 +45,32 @@ OPTIONS = [
     {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.5, "norm": "post"},
     {"local_heads": 2, "local_window": 1},
     {"local_heads": 4, "local_window": 2, "kv_heads": 2},
-    {"cross_attention": LuongDot},
-    {"cross_attention": LuongGeneral, "cross_heads": [1, 4]},
-    {"cross_attention": Additive, "kv_heads": 2},
-    {"cross_attention": GaussianWindow},
-    {"cross_attention": GaussianWindow, "cross_heads": [1, 4], "kv_heads": 1},
+    {"cross_attention": "luong_dot"},
+    {"cross_attention": "luong_general", "cross_heads": [1, 4]},
+    {"cross_attention": "additive", "kv_heads": 2},
+    {"cross_attention": "gaussian_window"},
+    {"cross_attention": "gaussian_window", "cross_heads": [1, 4], "kv_heads": 1},
+    *(
+        {"self_attention": kind} | settings
+        for kind in KINDS
+        if kind != "scaled_dot"
+        for settings in (
+            {},
+            {"kv_heads": 2, "local_heads": 2, "local_window": 1, "positions": "rotary"},
+            {"cross_attention": kind, "kv_heads": 1, "encoder_heads": [4, 2], "decoder_heads": [1, 4], "norm": "post"},
+        )
+    ),
 ]
+
+
+def transformer(**settings: object) -> Transformer:
+    kinds = {name: KINDS[settings[name]] for name in ("self_attention", "cross_attention") if name in settings}
+    return built("model/nano", **(SMALL | settings | kinds))
 
 
 def make(**settings: object) -> Transformer:
     torch.manual_seed(0)
-    model = Transformer(**(SMALL | {"dropout": 0.0} | settings)).double().eval()
+    model = transformer(**({"dropout": 0.0} | settings)).double().eval()
     with torch.no_grad():  # biases and gains away from 0 and 1, so that a forgotten one shows
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -152,7 +172,15 @@ def test_cached_decoding_equals_uncached(settings, beam):
     check_cached_decoding(make(**settings), batch(), beam)
 
 
-@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 2}, {"cross_attention": GaussianWindow}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"positions": "rotary", "kv_heads": 2},
+        {"cross_attention": "gaussian_window"},
+        {"self_attention": "gaussian_window", "kv_heads": 2},
+    ],
+)
 def test_reorder_follows_rows_and_drops_sentences(settings):
     check_reorder(make(**settings), batch())
 
@@ -178,7 +206,7 @@ def test_local_heads_see_nearby_and_the_others_everything():
     ],
 )
 def test_what_heads_cannot_reach(settings, line):
-    with pytest.raises(ValueError, match=line):
+    with pytest.raises(InstantiationException, match=line):
         make(**settings)
 
 
@@ -275,7 +303,7 @@ def loss_without_dropout(model: Transformer, loss: Callable[[], torch.Tensor]) -
 @pytest.mark.parametrize("settings", OPTIONS)
 def test_every_option_learns(settings):
     torch.manual_seed(0)
-    assert improvement(Transformer(**(SMALL | settings))) < 0.8
+    assert improvement(transformer(**settings)) < 0.8
 
 
 def test_options_compose_and_learn():
@@ -369,8 +397,8 @@ def test_learned_positions_end():
     ],
 )
 def test_wrong_settings_say_what_is_allowed(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Transformer(**(SMALL | settings))
+    with pytest.raises(InstantiationException, match=message):
+        transformer(**settings)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +410,7 @@ def test_heads_per_layer(heads, head_size, expected):
 
 @pytest.mark.parametrize(
     "options",
-    [f"model/cross_attention={path.stem}" for path in sorted((CONF / "model" / "cross_attention").glob("*.yaml"))]
+    [f"model/{side}_attention={kind}" for side in ("self", "cross") for kind in KINDS]
     + [f"model={path.stem}" for path in sorted((CONF / "model").glob("rnn*.yaml"))],
 )
 def test_search_in_half_precision_is_close_to_exact(options):

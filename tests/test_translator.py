@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from built import ONE_LAYER, built
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.beam import BeamSearch
@@ -30,7 +31,7 @@ class Letters:
 @pytest.fixture(scope="module")
 def model() -> Transformer:
     torch.manual_seed(4)
-    model = Transformer(30, d_model=16, encoder_layers=1, decoder_layers=1, d_feed_forward=16, num_heads=2)
+    model = built("model/nano", vocab_size=30, **ONE_LAYER)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)  # far from uniform, so that different sources get different translations
@@ -185,9 +186,8 @@ def test_a_hidden_source_is_not_read_and_gives_its_length_all_the_same(endless):
 @pytest.mark.parametrize("search", [BeamSearch(beam=2), Sampling(samples=2)], ids=str)
 def test_no_translation_passes_the_positions_that_were_learned(search):
     torch.manual_seed(4)
-    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
-    model = Transformer(30, positions="learned", max_positions=8, **sizes).eval()
-    for each in (model, Ensemble([Transformer(30, **sizes).eval(), model])):
+    model = built("model/nano", vocab_size=30, positions="learned", max_positions=8, **ONE_LAYER).eval()
+    for each in (model, Ensemble([built("model/nano", vocab_size=30, **ONE_LAYER).eval(), model])):
         assert each.max_length == 8
         lines = ["abcdefg", "z", "", "gfedcba"]
         assert all(len(translation) <= 7 for translation in translator(each, search).translate(lines))
@@ -195,7 +195,7 @@ def test_no_translation_passes_the_positions_that_were_learned(search):
             LineError, match=r"^line 3: 8 pieces, and the model has positions for 7 and the end; cut it"
         ):
             translator(each, search).translate(["abc", "", "abcdefgh", "z"])
-    assert Transformer(30, **sizes).max_length is None
+    assert built("model/nano", vocab_size=30, **ONE_LAYER).max_length is None
 
 
 def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model, monkeypatch):

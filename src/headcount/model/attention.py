@@ -1,10 +1,10 @@
-"""Attention: who may look where, and how well a query fits a key.
+"""Attention: the contract of its kinds, and softmax attention over scores of queries against keys.
 
 Notation, here and everywhere: `batch`, `query`, `key`, `head`, `d_model`, `d_head`. Tensors are batch-first. One mask
 convention: True = may attend.
 
-The maths lives in an `Attend`: `attend(query, key, value, mask, state) -> (output, weights, state)` on tensors already
-split into heads. `multi_head.py` projects, splits and merges around whichever one it is given.
+The maths is in an `Attend`: `attend(query, key, value, mask, positions, state) -> (output, weights, state)` on tensors
+that are already split into heads. `multi_head.py` projects, splits and merges around any of them.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,27 @@ from torch.autograd.function import once_differentiable
 
 from headcount.model.dropout import dropout_mask
 
-Heads = Float[Tensor, "batch head key d_head"]
-Mask = Bool[Tensor, "#batch #head #query key"]
+Query = Float[Tensor, "batch head query d_head"]
+Key = Float[Tensor, "batch head key d_head"]
+Scores = Float[Tensor, "batch head query key"]
+Mask = Bool[Tensor, "#batch #head #query #key"]
 
 
-class Attended(NamedTuple):
-    """What attention gives back: output [batch, head, query, d_head], the weights [batch, head, query, key] if they
-    were asked for, and the state to hand in at the next target position (None where the kind has none)."""
+class TokenPositions(NamedTuple):
+    """Positions of the queries and the keys in their sentences, counted from 0: [query] and [key].
+
+    A single position of the queries is the position of all of them. step: in search, that position as a number; None
+    where queries and keys are whole sentences in order.
+    """
+
+    query: Tensor
+    key: Tensor
+    step: int | None
+
+
+class AttentionOutput(NamedTuple):
+    """Output [batch, head, query, d_head], the weights [batch, head, query, key] if they were asked for, and the state
+    for the next target position (None for a kind without one)."""
 
     output: Tensor
     weights: Tensor | None
@@ -33,79 +47,113 @@ class Attended(NamedTuple):
 
 @runtime_checkable
 class Attend(Protocol):
-    """The seam between kinds of attention. `state` is None where the queries are all of a target, in order. In search
-    they are hypotheses side by side, and it is what `begin(rows)` gave, if there is that, and then whatever was
-    returned; it has `select(rows)`, for when hypotheses change places. A kind with `reads_keys = False` gets the values
-    as its keys."""
+    """The contract of a kind of attention, in self-attention and cross-attention alike. Derive from it.
+
+    gain: factor on the initial weights of the projections of queries and keys. reads_keys: whether the output depends
+    on the keys; if not, `key` is `value`, and no keys are projected.
+
+    state: None if the queries are a whole sentence in order. In search, the queries are the hypotheses of a sentence at
+    one target position, and the state is first `begin(rows)`, then the state of the output before; rows are
+    sentence x hypothesis. `state.select(rows)` follows the hypotheses that search keeps.
+    """
+
+    gain: float = 1.0
+    reads_keys: bool = True
+
+    def begin(self, rows: int) -> Any:
+        """The state of `rows` hypotheses before the first target position; None for a kind without a state."""
+        return None
 
     def __call__(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, state: Any, need_weights: bool
-    ) -> Attended: ...
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        positions: TokenPositions,
+        state: Any,
+        need_weights: bool,
+    ) -> AttentionOutput: ...
 
 
 AttendFactory = Callable[..., Attend]
 """Builds an `Attend` from the keywords num_heads, d_head and dropout."""
 
 
-def begin(attend: Attend, rows: int) -> Any:
-    """The state of so many hypotheses before the first position; None for a kind without one."""
-    return attend.begin(rows) if hasattr(attend, "begin") else None
+def named(setting: str, attend: AttendFactory) -> AttendFactory:
+    """`attend`, whose ValueErrors begin with the setting that it comes from."""
+
+    def make(**sizes: Any) -> Attend:
+        try:
+            return attend(**sizes)
+        except ValueError as error:
+            raise ValueError(f"{setting}.{error}") from error
+
+    return make
 
 
-class SoftmaxAttention(nn.Module):
+class SoftmaxAttention(nn.Module, Attend):
     """Softmax over the scores of all keys, then the weighted sum of the values; kinds differ in `score` alone."""
 
-    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:
+    def __init__(self, *, num_heads: int, d_head: int, dropout: float) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.d_head = d_head
         self.dropout = dropout
 
-    def score(self, query: Tensor, key: Tensor) -> Tensor:
-        """Scores [batch, head, query, key] of query [.., query, d_head] against key [.., key, d_head]."""
-        raise TypeError(f"{type(self).__name__} does not say how it scores a query against a key")
+    def score(self, query: Query, key: Key, positions: TokenPositions) -> Scores:
+        """Score of each query against each key."""
+        raise TypeError(f"{type(self).__name__} has no score")
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, state: None, need_weights: bool
-    ) -> Attended:
-        score = self.score(query, key)
+        self,
+        query: Query,
+        key: Key,
+        value: Key,
+        mask: Mask | None,
+        positions: TokenPositions,
+        state: None,
+        need_weights: bool,
+    ) -> AttentionOutput:
+        score = self.score(query, key, positions)
         if mask is not None:
             score = score.masked_fill(~mask, float("-inf"))
         weights = score.softmax(dim=-1)
         output = F.dropout(weights, self.dropout, self.training).to(value.dtype) @ value
-        return Attended(output, weights if need_weights else None, None)
+        return AttentionOutput(output, weights if need_weights else None, None)
 
 
 class ScaledDotProduct(SoftmaxAttention):
     """softmax(q k / sqrt(d_head)) v: Vaswani et al. 2017, "Attention is all you need", equation 1."""
 
-    def score(
-        self, query: Float[Tensor, "batch head query d_head"], key: Heads
-    ) -> Float[Tensor, "batch head query key"]:
+    def score(self, query: Query, key: Key, positions: TokenPositions) -> Scores:
         return query @ key.transpose(-2, -1) * self.d_head**-0.5
 
     def forward(
         self,
-        query: Float[Tensor, "batch head query d_head"],
-        key: Heads,
-        value: Heads,
+        query: Query,
+        key: Key,
+        value: Key,
         mask: Mask | None,
+        positions: TokenPositions,
         state: None,
         need_weights: bool,
-    ) -> Attended:
+    ) -> AttentionOutput:
         if need_weights:
-            return super().forward(query, key, value, mask, state, need_weights)
+            return super().forward(query, key, value, mask, positions, state, need_weights)
         # The same maths in fewer steps. SDPA's dropout_p would act in eval mode too, so it is switched here.
         dropout = self.dropout if self.training else 0.0
         if query.device.type == "cpu":
-            return Attended(_ManyShort.apply(query, key, value, mask, self.d_head**-0.5, dropout), None, None)
-        return Attended(F.scaled_dot_product_attention(query, key, value, mask, dropout), None, None)
+            output = _ShortSequences.apply(query, key, value, mask, self.d_head**-0.5, dropout)
+        else:
+            output = F.scaled_dot_product_attention(query, key, value, mask, dropout)
+        return AttentionOutput(output, None, None)
 
 
 VECTOR = 16  # float32 numbers in the widest vector register: torch's softmax is ten times slower on shorter rows
 
 
-class _ManyShort(torch.autograd.Function):
+class _ShortSequences(torch.autograd.Function):
     """Scaled dot-product attention for a CPU and many short sentences: one product for all heads of all sentences,
     softmax over rows padded to whole vector registers, one product again.
 

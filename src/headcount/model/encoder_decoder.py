@@ -1,4 +1,4 @@
-"""What training, search and the study of heads know of a model."""
+"""The contract of an encoder-decoder: all that training, search and the study of heads use of a model."""
 
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
@@ -63,3 +63,11 @@ class EncoderDecoder(nn.Module, ABC):
     @abstractmethod
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is `rows[i]` of the old one; `sentences` are those that remain, in order."""
+
+
+def make_embeddings(
+    vocab_size: int, source_vocab_size: int | None, d_model: int, tied: bool
+) -> tuple[nn.Embedding, nn.Embedding]:
+    """Embeddings of source and target: one matrix if they are tied and have one vocabulary (source_vocab_size None)."""
+    source = nn.Embedding(source_vocab_size or vocab_size, d_model)
+    return source, source if tied and source_vocab_size is None else nn.Embedding(vocab_size, d_model)

@@ -4,10 +4,10 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from headcount.model.attention import Attended, Heads, Mask
+from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, TokenPositions
 
 LARGEST = 20.0  # a', b' or c': far beyond what is of use, and no product or sum of what comes of it overflows
 
@@ -29,7 +29,7 @@ class Mixture(NamedTuple):
     centres: Tensor
 
 
-class GaussianWindow(nn.Module):
+class GaussianWindow(nn.Module, Attend):
     """A mixture of Gaussians over the source whose centres only move forward: Graves 2013, "Generating sequences with
     recurrent neural networks", equations 46 to 51.
 
@@ -47,10 +47,10 @@ class GaussianWindow(nn.Module):
 
     reads_keys = False
 
-    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0, gaussians: int = 3) -> None:
+    def __init__(self, *, num_heads: int, d_head: int, dropout: float, gaussians: int) -> None:
         super().__init__()
         if gaussians < 1:
-            raise ValueError(f"model.cross_attention.gaussians={gaussians}: must be 1 or more")
+            raise ValueError(f"gaussians={gaussians}: must be 1 or more")
         self.gaussians = gaussians
         self.dropout = nn.Dropout(dropout)
         self.weight = nn.Parameter(torch.empty(num_heads, d_head, 3 * gaussians).normal_(std=0.1))
@@ -63,7 +63,7 @@ class GaussianWindow(nn.Module):
         """Before the source."""
         return Centres(self.bias.new_zeros(rows, len(self.bias), self.gaussians))
 
-    def mixture(self, query: Float[Tensor, "batch head query d_head"], state: Centres | None) -> Mixture:
+    def mixture(self, query: Query, state: Centres | None) -> Mixture:
         """Which Gaussians these queries make: of all target steps at once, or of the one after `state`."""
         exact = torch.promote_types(query.dtype, torch.float32)
         weight, bias = self.weight.to(exact) * self.weight.shape[1] ** -0.5, self.bias.to(exact)
@@ -74,20 +74,20 @@ class GaussianWindow(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "batch head query d_head"],
-        key: Heads,
-        value: Heads,
+        query: Query,
+        key: Key,
+        value: Key,
         mask: Mask | None,
+        positions: TokenPositions,
         state: Centres | None,
         need_weights: bool,
-    ) -> Attended:
+    ) -> AttentionOutput:
         with torch.autocast(query.device.type, enabled=False):  # a sum over steps, which rounding would make drift
             heights, widths, centres = self.mixture(query, state)
-            places = torch.arange(1, value.shape[2] + 1, device=query.device, dtype=centres.dtype)
-            distance = centres[..., None] - places
+            distance = centres[..., None] - (positions.key + 1)
             weights = (heights[..., None] * torch.exp(-widths[..., None] * distance * distance)).sum(dim=3)
             if mask is not None:
                 weights = weights * mask
         output = self.dropout(weights).to(value.dtype) @ value
         state = Centres(centres.transpose(1, 2).flatten(0, 1)) if state is not None else None
-        return Attended(output, weights if need_weights else None, state)
+        return AttentionOutput(output, weights if need_weights else None, state)

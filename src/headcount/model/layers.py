@@ -1,22 +1,26 @@
-"""The blocks of encoder and decoder: attention and feed-forward, each inside a residual connection.
+"""Encoder and decoder layers: attention and feed-forward sublayers, each inside a residual connection.
 
-The connection around a sublayer f is `after(x, f(before(x)))`; pre- and post-norm are two ways to fill that in.
+The connection around a sublayer f is `after(x, f(before(x)))`: see `PreNorm` and `PostNorm`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from headcount.model.attention import AttendFactory, TokenPositions, named
 from headcount.model.cache import Cache, KeysValues
 from headcount.model.dropout import Dropout
 from headcount.model.feed_forward import FeedForward
+from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.positions import Positions, Rotate, unrotated
 
 
-def for_products(x: Tensor) -> Tensor:
-    """x in the precision of the matrix products that read it; in mixed precision each of them would cast it anew."""
+def in_product_precision(x: Tensor) -> Tensor:
+    """x in the precision of the matrix products that read it: cast once, and not by each of them."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -24,7 +28,7 @@ def for_products(x: Tensor) -> Tensor:
 class PreNorm(nn.Module):
     """x + dropout(f(norm(x))): Xiong et al. 2020, "On layer normalization in the Transformer architecture".
 
-    The sum is never normalised on its way up, so a stack of such layers ends in a norm of its own.
+    No layer normalises the sum, so a stack of these layers ends in a norm of its own.
     """
 
     final_norm = nn.LayerNorm
@@ -35,7 +39,7 @@ class PreNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
-        return for_products(self.norm(x))
+        return in_product_precision(self.norm(x))
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
         return x + self.dropout(update)
@@ -52,7 +56,7 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
-        return for_products(x)
+        return in_product_precision(x)
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
         return self.norm(x + self.dropout(update))
@@ -75,34 +79,48 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.residuals = nn.ModuleList([residual(), residual()])  # type: ignore[assignment]
 
-    def forward(self, x: Tensor, mask: Tensor | None, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """x [batch, source, d_model] and the weights [batch, head, source, source] if asked for."""
+    def forward(
+        self, x: Tensor, mask: Tensor | None, positions: TokenPositions, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """x [batch, source, d_model] and the weights [batch, head, source, source] if they were asked for."""
         y = self.residuals[0].before(x)
-        update, weights, _ = self.self_attention(y, self.self_attention.project(y), mask, None, need_weights)
+        update, weights, _ = self.self_attention(y, self.self_attention.project(y), mask, positions, None, need_weights)
         x = self.residuals[0].after(x, update)
         return self.residuals[1].after(x, self.feed_forward(self.residuals[1].before(x))), weights
 
 
-class LayerState(NamedTuple):
-    """What a decoder layer needs besides its input; in search, kept from one step to the next.
+class AttentionScope(NamedTuple):
+    """What the queries of a pass may attend to: the mask [#batch, #head, query, key], True = may attend, and the
+    positions of queries and keys."""
 
-    past: in search, keys and values of the target so far, of all beams of a sentence; None where x is a whole target.
-    memory: keys and values of the source, [batch, kv_head, source, d_head]: once a sentence, however many beams.
-    cross: the state of the cross-attention's `Attend`, None for those that have none.
+    mask: Tensor | None
+    positions: TokenPositions
+
+
+class LayerState(NamedTuple):
+    """The keys, values and states that a decoder layer attends with; in search, kept from one step to the next.
+
+    past: in search, keys and values of the target so far, of all hypotheses of a sentence; None for a whole target.
+    memory: keys and values of the source, [batch, kv_head, source, d_head], one for all hypotheses of a sentence.
+    own, cross: states of the `Attend` of self-attention and of cross-attention; None for a kind without a state.
     """
 
     past: Cache | None
     memory: KeysValues
+    own: Any
     cross: Any
 
-    def select(self, sentences: Tensor) -> "LayerState":
-        """The state of these sentences alone, that of the cross-attention as it is: it goes by rows, not sentences."""
+    def select(self, rows: Tensor, sentences: Tensor | None) -> "LayerState":
+        """The state of these hypotheses; sentences: the sentences that remain, None if all do."""
+        own, cross = (state and state.select(rows) for state in (self.own, self.cross))
+        if sentences is None:
+            return self._replace(own=own, cross=cross)
         if self.past is not None:
             self.past.select(sentences)
-        return self._replace(memory=self.memory.select(sentences))
+        return LayerState(self.past, self.memory.select(sentences), own, cross)
 
 
-class Decoded(NamedTuple):
+class DecoderLayerOutput(NamedTuple):
     """Output [batch, target, d_model] of a decoder layer, weights of self- and cross-attention, and the new state."""
 
     output: Tensor
@@ -129,28 +147,66 @@ class DecoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.residuals = nn.ModuleList([residual(), residual(), residual()])  # type: ignore[assignment]
 
+    def start(self, memory: Tensor) -> LayerState:
+        """The state before the first target position of a search, given the encoder's output."""
+        # Made contiguous once, or attention would do so at every step.
+        keys_values = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
+        own, cross = (each.attend.begin(len(memory)) for each in (self.self_attention, self.cross_attention))
+        return LayerState(Cache(), keys_values, own, cross)
+
     def forward(
-        self,
-        x: Tensor,
-        state: LayerState,
-        target_mask: Tensor | None,
-        source_mask: Tensor | None,
-        need_weights: bool = False,
-        position: int | None = None,
-    ) -> Decoded:
-        """One pass over x [batch, target, d_model]: a whole target in training; in search the newest token of each beam
-        of a sentence, side by side, and all at `position`. target_mask [#batch, 1, target, key] says which of the
-        target each may see."""
+        self, x: Tensor, state: LayerState, target: AttentionScope, source: AttentionScope, need_weights: bool
+    ) -> DecoderLayerOutput:
+        """One pass over x [batch, target, d_model]: in training, a whole target; in search, the newest token of each
+        hypothesis of a sentence, side by side. target, source: the scopes of self-attention and cross-attention."""
         first, second, third = self.residuals
         y = first.before(x)
-        target = self.self_attention.project(y, position)
+        keys_values = self.self_attention.project(y, target.positions.step)
         if state.past is not None:
-            target = state.past.append(target)
-        update, self_weights, _ = self.self_attention(y, target, target_mask, None, need_weights, position)
+            keys_values = state.past.append(keys_values)
+        update, self_weights, own = self.self_attention(y, keys_values, *target, state.own, need_weights)
         x = first.after(x, update)
-        update, cross_weights, cross = self.cross_attention(
-            second.before(x), state.memory, source_mask, state.cross, need_weights
-        )
+        y = second.before(x)
+        update, cross_weights, cross = self.cross_attention(y, state.memory, *source, state.cross, need_weights)
         x = second.after(x, update)
         x = third.after(x, self.feed_forward(third.before(x)))
-        return Decoded(x, self_weights, cross_weights, state._replace(cross=cross))
+        return DecoderLayerOutput(x, self_weights, cross_weights, state._replace(own=own, cross=cross))
+
+
+@dataclass(frozen=True)
+class LayerFactory:
+    """Builds the layers of a Transformer from their head plans.
+
+    attention_dropout: on attention weights. The other fields build a sublayer's `Attend`, feed-forward and residual
+    connection.
+    """
+
+    d_model: int
+    self_attention: AttendFactory
+    cross_attention: AttendFactory
+    attention_dropout: float
+    feed_forward: Callable[[], FeedForward]
+    residual: ResidualFactory
+
+    def encoder(self, heads: Iterable[HeadPlan], positions: Positions) -> Any:
+        return nn.ModuleList(
+            EncoderLayer(self._over_itself(each, positions), self.feed_forward(), self.residual) for each in heads
+        )
+
+    def decoder(self, heads: Iterable[HeadPlan], cross: Iterable[HeadPlan], positions: Positions) -> Any:
+        return nn.ModuleList(
+            DecoderLayer(
+                self._over_itself(own, positions), self._over_source(other), self.feed_forward(), self.residual
+            )
+            for own, other in zip(heads, cross, strict=True)
+        )
+
+    def _over_itself(self, heads: HeadPlan, positions: Positions) -> MultiHeadAttention:
+        attend = named("model.self_attention", self.self_attention)
+        return self._attention(heads, attend, positions.rotation(heads.size))
+
+    def _over_source(self, heads: HeadPlan) -> MultiHeadAttention:
+        return self._attention(heads, named("model.cross_attention", self.cross_attention), unrotated)
+
+    def _attention(self, heads: HeadPlan, attend: AttendFactory, rotate: Rotate) -> MultiHeadAttention:
+        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, rotate)

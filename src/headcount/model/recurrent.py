@@ -18,12 +18,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.model.attention import AttendFactory, ScaledDotProduct, begin
+from headcount.model.attention import AttendFactory, TokenPositions, named
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
-from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, make_embeddings
+from headcount.model.head_plan import HeadPlan, heads_per_layer
 from headcount.model.multi_head import MultiHeadAttention
-from headcount.model.transformer import heads_per_layer
+from headcount.model.settings import check_choice, check_probability, choose
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 LOOKS = ("none", "before", "after")
@@ -38,7 +39,7 @@ class WriterState(NamedTuple):
 
     cell: as in `Cell`. fed: what the last step made of its look, [row, d_model]. cross: the state of the `Attend`.
     memory: keys and values of the source, once a sentence; None without attention. source_mask: [sentence, 1, 1,
-    source].
+    source]. positions: of the next query, and of the source.
     """
 
     cell: Cell
@@ -46,6 +47,7 @@ class WriterState(NamedTuple):
     cross: Any
     memory: KeysValues | None
     source_mask: Tensor | None
+    positions: TokenPositions
     sentences: int
 
 
@@ -63,44 +65,44 @@ class Recurrent(EncoderDecoder):
 
     def __init__(
         self,
+        *,
         vocab_size: int,
-        d_model: int = 512,
-        cell: str = "gru",
-        look: str = "before",
-        feed: str = "output",
-        num_heads: int = 1,
-        head_size: int | None = None,
-        tied_embeddings: bool = True,
-        dropout: float = 0.1,
-        cross_attention: AttendFactory = ScaledDotProduct,
+        d_model: int,
+        cell: str,
+        look: str,
+        feed: str,
+        num_heads: int,
+        head_size: int | None,
+        tied_embeddings: bool,
+        dropout: float,
+        cross_attention: AttendFactory,
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
-        for name, value, choices in (("cell", cell, CELLS), ("look", look, LOOKS), ("feed", feed, FEEDS)):
-            if value not in choices:
-                raise ValueError(f"model.{name}={value}: must be one of {', '.join(choices)}")
+        kind = choose("cell", cell, CELLS)
+        check_choice("look", look, LOOKS)
+        check_choice("feed", feed, FEEDS)
         if d_model < 2 or d_model % 2:
             raise ValueError(f"model.d_model={d_model}: must be even, since each direction of the encoder has half")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"model.dropout={dropout}: a probability from 0 up to, not including, 1")
-        (heads,) = heads_per_layer("model.num_heads", num_heads, 1, d_model, head_size)
+        check_probability("dropout", dropout)
+        (count,) = heads_per_layer("model.num_heads", num_heads, 1, d_model, head_size)
         self.d_model = d_model
         self.look = look
-        self.source_embedding = nn.Embedding(source_vocab_size or vocab_size, d_model)
-        shared = tied_embeddings and source_vocab_size is None
-        self.target_embedding = self.source_embedding if shared else nn.Embedding(vocab_size, d_model)
+        embeddings = make_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
+        self.source_embedding, self.target_embedding = embeddings
         self.dropout = Dropout(dropout)
-        self.encoder = CELLS[cell](d_model, d_model // 2, batch_first=True, bidirectional=True)
+        self.encoder = kind(d_model, d_model // 2, batch_first=True, bidirectional=True)
         self.first = nn.Linear(d_model, d_model)  # Bahdanau et al. 2015, A.2.2: s_0 = tanh(W h)
-        self.decoder = CELLS[cell](d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
+        self.decoder = kind(d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
         self.attention = None
         if look != "none":
-            self.attention = MultiHeadAttention(d_model, heads, head_size or d_model // heads, cross_attention, 0.0)
+            heads = HeadPlan(count, head_size or d_model // count, count, 0, 0)
+            self.attention = MultiHeadAttention(d_model, heads, named("model.cross_attention", cross_attention), 0.0)
             self.attention.apply_gain()
             self.combine = nn.Linear(2 * d_model, d_model)
         self.feed_context = look == "before" or feed == "context"
         self.output = nn.Linear(d_model, vocab_size, bias=False)
-        for embedding in (self.source_embedding, self.target_embedding):
+        for embedding in embeddings:
             nn.init.normal_(embedding.weight, std=d_model**-0.5)
         if tied_embeddings:
             self.output.weight = self.target_embedding.weight
@@ -108,7 +110,7 @@ class Recurrent(EncoderDecoder):
     @property
     def head_counts(self) -> dict[str, list[int]]:
         """Heads of the attention, if there is any."""
-        return {} if self.attention is None else {"cross_heads": [self.attention.num_heads]}
+        return {} if self.attention is None else {"cross_heads": [self.attention.heads.count]}
 
     def forward(
         self,
@@ -162,8 +164,10 @@ class Recurrent(EncoderDecoder):
         mask = None if source_mask is None else source_mask[:, None, None, :]
         memory, cross = None, None
         if self.attention is not None:
-            memory, cross = self.attention.project(states), begin(self.attention.attend, len(source))
-        return WriterState(cell, torch.zeros_like(begun), cross, memory, mask, len(source))
+            memory, cross = self.attention.project(states), self.attention.attend.begin(len(source))
+        there = torch.arange(source.shape[1], device=source.device)
+        positions = TokenPositions(there[:1], there, None)
+        return WriterState(cell, torch.zeros_like(begun), cross, memory, mask, positions, len(source))
 
     def _recur(self, x: Tensor, cell: Cell) -> tuple[Tensor, Cell]:
         """The decoder's cell over x [row, position, d]."""
@@ -177,7 +181,9 @@ class Recurrent(EncoderDecoder):
         assert self.attention is not None
         assert state.memory is not None
         queries = query.unflatten(0, (state.sentences, -1))
-        context, weights, cross = self.attention(queries, state.memory, state.source_mask, state.cross, see is not None)
+        context, weights, cross = self.attention(
+            queries, state.memory, state.source_mask, state.positions, state.cross, see is not None
+        )
         if see is not None:
             see(weights)
         return context.flatten(0, 1).to(query.dtype), cross
@@ -197,7 +203,8 @@ class Recurrent(EncoderDecoder):
             context, cross = self._look(cell[0], state, see)
         output = torch.tanh(self.combine(torch.cat([context, y[:, 0]], dim=1)))
         fed = context if self.feed_context else output.to(context.dtype)
-        return output, state._replace(cell=cell, fed=fed, cross=cross)
+        positions = state.positions._replace(query=state.positions.query + 1)
+        return output, state._replace(cell=cell, fed=fed, cross=cross, positions=positions)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "row"], state: WriterState) -> tuple[Float[Tensor, "row vocab"], WriterState]:
@@ -217,5 +224,6 @@ class Recurrent(EncoderDecoder):
             state.cross and state.cross.select(rows),
             memory,
             mask,
+            state.positions,
             len(sentences),
         )

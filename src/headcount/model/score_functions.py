@@ -9,14 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.model.attention import Heads, SoftmaxAttention
-
-Query = Float[Tensor, "batch head query d_head"]
-Scores = Float[Tensor, "batch head query key"]
+from headcount.model.attention import Key, Query, Scores, SoftmaxAttention, TokenPositions
 
 
 class LuongDot(SoftmaxAttention):
@@ -31,13 +27,13 @@ class LuongDot(SoftmaxAttention):
     Raises ValueError for another gain.
     """
 
-    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0, gain: float | None = None) -> None:
-        super().__init__(num_heads, d_head, dropout)
+    def __init__(self, *, num_heads: int, d_head: int, dropout: float, gain: float | None) -> None:
+        super().__init__(num_heads=num_heads, d_head=d_head, dropout=dropout)
         if gain is not None and gain <= 0:
-            raise ValueError(f"model.cross_attention.gain={gain}: must be more than 0, or null")
+            raise ValueError(f"gain={gain}: must be more than 0, or null")
         self.gain = d_head**-0.25 if gain is None else gain
 
-    def score(self, query: Query, key: Heads) -> Scores:
+    def score(self, query: Query, key: Key, positions: TokenPositions) -> Scores:
         return query @ key.transpose(-2, -1)
 
 
@@ -50,11 +46,11 @@ class LuongGeneral(SoftmaxAttention):
     much as any other matrix, a model may not learn in time where to look.
     """
 
-    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:
-        super().__init__(num_heads, d_head, dropout)
+    def __init__(self, *, num_heads: int, d_head: int, dropout: float) -> None:
+        super().__init__(num_heads=num_heads, d_head=d_head, dropout=dropout)
         self.weight = nn.Parameter(torch.eye(d_head).repeat(num_heads, 1, 1))
 
-    def score(self, query: Query, key: Heads) -> Scores:
+    def score(self, query: Query, key: Key, positions: TokenPositions) -> Scores:
         # Not query @ weight, which would multiply every sentence by a copy of the weights of its own.
         return torch.einsum("bhqd,hde->bhqe", query, self.weight * self.d_head**-0.5) @ key.transpose(-2, -1)
 
@@ -64,11 +60,11 @@ class Additive(SoftmaxAttention):
     align and translate", appendix A.1.2, whose W s and U h are the projections q and k. Luong's concat is the same.
     """
 
-    def __init__(self, num_heads: int, d_head: int, dropout: float = 0.0) -> None:
-        super().__init__(num_heads, d_head, dropout)
+    def __init__(self, *, num_heads: int, d_head: int, dropout: float) -> None:
+        super().__init__(num_heads=num_heads, d_head=d_head, dropout=dropout)
         self.vector = nn.Parameter(torch.empty(num_heads, d_head).uniform_(-1, 1) * math.sqrt(3 / d_head))
 
-    def score(self, query: Query, key: Heads) -> Scores:
+    def score(self, query: Query, key: Key, positions: TokenPositions) -> Scores:
         scores: Tensor = _AdditiveScore.apply(query, key, self.vector)
         return scores
 

@@ -77,9 +77,9 @@ def look(run: Run, text: str, target: str | None = None) -> AttentionMaps:
     with _windows(run) as windows:
         attention = run.model.attention_weights(given, torch.ones_like(given, dtype=torch.bool), before)
     sides = {"cross": (written, source), "encoder": (source, source), "decoder": (written, written)}
-    sliding = iter(windows())  # of the cross-attention, layer after layer
+    sliding = windows()
     layers = [
-        Layer(kind, number, weights[0].float().cpu(), *sides[kind], next(sliding, None) if kind == "cross" else None)
+        Layer(kind, number, weights[0].float().cpu(), *sides[kind], sliding.get((kind, number)))
         for kind in KINDS
         for number, weights in enumerate(getattr(attention, kind), start=1)
     ]
@@ -89,23 +89,29 @@ def look(run: Run, text: str, target: str | None = None) -> AttentionMaps:
 
 
 @contextmanager
-def _windows(run: Run) -> Iterator[Callable[[], list[Mixture]]]:
-    """Record the Gaussians of every sliding window while a model runs; yields a function that returns them by layer."""
-    mixtures: dict[GaussianWindow, list[Mixture]] = {
-        part: [] for part in run.model.modules() if isinstance(part, GaussianWindow)
-    }
+def _windows(run: Run) -> Iterator[Callable[[], dict[tuple[str, int], Mixture]]]:
+    """Records the Gaussian windows of a model while it runs, by kind of attention and number of the layer."""
+    named = [(name, part) for name, part in run.model.named_modules() if isinstance(part, GaussianWindow)]
+    recorded: dict[GaussianWindow, list[Mixture]] = {part: [] for _, part in named}
 
     def record(window: GaussianWindow, arguments: tuple[Any, ...]) -> None:
-        query, _, _, _, state, _ = arguments
-        mixtures[window].append(window.mixture(query, state))
+        query, _, _, _, _, state, _ = arguments
+        recorded[window].append(window.mixture(query, state))
 
-    hooks = [window.register_forward_pre_hook(record) for window in mixtures]
+    def layer(name: str) -> tuple[str, int]:
+        side, number = [*name.split("."), ""][:2]  # such as decoder.0.self_attention.attend, or attention.attend
+        kind = side if ".self_attention." in name else "cross"
+        return kind, int(number) + 1 if number.isdigit() else 1
+
+    hooks = [window.register_forward_pre_hook(record) for window in recorded]
     try:
         # A recurrent decoder calls its window once a step.
-        yield lambda: [
-            Mixture(*(torch.cat(parts, dim=2)[0].float().cpu() for parts in zip(*steps, strict=True)))
-            for steps in mixtures.values()
-        ]
+        yield lambda: {
+            layer(name): Mixture(
+                *(torch.cat(parts, dim=2)[0].float().cpu() for parts in zip(*recorded[part], strict=True))
+            )
+            for name, part in named
+        }
     finally:
         for hook in hooks:
             hook.remove()

@@ -1,4 +1,8 @@
-"""Configs of older runs: read with today's names of classes and settings, and hashed with the names of their time."""
+"""Older configs in today's terms: classes that were renamed, and settings that came later.
+
+A run's config is read with today's names and settings. Its hash is made of the oldest names, and leaves out a setting
+of `NOT_HASHED` at its value there, so that neither changes the hash of a run.
+"""
 
 from typing import Any
 
@@ -14,22 +18,40 @@ RENAMED = {  # old: new
     "headcount.model.scores.LuongGeneral": "headcount.model.score_functions.LuongGeneral",
     "headcount.model.window.GaussianWindow": "headcount.model.gaussian_window.GaussianWindow",
 }
+ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its value before it existed}
+    "headcount.model.transformer.Transformer": {
+        "kv_heads": None,
+        "feed_forward": "relu",
+        "layer_dropout": 0.0,
+        "local_heads": 0,
+        "local_window": 4,
+        "self_attention": {"_target_": "headcount.model.attention.ScaledDotProduct", "_partial_": True},
+    },
+    "headcount.model.score_functions.LuongDot": {"gain": 1.0},
+    "headcount.model.gaussian_window.GaussianWindow": {"gaussians": 3},
+}
+NOT_HASHED = {  # settings of ADDED, by dotted name, that came after runs whose hash must stay
+    "model.self_attention._target_": "headcount.model.attention.ScaledDotProduct",
+    "model.self_attention._partial_": True,
+    "model.cross_attention.gaussians": 3,
+}
 OLDEST = {new: old for old, new in RENAMED.items()}
 
 
 def with_new_names(config: Any) -> Any:
-    """A copy of a config, as plain containers, with today's classes, and the corpus in `data` itself."""
-    renamed = _renamed(config)
-    data = renamed.get("data") if isinstance(renamed, dict) else None
+    """A copy of a config, as plain containers, with today's classes and settings, and the corpus in `data` itself."""
+    renewed = _renewed(config)
+    data = renewed.get("data") if isinstance(renewed, dict) else None
     if isinstance(data, dict) and isinstance(data.get("corpus"), dict):
         data |= data.pop("corpus")
-    return renamed
+    return renewed
 
 
-def _renamed(node: Any) -> Any:
+def _renewed(node: Any) -> Any:
     if isinstance(node, dict):
-        return {key: RENAMED.get(value, value) if key == "_target_" else _renamed(value) for key, value in node.items()}
-    return [_renamed(value) for value in node] if isinstance(node, list) else node
+        new = {key: RENAMED.get(value, value) if key == "_target_" else _renewed(value) for key, value in node.items()}
+        return ADDED.get(str(new.get("_target_")), {}) | new
+    return [_renewed(value) for value in node] if isinstance(node, list) else node
 
 
 def oldest_name(target: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.run.aliases import oldest_name
+from headcount.run.aliases import NOT_HASHED, oldest_name
 from headcount.run.config import BATCHES, NOT_CORPUS, build_corpus
 from headcount.run.values import flatten, within
 
@@ -55,7 +55,7 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     return {
         name: oldest_name(value) if name.endswith("_target_") else value
         for name, value in flatten(settings).items()
-        if not within(name, NO_MATTER)
+        if not within(name, NO_MATTER) and (name not in NOT_HASHED or NOT_HASHED[name] != value)
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.jobs import job_directory
 
 
@@ -43,16 +44,6 @@ def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[st
     words = [*overrides, *(f"{name}={value}" for name, value in (params or {}).items())]
     parsed = OverridesParser.create().parse_overrides(words)
     return [override.get_key_element() for override in parsed if override.is_sweep_override()]
-
-
-def balanced_feed_forward(
-    width: int, d_model: int, heads: int, head_size: int, encoder_layers: int, decoder_layers: int
-) -> int:
-    """Width of the feed-forward that gives a model with `heads` as many parameters as one whose heads fill d_model and
-    whose feed-forward is `width` wide: it gets what fewer heads leave (Shazeer 2019, Table 1)."""
-    layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
-    saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
-    return width + round(saved / (layers * (2 * d_model + 1)))
 
 
 def peak_rate(d_model: Any) -> float:

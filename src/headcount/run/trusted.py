@@ -6,6 +6,13 @@ from typing import Any
 
 from headcount.errors import InputError
 
+ATTENTION = {
+    "headcount.model.attention.ScaledDotProduct",
+    "headcount.model.gaussian_window.GaussianWindow",
+    "headcount.model.score_functions.Additive",
+    "headcount.model.score_functions.LuongDot",
+    "headcount.model.score_functions.LuongGeneral",
+}
 # What a config that comes with a run may build, by the setting that describes it. `_target_` names code to call, so a
 # config that somebody else made is code unless each exact name is known where it is used. `trust=[...]` on the command
 # line adds names of your own.
@@ -31,13 +38,8 @@ TRUSTED = {
     },
     "loss": {"headcount.training.loss.LabelSmoothing", "headcount.training.loss.RDrop"},
     "model": {"headcount.model.recurrent.Recurrent", "headcount.model.transformer.Transformer"},
-    "model.cross_attention": {
-        "headcount.model.attention.ScaledDotProduct",
-        "headcount.model.score_functions.Additive",
-        "headcount.model.score_functions.LuongDot",
-        "headcount.model.score_functions.LuongGeneral",
-        "headcount.model.gaussian_window.GaussianWindow",
-    },
+    "model.cross_attention": ATTENTION,
+    "model.self_attention": ATTENTION,
     "optimizer": {"torch.optim.AdamW"},
     "schedule": {
         "headcount.training.schedule.Constant",

@@ -1,0 +1,27 @@
+"""Checks of a model's settings; each raises ValueError, naming the setting, its value and what is allowed."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+Choice = TypeVar("Choice")
+
+
+def check_size(name: str, size: int) -> None:
+    if size < 1:
+        raise ValueError(f"model.{name}={size}: must be 1 or more")
+
+
+def check_probability(name: str, p: float) -> None:
+    if not 0 <= p < 1:
+        raise ValueError(f"model.{name}={p}: a probability from 0 up to, not including, 1")
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"model.{name}={value}: must be one of {', '.join(choices)}")
+
+
+def choose(name: str, value: str, choices: Mapping[str, Choice]) -> Choice:
+    """The choice of that name."""
+    check_choice(name, value, choices)
+    return choices[value]
