@@ -1,4 +1,4 @@
-"""Draw what the heads of a run look at; `--help` lists what can be set."""
+"""Draw the attention maps of a run; `--help` lists the settings."""
 
 import logging
 from pathlib import Path
@@ -16,7 +16,7 @@ logger = logging.getLogger("headcount.report")
 
 @main("attention")
 def run(config: DictConfig) -> None:
-    from headcount.report.attention_maps import draw  # which needs more than the rest does
+    from headcount.report.attention_maps import draw  # here, because --help does not need it
 
     for name, optional in {"text": False, "target": True, "output": True}.items():
         if not isinstance(config[name], str) and not (optional and config[name] is None):

@@ -1,4 +1,4 @@
-"""Simulate studies and analyse them; `--help` lists what can be set."""
+"""Simulate studies and analyse them; `--help` lists the settings."""
 
 import sys
 

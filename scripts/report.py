@@ -1,4 +1,4 @@
-"""Report on a sweep; `--help` lists what can be set."""
+"""Report on a sweep; `--help` lists the settings."""
 
 import logging
 

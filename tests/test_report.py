@@ -297,13 +297,13 @@ def test_runs_that_don_t_belong_are_named(sweep):
 FLAGS = {
     "an inconstant quantity": (
         {"parameters": 1000000},
-        r"parameters is said to be constant, but differs by 8\.8 %: 919,040 \(1\) and 959,520 \(4\)",
+        r"parameters should be constant, but differs by 8\.8 %: 919,040 \(1\) and 959,520 \(4\)",
     ),
     "a quantity nobody tells": (
         {"train__steps": None},
-        "train.steps is said to be constant, but not every run has it",
+        "train.steps should be constant, but cannot be checked, since not every run has it",
     ),
-    "hardware": ({"hardware__threads": 8}, "The runs differ in their hardware, so that seconds and tokens/s can't"),
+    "hardware": ({"hardware__threads": 8}, "The runs differ in their hardware, so seconds and tokens/s cannot"),
     "versions": ({"versions__torch": "2.0"}, "The runs differ in their versions"),
     "precision": ({"train__precision": "32-true"}, "The runs differ in their precision"),
     "another score": ({"test__bleu": 1.0}, r"seed=2: its test\.hyp has BLEU .*, and its metrics\.json says 1\.00"),

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import sacrebleu
+import yaml
 from scipy import stats
 from sweeps import changed, sentences
 
@@ -22,6 +23,15 @@ from headcount.report.statistics.comparison import compare, critical, interactio
 from headcount.report.statistics.planning import Plan, plans
 from headcount.report.statistics.simulation import World, analyse, simulate
 from headcount.report.statistics.variances import moderated
+from headcount.run.console import CONF
+
+WORLD = yaml.safe_load((CONF / "power.yaml").read_text(encoding="utf-8"))["world"]
+
+
+def world_of(**changes) -> World:
+    """The world of conf/power.yaml with some settings changed."""
+    return World(**WORLD | changes)
+
 
 REFERENCES = [*sentences(40), "ein Wolf", "der Hund", "Katze", '2,5 % von 1.000 "Wölfen" -- ja?']
 CORPORA = {
@@ -142,7 +152,7 @@ def test_what_sentences_add_is_told_from_the_noise_of_runs():
 
 
 def test_one_seed_a_row_leaves_the_sentences():
-    world = World(sentences=300)
+    world = world_of(sentences=300)
     counts = world.draw(np.array([30.0, 36.0]), 1, np.random.default_rng(1))
     comparison = analyse(counts, 2, resamples(300, 500, 1))
     (pair,) = comparison.differences
@@ -292,7 +302,7 @@ def test_planned_power_is_reached():
 
 @pytest.mark.parametrize("truth", [20.0, 36.0, 60.0])
 def test_a_simulated_run_has_the_bleu_that_was_asked_for(truth):
-    world = World(sentences=40_000, seed_deviation=0.0)
+    world = world_of(sentences=40_000, seed_deviation=0.0)
     counts = world.draw(np.array([truth]), 1, np.random.default_rng(1))
     assert counts.shape == (1, 40_000, COUNTS)
     assert bleu_of(counts.sum(axis=1))[0] == pytest.approx(truth, abs=0.5)
@@ -300,10 +310,10 @@ def test_a_simulated_run_has_the_bleu_that_was_asked_for(truth):
 
 # Worlds in which one part of the variance is nearly all there is, so that an analysis that forgets it fails.
 WORLDS = {
-    "seeds": World(sentences=150, seed_deviation=3.0, interaction=0.0),
-    "losses": World(sentences=None),
-    "losses of unlike rows": World(sentences=None, deviations=(1, 1, 3, 30)),
-    "sentences": World(sentences=150, seed_deviation=0.0, interaction=1.2),
+    "seeds": world_of(sentences=150, seed_deviation=3.0, interaction=0.0),
+    "losses": world_of(sentences=None),
+    "losses of unlike rows": world_of(sentences=None, deviations=(1, 1, 3, 30)),
+    "sentences": world_of(sentences=150, seed_deviation=0.0, interaction=1.2),
 }
 
 
@@ -316,7 +326,7 @@ def test_few_false_alarms_and_honest_intervals(world):
 
 
 def test_what_differs_by_the_margin_is_rarely_called_equal():
-    world = World(sentences=None)
+    world = world_of(sentences=None)
     truth = world.bleu + np.array([0.0, 4.0, 0.0, 4.0]) * world.seed_deviation
     outcomes = list(simulate(world, truth, seeds=5, studies=200, draws=0, seed=1, margin=4 * world.seed_deviation))
     assert sum(outcome.false_equal for outcome in outcomes) <= 17  # of 200; 5 % are 10
@@ -324,7 +334,7 @@ def test_what_differs_by_the_margin_is_rarely_called_equal():
 
 
 def test_what_is_planted_is_found():
-    world = World(sentences=400, seed_deviation=0.4)
+    world = world_of(sentences=400, seed_deviation=0.4)
     truth = np.array([36.0, 36.0, 36.0, 38.5])
     outcomes = list(simulate(world, truth, seeds=4, studies=30, draws=150, seed=1))
     assert np.mean([outcome.found for outcome in outcomes]) > 0.8
@@ -335,7 +345,7 @@ def test_what_is_planted_is_found():
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_the_errors_of_whole_studies(seeds):
     """As docs/results/statistics.md has it; the bounds leave two standard errors of 500 studies to the 5 % meant."""
-    world = World()
+    world = world_of()
     same, planted = np.full(4, world.bleu), world.bleu + 2 * world.seed_deviation * np.array([0, 0, 0, 1.0])
     without = list(simulate(world, same, seeds, 500, 1000, seed=1))
     with_effect = list(simulate(world, planted, seeds, 500, 1000, seed=1))
@@ -350,7 +360,7 @@ def test_the_errors_of_whole_studies(seeds):
 @pytest.mark.parametrize("deviations", [(), UNLIKE], ids=["alike", "unlike"])
 def test_the_errors_of_ten_rows_by_their_losses(deviations, seeds):
     """Two standard errors of 2,000 studies to the 5 % meant, and one point for rows that vary unlike."""
-    world = World(sentences=None, deviations=deviations)
+    world = world_of(sentences=None, deviations=deviations)
     truth = np.full(10, world.bleu)
     outcomes = list(simulate(world, truth, seeds, 2000, 0, seed=1, margin=100))
     assert np.mean([outcome.alarm for outcome in outcomes]) <= 0.07

@@ -1,4 +1,4 @@
-"""From finished runs to what they show: tables, plots, verdicts, and how sure these are."""
+"""Reports on finished runs: tables, plots, verdicts, and their statistics."""
 
 from headcount.errors import InputError
 

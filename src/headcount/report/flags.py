@@ -1,21 +1,28 @@
-"""What a reader must know before reading on: runs that diverged, an average that lost, rows that differ in more."""
+"""Warnings of a report: diverged runs, harmful weight averages, rows that differ in more than the study varies."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from headcount.report.runs import RunResult, Sweep, finite
+from headcount.report.table import mean
 from headcount.report.verdicts import listed
 from headcount.run.values import at
 
-CONSTANT = 0.01  # by how much a quantity may differ that a study claims to hold constant
-CLEARLY = 0.01  # nats, more than rounding does to the loss of the same weights in two precisions
+CONSTANT = 0.01  # the relative difference at which a figure is not constant
+CLEARLY = 0.01  # nats, more than the loss of the same weights differs between two precisions
 
 
 def flagged(sweep: Sweep) -> list[str]:
-    """A line each, the gravest first."""
+    """A line for each warning, the gravest first."""
     runs = sweep.runs
-    found = [*_diverged(runs), *_averages(runs), *_inconstant(sweep), *_same(sweep)]
-    return [*found, *_vocabularies(sweep), *_machines(runs)]
+    return [
+        *_diverged(runs),
+        *_averages(runs),
+        *_inconstant(sweep),
+        *_same(sweep),
+        *_vocabularies(sweep),
+        *_machines(runs),
+    ]
 
 
 def _diverged(runs: Sequence[RunResult]) -> list[str]:
@@ -27,14 +34,14 @@ def _diverged(runs: Sequence[RunResult]) -> list[str]:
 
 
 def _averages(runs: Sequence[RunResult]) -> list[str]:
-    """Lines for runs whose averaged weights have a higher validation loss than their last ones."""
+    """Runs whose averaged weights have a higher validation loss than their last weights."""
     scored: list[float] = []
     refused: list[float] = []
     for run in runs:
         if (lost := _lost(run)) is not None:
             if run.figure("weights.scored") == "last":
                 refused += [lost] if lost > 0 else []
-            elif lost > CLEARLY and run.figure("weights.valid_bleu") is None:  # which else decided
+            elif lost > CLEARLY and run.figure("weights.valid_bleu") is None:  # else BLEU chose the weights
                 scored.append(lost)
     lines = []
     if scored:
@@ -52,10 +59,10 @@ def _averages(runs: Sequence[RunResult]) -> list[str]:
 
 
 def _lost(run: RunResult) -> float | None:
-    """By how many nats the average is worse than the last weights on validation; None where a run does not say.
+    """The validation loss of the averaged weights minus that of the last weights, in nats; None if unknown.
 
-    An old run has the loss of what was scored, and that of the last weights in its log; one that scored its best
-    checkpoint averaged nothing.
+    An older run has the loss of its scored weights in metrics.json, and that of its last weights in its log. A run that
+    scored its best checkpoint has no average.
     """
     average, last = run.figure("weights.valid_loss.average"), run.figure("weights.valid_loss.last")
     curve = run.curves.get("valid/loss")
@@ -71,61 +78,59 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _inconstant(sweep: Sweep) -> list[str]:
-    """A line for each quantity that the study claims constant and that is not, or that a run lacks."""
+    """Figures that the study claims to be constant and that are not, or that a run lacks."""
     lines = []
     for path in sweep.design.constant:
         values = [row.figures(path) for row in sweep.rows]
         if sum(map(len, values)) < len(sweep.runs):
-            lines.append(f"{path} is said to be constant, but not every run has it, so that it can't be checked.")
+            lines.append(f"{path} should be constant, but cannot be checked, since not every run has it.")
             continue
         low, high = min(map(min, values)), max(map(max, values))
         if high > low * (1 + CONSTANT):
-            means = listed(
-                [f"{sum(own) / len(own):,.0f} ({row.label})" for row, own in zip(sweep.rows, values, strict=True)]
-            )
-            lines.append(f"{path} is said to be constant, but differs by {100 * (high / low - 1):.1f} %: {means}.")
+            means = listed([f"{mean(figures)} ({row.label})" for row, figures in zip(sweep.rows, values, strict=True)])
+            lines.append(f"{path} should be constant, but differs by {100 * (high / low - 1):.1f} %: {means}.")
     return lines
 
 
 def _same(sweep: Sweep) -> list[str]:
-    """A line where several seeds of every row have one and the same score."""
+    """Several seeds of every row with one and the same score."""
     if any(len(row.runs) > 1 for row in sweep.rows) and all(
         len(set(row.figures("test.bleu"))) == 1 for row in sweep.rows
     ):
-        return ["The runs of each row have the very same test BLEU, as if the seed had not reached the training."]
+        return ["All runs of a row have exactly the same test BLEU, in every row, as if the seed had no effect."]
     return []
 
 
 def _vocabularies(sweep: Sweep) -> list[str]:
     if any(name.startswith(("tokenizer.", "data.vocab_size")) for name in sweep.differing):
         return [
-            "The rows have different vocabularies, so that their losses and perplexities, which are per piece, can't "
-            "be compared."
+            "The rows have different vocabularies, so their losses and perplexities cannot be compared: both are per "
+            "subword piece."
         ]
     return []
 
 
 def _machines(runs: Sequence[RunResult]) -> list[str]:
-    """Lines for what differs among runs that should not, were they to be timed, or repeated."""
+    """Hardware, precision and versions that differ between runs."""
     lines = []
     for path, what in (
-        ("hardware", "seconds and tokens/s can't be compared"),
-        ("train.precision", "seconds and tokens/s can't be compared, and rounding differs"),
+        ("hardware", "seconds and tokens/s cannot be compared"),
+        ("train.precision", "seconds and tokens/s cannot be compared, and rounding differs"),
         ("versions", "figures may differ for that reason"),
     ):
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for run in runs:
-            found.setdefault(as_words(run.figure(path)), []).append(run.name)
-        if len(found) > 1:
+            groups.setdefault(as_words(run.figure(path)), []).append(run.name)
+        if len(groups) > 1:
             each = "; ".join(
-                f"{value} ({len(own)} {'run' if len(own) == 1 else 'runs'})" for value, own in found.items()
+                f"{value} ({len(names)} {'run' if len(names) == 1 else 'runs'})" for value, names in groups.items()
             )
-            lines.append(f"The runs differ in their {path.rpartition('.')[2]}, so that {what}: {each}.")
+            lines.append(f"The runs differ in their {path.rpartition('.')[2]}, so {what}: {each}.")
     return lines
 
 
 def as_words(node: Any) -> str:
-    """A node of metrics.json as a sentence shows it."""
+    """A node of metrics.json in words."""
     if isinstance(node, dict):
         return ", ".join(f"{name} {as_words(value)}" for name, value in node.items())
     return "none" if node is None else str(node)

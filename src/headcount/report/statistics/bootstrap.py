@@ -1,4 +1,4 @@
-"""BLEU as a sum over sentences, so that a test set can be drawn again many times at the cost of a matrix product."""
+"""Bootstrap of corpus BLEU (Koehn 2004): BLEU from sums over sentences, so that a resample costs a matrix product."""
 
 from collections.abc import Sequence
 
@@ -10,27 +10,27 @@ from headcount.evaluation.metrics import bleu, composed
 Floats = NDArray[np.float64]
 
 ORDERS = 4
-COUNTS = 2 * ORDERS + 2  # n-grams that match, n-grams in all, the lengths of hypothesis and reference
-BLOCK = 4_000_000  # weights that are held at once
+COUNTS = 2 * ORDERS + 2  # matching n-grams and all n-grams by order, the lengths of hypothesis and reference
+BLOCK = 4_000_000  # weights in memory at once
 
 
 def sentence_counts(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str) -> Floats:
-    """What corpus BLEU adds up, [sentence, 10]: matches and totals of the orders 1 to 4, both lengths.
+    """The sufficient statistics of corpus BLEU, [sentence, 10]: matches and totals of the orders 1 to 4, both lengths.
 
-    tokenizer: in whose tokens, by sacrebleu's name. Both sides are taken in NFC, as everywhere that BLEU is counted.
+    tokenizer: sacrebleu's name of BLEU's tokenizer. Both sides in NFC, as for every BLEU here.
     """
-    metric = bleu(tokenizer, effective_order=True)  # changes no count; without it, sacrebleu warns of each sentence
+    metric = bleu(tokenizer, effective_order=True)  # avoids a warning for each sentence; counts are the same
     lines = zip(composed(hypotheses), composed(references), strict=True)
-    found = [metric.sentence_score(hypothesis, [reference]) for hypothesis, reference in lines]
-    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found]
+    scores = [metric.sentence_score(hypothesis, [reference]) for hypothesis, reference in lines]
+    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
     return np.array(rows, dtype=np.float64).reshape(-1, COUNTS)
 
 
 def bleu_of(counts: Floats) -> Floats:
     """Corpus BLEU, 0 to 100, of summed counts [..., 10], as sacrebleu computes it with exponential smoothing.
 
-    Source: Papineni et al. 2002; Chen and Cherry 2014, method 3: the k-th order without a match counts as 1 / 2^k of
-    one. Without any match at all, or any n-gram of some order, BLEU is 0.
+    Papineni et al. 2002; smoothing: Chen and Cherry 2014, method 3: the k-th order without a match counts as 1 / 2^k
+    of a match. BLEU is 0 without any match, or if an order has no n-grams.
     """
     matches, totals = counts[..., :ORDERS], counts[..., ORDERS : 2 * ORDERS]
     length, reference = counts[..., -2], counts[..., -1]
@@ -43,7 +43,7 @@ def bleu_of(counts: Floats) -> Floats:
 
 
 def resamples(sentences: int, number: int, seed: int) -> Floats:
-    """How often each sentence is drawn, [resample, sentence], in so many drawings with replacement."""
+    """The count of each sentence in `number` resamples with replacement, [resample, sentence]."""
     drawn = np.random.default_rng(seed).multinomial(sentences, np.full(sentences, 1 / sentences), size=number)
     return drawn.astype(np.float64)
 
@@ -59,7 +59,7 @@ def resampled_bleu(counts: Floats, weights: Floats) -> Floats:
 
 
 def bootstrapped_bleu(counts: Floats, number: int, seed: int = 0) -> Floats:
-    """`resampled_bleu` over so many drawings, the same for the same seed, [resample, run]."""
+    """`resampled_bleu` over `number` resamples, the same for the same seed, [resample, run]."""
     sentences = counts.shape[1]
     at_once = max(1, BLOCK // max(sentences, 1))
     blocks = [

@@ -1,17 +1,18 @@
-"""Which rows of a study differ, when every run has a seed of its own and all are scored on one sample of sentences.
+"""Simultaneous comparison of all pairs of rows, with seeds and test sentences as random effects.
 
-The score of run s of row i on a test set of n sentences is taken to be
+Every run has its own seed, and all runs are scored on the same sample of sentences. The model for the score of run s of
+row i is
 
     Y_is = mu_i + a_is + b + c_i + e_is
 
-with a: what the seed does (a new one each run); b: what the draw of sentences does to all rows alike, which drops out
-of differences; c: what it does to one row (some sentences suit it); e: what it does to one run alone. Of two rows,
+a: effect of the seed. b: effect of the sentences that is the same for all rows; it cancels in differences. c: effect of
+the sentences on one row. e: effect of the sentences on one run. So for two rows with S_i and S_j runs
 
     Var(mean_i - mean_j) = (var_a + var_e) (1/S_i + 1/S_j) + var_c
 
-The spread of runs within rows estimates var_a + var_e, where a, and so var_a, may be another in each row: see
-variances.py. The bootstrap over sentences sees var_e (1/S_i + 1/S_j) + var_c, and on contrasts within rows var_e alone,
-so that var_c is what is left.
+The variance between the runs of a row estimates var_a + var_e; var_a may differ between rows (variances.py). The
+bootstrap over sentences estimates var_e (1/S_i + 1/S_j) + var_c, and from contrasts within rows var_e; the difference
+of both gives var_c.
 """
 
 import bisect
@@ -30,18 +31,18 @@ from headcount.report.statistics.variances import Spread, moderated
 
 Verdict = Literal["differ", "equal", "undecided"]
 
-ERROR = 0.05  # what intervals leave out, and the chance of a false alarm anywhere in a family
-NORMAL_DF = 1e4  # degrees of freedom that make no difference any more
+ERROR = 0.05  # 1 - coverage of intervals, and the probability of a false alarm anywhere in a family
+NORMAL_DF = 1e4  # degrees of freedom at which t is as good as normal
 TABLE = (*map(float, range(1, 21)), 24.0, 30.0, 40.0, 60.0, 120.0, NORMAL_DF)
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """What the draw of sentences does to differences between rows, by bootstrap.
+    """Variance of differences between rows due to the draw of sentences, from a bootstrap.
 
-    variance: of the mean of rows i and j, [row, row], the noise of single runs taken out (var_c). noise: var_e.
-    imprecision: half the variance of that estimate, [row, row]. df: of the bootstrap, a sample of sentences and of
-    resamples. typical: the mean of var_c over pairs, better known than each, and its standard error at most.
+    variance: var_c of rows i and j, [row, row]. noise: var_e. imprecision: half the variance of the estimate
+    `variance`, [row, row]. df: degrees of freedom of the bootstrap. typical: the mean of var_c over pairs, which is
+    more precise than a single one, and an upper bound of its standard error.
     """
 
     variance: Floats
@@ -52,7 +53,7 @@ class Interaction:
 
 
 def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Interaction:
-    """From bootstrapped scores [resample, run] of runs in the given rows (0, 1, ...; each has one at least)."""
+    """From bootstrapped scores [resample, run]. rows: the row of each run (0, 1, ...; at least one run each)."""
     row_of = np.array(rows)
     covariance = np.atleast_2d(np.cov(resampled, rowvar=False))
     members = [np.flatnonzero(row_of == row) for row in range(row_of.max() + 1)]
@@ -75,10 +76,10 @@ def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Inter
 
 @dataclass(frozen=True)
 class Difference:
-    """The first row's mean less the second's, with an interval that holds for all pairs at once.
+    """The mean of the first row minus that of the second, with an interval that holds for all pairs at once.
 
-    seeds, sentences: the parts of its variance. rows: how many were compared. alike: whether they share one variance.
-    bounds: the least and the largest value that a difference of such scores can have.
+    seeds, sentences: the parts of its variance. rows: the number of rows. alike: whether they share one variance.
+    bounds: the smallest and the largest possible difference.
     """
 
     first: int
@@ -99,7 +100,7 @@ class Difference:
 
     @property
     def margin(self) -> float:
-        """Half the simultaneous interval (Tukey-Kramer, Games-Howell where rows vary unlike)."""
+        """Half the simultaneous interval (Tukey-Kramer; Games-Howell if variances are unequal)."""
         return critical(self.rows, self.df, self.error, self.alike) * self.deviation / math.sqrt(2)
 
     @property
@@ -109,17 +110,17 @@ class Difference:
 
     @property
     def differs(self) -> bool:
-        """Whether the interval leaves out 0, which is whether p is below the error."""
+        """Whether the interval excludes 0, which is the same as p < error."""
         return abs(self.value) > self.margin
 
     @functools.cached_property
     def p(self) -> float:
-        """Corrected over all pairs of rows, by the studentised range or, where rows vary unlike, Bonferroni's bound,
-        whichever is larger; and over whatever shares the family's error."""
+        """The p-value corrected for all pairs of rows, by the studentised range or, if variances are unequal,
+        Bonferroni's bound, whichever is larger; and for all comparisons that share the family's error."""
         return self._corrected(abs(self.value))
 
     def equal(self, within: float) -> bool:
-        """Whether the true difference is smaller than `within`, either way, which is whether `p_equal` is below 5 %.
+        """Whether the true difference is within ± `within`, which is the same as `p_equal` < 5 %.
 
         Two one-sided tests (Schuirmann 1987): the simultaneous interval with twice the error lies inside the margin.
         """
@@ -127,12 +128,12 @@ class Difference:
         return room > 0 and room > critical(self.rows, self.df, 2 * self.error, self.alike) * self.deviation
 
     def p_equal(self, within: float) -> float:
-        """Of the two one-sided tests, corrected as `p` is; 1 where the difference that was seen is not smaller."""
+        """The p-value of the two one-sided tests, corrected as `p` is; 1 if the observed difference is not smaller."""
         room = within - abs(self.value)
         return self._corrected(room) / 2 if room > 0 else 1.0
 
     def verdict(self, within: float) -> Verdict:
-        """What is known of the pair. Rows may differ by less than the margin; then they differ."""
+        """Rows that differ by less than the margin still differ."""
         return "differ" if self.differs else "equal" if self.equal(within) else "undecided"
 
     def _corrected(self, distance: float) -> float:
@@ -147,7 +148,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows and all pairs of them. spread: between the seeds of rows; None where every row has a single one."""
+    """All rows and all pairs of them. spread: between the seeds of a row; None if every row has one seed."""
 
     means: tuple[float, ...]
     counts: tuple[int, ...]
@@ -156,8 +157,7 @@ class Comparison:
     interaction: Interaction | None
 
     def margin(self, row: int) -> float | None:
-        """Half the 95 % interval of a row's mean over seeds, on these very sentences: Student's t. None with one seed a
-        row, from which nothing follows about seeds."""
+        """Half the 95 % interval of a row's mean over seeds, on these sentences (Student's t); None if unknown."""
         if self.spread is None:
             return None
         variance = self.spread.variances[row] / self.counts[row]
@@ -171,14 +171,14 @@ def compare(
     least: Sequence[float] | None = None,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Comparison:
-    """Every pair of rows, each given as the scores of its runs (one at least), with simultaneous intervals.
+    """Compare every pair of rows, with simultaneous intervals. scores: of the runs of each row (at least one).
 
-    Without `sampling`, differences are those on this very test set. With one seed in every row, they are those of these
-    very runs: only the draw of sentences is accounted for, and without that nothing is compared. least: by row, what
-    the variance between seeds is taken to be if it comes out smaller; unless given, what the draw of sentences does to
-    a single run, which is part of it. bounds: of a difference.
-    Source: Tukey 1953; Kramer 1956, for rows of unequal size; Games and Howell 1976, for unequal variances;
-    Satterthwaite 1946, for the degrees of freedom.
+    sampling: without it, the intervals ignore the choice of test sentences. With one seed in every row they ignore the
+    spread between seeds; then, and without `sampling`, nothing is compared. least: by row, a lower bound for the
+    variance between seeds; by default `sampling.noise`, which is part of it. bounds: of a difference.
+
+    Tukey 1953; Kramer 1956 for rows of unequal size; Games and Howell 1976 for unequal variances; Satterthwaite 1946
+    for the degrees of freedom.
     """
     means = tuple(float(np.mean(row)) for row in scores)
     counts = tuple(len(row) for row in scores)
@@ -199,16 +199,16 @@ def compare(
 
 
 def tabulated(df: float) -> float:
-    """Degrees of freedom as printed tables have them, rounded down, which is the safe side."""
+    """Degrees of freedom rounded down to those of printed tables, which is conservative."""
     return TABLE[max(bisect.bisect_right(TABLE, df) - 1, 0)]
 
 
 def critical(rows: int, df: float, error: float = ERROR, alike: bool = True) -> float:
-    """The studentised range of so many rows that is passed with the probability `error`.
+    """Critical value of the studentised range for `rows` rows: exceeded with probability `error`.
 
-    Rows that do not vary alike have no common deviation to studentise by. A row that varies much more than the others
-    then decides all its pairs by a deviation of its own, known to few degrees of freedom, and each row may be that one:
-    Bonferroni over all rows but one is the larger of the two there, at few degrees of freedom.
+    Rows with unequal variances have no common deviation to studentise by. The pairs of a row that varies much more than
+    the others all depend on its own deviation, which has few degrees of freedom, and any row may be that one. So
+    Bonferroni's bound over the other rows is used if it is larger.
     """
     df = tabulated(df)
     return quantile(rows, df, error) if alike else max(quantile(rows, df, error), _by_row(rows, df, error))
@@ -221,7 +221,7 @@ def _by_row(rows: int, df: float, error: float) -> float:
 
 @functools.cache
 def quantile(rows: int, df: float, error: float) -> float:
-    """`critical` at exactly these degrees of freedom; takes a quarter second, once."""
+    """`critical` for equal variances at exactly these degrees of freedom; takes a quarter second, once."""
     if rows == 2:
         return float(stats.t.ppf(1 - error / 2, df)) * math.sqrt(2)
     return float(stats.studentized_range.ppf(1 - error, rows, df))

@@ -1,4 +1,4 @@
-"""What a study of so many seeds and sentences can find, and how often it errs: by simulation."""
+"""Error rates and power of the analysis, by simulation, as a table."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,11 +28,11 @@ def power(
     sink: TextIO,
     advance: Callable[[], None],
 ) -> None:
-    """Write a table to `sink`, a line for each number of seeds. Raises InputError.
+    """Write a table to `sink`, a line for each number of seeds. Raises InputError for settings that are out of range.
 
-    There are three kinds of studies: in the first no row differs; in the second the last is better than the rest, by
-    `effect`; in the third every other row is better than the rest, by exactly the `margin` of equality. Both in
-    deviations of the seed. advance: called after each of the studies, of which there are 3 x studies x len(seeds).
+    There are three kinds of studies: in the first no row differs; in the second the last row is better by `effect`; in
+    the third every second row is better by exactly the `margin` of equality. Both are multiples of the deviation
+    between seeds. advance: called after each of the 3 x studies x len(seeds) studies.
     """
     _check(world, seeds, rows, margin, studies, resamples)
     unit, row = world.seed_deviation, np.arange(rows, dtype=np.float64)
@@ -42,8 +42,8 @@ def power(
         outcomes: list[list[Outcome]] = []
         for truth in truths:
             outcomes.append([])
-            for found in simulate(world, truth, number, studies, resamples, seed, margin * unit):
-                outcomes[-1].append(found)
+            for outcome in simulate(world, truth, number, studies, resamples, seed, margin * unit):
+                outcomes[-1].append(outcome)
                 advance()
         table.append([number, *_columns(*outcomes)])
     kinds = f"effect {effect * unit:g}, margin {margin * unit:g}; {studies:,} studies of each kind"
@@ -90,7 +90,7 @@ def _columns(same: Sequence[Outcome], planted: Sequence[Outcome], at_margin: Seq
 
 
 def _share(values: Sequence[float]) -> str:
-    """Percent, with the interval of Wilson 1927. A mean of shares gets that of a single trial a study, wide enough."""
+    """Percent, with the interval of Wilson 1927. For a mean of shares, a study is one trial, which is conservative."""
     n, share, z = len(values), float(np.mean(values)), 1.96
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)

@@ -1,4 +1,4 @@
-"""Studies whose truth is known, through the same analysis as real ones: how often it errs, and what it finds."""
+"""Simulated studies with known true scores, to measure the error rates and the power of the analysis."""
 
 import functools
 import math
@@ -11,29 +11,29 @@ from headcount.report.statistics.bootstrap import COUNTS, ORDERS, Floats, bleu_o
 from headcount.report.statistics.comparison import Comparison, compare, interaction
 
 PRECISIONS = (0.68, 0.45, 0.30, 0.20)  # of n-grams of order 1 to 4, at a BLEU of 36.8
-GRID = np.linspace(-3, 3, 601)  # log-odds around these
+GRID = np.linspace(-3, 3, 601)  # shifts of their log-odds
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class World:
-    """How studies come about: n-grams match by chance, more easily in easy sentences, in good rows, with lucky seeds.
+    """A generative model of studies: n-grams match at random, with odds that depend on sentence, row and seed.
 
-    sentences: of the held-out text; None: all there could be, so that a run has its true score, as losses are compared.
-    words: of a sentence, on average. bleu: of a row without effect, on all sentences there could be. seed_deviation: of
-    a run's score around its row's, on all these sentences. deviations: of the rows, in multiples of that; none: 1 in
-    every row. By sentence, in log-odds of a match: difficulty: the deviation shared by all rows; interaction: that of
-    one row; noise: that of one run.
+    sentences: of the held-out text; None: infinitely many, so that a run has its true score, as in the analysis of
+    losses. words: mean length of a sentence. bleu: true score of a row without effect, over all sentences.
+    seed_deviation: standard deviation of the true scores of a row's runs. deviations: that of each row, in multiples of
+    it; empty: 1 in every row. Standard deviations between sentences of the log-odds of a match: difficulty: the same
+    for all rows; interaction: of one row; noise: of one run.
     """
 
-    sentences: int | None = 1000
-    words: float = 12.0
-    bleu: float = 36.0
-    seed_deviation: float = 0.4
-    deviations: Sequence[float] = ()
-    difficulty: float = 1.2
-    interaction: float = 0.3
-    noise: float = 0.2
+    sentences: int | None
+    words: float
+    bleu: float
+    seed_deviation: float
+    deviations: Sequence[float]
+    difficulty: float
+    interaction: float
+    noise: float
 
     def __post_init__(self) -> None:
         if self.sentences is not None and self.sentences < 1:
@@ -49,13 +49,12 @@ class World:
             raise ValueError(f"bleu={self.bleu}: must be from 5 to 90")
 
     def runs(self, truth: Floats, seeds: int, rng: np.random.Generator) -> Floats:
-        """The true scores of the runs, [row, seed], of rows whose score is `truth` over all seeds."""
+        """The true scores of runs, [row, seed]. truth: the true mean score of each row."""
         deviations = self.seed_deviation * np.array(self.deviations or [1.0] * len(truth))
         return truth[:, None] + deviations[:, None] * rng.standard_normal((len(truth), seeds))
 
     def draw(self, truth: Floats, seeds: int, rng: np.random.Generator) -> Floats:
-        """One study: the counts of sentences, [row x seed, sentence, 10], of rows whose BLEU is `truth` on all
-        sentences and over all seeds."""
+        """One study: n-gram counts, [row x seed, sentence, 10]. truth: the true BLEU of each row."""
         rows, sentences = len(truth), self.sentences or 0
         lengths = 1 + rng.poisson(self.words - 1, sentences)
         totals = np.maximum(lengths[:, None] - np.arange(ORDERS), 0)  # [sentence, order]
@@ -72,13 +71,13 @@ class World:
         return counts.reshape(rows * seeds, sentences, COUNTS)
 
     def _shift(self, bleu: Floats) -> Floats:
-        """Log-odds that give a BLEU on all sentences there could be."""
+        """The shift of log-odds that gives a true BLEU."""
         return np.interp(bleu, _bleu_by_shift(math.hypot(self.difficulty, self.interaction, self.noise)), GRID)
 
 
 @functools.cache
 def _bleu_by_shift(spread: float) -> Floats:
-    """BLEU on all sentences there could be, at each of GRID. spread: of sentences, in log-odds."""
+    """True BLEU at each shift of GRID. spread: standard deviation between sentences, in log-odds."""
     chances = _sigmoid(GRID[:, None, None] + _log_odds()[:, None] + spread * NODES)  # [grid, order, node]
     expected = chances @ WEIGHTS / WEIGHTS.sum()
     return bleu_of(np.concatenate([expected, np.ones((len(GRID), ORDERS + 2))], axis=1))
@@ -95,12 +94,12 @@ def _sigmoid(x: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdicts of the analysis on one study.
+    """The verdicts of the analysis on one simulated study.
 
-    covered: the share of pairs whose interval holds the true difference. alarm: whether a pair without a difference is
-    found to differ. found: the share of the pairs with a difference that is found to differ, with the right sign; NaN
-    if there are none. equal: the share of the pairs whose difference is below the margin that is found equal; NaN if
-    there are none. false_equal: whether a pair whose difference is not below the margin is found equal.
+    covered: the share of pairs whose interval contains the true difference. alarm: whether any pair without a true
+    difference gets the verdict "differ". found: of the pairs that truly differ, the share detected with the right sign;
+    NaN if there are none. equal: of the pairs whose true difference is below the margin, the share with the verdict
+    "equal"; NaN if there are none. false_equal: whether any other pair gets the verdict "equal".
     """
 
     covered: float
@@ -111,7 +110,7 @@ class Outcome:
 
 
 def outcome(comparison: Comparison, truth: Floats, margin: float) -> Outcome:
-    """An analysis against the true score of every row."""
+    """Compare the verdicts with the true score of every row."""
     covered: list[bool] = []
     alarms: list[bool] = []
     found: list[bool] = []
@@ -135,7 +134,7 @@ def _mean(shares: Sequence[bool]) -> float:
 def simulate(
     world: World, truth: Floats, seeds: int, studies: int, draws: int, seed: int = 0, margin: float = math.inf
 ) -> Iterator[Outcome]:
-    """So many studies of rows with such a true score, so many seeds a row, and so many resamples in the analysis."""
+    """Outcomes of simulated studies. truth: the true score of each row. draws: resamples in the analysis."""
     weights = resamples(world.sentences, draws, seed) if world.sentences else None
     for study in range(studies):
         rng = np.random.default_rng([seed, seeds, study])
@@ -147,7 +146,7 @@ def simulate(
 
 
 def analyse(counts: Floats, rows: int, weights: Floats) -> Comparison:
-    """The analysis of the report: counts [row x seed, sentence, 10] to all pairs of rows."""
+    """The analysis of a report, from counts [row x seed, sentence, 10]. weights: of the resamples."""
     scores = bleu_of(counts.sum(axis=1)).reshape(rows, -1)
     row_of = np.repeat(np.arange(rows), scores.shape[1])
     sampling = interaction(resampled_bleu(counts, weights), row_of.tolist(), counts.shape[1])

@@ -1,16 +1,17 @@
-"""Moderated variances: how far the seeds of each row lie apart, every row helped by the others.
+"""Moderated variances (empirical Bayes): the variance between the seeds of each row, estimated with the other rows.
 
-Three seeds give a poor estimate of a row's variance. One variance for all rows is a better one, and wrong where rows
-differ: the seeds of a row that fails to learn may lie a hundred times as far apart as those of its neighbours.
-Empirical Bayes lies between the two (Smyth 2004, limma): the variances of rows come from a scaled inverse chi-square
+Three seeds give a poor estimate of a row's variance. One pooled variance for all rows is more precise, but wrong if the
+rows differ: the seeds of a row that fails to learn may be a hundred times as far apart as those of other rows.
+Empirical Bayes is between the two (Smyth 2004, limma): the variances of rows come from a scaled inverse chi-square
 distribution, whose degrees of freedom and scale are estimated from the spread of their logarithms.
 
-- The spread is no larger than chance makes it: the prior has infinitely many degrees of freedom, and all rows share one
-  variance, that of pooling.
-- It is larger: a row keeps its own variance, or gets the moderated one where that is larger, since a few seeds may
-  agree by luck. A variance is never moderated downwards, and a prior that is itself fitted to a few rows counts for
-  less than its degrees of freedom: both are stricter than limma, which has thousands of rows to fit it to. With limma's
-  own rules, ten unlike rows of three seeds raised three times as many false alarms as meant in simulated studies.
+- If chance explains that spread, the prior has infinitely many degrees of freedom, and all rows share the pooled
+  variance.
+- If not, a row keeps its own variance, or gets the moderated one if that is larger, since a few seeds may agree by
+  luck. A variance is never moderated downwards, and a prior that is fitted to a few rows counts for less than its
+  degrees of freedom. Both are stricter than limma, which has thousands of rows to fit the prior to. With limma's own
+  rules, ten rows of three seeds with unequal variances raised three times the nominal number of false alarms in
+  simulated studies.
 """
 
 import math
@@ -22,7 +23,7 @@ from scipy import special
 
 from headcount.report.statistics.bootstrap import Floats
 
-PRECISION = 1e-6  # relative, of the prior's degrees of freedom
+PRECISION = 1e-6  # relative error of the prior's degrees of freedom
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Spread:
     """The variance between the seeds of each row.
 
     variances: by row. df: the degrees of freedom of each. own: those from the row's own seeds. pooled: the mean
-    variance, weighted by `own`. alike: whether all rows share it, since nothing speaks against that.
+    variance, weighted by `own`. alike: whether all rows share it, because the data do not contradict that.
     """
 
     variances: tuple[float, ...]
@@ -46,7 +47,7 @@ class Spread:
     def of_difference(self, i: int, j: int) -> tuple[float, float]:
         """The variance of the difference of two rows' means over seeds, and its degrees of freedom.
 
-        Source: Satterthwaite 1946, with the covariance of two variances that share a prior.
+        Satterthwaite 1946, with the covariance of two variances that share a prior.
         """
         parts = [self.variances[row] / (self.own[row] + 1) for row in (i, j)]
         roots = [part / math.sqrt(self.df[row]) for part, row in zip(parts, (i, j), strict=True)]
@@ -57,16 +58,16 @@ class Spread:
 
 
 def moderated(scores: Sequence[Sequence[float]], least: Sequence[float]) -> Spread | None:
-    """The spread of rows, each given as the scores of its runs; None where no row has two runs.
+    """The spread between seeds; None if no row has two runs.
 
-    least: by row, what its variance is taken to be if it comes out smaller.
+    scores: of the runs of each row. least: by row, a lower bound of its variance.
     """
     own = np.array([len(row) - 1 for row in scores])
     if not own.any():
         return None
     seen = np.array([np.var(row, ddof=1) if len(set(row)) > 1 else 0.0 for row in scores])
     pooled = float(seen @ own / own.sum())
-    prior_df, scale = _prior(seen[seen > 0], own[seen > 0])  # seeds that agree to the last digit have hit a limit
+    prior_df, scale = _prior(seen[seen > 0], own[seen > 0])  # seeds that agree to the last digit are at a limit
     if math.isinf(prior_df):
         variances, df = np.full(len(own), pooled), np.full(len(own), float(own.sum()))
     else:
@@ -82,9 +83,9 @@ def moderated(scores: Sequence[Sequence[float]], least: Sequence[float]) -> Spre
 
 
 def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
-    """Degrees of freedom and scale of the distribution that variances come from (Smyth 2004, section 6.2).
+    """Degrees of freedom and scale of the prior of the variances (Smyth 2004, section 6.2).
 
-    Infinitely many where their logarithms vary no more than those of equal variances would.
+    The degrees of freedom are infinite if the logarithms vary no more than those of equal variances would.
     """
     if len(variances) < 2:
         return math.inf, math.nan
@@ -97,7 +98,7 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Where trigamma, which falls from infinity to 0, has this value: by Newton's method on its reciprocal."""
+    """The argument at which trigamma has this value, by Newton's method on its reciprocal."""
     at = 0.5 + 1 / value
     while True:
         trigamma = float(special.polygamma(1, at))
