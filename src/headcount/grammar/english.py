@@ -6,7 +6,7 @@ from headcount.grammar.lexicon import Noun, Verb
 
 
 def noun(word: Noun, plural: bool) -> str:
-    """The noun in the singular or plural."""
+    """The singular or plural of a noun."""
     english = word.english
     if not plural:
         return english
@@ -45,7 +45,7 @@ def past(word: Verb) -> str:
 
 
 def finite(verb: Verb, tense: str, plural: bool) -> str:
-    """The form in the simple present or past."""
+    """The finite form in the simple present or past."""
     if verb.english == "be":
         return {"present": ("is", "are"), "past": ("was", "were")}[tense][plural]
     if tense == "past":

@@ -6,7 +6,7 @@ from headcount.grammar.lexicon import Adjective, Noun, Verb
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
-# Endings of "der", by gender (p: plural) in the order of CASES; "dieser" has the same with its own stem.
+# Definite article by gender (p: plural), in the order of CASES.
 _DEFINITE = {
     "m": ("der", "den", "dem", "des"),
     "f": ("die", "die", "der", "der"),
@@ -40,14 +40,14 @@ ENDINGS = {
         "p": ("e", "e", "en", "er"),
     },
 }
-# Without a genitive, which nothing here needs.
+# Relative pronoun; no sentence here needs its genitive.
 _RELATIVE = {
     "m": ("der", "den", "dem"),
     "f": ("die", "die", "der"),
     "n": ("das", "das", "dem"),
     "p": ("die", "die", "denen"),
 }
-# A preposition and the definite article after it always merge where both forms are usual.
+# A preposition and the definite article after it, as one word. Where both forms are usual, the short one is taken.
 CONTRACTIONS = {
     ("in", "dem"): "im",
     ("in", "das"): "ins",
@@ -72,7 +72,7 @@ def _column(gender: str, plural: bool) -> str:
 
 
 def article(kind: str, gender: str, plural: bool, case: str) -> str:
-    """The article: `kind` is "the", "a" (none in the plural), or "no"."""
+    """The article. kind: "the", "a" (none in the plural) or "no"."""
     column, row = _column(gender, plural), CASES.index(case)
     if kind == "the":
         return _DEFINITE[column][row]
@@ -82,18 +82,18 @@ def article(kind: str, gender: str, plural: bool, case: str) -> str:
 
 
 def relative(gender: str, plural: bool, case: str) -> str:
-    """The relative pronoun, which is also the demonstrative one."""
+    """The relative pronoun, which is also the demonstrative pronoun."""
     return _RELATIVE[_column(gender, plural)][CASES.index(case)]
 
 
 def adjective(word: Adjective, declension: str, gender: str, plural: bool, case: str) -> str:
-    """The adjective before a noun; `declension` is "weak", "mixed" or "strong"."""
+    """The adjective before a noun. declension: "weak", "mixed" or "strong"."""
     ending = ENDINGS[declension][_column(gender, plural)][CASES.index(case)]
     return word.stem + ending
 
 
 def noun(word: Noun, plural: bool, case: str) -> str:
-    """The noun: dative plural -n, genitive -s, weak nouns."""
+    """The noun in a case: with -n in the dative plural, -s in the genitive, -en where it is weak."""
     if plural:
         return word.plural + "n" if case == "dative" and word.plural[-1] not in "ns" else word.plural
     if case == "genitive":
@@ -111,7 +111,7 @@ def _genitive(word: Noun) -> str:
 
 
 def finite(verb: Verb, tense: str, plural: bool) -> str:
-    """The finite form without its particle; a modal verb as `tense` gives the form of the modal."""
+    """The finite form without its particle. tense: "past", "present", or a modal verb, whose form is returned."""
     if tense in MODALS:
         return MODALS[tense][plural]
     if verb.infinitive == "sein":
@@ -122,7 +122,7 @@ def finite(verb: Verb, tense: str, plural: bool) -> str:
 
 
 def infinitive(verb: Verb, zu: bool = False) -> str:
-    """The infinitive; with `zu` that of an infinitive clause, where a particle takes "zu" in ("aufzumachen")."""
+    """The infinitive. zu: with "zu", which follows a particle in the same word ("aufzumachen")."""
     if not zu:
         return verb.particle + verb.infinitive
     return f"{verb.particle}zu{verb.infinitive}" if verb.particle else f"zu {verb.infinitive}"

@@ -1,4 +1,4 @@
-"""Sentences in both languages, with their alignment and their links."""
+"""Sentences in both languages, with word alignment and links."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,12 @@ Part = Clause | Subordinate | Joint
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence in both languages with its structure; indices count words and punctuation marks."""
+    """One sentence in both languages.
+
+    alignment: pairs of a source index and a target index. links: a relation and two source indices, from the dependent
+    to the head. pairs: a role, a noun and a verb, the lemmas that are subject or object of each other. Indices count
+    words and punctuation marks.
+    """
 
     source: str
     target: str
@@ -21,7 +26,7 @@ class Sentence:
 
 
 def write(parts: Sequence[Part]) -> tuple[Writer, Writer]:
-    """Write the clauses and a full stop in English and in German."""
+    """The clauses and a full stop in English and in German."""
     source, target = Writer(), Writer()
     for part in (*parts, Joint(".", ".")):
         part.english(source)
@@ -30,7 +35,7 @@ def write(parts: Sequence[Part]) -> tuple[Writer, Writer]:
 
 
 def render(parts: Sequence[Part]) -> Sentence:
-    """Say the clauses in both languages, and work out what belongs to what."""
+    """The clauses as a sentence: words that share a key are aligned."""
     source, target = write(parts)
     at: dict[int, list[int]] = {}
     for i, keys in enumerate(source.keys):

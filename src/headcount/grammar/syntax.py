@@ -1,11 +1,14 @@
-"""Phrases and clauses that can say themselves in both languages.
+"""Syntax: phrases and clauses that write themselves in English and in German.
 
-A phrase writes its words into a `Writer`, each with the keys of the meanings it carries; words of both languages that
-share a key are aligned. Every phrase owns eight keys (`base` for its head, others for its article, negation and so on).
+A phrase writes its words into a `Writer`, each with the keys of the meanings that it carries; words of both languages
+that share a key are aligned. A phrase has eight keys: `base` for its head, others for its article, negation and so on.
 
-Word order is fixed so that each source has one translation. English: subject, manner, verb, objects, goal, place, time.
-German middle field: time, manner, what is in the dative, place, what is in the accusative, "nicht", predicate, goal;
-without an object "nicht" precedes the place.
+Phrases are frozen: `dataclasses.replace` makes another one. It has other keys, so a sentence must not hold both a
+phrase and a copy of it where one is meant, as by a pronoun and its antecedent.
+
+Word order is fixed, so that each source has one translation. English: subject, manner, verb, objects, goal, place,
+time. German middle field: time, manner, dative, place, accusative, "nicht", predicate, goal; without an object, "nicht"
+precedes the place.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,19 +24,20 @@ ADJECTIVES = 4
 
 
 class Phrase:
-    """Anything with keys of its own."""
+    """A part of a sentence, with keys of its own."""
 
     @property
     def base(self) -> int:
-        """The key of the head; the seven after it belong to the phrase too."""
+        """The key of the head, unique to this object; the next seven keys belong to the phrase too."""
         return id(self) * 8
 
 
 @dataclass(eq=False, frozen=True)
 class NounPhrase(Phrase):
-    """A noun with what belongs to it. `article` is "the", "a" (nothing in the plural) or "" (names and after an owner).
+    """A noun with what belongs to it.
 
-    `sense` is the phrase whose noun decides the translation of this one.
+    article: "the", "a" (none in the plural) or "" (before a name, or after an owner). sense: the phrase whose noun
+    decides the translation of this one.
     """
 
     noun: Noun
@@ -82,7 +86,7 @@ class NounPhrase(Phrase):
             self.relative.relative_english(out, self)
 
     def german(self, out: Writer, case: str, preposition: tuple[str, int] | None = None, negated: int = 0) -> None:
-        """Write the phrase in German; `negated` is the key of a negation that its article takes in."""
+        """Write the phrase in German. negated: the key of a negation that its article contains; 0 for none."""
         base = self.base
         kind = "no" if negated else self.article
         word = "" if self.owner or not kind else german.article(kind, self.gender, self.plural, case)
@@ -114,14 +118,14 @@ class NounPhrase(Phrase):
 
 @dataclass(eq=False, frozen=True)
 class Pronoun(Phrase):
-    """ "it", "he", "she" or "they", standing for `antecedent`, or "he", "she", "they" for nobody in the sentence."""
+    """ "it", "he", "she" or "they". antecedent: what the pronoun refers to; None for nobody in the sentence."""
 
     english_word: str
     antecedent: NounPhrase | None = None
 
     @property
     def plural(self) -> bool:
-        """Whether the verb stands in the plural."""
+        """Whether the verb is in the plural."""
         return self.english_word == "they"
 
     def english(self, out: Writer) -> None:
@@ -140,7 +144,7 @@ class Pronoun(Phrase):
 
 @dataclass(eq=False, frozen=True)
 class Demonstrative(Phrase):
-    """ "that one": a demonstrative subject, in German the same word as the relative pronoun."""
+    """ "that one": a demonstrative pronoun as the subject, in German the same word as the relative pronoun."""
 
     antecedent: NounPhrase
     plural: bool = False
@@ -157,7 +161,7 @@ class Demonstrative(Phrase):
 
 @dataclass(eq=False, frozen=True)
 class PrepositionalPhrase(Phrase):
-    """A preposition and its noun phrase; `more` are further noun phrases that it governs, as a list "a, b and c"."""
+    """A preposition and its noun phrase. more: further noun phrases that it governs, as a list "a, b and c"."""
 
     preposition: Preposition
     phrase: NounPhrase
@@ -186,10 +190,11 @@ Subject = NounPhrase | Pronoun | Demonstrative
 
 @dataclass(eq=False, frozen=True)
 class Clause(Phrase):
-    """A clause. `tense` is "past", "present" or a modal verb; `gap` says which place a relative pronoun fills.
+    """A clause.
 
-    `front` ("time" or "place") puts that phrase first; an `Adverb` there is a connecting one. `inverted` puts the verb
-    first, after a subordinate clause. `infinitive` or `that` follow at the end.
+    tense: "past", "present" or a modal verb. front: what comes first, "time", "place", or an adverb that connects two
+    clauses. inverted: whether the verb comes first, after a subordinate clause. gap: what a relative pronoun replaces,
+    "subject" or "object"; empty for none. infinitive, that: clauses at its end.
     """
 
     subject: Subject
@@ -211,7 +216,7 @@ class Clause(Phrase):
 
     @property
     def plural(self) -> bool:
-        """Number of the verb."""
+        """Whether the verb is in the plural."""
         return self.subject.plural
 
     # English
@@ -233,7 +238,7 @@ class Clause(Phrase):
             out.add(self.manner.english, self.base + 7)
 
     def _english_rest(self, out: Writer) -> None:
-        self._register(out)
+        self._collect(out)
         base, verb = self.base, self.verb
         if self.tense in MODALS:
             if self.negated and self.tense == "can":
@@ -273,14 +278,14 @@ class Clause(Phrase):
         if self.that:
             self.that.english(out)
 
-    def _register(self, out: Writer) -> None:
-        """Note the link from the verb to its subject, and the pairs of lemmas."""
+    def _collect(self, out: Writer) -> None:
+        """Collect the link from the verb to its subject, and the pairs of lemmas."""
         if self.gap != "subject":
             out.links.append(("subject", self.base, self.subject.base))
-        self.note_pairs(out, self.subject)
+        self.collect_pairs(out, self.subject)
 
-    def note_pairs(self, out: Writer, subject: Subject) -> None:
-        """Note which lemmas meet as subject or object and verb."""
+    def collect_pairs(self, out: Writer, subject: Subject) -> None:
+        """Collect the pairs of lemmas: subject and verb, object and verb."""
         if isinstance(subject, Demonstrative):
             subject = subject.antecedent
         if isinstance(subject, NounPhrase):
@@ -355,7 +360,7 @@ class Clause(Phrase):
             goal.german(out)
 
     def _german_object(self, out: Writer, thing: NounPhrase, case: str, negation: int) -> int:
-        """Write the object; an indefinite one takes the negation in ("kein"). Returns the negation still to be said."""
+        """Write the object, with the negation in an indefinite article ("kein"). Returns the negation left to write."""
         absorbs = negation and thing.article == "a"
         thing.german(out, case, negated=negation if absorbs else 0)
         return 0 if absorbs else negation
@@ -369,7 +374,7 @@ class Clause(Phrase):
     # Relative clauses
 
     def relative_english(self, out: Writer, head: NounPhrase) -> None:
-        """Write this as a relative clause about `head`."""
+        """Write the relative clause of `head` in English."""
         person = head.noun.kind == "person"
         pronoun = ("who" if self.gap == "subject" else "whom") if person else "that"
         out.add(pronoun, self.base + 6)
@@ -383,7 +388,7 @@ class Clause(Phrase):
         self._english_rest(out)
 
     def relative_german(self, out: Writer, head: NounPhrase) -> None:
-        """Write this as a relative clause about `head`, between commas."""
+        """Write the relative clause of `head` in German, between commas."""
         dative = self.gap == "object" and self.verb.frame == "dative"
         case = "nominative" if self.gap == "subject" else "dative" if dative else "accusative"
         out.add(",")
@@ -400,14 +405,14 @@ class Subordinate(Phrase):
     clause: Clause
 
     def english(self, out: Writer) -> None:
-        """Write it in English; a comma follows where a main clause does (see `Joint`)."""
+        """Write the conjunction and the clause in English; a comma before a main clause is a `Joint`."""
         out.add(self.conjunction.english, self.base)
         finite = self.clause.base + (self.clause.tense in MODALS)
         out.links.append(("conjunction", finite, self.base))
         self.clause.english(out)
 
     def german(self, out: Writer) -> None:
-        """Write it in German, between commas."""
+        """Write the clause in German, between commas."""
         if out.words:
             out.add(",")
         out.add(self.conjunction.german, self.base)
@@ -417,20 +422,20 @@ class Subordinate(Phrase):
 
 @dataclass(eq=False, frozen=True)
 class Infinitive(Phrase):
-    """ "to" with an infinitive; `clause` gives the verb and what it takes, its subject is that of the clause above."""
+    """ "to" with an infinitive. clause: the verb and what it takes, with the subject of the clause above."""
 
     clause: Clause
 
     def english(self, out: Writer) -> None:
-        """Write it in English."""
+        """Write the infinitive in English."""
         out.add("to", self.base)
         self.clause._english_manner(out)
         out.add(self.clause.verb.english, self.clause.base)
-        self.clause.note_pairs(out, self.clause.subject)
+        self.clause.collect_pairs(out, self.clause.subject)
         self.clause._english_complements(out)
 
     def german(self, out: Writer) -> None:
-        """Write it in German, between commas."""
+        """Write the clause in German, between commas."""
         out.add(",")
         self.clause._german_middle(out)
         verb = self.clause.verb
@@ -444,7 +449,7 @@ class Infinitive(Phrase):
 
 @dataclass(eq=False, frozen=True)
 class Joint(Phrase):
-    """What stands between two clauses, or at the end: a mark or a coordinating conjunction in each language."""
+    """A punctuation mark or a coordinating conjunction, between two clauses or at the end."""
 
     source: str
     target: str
@@ -454,5 +459,5 @@ class Joint(Phrase):
         out.add(self.source, self.base)
 
     def german(self, out: Writer) -> None:
-        """Write the German one."""
+        """Write the German word or mark."""
         out.add(self.target, self.base)

@@ -1,8 +1,11 @@
-"""Writer: the words of one sentence in one language, in the order in which they are written."""
+"""Words of one sentence in one language, with the meanings that they carry."""
 
 
 class Writer:
-    """Collects the words of one sentence in one language, and in English the links and pairs of lemmas."""
+    """Collects the words of a sentence in the order in which they are written.
+
+    keys: of the meanings of each word. links, pairs: as of `Sentence`, collected in English only.
+    """
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -11,7 +14,7 @@ class Writer:
         self.pairs: list[tuple[str, str, str]] = []
 
     def add(self, text: str, *keys: int) -> None:
-        """Append the words of `text`, all with `keys`; a comma swallows one before it."""
+        """Append the words of `text`, all with `keys`; a comma or a full stop replaces a comma before it."""
         if text in {",", "."} and self.words and self.words[-1] == ",":
             self.words.pop()
             self.keys.pop()
