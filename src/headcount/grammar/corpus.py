@@ -1,4 +1,4 @@
-"""The built-in corpus: sentences that test one phenomenon each, in splits without overlap."""
+"""Splits of the built-in corpus: random sentences without overlap, and the wrong translation of each."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Random words, phrases and clauses: the parts that every construction is made of."""
+"""Random words, phrases and clauses, of which every sentence is made."""
 
 from collections.abc import Sequence
 from dataclasses import replace

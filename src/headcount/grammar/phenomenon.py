@@ -1,4 +1,4 @@
-"""Phenomenon: a name and a builder of test sentences."""
+"""A phenomenon of translation: its name, and the builder of the sentences that test it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Entries of the lexicon: what is known of a word."""
+"""Entries of the lexicon: nouns, verbs, adjectives, prepositions and adverbs."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The phenomena of translation that the test sentences test: a file each, and this list."""
+"""Phenomena of translation that the corpus tests: a file each, and this list."""
 
 from headcount.grammar.phenomena.agreement import AGREEMENT
 from headcount.grammar.phenomena.ambiguity import AMBIGUITY

@@ -1,4 +1,4 @@
-"""Agreement: the number of a subject that only the verb shows in German ("Annas Lehrer schlief", "... schliefen").
+"""Agreement: the number of a subject that only the verb shows in German ("Annas Lehrer schlief" or "schliefen").
 
 After a name, the number shows neither in the noun nor in an article.
 """

@@ -1,4 +1,4 @@
-"""Particles: the end of a German clause that depends on the English verb ("machte ... auf", "machte ... zu")."""
+"""Particles: the end of a German clause that depends on the English verb ("machte die Tür auf" or "zu")."""
 
 from collections.abc import Sequence
 from dataclasses import replace
