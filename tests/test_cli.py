@@ -51,7 +51,7 @@ WRONG_SETTINGS = [
     },
     {
         "model.d_model=abc": "model.d_model=abc: must be a whole number",
-        "model.num_heads=[2,x]": "model.num_heads=[2, 'x']: must be a whole number or a list",
+        "model.num_heads=[2,x]": "model.num_heads=[2,x]: must be a whole number or a list",
         "model.dropout=true": "model.dropout=True: must be a number",
         "trainer.accumulate_grad_batches=x": "trainer.accumulate_grad_batches=x: must be a whole number",
         "trainer.max_steps=null": "trainer.max_steps=null: must be a whole number",

@@ -1,4 +1,4 @@
-"""Scores of one run, or of several side by side, or of several as one."""
+"""Evaluate: BLEU, chrF and loss of one run, of several side by side, or of an ensemble."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from headcount.files import write_text
 from headcount.run.directory import read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_one, open_as_asked
-from headcount.run.split_scores import evaluate_split, other_conventions, record
+from headcount.run.split_scores import Evaluation, evaluate_split, other_conventions, record
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
 
 CHANGED = (
@@ -24,71 +24,109 @@ CHANGED = (
 
 
 def evaluate(config: DictConfig) -> str:
-    """What conf/evaluate.yaml asks for, as text for a person. Writes to the runs what is theirs. Raises InputError."""
+    """Score runs as conf/evaluate.yaml says: one run, several side by side, or several as one ensemble; the tables.
+
+    Figures and translations of a run's own text, weights and search go to its directory. Raises InputError.
+    """
     check(config)
-    directories, splits = as_list(config.run), as_list(config.split)
+    directories = as_list(config.run)
     output = output_file(config.output, len(directories) == 1 or config.ensemble)
     runs = {name: open_as_asked(config, name) for name in directories}
     tokenizer = common_tokenizer(config.bleu_tokenizer, runs)
     if config.ensemble:
         runs = {" + ".join(runs): as_one(list(runs.values()))}
-    chosen = [config.input, config.checkpoint, config.bleu_tokenizer, *config.search.values()]
-    own = all(choice is None for choice in chosen) and not config.ensemble and not config.other_text
-    if own:
+    if is_recorded(config):
         for run in runs.values():
-            read_metrics(run.directory)  # what is damaged should show before the work, not after
+            read_metrics(run.directory)  # a damaged file is an error before the work, not after it
+    texts = texts_to_score(config, runs)
+    results = {split: score_text(config, split, rows, runs, tokenizer) for split, rows in texts.items()}
+    blocks = tables(config, texts, results, tokenizer)
+    if output is not None:
+        ((result,),) = (by_run.values() for by_run in results.values())
+        write_text(output, "".join(line + "\n" for line in result.hypotheses))
+        blocks.append(f"translations: {output}")
+    return "\n\n".join(blocks)
+
+
+def is_recorded(config: DictConfig) -> bool:
+    """Whether the figures go to the runs' directories: only those of a run's own text, weights, search and way of
+    counting BLEU do."""
+    chosen = [config.input, config.checkpoint, config.bleu_tokenizer, *config.search.values()]
+    return all(choice is None for choice in chosen) and not config.ensemble and not config.other_text
+
+
+def texts_to_score(config: DictConfig, runs: Mapping[str, Run]) -> dict[str, dict[str, Dataset]]:
+    """The sentence pairs to score by split (`input` for files that are given) and run.
+
+    Raises InputError where runs have different references.
+    """
     if config.input is not None:
-        splits = ["input"]
         sources, references = read_parallel(config.input, config.reference)
         if not sources:
             raise InputError(f"{config.input}: holds no line, so there is nothing to score")
-        rows = {name: {"input": Dataset.from_dict({"source": sources, "target": references})} for name in runs}
-    else:
-        rows = {name: splits_of(name, run, splits, config.other_text) for name, run in runs.items()}
+        return {"input": dict.fromkeys(runs, Dataset.from_dict({"source": sources, "target": references}))}
+    splits = as_list(config.split)
+    data = {name: splits_of(name, run, splits, config.other_text) for name, run in runs.items()}
+    texts = {split: {name: data[name][split] for name in runs} for split in splits}
+    for split, rows in texts.items():
+        check_same_references(split, rows)
+    return texts
+
+
+def score_text(
+    config: DictConfig, split: str, rows: Mapping[str, Dataset], runs: Mapping[str, Run], tokenizer: str
+) -> dict[str, Evaluation]:
+    """Translate and score one split with every run, and record what `is_recorded`; by run."""
     with_loss = config.input is None and not config.ensemble  # an ensemble has no one model whose loss it would be
-    wanted = {split: common_references(split, {name: rows[name][split] for name in runs}) for split in splits}
-    hypotheses: dict[str, dict[str, list[str]]] = {}
-    figures: dict[str, dict[str, Figures]] = {}
-    for split, references in wanted.items():
-        hypotheses[split], figures[split] = {}, {}
-        for name, run in runs.items():
-            try:
-                found = evaluate_split(run, rows[name][split], tokenizer, with_loss)
-            except LineError as error:
-                raise InputError(f"{config.input or split}, {error}") from error
-            found.figures.update(
-                other_conventions(
-                    found.hypotheses, references, run.languages[1], tokenizer, config.lowercase, config.moses
-                )
-            )
-            if own:
-                record(run, split, found, references)
-            hypotheses[split][name], figures[split][name] = found.hypotheses, found.figures
-    parts = [score_table(labelled(figures))]
-    for split, references in wanted.items():
-        heading = f"{split}: " if len(splits) > 1 else ""
+    results = {}
+    for name, run in runs.items():
+        references = list(rows[name]["target"])
+        try:
+            result = evaluate_split(run, rows[name], tokenizer, with_loss)
+        except LineError as error:
+            raise InputError(f"{config.input or split}, {error}") from error
+        others = other_conventions(
+            result.hypotheses, references, run.languages[1], tokenizer, config.lowercase, config.moses
+        )
+        result.figures.update(others)
+        if is_recorded(config):
+            record(run, split, result, references)
+        results[name] = result
+    return results
+
+
+def tables(
+    config: DictConfig,
+    texts: Mapping[str, Mapping[str, Dataset]],
+    results: Mapping[str, Mapping[str, Evaluation]],
+    tokenizer: str,
+) -> list[str]:
+    """The tables of all splits and runs, and a line about where the figures are kept."""
+    figures = {split: {name: result.figures for name, result in each.items()} for split, each in results.items()}
+    runs = next(iter(results.values()))
+    blocks = [score_table(labelled(figures))]
+    for split, by_run in results.items():
+        heading = f"{split}: " if len(results) > 1 else ""
         if len(runs) > 1:
-            parts.append(heading + comparison_table(hypotheses[split], references, tokenizer, config.lowercase))
+            hypotheses = {name: result.hypotheses for name, result in by_run.items()}
+            references = list(next(iter(texts[split].values()))["target"])
+            blocks.append(heading + comparison_table(hypotheses, references, tokenizer, config.lowercase))
         if any("contrastive" in figure for figure in figures[split].values()):
-            parts.append(heading + contrastive_table(figures[split]))
-    if own:
+            blocks.append(heading + contrastive_table(figures[split]))
+    if is_recorded(config):
         kept = ", ".join(f"{name}/metrics.json" for name in runs)
-        parts.append(f"figures: {kept}; translations: {', '.join(f'{split}.hyp.*' for split in splits)} beside")
+        blocks.append(f"figures: {kept}; translations: {', '.join(f'{split}.hyp.*' for split in results)} beside")
     elif config.ensemble:
-        parts.append("an ensemble: nothing was written to the metrics.json of its runs")
+        blocks.append("an ensemble: nothing was written to the metrics.json of its runs")
     else:
-        parts.append(
+        blocks.append(
             "not the run's own text, weights, search and way of counting BLEU: its metrics.json is left as it is"
         )
-    if output is not None:
-        (texts,) = hypotheses[splits[0]].values()
-        write_text(output, "".join(line + "\n" for line in texts))
-        parts.append(f"translations: {output}")
-    return "\n\n".join(parts)
+    return blocks
 
 
 def check(config: DictConfig) -> None:
-    """Raises InputError for settings that are no such thing, or don't go together."""
+    """Raises InputError for invalid or conflicting settings."""
     directories, splits = as_list(config.run), as_list(config.split)
     if not directories:
         raise InputError("run=[]: give a run directory, or several")
@@ -106,12 +144,12 @@ def check(config: DictConfig) -> None:
 
 
 def as_list(setting: object) -> list[str]:
-    """One or several, each once."""
+    """A setting that may be a list, as a list without repetitions."""
     return list(dict.fromkeys(setting)) if OmegaConf.is_list(setting) else [setting]  # type: ignore[call-overload,list-item]
 
 
 def output_file(output: str | None, one: bool) -> Path | None:
-    """Where output= wants the translations. Raises InputError if they cannot go there, or are not those of `one`."""
+    """The file of output=. Raises InputError if it cannot be written, or there are translations of more than `one`."""
     if output is None:
         return None
     if not one:
@@ -123,9 +161,9 @@ def output_file(output: str | None, one: bool) -> Path | None:
 
 
 def common_tokenizer(chosen: str | None, runs: Mapping[str, Run]) -> str:
-    """In whose tokens the BLEU of all runs is counted: as `chosen`, or as their own configs say.
+    """The BLEU tokenizer of all runs, by sacrebleu's name: `chosen`, or that of their configs.
 
-    Raises InputError where these differ: such figures must not be in one column.
+    Raises InputError where these differ: their figures cannot be compared.
     """
     (first, common), *others = (
         (name, bleu_tokenizer(run.languages[1], chosen) if chosen is not None else run.bleu_tokenizer)
@@ -141,10 +179,10 @@ def common_tokenizer(chosen: str | None, runs: Mapping[str, Run]) -> str:
 
 
 def splits_of(name: str, run: Run, splits: Sequence[str], other_text: bool = False) -> DatasetDict:
-    """What the run's corpus has, with all of `splits`.
+    """The run's corpus, which has all of `splits`.
 
-    Raises InputError where it lacks one, or where, without `other_text`, it is not the text that the run was trained
-    on: its figures would be of another test set, of which it may have learned a part.
+    Raises InputError where it lacks one. Without `other_text` it must be the text that the run was trained on: other
+    test text may be a part of what the run has learned.
     """
     trained_on = recorded(run.config)
     if trained_on not in (None, recorded(with_text(run.config, run.trust))) and not other_text:
@@ -161,7 +199,7 @@ def splits_of(name: str, run: Run, splits: Sequence[str], other_text: bool = Fal
 def check_references(name: str, run: Run, split: str, references: Sequence[str]) -> None:
     """Raises InputError unless these are the references that the run was scored on, and has kept.
 
-    For a run from before fingerprints were recorded: nothing else tells whether its corpus is still the same.
+    A run from before fingerprints were recorded has no other proof that its corpus is still the same.
     """
     path = run.directory / f"{split}.ref.{run.languages[1]}"
     if not path.is_file():
@@ -173,17 +211,16 @@ def check_references(name: str, run: Run, split: str, references: Sequence[str])
     raise InputError(f"{name}: does not record what text it was trained on, and {wrong}; {CHANGED}")
 
 
-def common_references(split: str, rows: dict[str, Dataset]) -> list[str]:
-    """The references of a split, by run. Raises InputError where runs have different ones."""
-    (first, common), *others = ((name, list(own["target"])) for name, own in rows.items())
+def check_same_references(split: str, rows: Mapping[str, Dataset]) -> None:
+    """Raises InputError where the runs of `rows` have different references."""
+    (first, common), *others = ((name, list(each["target"])) for name, each in rows.items())
     for name, references in others:
         if references != common:
             raise InputError(f"{name}: another {split} split than {first}; compare runs of one corpus")
-    return common
 
 
 def labelled(figures: dict[str, dict[str, Figures]]) -> dict[str, Figures]:
-    """The figures of every split and run in one, under a label that says only what differs."""
+    """The figures of every split and run by label: the run's name, the split's name, or both where both differ."""
     many_splits, many_runs = len(figures) > 1, any(len(of_split) > 1 for of_split in figures.values())
     return {
         (f"{name} {split}" if many_runs else split) if many_splits else name: figure

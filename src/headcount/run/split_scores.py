@@ -21,8 +21,8 @@ from headcount.run.tables import Figures
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is found out about a run on one split: translations, figures for metrics.json, and by name the arrays of
-    pairs.npz (see `likelihoods`; none where no loss was wanted)."""
+    """The evaluation of a run on one split: translations, figures for metrics.json, and by name the arrays of pairs.npz
+    (see `likelihoods`; empty without the loss)."""
 
     hypotheses: list[str]
     figures: Figures
@@ -30,9 +30,9 @@ class Evaluation:
 
 
 def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = True) -> Evaluation:
-    """Translate the rows' sources and score them; on a corpus that comes with contrasts, by their accuracy as well.
+    """Translate the rows' sources and score them; on a corpus with contrasts, measure contrastive accuracy as well.
 
-    tokenizer: in whose tokens BLEU is counted, by sacrebleu's name.
+    tokenizer: of BLEU, by sacrebleu's name.
     """
     sources, references = list(rows["source"]), list(rows["target"])
     with progress_bar("translating", len(sources)) as progress:
@@ -53,7 +53,7 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
 
 
 def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
-    """What the model makes of targets that are given, sentence by sentence: enough for any later paired test.
+    """Log-probabilities of the references, sentence by sentence: enough for any later paired test.
 
     log_prob and tokens [sentence]: log-probability of the reference in nats, its tokens, the end counted.
     row, right and wrong [pair]: for each row that has a contrast its number, and the log-probability of the right and
@@ -83,27 +83,27 @@ def contrastive_figures(rows: Dataset, arrays: Mapping[str, np.ndarray]) -> Figu
 def other_conventions(
     hypotheses: Sequence[str], references: Sequence[str], language: str, tokenizer: str, lowercase: bool, moses: bool
 ) -> Figures:
-    """The scores of other conventions, each with its signature, under the name of its convention."""
-    found: Figures = {}
+    """Scores by other conventions (lowercased; Moses tokens), each with its signature, by the convention's name."""
+    figures: Figures = {}
     if lowercase:
         scores = score(hypotheses, references, tokenizer, lowercase=True)
-        found["lowercase"] = {name: _figures(figure) for name, figure in scores.items()}
+        figures["lowercase"] = {name: _figures(figure) for name, figure in scores.items()}
     if moses:
-        found["moses"] = {"bleu": _figures(moses_bleu(hypotheses, references, language))}
-    return found
+        figures["moses"] = {"bleu": _figures(moses_bleu(hypotheses, references, language))}
+    return figures
 
 
 def _figures(figure: Score) -> Figures:
     return {name: value for name, value in asdict(figure).items() if value is not None}
 
 
-def record(run: Run, split: str, found: Evaluation, references: Sequence[str]) -> None:
+def record(run: Run, split: str, result: Evaluation, references: Sequence[str]) -> None:
     """Keep translations, references, likelihoods and figures in the run directory."""
     language = run.languages[1]
-    write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in found.hypotheses))
+    write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in result.hypotheses))
     write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in references))
-    write_arrays(run.directory / f"{split}.pairs.npz", found.arrays)
-    update_metrics(run.directory, {split: found.figures})
+    write_arrays(run.directory / f"{split}.pairs.npz", result.arrays)
+    update_metrics(run.directory, {split: result.figures})
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
