@@ -52,7 +52,7 @@ WRONG_SETTINGS = [
     {
         "model.d_model=abc": "model.d_model=abc: must be a whole number",
         "model.num_heads=[2,x]": "model.num_heads=[2,x]: must be a whole number or a list",
-        "model.dropout=true": "model.dropout=True: must be a number",
+        "model.dropout=true": "model.dropout=true: must be a number",
         "trainer.accumulate_grad_batches=x": "trainer.accumulate_grad_batches=x: must be a whole number",
         "trainer.max_steps=null": "trainer.max_steps=null: must be a whole number",
         "optimizer.lr=abc": "optimizer.lr=abc: must be a number",
@@ -297,7 +297,7 @@ def test_help_of_every_script(tmp_path):
         assert result.code == 0
         assert f"python scripts/{script.name}" in result.out
         assert "debug: false" in result.out
-        lines = [line for line in result.out.splitlines() if not line.startswith("experiment: ")]  # not wrapped
+        lines = [line for line in result.out.splitlines() if not line.startswith("recipe: ")]  # not wrapped
         assert max(map(len, lines)) <= 120
 
 
