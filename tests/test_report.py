@@ -639,7 +639,7 @@ def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
 
 def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
     for path in sweep.glob("*/config.yaml"):
-        text = path.read_text(encoding="utf-8").replace("corpus:\n", "corpus:\n    test_size: 30\n")
+        text = path.read_text(encoding="utf-8").replace("data:\n", "data:\n  test_size: 30\n")
         path.write_text(text, encoding="utf-8")
     what, command = advice(sweep, noise=0.7)
     wanted = int(re.search(r"times as many, ([\d,]+) instead of 60", what)[1].replace(",", ""))
