@@ -115,7 +115,7 @@ def test_test_split_is_filled_evenly(splits: dict[str, list[Pair]]) -> None:
 
 
 def test_no_pair_of_lemmas_of_train_is_in_valid_or_test(splits: dict[str, list[Pair]]) -> None:
-    pairs = {split: {pair for found in made for pair in found.sentence.pairs} for split, made in splits.items()}
+    pairs = {split: {pair for line in lines for pair in line.sentence.pairs} for split, lines in splits.items()}
     assert len(pairs["train"]) > 1_000
     assert len(pairs["test"]) > 100
     assert not pairs["train"] & (pairs["valid"] | pairs["test"])
@@ -166,21 +166,21 @@ def test_each_phenomenon_carries_its_link(splits: dict[str, list[Pair]]) -> None
 
 
 def test_every_ambiguous_noun_has_just_one_word_that_decides_it(everything: list[Pair]) -> None:
-    seen = 0
+    count = 0
     for pair in everything:
         source, target = words(pair.sentence.source), words(pair.sentence.target)
         for noun in set(source) & set(HOMOGRAPHS):
             homograph = HOMOGRAPHS[noun]
             cues = [[cue.english for cue in column] for column in zip(*homograph.cues, strict=True)]
-            found = [(word, which) for which in (0, 1) for word in cues[which] if word in source]
-            assert len(found) == 1, (noun, pair.sentence.source)
+            decisive = [(word, which) for which in (0, 1) for word in cues[which] if word in source]
+            assert len(decisive) == 1, (noun, pair.sentence.source)
+            ((cue, which),) = decisive
             links = [link for link in pair.sentence.links if link[0] == "sense" and source[link[1]] == noun]
-            assert [source[head] for _, _, head in links] == [found[0][0]]
+            assert [source[head] for _, _, head in links] == [cue]
             forms = [{german.noun(sense, False, case) for case in german.CASES} for sense in homograph.senses]
-            which = found[0][1]
             assert forms[which] & set(target), pair.sentence.target
-            seen += 1
-    assert seen > 300
+            count += 1
+    assert count > 300
 
 
 # The English, which must leave no doubt
@@ -195,7 +195,7 @@ CLAUSE_ENDS = re.compile(
 
 
 def holds(text: str, *phrases: str) -> bool:
-    """Whether one of the phrases stands in the text."""
+    """Whether one of the phrases is in the text."""
     return any(f" {phrase.lower()} " in f" {text.lower()} " for phrase in phrases)
 
 
@@ -208,12 +208,13 @@ def test_no_adverb_of_time_follows_an_infinitive(clauses: list[str]) -> None:
     # "promised to pray at night": who prays, or who promises at night?
     infinitives = "|".join(verb.english for verbs in lexicon.verbs.values() for verb in verbs)
     behind = [re.search(rf" to (?:\w+ly )?(?:{infinitives})\b(.*)", clause) for clause in clauses]
-    assert len([found for found in behind if found]) > 400
-    assert [found[0] for found in behind if found and holds(found[1], *TIMES)] == []
+    matches = [match for match in behind if match]
+    assert len(matches) > 400
+    assert [match[0] for match in matches if holds(match[1], *TIMES)] == []
 
 
 def test_a_place_moves_only_where_a_time_precedes_to(splits: dict[str, list[Pair]]) -> None:
-    # Without the time, "planned to wait in the yard" may say where the plan was made.
+    # Without the time, "planned to wait in the yard" can mean that the plan was made there.
     places = 0
     for pair in splits["test"]:
         moved = [word for word in difference(pair)[0] if word != ","]
@@ -242,17 +243,17 @@ def test_no_adverb_of_frequency_stands_in_a_clause_that_may_be_negated(everythin
 
 
 def test_so_that_says_what_for(everything: list[Pair]) -> None:
-    # "so that a lion cheered" says what came of it, in German "sodass".
-    found = [pair.sentence.source for pair in everything if " so that " in pair.sentence.source]
-    assert len(found) > 20
-    assert [source for source in found if PASTS & set(words(source.split(" so that ")[1]))] == []
+    # "so that a lion cheered" is a result, in German "sodass".
+    sources = [pair.sentence.source for pair in everything if " so that " in pair.sentence.source]
+    assert len(sources) > 20
+    assert [source for source in sources if PASTS & set(words(source.split(" so that ")[1]))] == []
 
 
 def test_nothing_that_happens_once_happens_ever_since(everything: list[Pair]) -> None:
     once = ("today", "yesterday", "last year", "recently", "back then", "now", "nowadays", "at last")
-    found = [pair.sentence.source for pair in everything if re.search(r"\bsince\b", pair.sentence.source)]
-    assert len(found) > 20
-    assert [source for source in found if holds(re.sub("[.,;]", "", source), *once)] == []
+    sources = [pair.sentence.source for pair in everything if re.search(r"\bsince\b", pair.sentence.source)]
+    assert len(sources) > 20
+    assert [source for source in sources if holds(re.sub("[.,;]", "", source), *once)] == []
 
 
 def test_in_and_on_never_mean_into_and_onto(clauses: list[str]) -> None:
@@ -334,13 +335,13 @@ LABELS = {  # which twin it is, where not the order of the alphabet
 
 
 def test_neither_twin_is_more_frequent(splits: dict[str, list[Pair]]) -> None:
-    found = defaultdict(list)
+    labels = defaultdict(list)
     for pair in splits["train"]:
         if pair.contrast:
             label = LABELS.get(pair.phenomenon, operator.lt)
-            found[pair.phenomenon, pair.grade].append(label(*difference(pair)))
-    for cell, labels in found.items():
-        assert abs(sum(labels) / len(labels) - 0.5) < 4 * 0.5 / len(labels) ** 0.5, cell
+            labels[pair.phenomenon, pair.grade].append(label(*difference(pair)))
+    for cell, values in labels.items():
+        assert abs(sum(values) / len(values) - 0.5) < 4 * 0.5 / len(values) ** 0.5, cell
 
 
 def test_counts_of_target_trigrams_cannot_tell_the_contrast(splits: dict[str, list[Pair]]) -> None:

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 
 import pytest
+from omegaconf import OmegaConf
 
 from headcount.errors import InputError
 from headcount.grammar import lexicon
@@ -11,6 +12,7 @@ from headcount.grammar.draw import CONJUNCTIONS
 from headcount.grammar.lexicon import FOLDER
 from headcount.grammar.lexicon.table import read_table
 from headcount.grammar.phenomena.order import CONNECTORS
+from headcount.run.config import build
 
 NOUNS = {noun.english: noun for nouns in lexicon.nouns.values() for noun in nouns}
 VERBS = {verb.english: verb for verbs in (*lexicon.verbs.values(), *lexicon.separable) for verb in verbs}
@@ -37,7 +39,7 @@ def test_lexicon_is_large_and_each_lemma_has_one_translation() -> None:
             translations[f"to {verb.english}"].add(verb.particle + verb.infinitive)
     for word in ADJECTIVES.values():
         translations[word.english].add(word.german)
-    assert all(len(found) == 1 for found in translations.values())
+    assert all(len(german) == 1 for german in translations.values())
     assert len(translations) > 450
     # A homograph is nowhere else in the lexicon, and no cue is one.
     assert not set(HOMOGRAPHS) & set(NOUNS)
@@ -54,7 +56,7 @@ def test_every_pair_of_cues_is_one_german_noun() -> None:
 
 def test_german_nouns_have_one_gender_and_plural() -> None:
     forms = defaultdict(set)
-    senses = [noun for found in lexicon.homographs for noun in found.senses]
+    senses = [noun for homograph in lexicon.homographs for noun in homograph.senses]
     for noun in (*NOUNS.values(), *senses):
         forms[noun.german].add((noun.gender, noun.plural, noun.genitive))
         assert noun.gender in {"m", "f", "n"}
@@ -63,7 +65,7 @@ def test_german_nouns_have_one_gender_and_plural() -> None:
             assert noun.gender == "n"
         if re.search(r"(ung|heit|keit|schaft|erin)$", noun.german):
             assert noun.gender == "f"
-    assert all(len(found) == 1 for found in forms.values()), {k: v for k, v in forms.items() if len(v) > 1}
+    assert [(german, several) for german, several in forms.items() if len(several) > 1] == []
 
 
 WRONG = [
@@ -81,6 +83,21 @@ def test_a_wrong_row_is_named_with_its_file_and_line(tmp_path, line, message) ->
     table.write_text(f"# Nouns.\n{header}\n\nperson\tman\tMann\tm\tMänner\t\tmen\n{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(f"nouns.tsv, line 5: {message}")):
         read_table(table, dict, {"kind": ["person", "animal"], "gender": lexicon.GENDERS})
+
+
+def test_a_wrong_row_is_one_line_where_a_config_names_the_corpus(tmp_path, monkeypatch) -> None:
+    lines = "from headcount.errors import InputError", "raise InputError('nouns.tsv, line 5: gender is empty')"
+    (tmp_path / "wrong_words.py").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"^nouns\.tsv, line 5: gender is empty$"):
+        build(OmegaConf.create({"_target_": "wrong_words.Corpus"}), "data")
+
+
+def test_no_noun_or_verb_is_there_twice() -> None:
+    nouns = [noun.english for nouns in lexicon.nouns.values() for noun in nouns]
+    verbs = [verb.english for verbs in (*lexicon.verbs.values(), *lexicon.separable) for verb in verbs]
+    assert len(set(nouns)) == len(nouns)
+    assert len(set(verbs)) == len(verbs)
 
 
 def test_two_rows_that_do_not_belong_together_are_named(tmp_path) -> None:

@@ -70,8 +70,7 @@ SINCE_THEN = Adverb("since then", "seitdem")
 
 
 def sense(noun: str, which: int, cue: NounPhrase, *adjectives: str, article: str = "the") -> NounPhrase:
-    found = [ADJECTIVES[word] for word in adjectives]
-    return NounPhrase(HOMOGRAPHS[noun].senses[which], article=article, adjectives=found, sense=cue)
+    return replace(the(cue.noun.english, *adjectives, article=article), noun=HOMOGRAPHS[noun].senses[which], sense=cue)
 
 
 def with_attribute(phrase: NounPhrase, attribute: PrepositionalPhrase) -> NounPhrase:

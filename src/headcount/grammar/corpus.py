@@ -97,13 +97,13 @@ class Grammar:
 
 
 class _Generator:
-    """Draws sentence pairs, no two of which share a source or a target."""
+    """Random sentence pairs, no two of which share a source or a target."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.seed = seed
         self.draw = Draw(self.rng, False, seed)
-        self.seen: set[str] = set()
+        self.used: set[str] = set()
         self.known: set[str] = set()
 
     def draw_cell(self) -> tuple[str, str]:
@@ -128,7 +128,7 @@ class _Generator:
             except UnfitError:
                 continue
             if pair:
-                self.seen.update(("en " + pair.sentence.source, "de " + pair.sentence.target))
+                self.used.update(("en " + pair.sentence.source, "de " + pair.sentence.target))
                 return pair
         raise InputError(
             f"train_size: too small for sentences about {phenomenon} whose words all occur in train; "
@@ -154,7 +154,7 @@ class _Generator:
 
     def _fits(self, source: str, target: str, pairs: Sequence[tuple[str, str, str]]) -> bool:
         """Whether a sentence is new, of allowed pairs of lemmas, neither short nor long, and of known words."""
-        if "en " + source in self.seen or "de " + target in self.seen:
+        if "en " + source in self.used or "de " + target in self.used:
             return False
         if not all(self.draw.keeps(*pair) for pair in pairs):
             return False

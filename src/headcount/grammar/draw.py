@@ -12,7 +12,7 @@ from headcount.grammar.syntax import Clause, NounPhrase, PrepositionalPhrase, Pr
 
 Item = TypeVar("Item")
 
-# One pair of lemmas in so many is held out for valid and test.
+# One in this many pairs of lemmas is held out for valid and test.
 HELD_OUT = 5
 
 TENSES = ("past", "past", "past", "past", "present", "present", "can", "must", "will", "may")

@@ -46,6 +46,10 @@ def build(node: Any, setting: str, trust: Collection[str] | None = None, **argum
         # Our own classes name the setting, others don't.
         named = message.startswith(setting.partition(".")[0])
         raise InputError(message if named else f"{setting}: {message}") from error
+    except ImportError as error:
+        if isinstance(error.__cause__, InputError):  # a file that is read as the class is imported
+            raise error.__cause__ from error
+        raise
     except OmegaConfBaseException as error:
         raise InputError(f"{setting}: {str(error).splitlines()[0]}") from error
 

@@ -87,7 +87,7 @@ def homograph(first: Row, second: Row) -> Homograph:
 
 
 def _verb(row: Row, frame: str, subjects: str, objects: str, particle: str) -> Verb:
-    """particle: of the pool, so that the two verbs of a separable pair share theirs."""
+    """A verb. particle: the one in its pool, which the two verbs of a separable pair share."""
     return Verb(
         frame,
         row["english"],
@@ -130,9 +130,9 @@ def _preposition(row: Row) -> Preposition:
 def _by_kind(
     name: str, build: Callable[[Row], Item], column: str, kinds: tuple[str, ...], **allowed: tuple[str, ...]
 ) -> dict[str, tuple[Item, ...]]:
-    """The items of a table by `column`, one of `kinds`."""
-    rows = read_table(FOLDER / name, lambda row: (row[column], build(row)), {column: kinds, **allowed})
-    return {kind: tuple(item for found, item in rows if found == kind) for kind in kinds}
+    """The items of a table by their kind, one of `kinds`, which `column` holds."""
+    items = read_table(FOLDER / name, lambda row: (row[column], build(row)), {column: kinds, **allowed})
+    return {kind: tuple(item for other, item in items if other == kind) for kind in kinds}
 
 
 nouns = _by_kind("nouns.tsv", lambda row: _noun(row, row["kind"], row["german"]), "kind", NOUNS, gender=GENDERS)
@@ -147,7 +147,7 @@ verbs = _by_kind(
 separable = tuple(read_table(FOLDER / "separable.tsv", _pair, {"objects": NOUNS}, rows_each=2))
 adjectives = _by_kind("adjectives.tsv", _adjective, "kind", ("any", "living", "thing", "place", "food"))
 adverbs = _by_kind("adverbs.tsv", _adverb, "kind", ("any", "past", "present", "future", "manner"), flags=ADVERB_FLAGS)
-times = {kind: found for kind, found in adverbs.items() if kind != "manner"}
+times = {kind: words for kind, words in adverbs.items() if kind != "manner"}
 manners = adverbs["manner"]
 prepositions = _by_kind(
     "prepositions.tsv",
