@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.run.console import main
-from headcount.run.opened import open_as_asked
+from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
 logger = logging.getLogger("headcount.report")
@@ -21,7 +21,7 @@ def run(config: DictConfig) -> None:
     for name, optional in {"text": False, "target": True, "output": True}.items():
         if not isinstance(config[name], str) and not (optional and config[name] is None):
             raise InputError(f"{name}={typed(config[name])}: must be text; put it in quotes, such as {name}='\"...\"'")
-    opened = open_as_asked(config, config.run)
+    opened = open_from_config(config, config.run)
     output = Path(config.output) if config.output else opened.directory / "attention"
     logger.info("written: %s", show(draw(opened, config.text, config.target, output)))
 

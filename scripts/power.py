@@ -18,7 +18,7 @@ def run(config: DictConfig) -> None:
     problems = Problems()
     settings = problems.attempt(keyword_arguments, power, config, without=("debug", "world"))
     sizes = problems.attempt(keyword_arguments, World, config.world, "world.")
-    problems.say()
+    problems.raise_all()
     try:
         world = World(**sizes)
     except ValueError as error:

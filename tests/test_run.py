@@ -80,11 +80,11 @@ def test_problems_are_told_once_and_together():
         raise ValueError(message)
 
     problems = Problems()
-    problems.say()
+    problems.raise_all()
     for message in ("a", "b\nc", "c"):
         assert problems.attempt(fail, message) is None
     with pytest.raises(InputError) as caught:
-        problems.say()
+        problems.raise_all()
     assert str(caught.value) == "a\nb\nc"
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 def replacing(path: Path) -> Iterator[Path]:
     """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, flushed to disk.
 
-    Its name cannot be guessed and its creation fails where the name is taken, so no link that somebody laid there is
-    followed, and two writers never share one. After an exception it is removed and `path` is as it was. Raises OSError.
+    Its name cannot be guessed and its creation fails where the name is taken, so no link planted there is
+    followed, and two writers never share it. After an exception it is removed and `path` is as it was. Raises OSError.
     """
     beside = _beside(path)
     os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -51,7 +51,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def show(path: Path) -> str:
-    """A path as one would type it."""
+    """A path relative to the working directory, if it is inside it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 

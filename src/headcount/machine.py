@@ -16,7 +16,7 @@ from headcount.errors import InputError
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
-END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # in the environment of a process that should
+END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: set for a process that should
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 # Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
 M_TRIM_THRESHOLD = (-1, 2**31 - 1)
@@ -47,7 +47,7 @@ def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
 
 
 def processor() -> str:
-    """The processor's name, as well as the system tells."""
+    """The processor's name, as far as the system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -56,7 +56,7 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the figures depend on."""
+    """Versions of Python and of the packages that the figures depend on."""
     packages = ("headcount", "torch", "pytorch-lightning", "datasets", "sentencepiece", "sacrebleu", "hydra-core")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
@@ -81,7 +81,7 @@ def visible_gpus() -> list[str]:
 
 
 def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
-    """Lightning's name of the precision to use, and why. `auto` takes bf16 where it pays."""
+    """Lightning's name of the precision to use, and why. `auto` is bf16 where the hardware is faster with it."""
     if precision != "auto":
         return precision, "as asked for"
     on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
@@ -93,15 +93,16 @@ def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:
 
 def multiplies_bf16() -> bool:
     """Whether this processor multiplies bf16 natively, so that products take half the time of float32 or less."""
-    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 does not tell
+    # torch before 2.13 has no such function
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def use_faster_products() -> None:
     """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take half the time.
 
-    torch takes them only if float32 products may be rounded to bf16, so whether they are is seen on one. A GPU would
-    round, too, and leaves little to the processor.
+    torch takes them only if float32 products may be rounded to bf16, so one product checks that they are not. A
+    GPU would round, too, and leaves little to the processor.
     """
     if torch.cuda.is_available() or not multiplies_bf16():
         return
@@ -116,7 +117,7 @@ def use_memory_again() -> None:
 
     A training step allocates and frees the same tensors over and over. Given back to the system each time, their pages
     are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU. All threads share one
-    heap: the threads of a search would each keep one of their own, beside all that training has left free.
+    heap: otherwise each thread of a search keeps its own, beside the memory that training freed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:  # the GNU C library's
@@ -125,7 +126,7 @@ def use_memory_again() -> None:
 
 
 def end_with_parent() -> None:
-    """Where the process that started this one asks for it, let Linux send this one SIGTERM when that one is killed."""
+    """Let Linux send this process SIGTERM when its parent is killed, if the parent asks for it (`END_WITH_PARENT`)."""
     if END_WITH_PARENT in os.environ and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Progress bars: one for a person who watches, nothing in a log."""
+"""Progress bars: in a terminal, and nothing in a log."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,10 +9,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while a person watches, and nothing otherwise; gives the function that moves it on.
-    Without a total, it counts."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal's standard error, and nothing otherwise; gives the function that advances it by a number.
+
+    total: None where it is not known; the bar only counts then."""
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(label, total=total)
         yield lambda done: bar.advance(task, done)

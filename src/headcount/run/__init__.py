@@ -1,4 +1,4 @@
-"""Where config becomes objects, and where a run directory is made, saved and loaded.
+"""Runs: from config to objects, training, and the directory of a run.
 
 A run directory holds everything that a later command needs:
 
@@ -8,5 +8,5 @@ A run directory holds everything that a later command needs:
     checkpoints/last.ckpt      the full training state, for resume; last-1.ckpt is the one before it
     metrics.json               scores with their signatures, counts, versions
     test.hyp.<lang>, test.ref.<lang>    plain text, for `sacrebleu`
-    logs/, train.log           curves, and what was said
+    logs/, train.log           curves, and the log of training
 """

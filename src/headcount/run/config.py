@@ -1,4 +1,4 @@
-"""From config to objects: what may be built, and one line for what cannot."""
+"""Build objects from config nodes, with one line for each setting that is wrong."""
 
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
@@ -55,19 +55,19 @@ def build(node: Any, setting: str, trust: Collection[str] | None = None, **argum
 
 
 class Problems:
-    """What is wrong with settings, collected so that it can be said at once."""
+    """Errors of several settings, collected and raised together."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def attempt(self, builder: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """What `builder` gives, or None where it raises ValueError."""
+        """The result of `builder`, or None where it raises ValueError."""
         try:
             return builder(*arguments, **keywords)
         except ValueError as error:
             self.lines.append(str(error))
 
-    def say(self) -> None:
+    def raise_all(self) -> None:
         """Raises InputError with a line for each, if there are any."""
         if self.lines:
             raise InputError("\n".join(dict.fromkeys("\n".join(self.lines).splitlines())))
@@ -108,7 +108,7 @@ def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "Tra
 
     Raises InputError with a line for each setting that is wrong.
     """
-    # Not before it is needed: it brings Lightning, for which somebody who translates would wait a second.
+    # Imported late: Lightning takes a second, and translating needs none of it.
     from headcount.data.module import TranslationData
 
     data = config.data
@@ -130,5 +130,5 @@ def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "Tra
         "cleaning": problems.attempt(build, data.cleaning, "data.cleaning", trust),
         "segmentation": problems.attempt(build, config.get("segmentation"), "segmentation", trust),
     }
-    problems.say()
+    problems.raise_all()
     return TranslationData(**parts, **settings)

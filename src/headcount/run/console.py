@@ -1,4 +1,4 @@
-"""Console: what every script shares. Hydra's command line, plain messages, and one line for what a person got wrong."""
+"""Console: Hydra's command line, logging, and error messages of one line, for every script."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ from headcount.errors import InputError
 from headcount.machine import end_with_parent, use_faster_products, use_memory_again
 from headcount.run.resolvers import register_resolvers
 
-WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # what a person can put right
+WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 RENAMED = {
     "data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)",
     "data.corpus": "data itself: data.corpus.seed is data.seed",
@@ -37,8 +37,8 @@ register_resolvers()  # not in `main`: the processes that a launcher starts comp
 
 
 def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
-    """Makes a script of a function of a config: Hydra's command line, plain messages, and one line for what a person
-    got wrong, with exit code 2 (`debug=true` shows the traceback)."""
+    """Decorate a function of a config as a script: Hydra's command line, logging, and for wrong input one line and exit
+    code 2 (`debug=true` shows the traceback)."""
 
     def decorate(function: Callable[[DictConfig], None]) -> Callable[[], None]:
         failed = False
@@ -57,7 +57,7 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
             except BrokenPipeError:
                 _stop_writing()
             except WRONG as error:
-                # Said here and not passed on: Hydra would add a line of its own, and tell only the first of a sweep.
+                # Printed here and not raised: Hydra would add a line, and show only the first error of a sweep.
                 hydra_config = HydraConfig.get()
                 sweep = hydra_config.mode == RunMode.MULTIRUN
                 complain(error, f"{Path(hydra_config.runtime.output_dir).name}: " if sweep else "")
@@ -67,7 +67,7 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
         script = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)
 
         def run() -> None:
-            gc.freeze()  # what was imported stays: the garbage collector need not go through it again and again
+            gc.freeze()  # the garbage collector need not visit what was imported
             os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
             set_up_logging()
             end_with_parent()
@@ -91,7 +91,7 @@ def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[
 
 
 def _lines(error: Exception) -> list[str]:
-    """What to say: a line for each wrong setting. Hydra's messages go on with what only its authors can use."""
+    """The message, a line for each wrong setting; of Hydra's messages, the part that a user can act on."""
     for old, now in RENAMED.items():
         if f"'{old}" in str(error):
             return [f"{old}: is now {now}"]
@@ -108,7 +108,7 @@ def _lines(error: Exception) -> list[str]:
 
 
 def _stop_writing() -> None:
-    """The reader of our output has gone, as `| head` does. Nothing is wrong, and nothing more can be said."""
+    """Discard all further output: its reader is gone, as with `| head`. That is no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -121,7 +121,7 @@ def _remove_if_empty() -> None:
 
 
 def set_up_logging() -> None:
-    """Plain lines on standard error, from us; from others only what matters."""
+    """Log headcount's messages to standard error as plain lines, and only warnings of other packages."""
     handler = _StandardError()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -134,7 +134,7 @@ def set_up_logging() -> None:
 
 
 class _StandardError(logging.Handler):
-    """Writes to what standard error is at the time: a progress bar puts something of its own there, to stay below."""
+    """Writes to the current sys.stderr: a progress bar replaces it, to stay below the lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(self.format(record) + "\n")
@@ -142,7 +142,7 @@ class _StandardError(logging.Handler):
 
 @contextlib.contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
-    """Copy what is said to a file as well."""
+    """Copy the log to a file as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger = logging.getLogger("headcount")

@@ -1,4 +1,4 @@
-"""Curves: the loggers of a run opened, and the rows that a run which goes on already has."""
+"""Curves: open the loggers of a run, with the rows that a resumed run already has."""
 
 import csv
 import io
@@ -8,14 +8,14 @@ from pytorch_lightning.loggers import CSVLogger, Logger
 
 from headcount.errors import InputError
 
-# All known from the beginning, so that Lightning never has to write the whole file anew for one more.
+# All columns from the start: for a new one Lightning would write the whole file anew.
 COLUMNS = ("epoch", "step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
 
 
 def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = False) -> None:
     """Open every logger, those that write CSV with the rows of the steps before `start_step`.
 
-    validation_due: the run goes on with the validation of the last of these steps, so what there is of it is left out.
+    validation_due: the run goes on with the validation of the last of these steps, so the row of that is left out.
     Raises InputError for a logger that cannot begin, such as one whose server is not there; then no file was changed.
     """
     for curves in sorted(loggers, key=lambda logger: isinstance(logger, CSVLogger)):

@@ -53,15 +53,15 @@ def update_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
 
 
 def begin_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
-    """Write metrics.json anew, with figures of a training whose weights have just been saved. What was scored with the
-    weights before them goes: its figures, translations and log-probabilities."""
+    """Write metrics.json anew, with the figures of training, after new weights were saved. Figures, translations and
+    log-probabilities of earlier weights are deleted."""
     for path in (*directory.glob("*.hyp.*"), *directory.glob("*.pairs.npz")):
         path.unlink()
     _write_metrics(directory, dict(figures))
 
 
 def mark_unfinished(directory: Path) -> None:
-    """Take it out of metrics.json that the run has been trained and scored to its end: it goes on."""
+    """Remove the mark of a finished run from metrics.json, since training goes on."""
     metrics = read_metrics(directory)
     if metrics.pop("config_hash", None):
         _write_metrics(directory, metrics)
@@ -72,7 +72,7 @@ def _write_metrics(directory: Path, metrics: Any) -> None:
 
 
 def check_links(directory: Path) -> None:
-    """Raises InputError for a link in a run directory that leads out of it: a run that goes on would write there."""
+    """Raises InputError for a link in a run directory that leads out of it: a resumed run would write there."""
     root = directory.resolve()
     for path in directory.rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(root):
@@ -82,7 +82,7 @@ def check_links(directory: Path) -> None:
 
 
 def link_latest(directory: Path) -> None:
-    """Point runs/latest at a run that lies in the same folder."""
+    """Let `latest` in the folder of a run be a link to it."""
     link = directory.parent / "latest"
     if link.exists() and not link.is_symlink():
         raise InputError(f"{link} is in the way: it should be a link to the newest run; move it elsewhere")

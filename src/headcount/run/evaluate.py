@@ -13,7 +13,7 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import write_text
 from headcount.run.directory import read_metrics
 from headcount.run.identity import recorded, with_text
-from headcount.run.opened import Run, as_one, open_as_asked
+from headcount.run.opened import Run, ensemble, open_from_config
 from headcount.run.split_scores import Evaluation, evaluate_split, other_conventions, record
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
 
@@ -31,10 +31,10 @@ def evaluate(config: DictConfig) -> str:
     check(config)
     directories = as_list(config.run)
     output = output_file(config.output, len(directories) == 1 or config.ensemble)
-    runs = {name: open_as_asked(config, name) for name in directories}
+    runs = {name: open_from_config(config, name) for name in directories}
     tokenizer = common_tokenizer(config.bleu_tokenizer, runs)
     if config.ensemble:
-        runs = {" + ".join(runs): as_one(list(runs.values()))}
+        runs = {" + ".join(runs): ensemble(list(runs.values()))}
     if is_recorded(config):
         for run in runs.values():
             read_metrics(run.directory)  # a damaged file is an error before the work, not after it

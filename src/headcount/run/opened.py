@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """A trained model and all that belongs to it."""
+    """A run ready to use: its config, model, tokenizer and translator."""
 
     directory: Path
     config: DictConfig
@@ -48,13 +48,13 @@ class Run:
 
     @property
     def bleu_tokenizer(self) -> str:
-        """In whose tokens the run's BLEU is counted, by sacrebleu's name. Raises InputError, see `bleu_tokenizer`."""
+        """The tokenizer of the run's BLEU, by sacrebleu's name. Raises InputError, see `bleu_tokenizer`."""
         return bleu_tokenizer(self.languages[1], self.config.get("bleu_tokenizer"))
 
     def data(self) -> "TranslationData":
-        """The run's corpus, prepared as for its training: opened where its training prepared it, if it is still there,
-        and else prepared in the folder `data` of the current directory. Raises InputError."""
-        # A run of somebody else may name any folder for its data: that is read, and never written to.
+        """The run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
+        otherwise prepared in the folder `data` of the current directory. Raises InputError."""
+        # The config of somebody else's run may name any folder: it is read, and never written to.
         data = self._data(self.config)
         if not data.is_prepared:
             config = self.config.copy()
@@ -110,8 +110,8 @@ def open_run(
     return Run(directory, config, model, tokenizer, translator, trust)
 
 
-def open_as_asked(config: DictConfig, directory: str) -> Run:
-    """`open_run` with the settings that conf/evaluate.yaml and conf/translate.yaml share. Raises InputError."""
+def open_from_config(config: DictConfig, directory: str) -> Run:
+    """`open_run` with the settings of conf/evaluate.yaml, translate.yaml or score.yaml. Raises InputError."""
     given: Any = OmegaConf.to_container(config)
     settings = {name: given[name] for name in ("checkpoint", "device", "trust", "precision") if name in given}
     values = settings | {"directory": directory}
@@ -120,10 +120,10 @@ def open_as_asked(config: DictConfig, directory: str) -> Run:
     return open_run(directory, search=given.get("search"), **settings)
 
 
-def as_one(runs: Sequence[Run]) -> Run:
-    """A run that translates with the mean of the probabilities of all (`Ensemble`); whatever else it is, the first is.
+def ensemble(runs: Sequence[Run]) -> Run:
+    """A run that translates with the mean probabilities of all (`Ensemble`); in all else, it is the first.
 
-    Raises InputError where they don't speak of the same pieces, or translate another way.
+    Raises InputError where their vocabularies or languages differ.
     """
     first, *others = runs
     for other in others:
@@ -137,9 +137,8 @@ def as_one(runs: Sequence[Run]) -> Run:
             raise InputError(f"{names} translate between other languages, or one of them without seeing the source")
     if not others:
         return first
-    ensemble = Ensemble([run.model for run in runs])
     translator = make_translator(
-        ensemble,
+        Ensemble([run.model for run in runs]),
         first.tokenizer,
         first.translator.search,
         first.translator.hide_source,
@@ -183,7 +182,7 @@ def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:
     try:
         fill(model, read_weights(path))
     except RuntimeError as error:
-        what = str(error).splitlines()[-1].strip()  # Torch says what it was doing, then a line for each misfit.
+        what = str(error).splitlines()[-1].strip()  # torch's last line names a weight that does not fit
         raise InputError(f"{path}: does not fit the model in {directory}: {what}") from error
 
 

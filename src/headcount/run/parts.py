@@ -1,4 +1,4 @@
-"""Everything that a training config describes, built before any data is read, and whether it fits together."""
+"""Parts of a training run: all that its config describes, built and checked before any data is read."""
 
 import math
 import os
@@ -28,18 +28,18 @@ PLACEHOLDER_VOCABULARY = 8  # pieces, for a model that is built only to see whet
 
 @dataclass
 class Parts:
-    """What a config describes, built before any data is read."""
+    """The parts of a training run."""
 
     data: TranslationData
     trainer: pl.Trainer
-    task: dict[str, Any]  # loss, optimizer, schedule, and how validation shows
+    task: dict[str, Any]  # loss, optimizer, schedule, and the settings of validation
     averaging: Averaging | None
     checkpoint: LastCheckpoint
     loggers: list[Logger]  # not the trainer's before it starts: Lightning would open them before it loads a checkpoint
     interrupt: StopOnInterrupt
     progress: TrainingProgress
     search: SearchMethod
-    precision: str  # what was chosen, and why
+    precision: str  # the one chosen, and why
 
 
 def build_parts(config: DictConfig, directory: Path) -> Parts:
@@ -79,7 +79,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
         precision,
         [callback for callback in callbacks if callback is not None],
     )
-    problems.say()
+    problems.raise_all()
     task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
     return Parts(
         data, trainer, task, averaging, checkpoint, loggers, interrupt, progress, search, f"{precision}, {why}"
@@ -98,10 +98,10 @@ def build_trainer(config: DictConfig, directory: Path, precision: str, callbacks
         "default_root_dir": directory,
         "logger": False,
         "callbacks": callbacks,
-        # Everything counts in optimizer steps: there is one endless epoch, and validation every so many batches of it.
+        # Everything counts in optimizer steps: there is one endless epoch, with a validation every few batches.
         "max_epochs": -1,
         "check_val_every_n_epoch": None,
-        # Where one is no number, `check_numbers` and `build_data` say so.
+        # `check_numbers` and `build_data` report one that is not a number.
         "val_check_interval": math.prod(every) if all(fits(number, int) for number in every) else 1,
         "num_sanity_val_steps": 0,
         "enable_checkpointing": False,
@@ -144,7 +144,7 @@ def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
 
 
 def build_optimizer(optimizer: OptimizerFactory) -> None:
-    """Let the optimizer say what it makes of its settings. Raises InputError."""
+    """Build the optimizer of one parameter, to check its settings. Raises InputError."""
     try:
         optimizer([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
     except (ValueError, TypeError, RuntimeError) as error:
@@ -152,7 +152,7 @@ def build_optimizer(optimizer: OptimizerFactory) -> None:
 
 
 def check_scaling(config: DictConfig) -> None:
-    """Raises InputError for float16: its gradients are scaled, and clipping knows nothing of that."""
+    """Raises InputError for float16: its gradients are scaled, and clipping would not undo that."""
     if config.trainer.precision in (16, "16", "16-mixed", "16-true"):
         raise InputError(
             f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "
@@ -172,7 +172,7 @@ def check_layer_dropout(config: DictConfig) -> None:
 
 
 def check_numbers(config: DictConfig) -> None:
-    """Raises InputError, with a line for each, for numbers that no constructor of ours looks at."""
+    """Raises InputError, with a line for each, for numbers that none of our constructors checks."""
     at_least = {
         "validation.every": 1,
         "validation.samples": 0,

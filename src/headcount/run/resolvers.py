@@ -17,9 +17,9 @@ from headcount.run.jobs import job_directory
 def run_directory(resume: str | None) -> str:
     """Where a single run goes: the run to go on with, or a new folder named after the time."""
     if resume:
-        return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # what is not there, `train` will say
+        return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # `train` reports a missing one
     if int(os.environ.get("RANK", 0)) > 0:
-        return "."  # the first process says where: see `shared_directory`
+        return "."  # the first process chooses: see `shared_directory`
     name = first = Path(f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}")
     for number in itertools.count(2):
         try:
@@ -38,8 +38,8 @@ def sweep_directory(name: str, recipe: str | None, data: str) -> str:
 def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[str]:
     """Names of the settings to which a sweep's command line, or its sweeper's `params`, gives several values.
 
-    The config of one job holds no more than its own values, so this is asked of the whole sweep's config once, and
-    Hydra hands the cached answer to every job.
+    The config of one job has only its own values, so this is resolved once, in the whole sweep's config, and Hydra
+    gives the cached result to every job.
     """
     words = [*overrides, *(f"{name}={value}" for name, value in (params or {}).items())]
     parsed = OverridesParser.create().parse_overrides(words)
@@ -48,7 +48,7 @@ def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[st
 
 def peak_rate(d_model: Any) -> float:
     """Peak learning rate by width: 5e-3 at d_model 128, and inversely proportional to it."""
-    # Where d_model is no width, the model says so; one line for that is enough.
+    # The model reports a d_model that is not a width.
     return 5e-3 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
 
 

@@ -1,9 +1,9 @@
-"""Resume: a run opened to go on with. Its config, its tokenizer and its checkpoint are its own.
+"""Resume: continue a run with its own config, tokenizer and checkpoint.
 
-A short list of settings may change (`SETTINGS` and what follows it), and each of them acts. Every other one is refused,
-with a pointer to `init_from`. Where a change matters to what is learnt, config.yaml gets an entry in `resumed`: the
-step after which the new values hold, and the values before. Nothing here writes: the files of the run change when its
-checkpoint has loaded (`headcount.run.train`).
+A short list of settings may change (`SETTINGS` and the constants below it), and each of them acts. Every other one is
+refused, with a pointer to `init_from`. Where a change matters to what is learnt, config.yaml gets an entry in
+`resumed`: the step after which the new values hold, and the values before. Nothing here writes: the files of the run
+change when its checkpoint has loaded (`headcount.run.training_run`).
 """
 
 import zipfile
@@ -45,10 +45,10 @@ INSTEAD = {
 
 @dataclass
 class Resumed:
-    """A run to go on with.
+    """A run to continue.
 
-    config: its own, with what was changed. checkpoint: its full state after optimizer step `step`. notes: what a person
-    should know, a line each. moved: whether its text is said to lie elsewhere now.
+    config: its own, with the settings that change. checkpoint: its full state after optimizer step `step`. notes: lines
+    for the log. moved: whether the command line names another place for its text.
     """
 
     directory: Path
@@ -72,7 +72,7 @@ class Resumed:
             )
 
     def misfit(self, error: Exception) -> InputError:
-        """What to say where Lightning could not load the checkpoint, such as optimizer state of an earlier version."""
+        """The error where Lightning could not load the checkpoint, such as optimizer state of an earlier version."""
         what = (str(error) or type(error).__name__).splitlines()[0]
         return InputError(
             f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml ({what}); "
@@ -81,11 +81,11 @@ class Resumed:
 
 
 def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Resumed:
-    """The run in `directory`, to go on with as the command line says.
+    """The run in `directory`, with the settings of the command line.
 
-    given: the config that the command line would make of a new run. overrides: what was typed. trust: classes
-    that the run's config may name beside headcount's own.
-    Raises InputError for a directory that is not a run, a config that would build what is not trusted, a setting that
+    given: the config that the command line would give a new run. overrides: of the command line. trust: classes that
+    the run's config may build beside headcount's own.
+    Raises InputError for a directory that is not a run, a config that would build an untrusted class, a setting that
     cannot change, a run without a readable checkpoint, or one with nothing left to do.
     """
     before = read_config(directory)
@@ -108,7 +108,7 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
 def changed(before: DictConfig, given: DictConfig, overrides: list[Override], directory: Path) -> DictConfig:
     """The config of a run with the settings typed. Raises InputError, one line, for those that cannot change."""
     config, refused = before.copy(), []
-    for override in sorted(overrides, key=lambda each: "." in each.key_or_group):  # groups before what is within
+    for override in sorted(overrides, key=lambda each: "." in each.key_or_group):  # groups before their settings
         name = override.key_or_group
         if name in GROUPS:
             config[name] = OmegaConf.to_container(given[name], resolve=True)
@@ -214,10 +214,10 @@ def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
 
 
 def initial_config(config: DictConfig, directory: Path) -> DictConfig:
-    """The config of a training that begins with the weights of the run in `directory`: that run's model and tokenizer,
+    """The config of a run that starts with the weights of the run in `directory`: that run's model and tokenizer,
     and on top of them the single settings of the model given on the command line.
 
-    Raises InputError for a directory that is not a run, a config that would build what is not trusted, or an override
+    Raises InputError for a directory that is not a run, a config that would build an untrusted class, or an override
     that another model or tokenizer would need.
     """
     run = read_config(directory)

@@ -1,4 +1,4 @@
-"""How probable a run finds translations that are given."""
+"""Score given translations: their log-probability under a run's model."""
 
 from typing import TextIO
 
@@ -7,12 +7,12 @@ from omegaconf import DictConfig
 from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer, perplexity
-from headcount.run.opened import open_as_asked
+from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
 
 def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
-    """What conf/score.yaml asks for: to `sink` a line a pair, to `summary` one for all. Raises InputError.
+    """Score the pairs of conf/score.yaml: a line for each pair to `sink`, one for all to `summary`. Raises InputError.
 
     A line holds, between tabs, the log-probability in nats of the target given the source, with its end; the tokens of
     the target, its end counted; and the perplexity, exp(-log-probability / tokens).
@@ -20,7 +20,7 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
     for name, what in {"source": "sentences", "target": "their translations"}.items():
         if not isinstance(config[name], str):
             raise InputError(f"{name}={typed(config[name])}: must be a file of {what}, one a line")
-    run = open_as_asked(config, config.run)
+    run = open_from_config(config, config.run)
     sources, targets = read_parallel(config.source, config.target)
     if not sources:
         raise InputError(f"{config.source}: holds no line, so there is nothing to score")

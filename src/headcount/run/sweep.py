@@ -30,23 +30,24 @@ from headcount.run.resume import TEXTS, initial_config
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
-STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # how a training ends that was asked to, also while it is scored
-# What a job is told again when it goes on: where the text lies now, and how much of the machine to use.
-TOLD_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.every", "logger", *TEXTS)
+# Exit codes of a run that was asked to stop, also while it was scored.
+STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)
+# Settings that a resumed job gets from the command line: the place of its text, and its share of the machine.
+GIVEN_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.every", "logger", *TEXTS)
 
 
 def run_job(config: DictConfig, directory: Path) -> None:
-    """Train what `config` says into `directory`, in a child process, unless that has been done already.
+    """Train the run of `config` in `directory`, in a child process, unless it is finished.
 
     A job that was stopped goes on from its last checkpoint. The child has an environment of its own, so nothing of this
-    process or of another job reaches it; what it says goes to `job.log`. Whoever else has the same job waits until it
+    process or of another job reaches it; its output goes to `job.log`. Another process with the same job waits until it
     has ended.
 
     Raises InputError if the training fails or is stopped, or the folder holds a run of another config; SystemExit
     when this process is asked to stop, after the child has stopped.
     """
     with FileLock(directory / ".job.lock"):
-        with FileLock(directory / ".lock"):  # whoever was killed may have left a training behind: let it finish
+        with FileLock(directory / ".lock"):  # a sweep that was killed may have left a child behind: let it finish
             begun = read_config(directory) if (directory / "config.yaml").exists() else None
         task = initial_config(config, Path(config.init_from)) if config.init_from else config
         if begun is not None and (what := differences(begun, with_text(task))):
@@ -58,7 +59,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
             return
         resume = (directory / "checkpoints" / "last.ckpt").exists()
         if not resume:
-            (directory / "config.yaml").unlink(missing_ok=True)  # of a training that died before it had learnt anything
+            (directory / "config.yaml").unlink(missing_ok=True)  # of a run that ended before its first checkpoint
         threads = config.threads or threads_of_a_job(directory.parent)
         command = command_of_a_job(config, directory, resume) + ([f"threads={threads}"] if threads else [])
         with gpus_of_a_job(directory.parent, config.trainer.devices) as gpus:
@@ -66,7 +67,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
 
 
 def train_in_child(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
-    """Run the training of one job to its end. Raises InputError or SystemExit, see `run_job`."""
+    """Run the process of one job to its end. Raises InputError or SystemExit, see `run_job`."""
     begin = time.time()
     write_state(directory, "running")
     with log_path(directory).open("wb") as log, forwarded_signals() as children:
@@ -93,21 +94,21 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
 
 
 def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:
-    """What to type for the training of one job; one that goes on is told again what its config does not settle."""
+    """The command line of one job; a resumed one gets the settings of `GIVEN_AGAIN`."""
     quoted = "'" + str(directory.resolve()).replace("\\", "\\\\").replace("'", "\\'") + "'"
     devices = config.trainer.devices
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
     start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), str(SCRIPT)]
     task = list(HydraConfig.get().overrides.task)
     if resume:
-        # The corpus is not chosen again, and Hydra's default has no such places: ++ adds them.
-        told = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in task if _is_told_again(each)]
-        return [*start, f"resume={quoted}", *told]
+        # The default corpus of conf/ may lack these settings: ++ adds them.
+        again = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in task if _is_given_again(each)]
+        return [*start, f"resume={quoted}", *again]
     return [*start, *task, f"hydra.run.dir={quoted}"]
 
 
-def _is_told_again(override: str) -> bool:
-    return _setting(override) in TOLD_AGAIN or _setting(override).startswith("logger.")
+def _is_given_again(override: str) -> bool:
+    return _setting(override) in GIVEN_AGAIN or _setting(override).startswith("logger.")
 
 
 def _setting(override: str) -> str:
@@ -133,7 +134,7 @@ def threads_of_a_job(sweep: Path) -> int | None:
 
 
 def environment_of_a_job(threads: int | None, gpus: Sequence[str] = ()) -> dict[str, str]:
-    """This process's environment less what launchers leave there, with the GPUs of the job, if it has some."""
+    """This process's environment without the variables of launchers, and with the GPUs of the job, if it has any."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
     environment[END_WITH_PARENT] = "1"
     if threads:
@@ -164,13 +165,13 @@ def gpus_of_a_job(sweep: Path, devices: int) -> Iterator[list[str]]:
 
 
 def _take_places(sweep: Path, names: list[str], needed: int, places: int, taken: contextlib.ExitStack) -> list[str]:
-    found: list[str] = []
+    taken_names: list[str] = []
     for place, name in itertools.product(range(places), names):
-        if len(found) < needed and name not in found:
+        if len(taken_names) < needed and name not in taken_names:
             with contextlib.suppress(Timeout):
                 taken.enter_context(FileLock(sweep / f".gpu-{name}-{place}.lock", blocking=False))
-                found.append(name)
-    return found
+                taken_names.append(name)
+    return taken_names
 
 
 class Children(list["subprocess.Popen[bytes]"]):

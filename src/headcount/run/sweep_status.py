@@ -126,8 +126,8 @@ class SweepView(Callback):
         except (HydraException, OmegaConfBaseException):
             return
         common = set.intersection(*map(set, jobs.values()))
-        own = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
-        self.jobs = {job: ",".join(overrides) or job for job, overrides in own.items()}
+        different = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
+        self.jobs = {job: ",".join(overrides) or job for job, overrides in different.items()}
         write_plan(self.sweep, Plan(tuple(command_line), jobs))
         self.thread = threading.Thread(target=self.show, daemon=True)
         self.thread.start()

@@ -8,9 +8,10 @@ from tabulate import tabulate
 from headcount.evaluation.metrics import METRICS, PRIMARY
 from headcount.evaluation.significance import compare
 
-Figures = dict[str, Any]  # what metrics.json says of a split
+Figures = dict[str, Any]  # of a split, as in metrics.json
 
-CONVENTIONS = {"lowercase": "lowercased", "moses": "lowercased, Moses tokens"}  # other ways to count than the run's own
+# Ways to count other than the run's own: key and label.
+CONVENTIONS = {"lowercase": "lowercased", "moses": "lowercased, Moses tokens"}
 DIGITS = {"length ratio": ".3f"}  # of a column; others have two
 
 
@@ -26,8 +27,8 @@ def score_table(figures: dict[str, Figures]) -> str:
         if "loss" in figure:
             row["loss"] = figure["loss"]
         for convention, label in CONVENTIONS.items():
-            for metric, found in figure.get(convention, {}).items():
-                row[f"{METRICS[metric].label} {label}"] = found["value"]
+            for metric, score in figure.get(convention, {}).items():
+                row[f"{METRICS[metric].label} {label}"] = score["value"]
         table.append(row)
     figure = next(iter(figures.values()))
     digits = tuple(DIGITS.get(column, ".2f") for column in table[0])
@@ -74,8 +75,8 @@ def contrastive_table(figures: dict[str, Figures]) -> str:
     for phenomenon, grades in next(iter(tested.values())).items():
         for grade, wins in grades.items():
             row = {"phenomenon": phenomenon, "grade": grade, "pairs": wins["pairs"]}
-            for name, found in tested.items():
-                row[name if len(figures) > 1 else "accuracy %"] = found[phenomenon][grade]["accuracy"]
+            for name, accuracies in tested.items():
+                row[name if len(figures) > 1 else "accuracy %"] = accuracies[phenomenon][grade]["accuracy"]
             table.append(row)
     return "contrastive accuracy: the right translation more probable than the wrong one (chance: 50 %)\n\n" + tabulate(
         table, headers="keys", floatfmt=".1f", intfmt="d"

@@ -36,10 +36,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class TrainingRun:
-    """A run that is about to be trained, or has been.
+    """A run to train.
 
-    resumed: the run that goes on, None for a new one. held: what stays open as long as the training: the lock of the
-    directory, and its log. description: see `describe`.
+    resumed: the run that goes on, None for a new one. held: the open lock of the directory, and its log.
+    description: see `describe`.
     """
 
     config: DictConfig
@@ -131,13 +131,13 @@ def _resumed(config: DictConfig, directory: Path, held: contextlib.ExitStack) ->
 
 
 def make_newest(directory: Path) -> None:
-    """Let runs/latest be this run, if it is a single one. Raises InputError where something else has that name."""
+    """Link runs/latest to this run, unless it is the job of a sweep. Raises InputError where that is not a link."""
     if directory.parent == Path("runs").resolve() and not is_sweep(directory.parent):
         link_latest(directory)
 
 
 def shared_directory(directory: Path) -> Path:
-    """The first process's run directory, on all processes of a torchrun job."""
+    """The run directory of the first process, on all processes of a torchrun job."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return directory
     store, rank, _ = next(rendezvous("env://"))
@@ -148,7 +148,7 @@ def shared_directory(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """The directory, for this training alone. Raises InputError if another process is training into it."""
+    """Lock the directory. Raises InputError if another process is training into it."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(directory / ".lock", blocking=False):

@@ -1,4 +1,4 @@
-"""A run as a filter, and as a partner at the prompt."""
+"""Translate standard input, or interactively at a prompt."""
 
 import itertools
 import sys
@@ -10,14 +10,14 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.run.opened import Run, as_one, open_as_asked
+from headcount.run.opened import Run, ensemble, open_from_config
 from headcount.run.values import fits
 
-LINES_AT_ONCE = 2000  # so that an endless input is translated as it comes, and batches are still full
+LINES_AT_ONCE = 2000  # at once: an endless input is translated as it comes, in full batches
 
 
 def translate(config: DictConfig, source: TextIO, sink: TextIO) -> None:
-    """What conf/translate.yaml asks for: a conversation where a person types, and else a filter. Raises InputError."""
+    """Translate as conf/translate.yaml says: interactively at a terminal, otherwise as a filter. Raises InputError."""
     directories = list(config.run) if OmegaConf.is_list(config.run) else [config.run]
     if not directories:
         raise InputError("run=[]: give a run directory, or several that translate as one")
@@ -25,7 +25,7 @@ def translate(config: DictConfig, source: TextIO, sink: TextIO) -> None:
         raise InputError("checkpoint= goes with one run: it replaces that run's weights")
     if not fits(config.nbest, int | None):
         raise InputError(f"nbest={config.nbest}: must be a whole number or null")
-    run = as_one([open_as_asked(config, name) for name in directories])
+    run = ensemble([open_from_config(config, name) for name in directories])
     if config.nbest is not None:
         run.translator.search.check(config.nbest)
     if source.isatty():
@@ -37,7 +37,7 @@ def translate(config: DictConfig, source: TextIO, sink: TextIO) -> None:
 def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None = None) -> None:
     """Translate line by line: n lines in, n lines out, an empty line stays empty.
 
-    nbest: as many translations a line, each with the number of the line (from 0) and its score, as Moses writes them:
+    nbest: translations per line, each with the number of its line (from 0) and its score, in the format of Moses:
     `number ||| text ||| score`. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines
     before it are translated.
     """
@@ -53,15 +53,15 @@ def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None
                 wrong = number
                 break
         try:
-            found = run.translator.nbest(texts, nbest or 1)
+            translations = run.translator.nbest(texts, nbest or 1)
         except LineError as error:
-            found = run.translator.nbest(texts[: error.line], nbest or 1)
+            translations = run.translator.nbest(texts[: error.line], nbest or 1)
             wrong, why = written + error.line + 1, error.why
         if nbest is None:
-            sink.writelines(best.text + "\n" for best, *_ in found)
+            sink.writelines(best.text + "\n" for best, *_ in translations)
         else:
-            sink.writelines(moses_lines(found, written))
-        written += len(found)
+            sink.writelines(moses_lines(translations, written))
+        written += len(translations)
         sink.flush()
         if wrong is not None:
             raise InputError(f"standard input, line {wrong}: {why}")
@@ -85,9 +85,9 @@ def converse(run: Run, name: str, nbest: int = 1) -> None:
             sys.stderr.write("\n")
             return
         try:
-            found = run.translator.nbest([line], nbest)[0]
+            translations = run.translator.nbest([line], nbest)[0]
         except LineError as error:
             sys.stderr.write(f"{error.why}\n")
             continue
-        for text, _ in found:
+        for text, _ in translations:
             sys.stdout.write(f"{target}> {text}\n")

@@ -1,4 +1,4 @@
-"""Trusted classes: what a config that comes with a run may build."""
+"""Trusted classes: the only ones that a run's config may build."""
 
 import re
 from collections.abc import Collection
@@ -13,9 +13,8 @@ ATTENTION = {
     "headcount.model.score_functions.LuongDot",
     "headcount.model.score_functions.LuongGeneral",
 }
-# What a config that comes with a run may build, by the setting that describes it. `_target_` names code to call, so a
-# config that somebody else made is code unless each exact name is known where it is used. `trust=[...]` on the command
-# line adds names of your own.
+# Classes that a run's config may build, by setting. `_target_` names code to call, so somebody else's config would be
+# code, unless only exact names are allowed in exact places. `trust=[...]` on the command line adds your own.
 TRUSTED = {
     "averaging": {
         "headcount.training.averaging.BestCheckpoint",
@@ -67,7 +66,7 @@ def check_targets(node: Any, setting: str, trust: Collection[str], where: str = 
     """Raises InputError if `node`, of a run's config, names something to build that is not trusted, or interpolates.
 
     setting: the node's name, empty for a whole config. trust: class names to allow anywhere beside `TRUSTED`. where:
-    what the message begins with.
+    the beginning of the message.
     """
     if isinstance(node, dict):
         target = node.get("_target_")

@@ -18,7 +18,7 @@ AT_A_STOP = 256  # validation sentences, at most twice as many, on which a run t
 
 
 def scored_weights(parts: Parts, task: TranslationTask) -> tuple[Weights, dict[str, Any]]:
-    """The weights to save and score, and what metrics.json says about them: see `choose_weights`. A run that was
+    """The weights to save and score, and their figures for metrics.json: see `choose_weights`. A run that was
     stopped compares the loss of some validation sentences, a finished run all."""
     stopped, model, averaging = bool(parts.interrupt.exit_code), task.model, parts.averaging
     average = None if averaging is None else averaging.weights(model, parts.trainer.global_step)
@@ -33,7 +33,7 @@ def scored_weights(parts: Parts, task: TranslationTask) -> tuple[Weights, dict[s
             figures["bleu"] = task.bleu(task.translator.translate(task.sources))
         return figures
 
-    # In float32, as whoever opens the run will have them; in trainer.precision=bf16-true they were not.
+    # In float32, as `open_run` gives them; trainer.precision=bf16-true has others.
     model.float().to(choose_device("auto" if parts.trainer.accelerator.name() != "cpu" else "cpu")).eval()
     return choose_weights(model, average, measure)
 
@@ -41,9 +41,9 @@ def scored_weights(parts: Parts, task: TranslationTask) -> tuple[Weights, dict[s
 def choose_weights(
     model: EncoderDecoder, average: Weights | None, measure: Callable[[], dict[str, float]]
 ) -> tuple[Weights, dict[str, Any]]:
-    """The averaged weights if they do better than the last ones, which are those of `model`; else the last ones. And
-    what metrics.json says about the choice: which weights are scored, and the validation loss of both (None for an
-    average that is the last weights).
+    """The averaged weights if they do better than the last ones, which are those of `model`; else the last ones; and
+    the figures for metrics.json: which weights are scored, and the validation loss of both (None for an average equal
+    to the last weights).
 
     measure: the validation figures of the model as it is: "loss" in nats a token, and "bleu" where that decides, and
     the loss only a tie. Afterwards `model` has the weights that were chosen.
@@ -53,15 +53,15 @@ def choose_weights(
     candidates = {"last": last}
     if any(not tensor.equal(last[name]) for name, tensor in averaged.items()):
         candidates["average"] = averaged
-    found = {}
+    figures_of = {}
     for name, weights in candidates.items():
         fill(model, weights)
-        found[name] = measure()
-    scored = max(found, key=lambda name: (found[name].get("bleu", 0.0), -found[name]["loss"]))
+        figures_of[name] = measure()
+    scored = max(figures_of, key=lambda name: (figures_of[name].get("bleu", 0.0), -figures_of[name]["loss"]))
     fill(model, candidates[scored])
     figures = {"scored": scored} | {
-        f"valid_{key}": {name: found[name][key] if name in found else None for name in ("average", "last")}
-        for key in found["last"]
+        f"valid_{key}": {name: figures_of[name][key] if name in figures_of else None for name in ("average", "last")}
+        for key in figures_of["last"]
     }
     logger.info("%s", verdict(figures))
     return candidates[scored], figures
@@ -69,10 +69,10 @@ def choose_weights(
 
 def verdict(figures: dict[str, Any]) -> str:
     """Which weights were kept, in one line."""
-    told = [
+    measured = [
         f"{key.removeprefix('valid_')} {figures[key]['average']:.4f} averaged, {figures[key]['last']:.4f} last"
         for key in ("valid_bleu", "valid_loss")
         if key in figures and figures[key]["average"] is not None
     ]
     kept = "averaged" if figures["scored"] == "average" else "last"
-    return f"weights kept: the {kept} ones" + (f" (on validation: {'; '.join(told)})" if told else "")
+    return f"weights kept: the {kept} ones" + (f" (on validation: {'; '.join(measured)})" if measured else "")
