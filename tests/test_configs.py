@@ -1,5 +1,6 @@
 """Every option that ships composes, and builds."""
 
+import inspect
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from conftest import command
 from hydra import compose, initialize_config_dir
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
@@ -14,7 +16,7 @@ from headcount.run.config import build
 from headcount.run.console import CONF
 from headcount.run.parts import build_parts, check_processes
 from headcount.run.resolvers import register_resolvers
-from headcount.run.trusted import check_targets
+from headcount.run.trusted import TRUSTED, check_targets
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option
 GROUPS = sorted(
@@ -65,6 +67,15 @@ def test_option_builds(group, option, tmp_path):
     assert not list(tmp_path.iterdir())  # building writes nothing
     # A run keeps the config resolved, and is opened again only if all it names is known.
     check_targets(OmegaConf.to_container(config, resolve=True), "", ())
+
+
+@pytest.mark.parametrize("slot", ["model", "model.cross_attention", "model.self_attention"])
+def test_a_setting_has_its_default_in_conf_alone(slot):
+    group = CONF / slot.replace(".", "/")
+    settings = {name for path in group.glob("*.yaml") for name in OmegaConf.load(path)}
+    for name in TRUSTED[slot]:
+        parameters = inspect.signature(get_class(name)).parameters.values()
+        assert not {each.name for each in parameters if each.default is not each.empty} & settings, name
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)

@@ -69,10 +69,10 @@ def test_each_hypothesis_has_a_window_of_its_own():
     chosen = together.state.select(torch.tensor([6, 1]))
     for number, (sentence, beam) in enumerate([(1, 2), (0, 1)]):
         one = slice(sentence, sentence + 1)
-        own = Centres(state.places[4 * sentence + beam][None])
+        own = Centres(state.centres[4 * sentence + beam][None])
         alone = window(query[one, :, beam : beam + 1], value[one], value[one], mask[one], WHOLE, own, False)
         torch.testing.assert_close(alone.output[:, :, 0], together.output[one, :, beam])
-        torch.testing.assert_close(alone.state.places[0], chosen.places[number])
+        torch.testing.assert_close(alone.state.centres[0], chosen.centres[number])
 
 
 def test_gradients():

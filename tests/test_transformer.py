@@ -201,7 +201,7 @@ def test_local_heads_see_nearby_and_the_others_everything():
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"local_heads": 5}, r"model\.local_heads=5: must be from 0, for none, to 4"),
+        ({"local_heads": 5}, r"model\.local_heads=5: must be 0 to 4, the heads"),
         ({"local_heads": 1, "local_window": -1}, r"model\.local_window=-1: must be 0 or more"),
     ],
 )

@@ -21,7 +21,8 @@ from headcount.model.dropout import dropout_mask
 Query = Float[Tensor, "batch head query d_head"]
 Key = Float[Tensor, "batch head key d_head"]
 Scores = Float[Tensor, "batch head query key"]
-Mask = Bool[Tensor, "#batch #head #query #key"]
+Mask = Bool[Tensor, "#batch #head #query #key"] | None
+"""None: every query may attend to every key."""
 
 
 class TokenPositions(NamedTuple):
@@ -65,14 +66,7 @@ class Attend(Protocol):
         return None
 
     def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        positions: TokenPositions,
-        state: Any,
-        need_weights: bool,
+        self, query: Query, key: Key, value: Key, mask: Mask, positions: TokenPositions, state: Any, need_weights: bool
     ) -> AttentionOutput: ...
 
 
@@ -106,14 +100,7 @@ class SoftmaxAttention(nn.Module, Attend):
         raise TypeError(f"{type(self).__name__} has no score")
 
     def forward(
-        self,
-        query: Query,
-        key: Key,
-        value: Key,
-        mask: Mask | None,
-        positions: TokenPositions,
-        state: None,
-        need_weights: bool,
+        self, query: Query, key: Key, value: Key, mask: Mask, positions: TokenPositions, state: None, need_weights: bool
     ) -> AttentionOutput:
         score = self.score(query, key, positions)
         if mask is not None:
@@ -130,14 +117,7 @@ class ScaledDotProduct(SoftmaxAttention):
         return query @ key.transpose(-2, -1) * self.d_head**-0.5
 
     def forward(
-        self,
-        query: Query,
-        key: Key,
-        value: Key,
-        mask: Mask | None,
-        positions: TokenPositions,
-        state: None,
-        need_weights: bool,
+        self, query: Query, key: Key, value: Key, mask: Mask, positions: TokenPositions, state: None, need_weights: bool
     ) -> AttentionOutput:
         if need_weights:
             return super().forward(query, key, value, mask, positions, state, need_weights)
@@ -154,12 +134,12 @@ VECTOR = 16  # float32 numbers in the widest vector register: torch's softmax is
 
 
 class _ShortSequences(torch.autograd.Function):
-    """Scaled dot-product attention for a CPU and many short sentences: one product for all heads of all sentences,
-    softmax over rows padded to whole vector registers, one product again.
+    """Scaled dot-product attention for many short sentences on a CPU: one product for all heads of all sentences, a
+    softmax over rows padded to whole vector registers, and one product.
 
-    torch's own kernel is made for long sequences, with small products for one head at a time. Products are in the
-    precision of the queries, softmax in float32 or better. The gradient is that of Dao et al. 2022, "FlashAttention",
-    appendix B.2, with the weights kept.
+    torch's kernel for the CPU is made for long sequences: it has small products for one head at a time. Products are in
+    the precision of the queries, the softmax in float32 or better. The gradient is that of Dao et al. 2022,
+    "FlashAttention", appendix B.2, with the weights kept.
     """
 
     @staticmethod

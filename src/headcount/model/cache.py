@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class KeysValues(NamedTuple):
-    """Projected keys and values, each [batch, kv_head, key, d_head]; what decoding keeps so as not to project twice."""
+    """Projected keys and values, each [batch, kv_head, key, d_head]."""
 
     key: Tensor
     value: Tensor
@@ -16,11 +16,11 @@ class KeysValues(NamedTuple):
 
 
 class Cache:
-    """Keys and values to which every step adds some, written in place.
+    """Keys and values of the target so far; each step of a search adds its own, in place.
 
-    room: [2, batch, kv_head, key, d_head], keys and then values, as many as `length` and zeros behind; None before the
-        first step. There is always room for a multiple of 32, and attention gets all of it: a part would have to be
-        copied for each product. What is not yet filled, a mask must hide.
+    room: [2, batch, kv_head, key, d_head], keys and values, of which the first `length` are filled and the rest are
+    zeros; None before the first step. Its size is a multiple of 32, and attention gets all of it, since a part would be
+    copied for each product. A mask must hide the rest.
     """
 
     room: Tensor | None = None
@@ -28,11 +28,11 @@ class Cache:
 
     @staticmethod
     def size(length: int) -> int:
-        """Keys that there is room for when there are `length`."""
+        """Size of the room for `length` keys."""
         return -(-length // 32) * 32
 
     def append(self, new: KeysValues) -> KeysValues:
-        """All so far and the new ones behind them, [batch, kv_head, size(length), d_head]."""
+        """The keys and values so far with the new ones behind them, [batch, kv_head, size(length), d_head]."""
         begin, self.length = self.length, self.length + new.key.shape[2]
         if self.room is None or self.length > self.room.shape[3]:
             batch, heads, _, d_head = new.key.shape
@@ -45,6 +45,6 @@ class Cache:
         return KeysValues(key, value)
 
     def select(self, batch: Tensor) -> None:
-        """Keep these lines of the batch alone."""
+        """Keep only these rows of the batch."""
         if self.room is not None:
             self.room = self.room.index_select(1, batch)

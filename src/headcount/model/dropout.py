@@ -1,4 +1,4 @@
-"""Dropout: of numbers, with masks that are cheap to draw, and of whole layers."""
+"""Dropout of activations, with masks that are cheap to draw, and of whole layers."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -35,25 +35,25 @@ class Dropout(nn.Module):
 def dropout_mask(like: Tensor, p: float) -> Tensor:
     """Zeros with probability p, elsewhere 1 / (1 - p), in the shape and type of `like`.
 
-    One byte of a random word decides on an element: p is rounded to 1/256, and the scale is that of the p in force.
-    A p that would be rounded to 0 or 1 is drawn by torch.
+    Each element takes one byte of a random word, so p is rounded to 1/256, and the scale with it. torch draws the mask
+    for a p that would be rounded to 0 or 1.
     """
     dropped = round(p * 256)
     if dropped in (0, 256):
         return F.dropout(torch.ones_like(like), p)
     words = torch.empty(-(-like.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     drawn = words.view(torch.uint8)[: like.numel()]
-    # Bytes that say 0 or 1: to write and to convert bool takes torch ten times as long.
+    # Bytes that are 0 or 1: with bool, torch takes ten times as long to write and to convert.
     kept = torch.ge(drawn, dropped, out=torch.empty_like(drawn))
     return kept.to(like.dtype).mul_(256 / (256 - dropped)).view(like.shape)
 
 
 class LayerDropout(nn.Module):
-    """Leaves out each layer of a stack with probability p in training, and none afterwards: Fan et al. 2020, "Reducing
-    Transformer depth on demand with structured dropout", section 3.2.
+    """LayerDrop: leaves out each layer with probability p in training: Fan et al. 2020, "Reducing Transformer depth on
+    demand with structured dropout", section 3.2.
 
-    The parameters of a layer that is left out have no gradient in that step, and an optimizer passes them by. Each
-    process draws for itself, so DistributedDataParallel must be told to expect that: find_unused_parameters=True.
+    The parameters of a layer that is left out have no gradient in that step, and an optimizer skips them. Each process
+    draws its own layers, so DistributedDataParallel needs find_unused_parameters=True.
     """
 
     def __init__(self, p: float) -> None:
@@ -61,7 +61,7 @@ class LayerDropout(nn.Module):
         self.p = p
 
     def forward(self, layers: Iterable[Layer]) -> list[Layer]:
-        """Those that run, in order."""
+        """The layers that run, in order."""
         stack = list(layers)
         if not self.training or self.p == 0:
             return stack

@@ -18,26 +18,26 @@ class AttentionWeights(NamedTuple):
 class EncoderDecoder(nn.Module, ABC):
     """Token ids in, logits out.
 
-    output: turns decoder output into logits. The two are apart so that a loss can leave out padding before the largest
-    matrix product.
+    output: the layer from decoder output to logits. The two are separate so that a loss can leave out padding before
+    the largest matrix product.
     """
 
     output: nn.Linear
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are, and where ids and masks are wanted."""
+        """The device of the weights, to which ids and masks must be moved."""
         return self.output.weight.device
 
     @property
     def max_length(self) -> int | None:
-        """Most tokens of a source, its end counted, and of a target, its beginning counted; None: any number."""
+        """The largest number of tokens of a source, with its end, and of a target, with its beginning; None: any."""
         return None
 
     @property
     @abstractmethod
     def head_counts(self) -> dict[str, list[int]]:
-        """Heads in each layer, for each kind of attention that there is."""
+        """Heads in each layer, for each kind of attention of the model."""
 
     @abstractmethod
     def forward(self, source: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
@@ -46,23 +46,23 @@ class EncoderDecoder(nn.Module, ABC):
 
     @abstractmethod
     def attention_weights(self, source: Tensor, source_mask: Tensor, target: Tensor) -> AttentionWeights:
-        """Who looks where when `target` is translated from `source`: all heads, never averaged; of the layers that run,
-        which in eval mode are all."""
+        """Weights of every head, never averaged, when `target` is translated from `source`; of the layers that run, in
+        eval mode all."""
 
-    # The three calls that search makes: see headcount.decoding.search.
+    # The three calls of a search: see headcount.decoding.search.
 
     @abstractmethod
     def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
-        """Read the source once; the state before the first target token. No mask: no source has padding."""
+        """The state of a search before the first target token; source_mask None: no source has padding."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Log-probabilities [row, vocab] of the next token after `tokens` [row], the newest of each row; the next step
-        may overwrite them."""
+        """Log-probabilities [row, vocab] of the next token after `tokens` [row], the newest token of each row; the next
+        step may overwrite them."""
 
     @abstractmethod
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
-        """The state whose row i is `rows[i]` of the old one; `sentences` are those that remain, in order."""
+        """The state whose row i is row `rows[i]` of the old state; `sentences`: the sentences that remain, in order."""
 
 
 def make_embeddings(

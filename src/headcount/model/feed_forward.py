@@ -1,4 +1,4 @@
-"""The feed-forward sublayer: what each position makes of what it has gathered, no matter where it stands."""
+"""Position-wise feed-forward sublayers: ReLU, GELU and SwiGLU."""
 
 from collections.abc import Callable
 
@@ -32,8 +32,8 @@ class SwigluFeedForward(nn.Module):
     """(swish(x W) * x V) W_2, where swish(x) = x sigmoid(x): Shazeer 2020, "GLU variants improve Transformer",
     equation 6, without biases as there.
 
-    Three matrices of d_model x d_hidden instead of two: as many parameters as another kind has with a d_hidden half as
-    large again, so compare at two thirds of its width.
+    Three matrices of d_model x d_hidden, not two: with two thirds of the d_hidden it has as many parameters as the
+    other kinds.
     """
 
     def __init__(self, d_model: int, d_hidden: int, dropout: float) -> None:

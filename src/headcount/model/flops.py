@@ -1,4 +1,4 @@
-"""What a model costs: how much it computes for a token."""
+"""Operations of a forward pass for each token: multiply-adds of the matrix products."""
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -8,9 +8,9 @@ from headcount.model.encoder_decoder import EncoderDecoder
 
 @torch.no_grad()
 def operations_per_token(model: EncoderDecoder, source: int, target: int) -> int:
-    """Multiply-adds in the matrix products of a forward pass, the output layer with them, for each token of a sentence
-    pair of `source` and `target` tokens. Training takes about three times as many. What is no matrix product (softmax,
-    norms, dropout) is not counted.
+    """Multiply-adds in the matrix products of a forward pass, with the output layer, for each token of a sentence pair
+    of `source` and `target` tokens. Training takes about three times as many. Softmax, norms and dropout are not
+    counted.
     """
     training = model.training
     model.eval()

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
+from headcount.model.attention import Mask
 from headcount.model.settings import check_size
 
 HeadCounts = int | Sequence[int]
@@ -87,9 +88,9 @@ def plan_heads(
 
 
 def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, head_size: int | None) -> list[int]:
-    """`heads` as one number a layer.
+    """`heads` as one number for each layer.
 
-    Raises ValueError if there are not as many numbers as layers, or if one is below 1 or, with no `head_size`, does not
+    Raises ValueError for another number of numbers, for one below 1 and, without head_size, for one that does not
     divide d_model.
     """
     per_layer = [heads] * layers if isinstance(heads, int) else list(heads)
@@ -114,7 +115,7 @@ def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, hea
 
 
 def check_kv_heads(kv_heads: int | None, counts: Collection[int]) -> None:
-    """Raises ValueError if there are heads in `counts` (head counts) that `kv_heads` does not divide."""
+    """Raises ValueError unless `kv_heads` divides all head counts."""
     common = math.gcd(*counts)
     if kv_heads is not None and (kv_heads < 1 or common % kv_heads):
         raise ValueError(
@@ -127,19 +128,13 @@ def check_local_heads(local_heads: int, window: int, counts: Collection[int]) ->
     """Raises ValueError for more local heads than the least of `counts`, or a window below 0."""
     if not 0 <= local_heads <= min(counts):
         raise ValueError(
-            f"model.local_heads={local_heads}: must be from 0, for none, to {min(counts)}, the heads of each "
-            "self-attention"
+            f"model.local_heads={local_heads}: must be 0 to {min(counts)}, the heads of each self-attention"
         )
     if local_heads and window < 0:
         raise ValueError(f"model.local_window={window}: must be 0 or more positions to each side")
 
 
-def local_mask(
-    mask: Bool[Tensor, "#batch #head #query #key"] | None,
-    heads: HeadPlan,
-    query: Int[Tensor, "#query"],
-    key: Int[Tensor, "key"],
-) -> Bool[Tensor, "#batch #head #query #key"] | None:
+def local_mask(mask: Mask, heads: HeadPlan, query: Int[Tensor, "#query"], key: Int[Tensor, "key"]) -> Mask:
     """`mask` without what lies outside the window of the local heads; query, key: their positions.
 
     Local and global heads side by side: Beltagy et al. 2020, "Longformer", section 3.2, whose window is 2 `window`.

@@ -16,7 +16,7 @@ from headcount.model.dropout import Dropout
 from headcount.model.feed_forward import FeedForward
 from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import MultiHeadAttention
-from headcount.model.positions import Positions, Rotate, unrotated
+from headcount.model.positions import Positions
 
 
 def in_product_precision(x: Tensor) -> Tensor:
@@ -190,23 +190,19 @@ class LayerFactory:
 
     def encoder(self, heads: Iterable[HeadPlan], positions: Positions) -> Any:
         return nn.ModuleList(
-            EncoderLayer(self._over_itself(each, positions), self.feed_forward(), self.residual) for each in heads
+            EncoderLayer(self._to_itself(each, positions), self.feed_forward(), self.residual) for each in heads
         )
 
     def decoder(self, heads: Iterable[HeadPlan], cross: Iterable[HeadPlan], positions: Positions) -> Any:
         return nn.ModuleList(
-            DecoderLayer(
-                self._over_itself(own, positions), self._over_source(other), self.feed_forward(), self.residual
-            )
+            DecoderLayer(self._to_itself(own, positions), self._to_source(other), self.feed_forward(), self.residual)
             for own, other in zip(heads, cross, strict=True)
         )
 
-    def _over_itself(self, heads: HeadPlan, positions: Positions) -> MultiHeadAttention:
+    def _to_itself(self, heads: HeadPlan, positions: Positions) -> MultiHeadAttention:
         attend = named("model.self_attention", self.self_attention)
-        return self._attention(heads, attend, positions.rotation(heads.size))
+        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, positions.rotation(heads.size))
 
-    def _over_source(self, heads: HeadPlan) -> MultiHeadAttention:
-        return self._attention(heads, named("model.cross_attention", self.cross_attention), unrotated)
-
-    def _attention(self, heads: HeadPlan, attend: AttendFactory, rotate: Rotate) -> MultiHeadAttention:
-        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, rotate)
+    def _to_source(self, heads: HeadPlan) -> MultiHeadAttention:
+        attend = named("model.cross_attention", self.cross_attention)
+        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout)

@@ -1,4 +1,4 @@
-"""Where a token stands: added to what it is, or turned into what it asks and answers."""
+"""Position encodings: sinusoidal and learned, added to embeddings, and rotary, applied to queries and keys."""
 
 import math
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from headcount.errors import InputError
 
 Rotate = Callable[[Tensor, int | None], Tensor]
-"""Turns queries or keys [batch, head, position, d_head] by where they stand: all of them at the one position given, as
-the beams of a sentence do, or with None at 0, 1, 2 and so on."""
+"""Rotates queries or keys [batch, head, position, d_head] by their positions: all of them by the one position given, as
+for the hypotheses of a sentence in search, or by 0, 1, 2 and so on for None."""
 
 
 def unrotated(x: Tensor, position: int | None) -> Tensor:
@@ -19,24 +19,24 @@ def unrotated(x: Tensor, position: int | None) -> Tensor:
 
 
 class Positions(nn.Module):
-    """What all kinds have in common: a call that takes embeddings, and a `Rotate` for self-attention.
+    """The contract of a position encoding: a call on embeddings, and a `Rotate` for self-attention.
 
-    max_length: how many positions there are; None: any number.
+    max_length: the number of positions; None: any number.
     """
 
     max_length: int | None = None
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         """x at the positions start .. start + position."""
-        raise TypeError(f"{type(self).__name__} does not say what it adds to an embedding")
+        raise TypeError(f"{type(self).__name__} has no forward")
 
     def rotation(self, d_head: int) -> Rotate:
-        """What to do to queries and keys of that size."""
+        """The rotation of queries and keys of that size."""
         return unrotated
 
 
 class ComputedTable(nn.Module):
-    """A table that is computed, for as many positions as are needed; `make` says how."""
+    """A table computed by `make`, for as many positions as are needed."""
 
     table: Tensor
 
@@ -46,17 +46,17 @@ class ComputedTable(nn.Module):
 
     def make(self, length: int, dtype: torch.dtype) -> Tensor:
         """The rows of the first `length` positions."""
-        raise TypeError(f"{type(self).__name__} does not say how its table is computed")
+        raise TypeError(f"{type(self).__name__} has no make")
 
     def reaching(self, end: int) -> Tensor:
-        """The table with `end` rows or more, grown where it is shorter.
+        """The table with at least `end` rows; a shorter one is computed anew.
 
-        Several threads may search with one model at a time: each goes on with the table that it is given here, whatever
-        another puts into the module meanwhile.
+        Several threads may search with one model: each uses the table that it gets here, whichever table another thread
+        puts into the module meanwhile.
         """
         table = self.table
         if end > len(table):
-            with torch.inference_mode(False):  # what search has made, training must be able to use
+            with torch.inference_mode(False):  # training must be able to use the table of a search
                 table = self.make(2 * end, table.dtype).to(table.device)
             if len(table) > len(self.table):
                 self.table = table
@@ -66,8 +66,9 @@ class ComputedTable(nn.Module):
 class SinusoidalPositions(ComputedTable, Positions):
     """Fixed sines and cosines of geometrically spaced wavelengths: Vaswani et al. 2017, section 3.5.
 
-    PE[pos, 2i] = sin(pos / 10000^(2i / d_model)),  PE[pos, 2i + 1] = cos(the same).  The table grows on demand, so no
-    sentence is too long.
+    PE[pos, 2i] = sin(pos / 10000^(2i / d_model)),  PE[pos, 2i + 1] = cos(pos / 10000^(2i / d_model)).
+
+    The table grows on demand: no sentence is too long.
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
@@ -84,9 +85,10 @@ class SinusoidalPositions(ComputedTable, Positions):
 
 
 class LearnedPositions(Positions):
-    """One trained vector a position: Gehring et al. 2017, "Convolutional sequence to sequence learning", section 3.1.
+    """One trained vector for each position: Gehring et al. 2017, "Convolutional sequence to sequence learning",
+    section 3.1.
 
-    Raises InputError for a sentence of more than `max_positions` tokens, its end counted.
+    Raises InputError for a sentence of more than `max_positions` tokens, end of sentence included.
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
@@ -106,7 +108,7 @@ class LearnedPositions(Positions):
 
 
 class RotaryPositions(Positions):
-    """Nothing is added to an embedding; self-attention turns its queries and keys: see `Rotation`."""
+    """Rotary position embedding: self-attention rotates its queries and keys, see `Rotation`."""
 
     def __init__(self, d_model: int, max_positions: int) -> None:
         super().__init__()
@@ -122,19 +124,19 @@ class RotaryPositions(Positions):
 
 
 class Rotation(ComputedTable):
-    """Turns each pair of numbers of a query or key in its plane, by an angle proportional to the position: Su et al.
-    2021, "RoFormer: Enhanced transformer with rotary position embedding", equation 34.
+    """Rotation of each pair of numbers of a query or key by an angle proportional to the position: Su et al. 2021,
+    "RoFormer: Enhanced transformer with rotary position embedding", equation 34.
 
     x[2i], x[2i + 1] -> x[2i] cos a - x[2i + 1] sin a, x[2i + 1] cos a + x[2i] sin a with a = pos / 10000^(2i / d_head)
 
-    So the product of a query and a key depends on how far apart they are, and not on where. The table grows on demand.
+    The product of a query and a key then depends on their distance alone. The table grows on demand.
     Raises ValueError for an odd d_head.
     """
 
     def __init__(self, d_head: int, max_positions: int) -> None:
         if d_head % 2:
             raise ValueError(
-                f"model.positions=rotary: turns pairs of numbers, so the size of a head must be even, not {d_head}; "
+                f"model.positions=rotary: rotates pairs of numbers, so the size of a head must be even, not {d_head}; "
                 f"set an even model.head_size, or other numbers of heads"
             )
         self.d_head = d_head
@@ -145,11 +147,11 @@ class Rotation(ComputedTable):
     ) -> Float[Tensor, "batch head position d_head"]:
         start, end = (0, x.shape[2]) if position is None else (position, position + 1)
         table = self.reaching(end)
-        # Pairs as complex numbers: one product, which reads in order, for four that skip every second number.
+        # Pairs as complex numbers: one product that reads in order, not four that skip every second number.
         exact = torch.promote_types(x.dtype, torch.float32)
         pairs = torch.view_as_complex(x.to(exact).unflatten(3, (-1, 2)))
         turned = pairs * torch.view_as_complex(table[start:end].to(exact))
-        return torch.view_as_real(turned).flatten(3).to(x.dtype)  # or mixed precision would go on in the wider type
+        return torch.view_as_real(turned).flatten(3).to(x.dtype)  # mixed precision goes on in the narrower type
 
     def make(self, length: int, dtype: torch.dtype) -> Tensor:
         # [position, d_head / 2, 2], cosines first: the real parts
@@ -157,8 +159,8 @@ class Rotation(ComputedTable):
 
 
 def sines_and_cosines(length: int, size: int) -> Float[Tensor, "position half 2"]:
-    """Sine and cosine of position / 10000^(2i / size), for every i that is less than half of `size`."""
-    # Always made on a real device: a model built on the meta device to be checked must not leave an empty table.
+    """Sine and cosine of position / 10000^(2i / size), for every i below size / 2."""
+    # Always on a real device: a model built on the meta device, to check its settings, must not leave an empty table.
     position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
     wavelength = torch.arange(0, size, 2, dtype=torch.float64, device="cpu")
     angle = position * torch.exp(wavelength * (-math.log(10_000.0) / size))

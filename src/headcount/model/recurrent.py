@@ -1,14 +1,15 @@
-"""The recurrent encoder-decoders from which attention grew: token ids in, logits out, as of the Transformer.
+"""Recurrent encoder-decoders with and without attention: token ids in, logits out, as in the Transformer.
 
-One bidirectional layer reads, one layer writes. They differ in the cell, and in when the source is looked at:
+The encoder is one bidirectional layer, the decoder one layer. Models differ in the cell, and in when the decoder
+attends to the source:
 
     none (Cho et al. 2014)                    s_t = cell(y_(t-1), s_(t-1)), s_0 from the last states of the encoder
     before (Bahdanau et al. 2015, A.2)        c_t from s_(t-1), s_t = cell([y_(t-1); c_t], s_(t-1))
     after (Luong et al. 2015, 3.1 and 3.3)    s_t = cell([y_(t-1); o_(t-1)], s_(t-1)), c_t from s_t
     after (Graves 2013, eq. 47, 52)           the same, but what is fed to the next step is the window c_t itself
 
-where o_t = tanh(W [c_t; s_t]) goes to the output layer (s_t alone where there is no c_t). The attention is that of the
-Transformer's cross-attention, with any `Attend`, any number of heads, and their gates.
+where o_t = tanh(W [c_t; s_t]) goes to the output layer (s_t if there is no c_t). The attention is the cross-attention
+of the Transformer, with any `Attend`, any number of heads, and their gates.
 """
 
 from collections.abc import Callable
@@ -32,13 +33,15 @@ FEEDS = ("output", "context")
 
 Cell = tuple[Tensor, ...]
 """The state of a cell by row: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]."""
+Record = Callable[[Tensor], None] | None
+"""Receives the attention weights of each step."""
 
 
-class WriterState(NamedTuple):
-    """What search carries from step to step; rows are sentence x beam.
+class RecurrentState(NamedTuple):
+    """The state of a search between two steps; rows are sentence x beam.
 
-    cell: as in `Cell`. fed: what the last step made of its look, [row, d_model]. cross: the state of the `Attend`.
-    memory: keys and values of the source, once a sentence; None without attention. source_mask: [sentence, 1, 1,
+    cell: as in `Cell`. fed: o_t or c_t of the last step, [row, d_model]. cross: the state of the `Attend`. memory: keys
+    and values of the source, one for all rows of a sentence; None without attention. source_mask: [sentence, 1, 1,
     source]. positions: of the next query, and of the source.
     """
 
@@ -54,10 +57,10 @@ class WriterState(NamedTuple):
 class Recurrent(EncoderDecoder):
     """Encoder-decoder of recurrent cells.
 
-    cell: "gru" or "lstm". look: when the decoder looks at the source: "none", "before" or "after" its cell. feed: what
-        of a look "after" the next step is given: the "output" that was made of it, or the "context" alone.
-    num_heads, cross_attention: heads of the attention, and what builds its `Attend`.
-    head_size, tied_embeddings, dropout and source_vocab_size: as of the Transformer; dropout acts on embeddings and
+    cell: "gru" or "lstm". look: whether the decoder attends to the source "before" or "after" its cell, or not: "none".
+        feed: input of the next step after a look "after": the "output" o_t, or the "context" c_t.
+    num_heads, cross_attention: heads of the attention, and the factory of its `Attend`.
+    head_size, tied_embeddings, dropout and source_vocab_size: as in the Transformer; dropout acts on embeddings and
         before the output layer.
 
     Raises ValueError, naming the setting, its value and what is allowed.
@@ -109,7 +112,7 @@ class Recurrent(EncoderDecoder):
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
-        """Heads of the attention, if there is any."""
+        """Heads of the attention, if the model has one."""
         return {} if self.attention is None else {"cross_heads": [self.attention.heads.count]}
 
     def forward(
@@ -118,7 +121,7 @@ class Recurrent(EncoderDecoder):
         source_mask: Bool[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
     ) -> Float[Tensor, "batch target d_model"]:
-        return self._write(source, source_mask, target, None)
+        return self._decode(source, source_mask, target, None)
 
     def attention_weights(
         self,
@@ -126,21 +129,19 @@ class Recurrent(EncoderDecoder):
         source_mask: Bool[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
     ) -> AttentionWeights:
-        """Of the cross-attention alone: there is no other."""
+        """Weights of the cross-attention, the only attention of the model."""
         steps: list[Tensor] = []
-        self._write(source, source_mask, target, steps.append)
+        self._decode(source, source_mask, target, steps.append)
         return AttentionWeights([], [], [torch.cat(steps, dim=2)] if steps else [])
 
-    def _write(
-        self, source: Tensor, source_mask: Tensor, target: Tensor, see: Callable[[Tensor], None] | None
-    ) -> Tensor:
+    def _decode(self, source: Tensor, source_mask: Tensor, target: Tensor, record: Record) -> Tensor:
         state = self.start(source, source_mask)
         x = self._embed(self.target_embedding, target)
         if self.attention is None:
             return self.dropout(self._recur(x, state.cell)[0])
         outputs = []
         for step in range(target.shape[1]):
-            y, state = self._step(x[:, step], state, see)
+            y, state = self._step(x[:, step], state, record)
             outputs.append(y)
         return self.dropout(torch.stack(outputs, dim=1))
 
@@ -149,10 +150,10 @@ class Recurrent(EncoderDecoder):
 
     def start(
         self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
-    ) -> WriterState:
+    ) -> RecurrentState:
         x = self._embed(self.source_embedding, source)
         lengths = torch.full((len(x),), x.shape[1]) if source_mask is None else source_mask.sum(dim=1)
-        with torch.autocast(x.device.type, enabled=False):  # recurrences are exact: errors would add up
+        with torch.autocast(x.device.type, enabled=False):  # in full precision: errors of a recurrence add up
             packed = nn.utils.rnn.pack_padded_sequence(
                 x.to(self.first.weight.dtype), lengths.long().cpu(), batch_first=True, enforce_sorted=False
             )
@@ -167,7 +168,7 @@ class Recurrent(EncoderDecoder):
             memory, cross = self.attention.project(states), self.attention.attend.begin(len(source))
         there = torch.arange(source.shape[1], device=source.device)
         positions = TokenPositions(there[:1], there, None)
-        return WriterState(cell, torch.zeros_like(begun), cross, memory, mask, positions, len(source))
+        return RecurrentState(cell, torch.zeros_like(begun), cross, memory, mask, positions, len(source))
 
     def _recur(self, x: Tensor, cell: Cell) -> tuple[Tensor, Cell]:
         """The decoder's cell over x [row, position, d]."""
@@ -176,49 +177,51 @@ class Recurrent(EncoderDecoder):
             y, last = self.decoder(x.to(cell[0].dtype), given if len(cell) == 2 else given[0])
         return y, tuple(part[0] for part in last) if len(cell) == 2 else (last[0],)
 
-    def _look(self, query: Tensor, state: WriterState, see: Callable[[Tensor], None] | None) -> tuple[Tensor, Any]:
+    def _look(self, query: Tensor, state: RecurrentState, record: Record) -> tuple[Tensor, Any]:
         """Context [row, d_model] of queries [row, d_model], and the new state of the `Attend`."""
         assert self.attention is not None
         assert state.memory is not None
         queries = query.unflatten(0, (state.sentences, -1))
         context, weights, cross = self.attention(
-            queries, state.memory, state.source_mask, state.positions, state.cross, see is not None
+            queries, state.memory, state.source_mask, state.positions, state.cross, record is not None
         )
-        if see is not None:
-            see(weights)
+        if record is not None:
+            record(weights)
         return context.flatten(0, 1).to(query.dtype), cross
 
-    def _step(
-        self, x: Tensor, state: WriterState, see: Callable[[Tensor], None] | None = None
-    ) -> tuple[Tensor, WriterState]:
+    def _step(self, x: Tensor, state: RecurrentState, record: Record = None) -> tuple[Tensor, RecurrentState]:
         """Output [row, d_model] after x [row, d_model], the newest target token of each row."""
         if self.attention is None:
             y, cell = self._recur(x[:, None], state.cell)
             return y[:, 0], state._replace(cell=cell)
         if self.look == "before":
-            context, cross = self._look(state.cell[0], state, see)
+            context, cross = self._look(state.cell[0], state, record)
             y, cell = self._recur(torch.cat([x, context], dim=1)[:, None], state.cell)
         else:
             y, cell = self._recur(torch.cat([x, state.fed], dim=1)[:, None], state.cell)
-            context, cross = self._look(cell[0], state, see)
+            context, cross = self._look(cell[0], state, record)
         output = torch.tanh(self.combine(torch.cat([context, y[:, 0]], dim=1)))
         fed = context if self.feed_context else output.to(context.dtype)
         positions = state.positions._replace(query=state.positions.query + 1)
         return output, state._replace(cell=cell, fed=fed, cross=cross, positions=positions)
 
     @torch.no_grad()
-    def step(self, tokens: Int[Tensor, "row"], state: WriterState) -> tuple[Float[Tensor, "row vocab"], WriterState]:
+    def step(
+        self, tokens: Int[Tensor, "row"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "row vocab"], RecurrentState]:
         y, state = self._step(self._embed(self.target_embedding, tokens), state)
         logits = self.output(self.dropout(y))
-        # In half precision the sum of many log-probabilities would lose the differences that search goes by.
+        # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1), state
 
-    def reorder(self, state: WriterState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]) -> WriterState:
+    def reorder(
+        self, state: RecurrentState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
+    ) -> RecurrentState:
         memory, mask = state.memory, state.source_mask
         if len(sentences) < state.sentences:
             memory = memory and memory.select(sentences)
             mask = mask if mask is None else mask.index_select(0, sentences)
-        return WriterState(
+        return RecurrentState(
             tuple(part.index_select(0, rows) for part in state.cell),
             state.fed.index_select(0, rows),
             state.cross and state.cross.select(rows),

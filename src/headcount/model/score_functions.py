@@ -1,7 +1,6 @@
-"""Ways to score a query against a key that were there before the scaled dot-product; all else is the same for each.
+"""Score functions of attention from before the scaled dot-product: dot, general and additive.
 
-Queries and keys come from the same projections as for the scaled dot-product, one pair a head, so that the score is all
-that changes.
+Queries and keys are the projections of multi-head attention, as for the scaled dot-product: only the score differs.
 """
 
 import math
@@ -18,13 +17,12 @@ from headcount.model.attention import Key, Query, Scores, SoftmaxAttention, Toke
 class LuongDot(SoftmaxAttention):
     """q k: Luong et al. 2015, "Effective approaches to attention-based neural machine translation", section 3.1, dot.
 
-    The scaled dot-product without its scale, so that scores grow with d_head.
+    The scaled dot-product without its scale: scores grow with d_head.
 
-    gain: what the weights of queries and keys are multiplied by when they have been drawn, above 0. None: d_head^(-1/4)
-        each, with which the first scores are those of the scaled dot-product. 1: nothing is done; then the softmax of a
-        wide head is nearly all on one key from the start, and a model may not learn in time where to look.
-
-    Raises ValueError for another gain.
+    gain: factor on the initial weights of the projections of queries and keys, above 0. None: d_head^(-1/4), so that
+    the initial scores are those of the scaled dot-product. With 1, the initial softmax of a wide head puts nearly all
+    weight on one key, and a model may not learn within its budget where to attend. Raises ValueError for a gain of 0 or
+    less.
     """
 
     def __init__(self, *, num_heads: int, d_head: int, dropout: float, gain: float | None) -> None:
@@ -40,10 +38,10 @@ class LuongDot(SoftmaxAttention):
 class LuongGeneral(SoftmaxAttention):
     """q W k with a matrix W a head: Luong et al. 2015, section 3.1, general.
 
-    Since queries and keys are projections already, W could be multiplied into either: this scores no pair in a way that
-    the dot could not learn, with d_head x d_head weights a head more, but it learns in another way. W is kept as
-    `weight` / sqrt(d_head), and `weight` begins as the identity: from a random W, or one that an update moves by as
-    much as any other matrix, a model may not learn in time where to look.
+    Queries and keys are projections already, and W could be multiplied into either: the dot can learn the same scores
+    with d_head x d_head weights less per head. But the two learn differently. W is kept as `weight` / sqrt(d_head), and
+    `weight` is initially the identity: with a random W, or with updates as large as those of other matrices, a model
+    may not learn within its budget where to attend.
     """
 
     def __init__(self, *, num_heads: int, d_head: int, dropout: float) -> None:
@@ -51,7 +49,7 @@ class LuongGeneral(SoftmaxAttention):
         self.weight = nn.Parameter(torch.eye(d_head).repeat(num_heads, 1, 1))
 
     def score(self, query: Query, key: Key, positions: TokenPositions) -> Scores:
-        # Not query @ weight, which would multiply every sentence by a copy of the weights of its own.
+        # Not query @ weight, which would copy the weights for each sentence.
         return torch.einsum("bhqd,hde->bhqe", query, self.weight * self.d_head**-0.5) @ key.transpose(-2, -1)
 
 
@@ -69,15 +67,15 @@ class Additive(SoftmaxAttention):
         return scores
 
 
-# Numbers of [batch, head, query, key, d_head] that the additive score holds at a time: on a CPU, so many that the cache
-# can hold them.
+# Numbers of [batch, head, query, key, d_head] that the additive score holds at a time; on a CPU, as many as its cache
+# holds.
 AT_ONCE = {"cpu": 2**18}
 AT_ONCE_ELSEWHERE = 2**24
 
 
 class _AdditiveScore(torch.autograd.Function):
-    """v tanh(q + k), some queries at a time, in the backward pass computed again: all at once would take d_head times
-    the memory of the scores."""
+    """v tanh(q + k) for some queries at a time, recomputed in the backward pass: all queries at once would take d_head
+    times the memory of the scores."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
@@ -105,7 +103,7 @@ class _AdditiveScore(torch.autograd.Function):
 
 
 def _hidden(query: Tensor, key: Tensor) -> Iterator[tuple[Tensor, slice]]:
-    """tanh(q + k) [batch, head, rows, key, d_head] for some rows of queries after the other, and which."""
+    """tanh(q + k) [batch, head, rows, key, d_head] for a few rows of queries at a time, and these rows."""
     exact = torch.promote_types(query.dtype, torch.float32)
     step = max(1, AT_ONCE.get(key.device.type, AT_ONCE_ELSEWHERE) // max(key.numel(), 1))
     for start in range(0, query.shape[2], step):

@@ -124,11 +124,9 @@ class Transformer(EncoderDecoder):
         self.encoder_norm = norm_order.final_norm(d_model)
         self.decoder_norm = norm_order.final_norm(d_model)
         self.output = nn.Linear(d_model, vocab_size, bias=False)
-        self._initialise()
-        if tied_embeddings:
-            self.output.weight = self.target_embedding.weight
+        self._initialise(tied_embeddings)
 
-    def _initialise(self) -> None:
+    def _initialise(self, tied_embeddings: bool) -> None:
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -140,6 +138,8 @@ class Transformer(EncoderDecoder):
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
                 module.apply_gain()
+        if tied_embeddings:
+            self.output.weight = self.target_embedding.weight
 
     @property
     def max_length(self) -> int | None:
@@ -147,8 +147,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
-        """Heads in each layer, for each of the three kinds of attention; if they share keys and values, `kv_heads`, one
-        number for all."""
+        """Heads in each layer, for each of the three kinds of attention, and `kv_heads`, if they are set."""
         kv_heads = {} if self.kv_heads is None else {"kv_heads": [self.kv_heads]}
         return {
             "encoder_heads": [layer.self_attention.heads.count for layer in self.encoder],
@@ -223,7 +222,7 @@ class Transformer(EncoderDecoder):
         memory = self._encode(source, source_mask, None)
         layers = [layer.start(memory) for layer in self.decoder]
         mask = None if source_mask is None else source_mask[:, None, None, :]
-        # In half precision the sum of many log-probabilities would lose the differences that search goes by.
+        # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
         exact = torch.promote_types(self.output.weight.dtype, torch.float32)
         log_probs = torch.empty(0, self.output.out_features, dtype=exact, device=self.device)
         ancestors = torch.empty(len(source), 1, 0, dtype=torch.bool, device=self.device)
@@ -233,8 +232,8 @@ class Transformer(EncoderDecoder):
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "row"], state: DecoderState) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
-        """Rows are sentence x beam, the beams of a sentence next to each other. They share one cache, in which a mask
-        shows each its own past: when beams change places only the mask has to follow.
+        """Rows are sentence x beam, the beams of a sentence next to each other. They share one cache, and a mask shows
+        each beam its own past: when beams change places, only the mask changes.
         """
         sentences, position = len(state.ancestors), state.position
         x = self._embed("target", self.target_embedding, tokens[:, None], position).view(sentences, -1, self.d_model)
@@ -251,7 +250,7 @@ class Transformer(EncoderDecoder):
         log_probs = state.log_probs
         if len(log_probs) < len(tokens):
             log_probs = log_probs.new_empty(len(tokens), log_probs.shape[1])
-        # Large tensors made anew at each step cost more than the arithmetic: the system has to clear their memory.
+        # A large tensor that is new at each step costs more than the arithmetic: the system has to clear its memory.
         size = CHUNK.get(x.device.type, len(tokens))
         for rows, out in zip(x.flatten(0, 1).split(size), log_probs[: len(tokens)].split(size), strict=True):
             torch.log_softmax(out.copy_(self.output(rows)), dim=1, out=out)
