@@ -4,11 +4,11 @@ from functools import cache
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from headcount.run.console import CONF
-from headcount.run.resolvers import register_resolvers
+from headcount.run.resolvers import CONF, register_resolvers
 
 ONE_LAYER = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
 
@@ -25,4 +25,7 @@ def settings(option: str) -> Any:
 
 def built(option: str, /, **changes: Any) -> Any:
     """The object that `option` describes, such as `built("search/beam", beam=1)`; `changes`: settings or objects."""
-    return instantiate(settings(option), **changes)
+    try:
+        return instantiate(settings(option), **changes)
+    except InstantiationException as error:
+        raise (error.__cause__ or error) from None

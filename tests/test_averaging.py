@@ -4,14 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from built import built
 from safetensors.torch import save_file
 from toy import one_number
 
-from headcount.training.averaging import BestCheckpoint, CheckpointAverage, ExponentialAverage, mean_weights
+from headcount.training.averaging import mean_weights
 
 
 def test_a_file_that_is_no_snapshot_is_left_alone(tmp_path):
-    average = CheckpointAverage(last=2, every=1)
+    average = built("averaging/checkpoints", last=2, every=1)
     average.directory = tmp_path
     (tmp_path / "notes.safetensors").write_bytes(b"x")
     model = torch.nn.Linear(2, 1)
@@ -25,7 +26,7 @@ def test_a_file_that_is_no_snapshot_is_left_alone(tmp_path):
 
 
 def test_the_mean_is_of_the_last_snapshots_and_the_weights_of_now(tmp_path):
-    average = CheckpointAverage(last=2, every=10)
+    average = built("averaging/checkpoints", last=2, every=10)
     average.directory = tmp_path
     for step in (10, 20, 30):
         save_file({"weight": torch.full((2, 1), float(step))}, tmp_path / f"{step:08d}.safetensors")
@@ -41,19 +42,19 @@ def test_the_mean_is_of_the_last_snapshots_and_the_weights_of_now(tmp_path):
     ("steps", "spacing"), [(2000, (25, 10)), (18000, (225, 10)), (100, (1, 10)), (140, (2, 9)), (8, (1, 1))]
 )
 def test_checkpoints_are_spread_over_a_share_of_the_run(steps, spacing):
-    average = CheckpointAverage(last=10, share=0.125)
+    average = built("averaging/checkpoints", last=10, share=0.125)
     assert average.spacing(steps) == spacing
-    assert CheckpointAverage(last=10, every=100).spacing(steps) == (100, 10)
+    assert built("averaging/checkpoints", last=10, every=100).spacing(steps) == (100, 10)
 
 
 @pytest.mark.parametrize(("steps", "decay"), [(2000, 0.99), (18000, 1 - 1 / 900), (8, 0.0)])
 def test_a_moving_mean_is_as_long_as_a_share_of_the_run(steps, decay):
-    assert ExponentialAverage(share=0.05).decay_over(steps) == pytest.approx(decay)
-    assert ExponentialAverage(decay=0.999).decay_over(steps) == 0.999
+    assert built("averaging/ema", share=0.05).decay_over(steps) == pytest.approx(decay)
+    assert built("averaging/ema", decay=0.999).decay_over(steps) == 0.999
 
 
 def test_a_run_made_longer_averages_no_snapshot_from_before_its_window(tmp_path):
-    average = CheckpointAverage(last=2, share=0.5)
+    average = built("averaging/checkpoints", last=2, share=0.5)
     average.directory = tmp_path
     average.planned = 80  # every 20 steps, two of them
     for step in (20, 40, 60, 80):
@@ -65,14 +66,14 @@ def test_a_run_made_longer_averages_no_snapshot_from_before_its_window(tmp_path)
 
 
 def test_a_moving_mean_of_bfloat16_weights_moves():
-    average = ExponentialAverage(decay=0.999)
+    average = built("averaging/ema", decay=0.999)
     for value in (1.0, *[1.25] * 2000):
         average.follow(one_number(value).bfloat16())
     assert average.weights(one_number(0), 2001)["weight"].item() == pytest.approx(1.25, abs=0.001)
 
 
 def test_a_first_validation_without_a_number_is_not_the_best_for_ever(tmp_path):
-    best = BestCheckpoint("loss")
+    best = built("averaging/best", metric="loss")
     trainer = SimpleNamespace(default_root_dir=tmp_path, is_global_zero=True, callback_metrics={})
     best.setup(trainer, None, "fit")
     for step, loss in enumerate([float("nan"), 4.0, float("nan"), 3.0, 3.5], start=1):
@@ -88,7 +89,7 @@ def test_mean_weights_by_hand():
 
 
 def test_a_moving_mean_by_hand():
-    average = ExponentialAverage(decay=0.5)
+    average = built("averaging/ema", decay=0.5)
     assert average.weights(one_number(7), 0)["weight"].item() == 7  # nothing followed yet
     for value in (4.0, 8.0, 2.0):
         average.follow(one_number(value))
@@ -97,7 +98,7 @@ def test_a_moving_mean_by_hand():
 
 
 def test_a_moving_mean_goes_on_from_a_checkpoint():
-    whole, first, second = (ExponentialAverage(decay=0.9) for _ in range(3))
+    whole, first, second = (built("averaging/ema", decay=0.9) for _ in range(3))
     for value in range(5):
         whole.follow(one_number(value))
         (first if value < 3 else second).follow(one_number(value))
@@ -108,7 +109,7 @@ def test_a_moving_mean_goes_on_from_a_checkpoint():
 
 @pytest.mark.parametrize(("metric", "kept"), [("bleu", 2.0), ("loss", 4.0)])
 def test_the_best_of_the_validations(tmp_path, metric, kept):
-    best = BestCheckpoint(metric)
+    best = built("averaging/best", metric=metric)
     assert best.weights(one_number(9), 0)["weight"].item() == 9
     trainer = SimpleNamespace(default_root_dir=tmp_path, is_global_zero=True, callback_metrics={})
     best.setup(trainer, None, "fit")
@@ -116,7 +117,7 @@ def test_the_best_of_the_validations(tmp_path, metric, kept):
         trainer.callback_metrics = {"valid/bleu": torch.tensor(bleu), "valid/loss": torch.tensor(loss)}
         best.on_validation_end(trainer, SimpleNamespace(model=one_number(step)))
     assert best.weights(one_number(9), 5)["weight"].item() == kept
-    again = BestCheckpoint(metric)  # resumed
+    again = built("averaging/best", metric=metric)  # resumed
     again.setup(trainer, None, "fit")
     again.load_state_dict(best.state_dict())
     assert again.weights(one_number(9), 5)["weight"].item() == kept
@@ -125,11 +126,11 @@ def test_the_best_of_the_validations(tmp_path, metric, kept):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: CheckpointAverage(last=0), r"averaging\.last=0"),
-        (lambda: ExponentialAverage(decay=1.0), r"averaging\.decay=1"),
-        (lambda: ExponentialAverage(share=0), r"averaging\.share=0"),
-        (lambda: CheckpointAverage(share=1.5), r"averaging\.share=1\.5"),
-        (lambda: BestCheckpoint("chrf"), r"averaging\.metric=chrf: must be one of bleu, loss"),
+        (lambda: built("averaging/checkpoints", last=0), r"averaging\.last=0"),
+        (lambda: built("averaging/ema", decay=1.0), r"averaging\.decay=1"),
+        (lambda: built("averaging/ema", share=0), r"averaging\.share=0"),
+        (lambda: built("averaging/checkpoints", share=1.5), r"averaging\.share=1\.5"),
+        (lambda: built("averaging/best", metric="chrf"), r"averaging\.metric=chrf: must be one of bleu, loss"),
     ],
 )
 def test_what_is_out_of_range_is_named(build, message):

@@ -13,9 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.run.config import build
-from headcount.run.console import CONF
 from headcount.run.parts import build_parts, check_processes
-from headcount.run.resolvers import register_resolvers
+from headcount.run.resolvers import CONF, register_resolvers
 from headcount.run.trusted import TRUSTED, check_targets
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option

@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from built import built
 from toy import BOS, EOS, TableModel, log_prob
 
-from headcount.decoding.beam import Beams, BeamSearch, length_penalty
-from headcount.decoding.diverse import DiverseBeamSearch, Groups
+from headcount.decoding.beam import Beams, length_penalty
+from headcount.decoding.diverse import Groups
 from headcount.decoding.search import grow
 
 LIMITS = torch.tensor([6, 2, 5, 9])
@@ -23,23 +24,23 @@ def found_by(search, model, count=1, limits=LIMITS):
 @pytest.mark.parametrize("count", [1, 3])
 def test_one_group_is_beam_search(diversity, count):
     model = TableModel(vocab=7, seed=3, sharpness=2.0)
-    diverse, _ = found_by(DiverseBeamSearch(beam=4, groups=1, diversity=diversity), model, count)
-    assert diverse == found_by(BeamSearch(beam=4), model, count)[0]
+    diverse, _ = found_by(built("search/diverse", beam=4, groups=1, diversity=diversity), model, count)
+    assert diverse == found_by(built("search/beam", beam=4), model, count)[0]
 
 
 @pytest.mark.parametrize(("beam", "groups"), [(6, 2), (6, 3), (4, 4)])
 def test_without_diversity_each_group_is_a_beam_of_its_size(beam, groups):
     model = TableModel(vocab=7, seed=4, sharpness=2.0)
     size = beam // groups
-    plain, _ = found_by(BeamSearch(beam=size), model)
-    diverse, _ = found_by(DiverseBeamSearch(beam=beam, groups=groups, diversity=0), model)
+    plain, _ = found_by(built("search/beam", beam=size), model)
+    diverse, _ = found_by(built("search/diverse", beam=beam, groups=groups, diversity=0), model)
     assert diverse == [[one for one in hypotheses for _ in range(groups)] for hypotheses in plain]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_groups_of_one_choose_by_the_definition(seed):
     model, diversity, limit, groups = TableModel(vocab=6, seed=seed), 0.7, 5, 3
-    search = DiverseBeamSearch(beam=groups, groups=groups, diversity=diversity, alpha=0)
+    search = built("search/diverse", beam=groups, groups=groups, diversity=diversity, alpha=0)
     found, _ = found_by(search, model, limits=torch.tensor([limit]))
     histories: list[list[int]] = [[] for _ in range(groups)]
     over = [False] * groups
@@ -70,7 +71,7 @@ def test_more_diversity_makes_translations_more_different():
     model = TableModel(vocab=8, seed=1, sharpness=2.0)
     distinct = []
     for diversity in (0.0, 0.5, 20.0):
-        found, _ = found_by(DiverseBeamSearch(beam=4, diversity=diversity), model)
+        found, _ = found_by(built("search/diverse", beam=4, diversity=diversity), model)
         distinct.append(sum(len({tuple(tokens) for tokens, _ in hypotheses}) for hypotheses in found))
         for hypotheses in found:
             scores = [score for _, score in hypotheses]
@@ -80,7 +81,7 @@ def test_more_diversity_makes_translations_more_different():
 
 def test_company_changes_nothing():
     model = TableModel(vocab=7, seed=5, sharpness=2.0)
-    search = DiverseBeamSearch(beam=6, groups=3, diversity=0.5)
+    search = built("search/diverse", beam=6, groups=3, diversity=0.5)
     limits = torch.tensor([1 + 7 * sentence % 13 for sentence in range(20)])
     together, _ = found_by(search, model, 2, limits)
     for sentence, limit in enumerate(limits):
@@ -117,4 +118,4 @@ def test_a_hypothesis_that_is_no_more_costs_nobody_anything():
 )
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
-        DiverseBeamSearch(**settings)
+        built("search/diverse", **settings)

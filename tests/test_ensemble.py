@@ -8,9 +8,8 @@ from toy import BOS, EOS, TableModel, every_translation
 from headcount.data.tokenizer import BOS as BEGIN
 from headcount.data.tokenizer import EOS as END
 from headcount.data.tokenizer import PAD
-from headcount.decoding.beam import Beams, BeamSearch
+from headcount.decoding.beam import Beams
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import grow
 from headcount.decoding.translator import TranslationModel, Translator
 from headcount.model.transformer import Transformer
@@ -63,7 +62,10 @@ def transformer(seed: int, **settings) -> Transformer:
 LINES = [" ".join(str(4 + (3 * i + j * j) % 26) for j in range(1 + i % 9)) for i in range(30)]
 
 
-@pytest.mark.parametrize("search", [BeamSearch(beam=1), BeamSearch(beam=4), Sampling(samples=4)], ids=str)
+SEARCHES = [built("search/beam", beam=1), built("search/beam", beam=4), built("search/sample", samples=4)]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_one_model_twice_is_that_model(search):
     model = transformer(1)
     alone, twice = (
@@ -80,7 +82,10 @@ def test_models_of_any_size_go_together_and_batches_change_nothing():
     assert isinstance(ensemble, TranslationModel)
     together, one_by_one = (
         Translator(
-            ensemble, Numbers(), BeamSearch(3, max_ratio=1, max_extra=2, batch_tokens=size), (PAD, BEGIN, END)
+            ensemble,
+            Numbers(),
+            built("search/beam", beam=3, max_ratio=1, max_extra=2, batch_tokens=size),
+            (PAD, BEGIN, END),
         ).nbest(LINES[:12], 3)
         for size in (2000, 1)
     )
@@ -88,6 +93,6 @@ def test_models_of_any_size_go_together_and_batches_change_nothing():
         assert [text for text, _ in batched] == [text for text, _ in alone]
         assert [score for _, score in batched] == pytest.approx([score for _, score in alone], abs=1e-4)
     first = Translator(
-        ensemble.members[0], Numbers(), BeamSearch(3, max_ratio=1, max_extra=2), (PAD, BEGIN, END)
+        ensemble.members[0], Numbers(), built("search/beam", beam=3, max_ratio=1, max_extra=2), (PAD, BEGIN, END)
     ).translate(LINES[:12])
     assert [best.text for best, *_ in together] != first

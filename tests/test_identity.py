@@ -10,7 +10,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from headcount.run.aliases import RENAMED
-from headcount.run.config import NOT_CORPUS
+from headcount.run.config import NOT_CORPUS, build
 from headcount.run.directory import read_config
 from headcount.run.identity import config_hash, differences, recorded, with_text
 
@@ -75,6 +75,7 @@ def test_a_run_from_before_fingerprints_keeps_its_hash(run):
     kept = read_config(run)
     assert recorded(kept) is None
     assert config_hash(kept) == json.loads((run / "metrics.json").read_text())["config_hash"]
+    assert build(kept.search, "search", ()).max_source == 1000  # a setting that came later
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
@@ -94,7 +95,7 @@ def test_a_run_from_before_a_setting_opens_and_keeps_its_hash(config, tmp_path):
     assert config_hash(before) == config_hash(config)
     assert differences(before, config) == ""
     OmegaConf.save(before, tmp_path / "config.yaml", resolve=True)
-    assert read_config(tmp_path).model == config.model
+    assert build(read_config(tmp_path).model, "model", (), vocab_size=8)
     config.model.self_attention._target_ = "headcount.model.score_functions.Additive"
     assert config_hash(before) != config_hash(config)
 

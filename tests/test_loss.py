@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from built import built
 
 from headcount.model.dropout import Dropout
 from headcount.training import loss as loss_module
-from headcount.training.loss import LabelSmoothing, RDrop
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
@@ -17,7 +17,7 @@ def test_loss_and_gradients_are_those_of_cross_entropy(smoothing, chunk, monkeyp
     hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 11, (20,))
-    loss, likelihood = LabelSmoothing(smoothing)(hidden, weight, labels)
+    loss, likelihood = built("loss/label_smoothing", smoothing=smoothing)(hidden, weight, labels)
     ours = torch.autograd.grad(loss * 0.3, [hidden, weight])
     logits = hidden @ weight.T
     expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
@@ -36,7 +36,7 @@ def test_r_drop_is_its_equation(alpha, chunk, monkeypatch):
     hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 11, (10,)).repeat(2)
-    loss, likelihood = RDrop(alpha, 0.1)(hidden, weight, labels)
+    loss, likelihood = built("loss/r_drop", alpha=alpha)(hidden, weight, labels)
     ours = torch.autograd.grad(loss * 0.3, [hidden, weight])
     logits = hidden @ weight.T
     p, q = logits.log_softmax(dim=1).chunk(2)
@@ -108,7 +108,7 @@ def test_gradients_of_confident_tokens_are_as_exact_as_under_autocast(alpha):
     assert right.mean().item() == pytest.approx(0.91, abs=0.005)
     if alpha:
         hidden, labels = torch.cat([hidden, hidden + 0.1 * torch.randn_like(hidden)]), labels.repeat(2)
-    ours = LabelSmoothing(0.1) if alpha is None else RDrop(alpha, 0.1)
+    ours = built("loss/label_smoothing", smoothing=0.1) if alpha is None else built("loss/r_drop", alpha=alpha)
     exact = gradients(plain(labels, alpha), hidden.double(), weight.double(), autocast=False)
     found = gradients(lambda hidden, weight: ours(hidden, weight, labels)[0], hidden, weight)
     autocast = gradients(plain(labels, alpha), hidden, weight)
@@ -123,17 +123,17 @@ def test_gradients_of_confident_tokens_are_as_exact_as_under_autocast(alpha):
 def test_r_drop_of_two_equal_passes_is_label_smoothing():
     torch.manual_seed(0)
     hidden, weight, labels = torch.randn(9, 6), torch.randn(11, 6), torch.randint(0, 11, (9,))
-    twice, likelihood = RDrop(5.0, 0.1)(hidden.repeat(2, 1), weight, labels.repeat(2))
-    once = LabelSmoothing(0.1)(hidden, weight, labels)
+    twice, likelihood = built("loss/r_drop", alpha=5.0)(hidden.repeat(2, 1), weight, labels.repeat(2))
+    once = built("loss/label_smoothing", smoothing=0.1)(hidden, weight, labels)
     torch.testing.assert_close((twice, likelihood), once)
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: LabelSmoothing(1.0), r"loss\.smoothing=1"),
-        (lambda: RDrop(5.0, -0.1), r"loss\.smoothing=-0\.1"),
-        (lambda: RDrop(0.0), r"loss\.alpha=0"),
+        (lambda: built("loss/label_smoothing", smoothing=1.0), r"loss\.smoothing=1"),
+        (lambda: built("loss/r_drop", smoothing=-0.1), r"loss\.smoothing=-0\.1"),
+        (lambda: built("loss/r_drop", alpha=0.0), r"loss\.alpha=0"),
     ],
 )
 def test_what_is_out_of_range_is_named(build, message):

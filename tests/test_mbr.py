@@ -5,10 +5,11 @@ import random
 import numpy as np
 import pytest
 import torch
+from built import built
 from sacrebleu.metrics.chrf import CHRF
 from toy import BOS, EOS, TableModel, spell
 
-from headcount.decoding.mbr import MinimumBayesRisk, most_useful, sentence_chrf
+from headcount.decoding.mbr import most_useful, sentence_chrf
 from headcount.decoding.search import grow
 
 METRIC = CHRF()
@@ -51,7 +52,7 @@ def test_what_is_sampled_more_often_counts_more():
 
 
 def test_it_chooses_among_its_samples():
-    model, search, limits = TableModel(vocab=7, seed=2), MinimumBayesRisk(samples=20), torch.tensor([5, 3])
+    model, search, limits = TableModel(vocab=7, seed=2), built("search/mbr", samples=20), torch.tensor([5, 3])
     hypotheses = search.begin([[0], [1]], limits, 3, BOS, EOS)
     found = grow(model, model.start([0, 1]), limits, hypotheses, EOS)
     for samples, best in zip(found, search.choose(found, 3, spell), strict=True):

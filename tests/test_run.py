@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from built import settings
 from omegaconf import OmegaConf
 
 import headcount
@@ -59,7 +60,7 @@ def test_fits(value, hint, expected):
 def test_wrong_values_names_the_setting_and_what_is_allowed():
     values = {"beam": "five", "alpha": 1, "max_extra": None, "unknown": "x"}
     assert wrong_values(BeamSearch, values, lambda name: f"search.{name}") == [
-        "search.unknown: no such setting; there are beam, alpha, max_ratio, max_extra, batch_tokens, max_source",
+        "search.unknown: no such setting; there are max_ratio, max_extra, batch_tokens, max_source, beam, alpha",
         "search.beam=five: must be a whole number",
         "search.max_extra=null: must be a whole number",
     ]
@@ -72,7 +73,9 @@ def test_build_trusts_exact_names_only():
     nested = OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch", "beam": {"_target_": "os.getcwd"}})
     with pytest.raises(InputError, match=r"search\.beam: .* 'os.getcwd'"):
         build(nested, "search", ())
-    assert build(OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch"}), "search", ()).beam == 5
+    assert build(settings("search/beam"), "search", ()).beam == 5
+    with pytest.raises(InputError, match=r"^search: .*'max_ratio'"):
+        build(OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch", "beam": 5}), "search", ())
 
 
 def test_problems_are_told_once_and_together():

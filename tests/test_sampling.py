@@ -5,11 +5,9 @@ from collections import Counter
 
 import pytest
 import torch
+from built import built
 from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
 
-from headcount.decoding.beam import BeamSearch
-from headcount.decoding.mbr import MinimumBayesRisk
-from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, Translation, grow
 
 LOG_PROBS = torch.tensor([-math.inf, 0.1, 0.4, 0.3, 0.05, 0.15])
@@ -36,7 +34,7 @@ def agrees(counts: dict, probabilities: dict) -> bool:
 
 def test_translations_come_as_often_as_the_model_says():
     model, limit, samples = TableModel(vocab=5, seed=11), 3, 4000
-    (found,) = found_by(Sampling(samples=samples, seed=3), model, [0], [limit])
+    (found,) = found_by(built("search/sample", samples=samples, seed=3), model, [0], [limit])
     probabilities = {tuple(tokens): math.exp(score) for score, tokens in every_translation(model, 0, limit)}
     # One that has reached its limit must end, whatever the model thinks of that.
     for tokens in probabilities:
@@ -54,7 +52,7 @@ def test_translations_come_as_often_as_the_model_says():
 def drawn(count=20_000, **settings):
     """How often each token is drawn from LOG_PROBS."""
     uniform = torch.rand(1, count, generator=torch.Generator().manual_seed(5))
-    return Counter(Sampling(**settings).draw(LOG_PROBS[None], uniform)[0].tolist())
+    return Counter(built("search/sample", **settings).draw(LOG_PROBS[None], uniform)[0].tolist())
 
 
 CUTS = {
@@ -84,17 +82,17 @@ def test_cuts_keep_to_their_set_and_renormalise(case):
 def test_the_ends_of_the_interval_draw_what_is_possible():
     ends = torch.tensor([[0.0, 1 - 2**-24]])
     for settings in ({}, {"top_k": 3}, {"top_p": 0.5}, {"temperature": 0.01}):
-        tokens = Sampling(**settings).draw(LOG_PROBS[None], ends)[0]
+        tokens = built("search/sample", **settings).draw(LOG_PROBS[None], ends)[0]
         assert bool((LOG_PROBS[tokens] > -math.inf).all())
     impossible_last = LOG_PROBS.flip(0)[None]
-    assert Sampling().draw(impossible_last, ends)[0].tolist() == [0, 4]
+    assert built("search/sample").draw(impossible_last, ends)[0].tolist() == [0, 4]
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 1e-5}, {"top_k": 1}, {"top_p": 1e-9}])
 def test_the_sharpest_is_greedy(settings):
     model, limits = TableModel(vocab=7, seed=9), [8, 3, 5]
-    greedy = found_by(BeamSearch(beam=1, alpha=0), model, [0, 1, 2], limits)
-    found = found_by(Sampling(samples=4, **settings), model, [0, 1, 2], limits)
+    greedy = found_by(built("search/beam", beam=1, alpha=0), model, [0, 1, 2], limits)
+    found = found_by(built("search/sample", samples=4, **settings), model, [0, 1, 2], limits)
     assert [[tokens for tokens, _ in hypotheses] for hypotheses in found] == [[best.tokens] * 4 for (best,) in greedy]
     assert [h[0].score for h in found] == pytest.approx([best.score for (best,) in greedy], abs=1e-5)
 
@@ -103,13 +101,13 @@ def test_company_changes_nothing_and_a_seed_everything():
     model = TableModel(vocab=7, seed=5)
     sentences = list(range(40))
     limits = [1 + 7 * sentence % 13 for sentence in sentences]
-    together = found_by(Sampling(samples=3), model, sentences, limits)
-    assert found_by(Sampling(samples=3), model, sentences, limits) == together
-    assert found_by(Sampling(samples=3, seed=2), model, sentences, limits) != together
+    together = found_by(built("search/sample", samples=3), model, sentences, limits)
+    assert found_by(built("search/sample", samples=3), model, sentences, limits) == together
+    assert found_by(built("search/sample", samples=3, seed=2), model, sentences, limits) != together
     for sentence, limit in zip(sentences, limits, strict=True):
-        assert found_by(Sampling(samples=3), model, [sentence], [limit]) == [together[sentence]]
+        assert found_by(built("search/sample", samples=3), model, [sentence], [limit]) == [together[sentence]]
         # The first samples are the same, however many follow.
-        assert found_by(Sampling(samples=1), model, [sentence], [limit])[0] == together[sentence][:1]
+        assert found_by(built("search/sample", samples=1), model, [sentence], [limit])[0] == together[sentence][:1]
         assert all(len(tokens) <= limit for tokens, _ in together[sentence])
 
 
@@ -117,7 +115,7 @@ def test_samples_are_given_as_drawn():
     found = [[Hypothesis([4], -3.0), Hypothesis([2], -1.0), Hypothesis([2], -1.0)]]
     expected = [Translation("b", -3.0), Translation("a", -1.0), Translation("a", -1.0)]
     for count in (1, 2, 3):
-        assert Sampling(samples=3).choose(found, count, spell) == [expected[:count]]
+        assert built("search/sample", samples=3).choose(found, count, spell) == [expected[:count]]
 
 
 @pytest.mark.parametrize(
@@ -133,14 +131,14 @@ def test_samples_are_given_as_drawn():
 )
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
-        Sampling(**settings)
+        built("search/sample", **settings)
 
 
 def test_only_the_samples_that_are_asked_for_are_drawn():
-    model, limits, search = TableModel(vocab=7, seed=5), torch.tensor([4, 6]), Sampling(samples=8)
+    model, limits, search = TableModel(vocab=7, seed=5), torch.tensor([4, 6]), built("search/sample", samples=8)
     every = found_by(search, model, [0, 1], [4, 6])
     for count in (1, 3):
         hypotheses = search.begin([[0], [1]], limits, count, BOS, EOS)
         assert grow(model, model.start([0, 1]), limits, hypotheses, EOS) == [found[:count] for found in every]
         assert search.rows(count) == count
-    assert MinimumBayesRisk(samples=8).rows(1) == 8
+    assert built("search/mbr", samples=8).rows(1) == 8

@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
+from built import built
 from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, spell
 
-from headcount.decoding.beam import Beams, BeamSearch, best_extensions, length_penalty
-from headcount.decoding.diverse import DiverseBeamSearch
+from headcount.decoding.beam import Beams, best_extensions, length_penalty
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.mbr import MinimumBayesRisk
-from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, Translation, grow
 from headcount.errors import InputError
 
@@ -45,7 +43,7 @@ def test_the_n_best_of_a_wide_beam_are_those_of_an_exhaustive_search(count, alph
 
 def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spelling():
     model, limit = TableModel(vocab=6, seed=2), 3
-    search = BeamSearch(beam=4**4, alpha=0)
+    search = built("search/beam", beam=4**4, alpha=0)
     limits = torch.tensor([limit])
     found = grow(model, model.start([5]), limits, search.begin([[5]], limits, 40, BOS, EOS), EOS)
     (translations,) = search.choose(found, 40, spell)
@@ -63,7 +61,7 @@ def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spe
 
 def test_of_one_text_the_best_score_counts():
     found = [[Hypothesis([2], -1.0), Hypothesis([3], -2.0), Hypothesis([4], -3.0)], [Hypothesis([], -1.0)]]
-    search = BeamSearch(beam=3)
+    search = built("search/beam", beam=3)
     assert search.choose(found, 2, spell) == [[Translation("a", -1.0), Translation("b", -3.0)], [Translation("", -1.0)]]
     assert search.choose(found, 1, spell) == [[Translation("a", -1.0)], [Translation("", -1.0)]]
 
@@ -71,8 +69,8 @@ def test_of_one_text_the_best_score_counts():
 @pytest.mark.parametrize("count", [0, 6])
 def test_more_than_the_beam_cannot_be_had(count):
     with pytest.raises(InputError, match=rf"nbest={count}: must be 1 up to search\.beam=5"):
-        BeamSearch(beam=5).check(count)
-    BeamSearch(beam=5).check(5)
+        built("search/beam", beam=5).check(count)
+    built("search/beam", beam=5).check(5)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -161,14 +159,14 @@ def test_length_penalty_is_equation_14():
 
 
 WAYS = [
-    BeamSearch(beam=1),
-    BeamSearch(beam=4),
-    BeamSearch(beam=4, alpha=0),
-    DiverseBeamSearch(beam=4, groups=2),
-    Sampling(samples=3),
-    Sampling(samples=3, top_p=0.9),
-    Sampling(samples=3, top_k=2),
-    MinimumBayesRisk(samples=3),
+    built("search/beam", beam=1),
+    built("search/beam", beam=4),
+    built("search/beam", beam=4, alpha=0),
+    built("search/diverse", beam=4, groups=2),
+    built("search/sample", samples=3),
+    built("search/sample", samples=3, top_p=0.9),
+    built("search/sample", samples=3, top_k=2),
+    built("search/mbr", samples=3),
 ]
 WRONG = {
     "all NaN": (math.nan, slice(None)),

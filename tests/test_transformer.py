@@ -16,7 +16,7 @@ from headcount.model.head_plan import heads_per_layer
 from headcount.model.layers import PostNorm
 from headcount.model.transformer import Transformer
 from headcount.run.config import build
-from headcount.run.console import CONF
+from headcount.run.resolvers import CONF
 
 SMALL = {
     "vocab_size": 11,

@@ -7,10 +7,7 @@ import torch
 from built import ONE_LAYER, built
 
 from headcount.data.tokenizer import BOS, EOS, PAD
-from headcount.decoding.beam import BeamSearch
-from headcount.decoding.diverse import DiverseBeamSearch
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.mbr import MinimumBayesRisk
 from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Hypothesis, SearchMethod, Translation
 from headcount.decoding.translator import LineError, Translator
@@ -44,12 +41,12 @@ def translator(model: Transformer, search: SearchMethod) -> Translator:
 
 def test_as_many_lines_out_in_order_and_empty_stays_empty(model):
     lines = ["abc", "", "zyxwvutsrq", "  ", "b", "abc", "hello", "q" * 40]
-    together = translator(model, BeamSearch(beam=3)).translate(lines)
+    together = translator(model, built("search/beam", beam=3)).translate(lines)
     assert len(together) == len(lines)
     assert together[1] == together[3] == ""
     assert len(set(together)) > 3
     for line, translation in zip(lines, together, strict=True):
-        assert translator(model, BeamSearch(beam=3)).translate([line]) == [translation]
+        assert translator(model, built("search/beam", beam=3)).translate([line]) == [translation]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -74,16 +71,16 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
 
     # Most translations run to their limit, so the cache grows while, one by one, sentences leave.
     lines = ["".join(chr(ord("a") + (i * i + j) % 26) for j in range(1 + i)) for i in range(24)]
-    expected = translator(Uncached(), BeamSearch(beam)).translate(lines)
-    assert translator(model, BeamSearch(beam)).translate(lines) == expected
+    expected = translator(Uncached(), built("search/beam", beam=beam)).translate(lines)
+    assert translator(model, built("search/beam", beam=beam)).translate(lines) == expected
     assert len(set(map(len, expected))) > 3
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 1000])
 def test_batching_changes_nothing(model, batch_tokens):
     lines = [chr(ord("a") + i) * (1 + i % 7) for i in range(26)]
-    expected = [translator(model, BeamSearch(beam=2)).translate([line])[0] for line in lines]
-    assert translator(model, BeamSearch(beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
+    expected = [translator(model, built("search/beam", beam=2)).translate([line])[0] for line in lines]
+    assert translator(model, built("search/beam", beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
 
 
 def test_several_batches_at_once_give_the_same_and_give_the_threads_back(model):
@@ -92,10 +89,10 @@ def test_several_batches_at_once_give_the_same_and_give_the_threads_back(model):
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = translator(model, BeamSearch(beam=2, batch_tokens=64)).translate(lines)
+        alone = translator(model, built("search/beam", beam=2, batch_tokens=64)).translate(lines)
         torch.set_num_threads(4)
         seen: list[int] = []
-        assert translator(model, BeamSearch(beam=2, batch_tokens=64)).translate(lines, seen.append) == alone
+        assert translator(model, built("search/beam", beam=2, batch_tokens=64)).translate(lines, seen.append) == alone
         assert torch.get_num_threads() == 4
         assert sum(seen) == len(lines)
     finally:
@@ -106,7 +103,7 @@ def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        broken = translator(model, BeamSearch(beam=2, batch_tokens=8))
+        broken = translator(model, built("search/beam", beam=2, batch_tokens=8))
         monkeypatch.setattr(broken, "_search", lambda count, sources, limits: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             broken.translate(["abc", "def", "ghi"])
@@ -116,11 +113,11 @@ def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
 
 
 WAYS = {
-    "beam": BeamSearch(beam=3, max_ratio=1, max_extra=3),
-    "diverse": DiverseBeamSearch(beam=4, groups=2, max_ratio=1, max_extra=3),
-    "sample": Sampling(samples=3, max_ratio=1, max_extra=3),
-    "cut": Sampling(samples=3, top_k=5, top_p=0.9, temperature=0.8, max_ratio=1, max_extra=3),
-    "mbr": MinimumBayesRisk(samples=6, max_ratio=1, max_extra=3),
+    "beam": built("search/beam", beam=3, max_ratio=1, max_extra=3),
+    "diverse": built("search/diverse", beam=4, groups=2, max_ratio=1, max_extra=3),
+    "sample": built("search/sample", samples=3, max_ratio=1, max_extra=3),
+    "cut": built("search/sample", samples=3, top_k=5, top_p=0.9, temperature=0.8, max_ratio=1, max_extra=3),
+    "mbr": built("search/mbr", samples=6, max_ratio=1, max_extra=3),
 }
 
 
@@ -152,7 +149,9 @@ def test_more_than_the_width_is_refused(way, model):
 
 
 def test_the_length_is_capped(model):
-    translations = translator(model, BeamSearch(beam=1, max_ratio=0, max_extra=3)).translate(["abcdefgh", "z"])
+    translations = translator(model, built("search/beam", beam=1, max_ratio=0, max_extra=3)).translate(
+        ["abcdefgh", "z"]
+    )
     assert all(len(translation) <= 3 for translation in translations)
 
 
@@ -168,12 +167,14 @@ def endless(model) -> Transformer:
 
 
 def test_the_end_of_a_source_is_none_of_its_pieces(endless):
-    found = translator(endless, BeamSearch(beam=2, max_ratio=2, max_extra=3)).translate(["abcdefgh", "z", "ab"])
+    found = translator(endless, built("search/beam", beam=2, max_ratio=2, max_extra=3)).translate(
+        ["abcdefgh", "z", "ab"]
+    )
     assert [len(translation) for translation in found] == [19, 5, 7]
 
 
 def test_a_hidden_source_is_not_read_and_gives_its_length_all_the_same(endless):
-    search = BeamSearch(beam=2, max_ratio=2, max_extra=3)
+    search = built("search/beam", beam=2, max_ratio=2, max_extra=3)
     hidden = Translator(endless, Letters(), search, (PAD, BOS, EOS), hide_source=True)
     assert hidden.encode(["abc", "d"]) == [[], []]
     lines = ["abcdefgh", "hgfedcba", "", "z"]
@@ -183,7 +184,7 @@ def test_a_hidden_source_is_not_read_and_gives_its_length_all_the_same(endless):
     assert found[0].startswith(found[3])
 
 
-@pytest.mark.parametrize("search", [BeamSearch(beam=2), Sampling(samples=2)], ids=str)
+@pytest.mark.parametrize("search", [built("search/beam", beam=2), built("search/sample", samples=2)], ids=str)
 def test_no_translation_passes_the_positions_that_were_learned(search):
     torch.manual_seed(4)
     model = built("model/nano", vocab_size=30, positions="learned", max_positions=8, **ONE_LAYER).eval()
@@ -199,23 +200,23 @@ def test_no_translation_passes_the_positions_that_were_learned(search):
 
 
 def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model, monkeypatch):
-    short = translator(model, BeamSearch(beam=1, max_source=5))
+    short = translator(model, built("search/beam", beam=1, max_source=5))
     with pytest.raises(
         LineError, match=r"^line 2: 6 pieces, more than search\.max_source=5; cut it into sentences, or"
     ):
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
-    assert len(translator(model, BeamSearch(beam=1, max_source=None)).translate(["abcde" * 210])) == 1
+    assert len(translator(model, built("search/beam", beam=1, max_source=None)).translate(["abcde" * 210])) == 1
 
 
 @pytest.mark.parametrize(
     ("search", "hide_source"),
     [
-        (BeamSearch(beam=4, max_ratio=1, max_extra=2, batch_tokens=200), False),
-        (BeamSearch(beam=4, max_ratio=9, max_extra=2, batch_tokens=200), False),
-        (BeamSearch(beam=4, max_ratio=0, max_extra=60, batch_tokens=200), False),
-        (BeamSearch(beam=4, max_ratio=2, max_extra=2, batch_tokens=200), True),
-        (Sampling(samples=4, max_ratio=2, max_extra=2, batch_tokens=200), False),
-        (MinimumBayesRisk(samples=4, max_ratio=2, max_extra=2, batch_tokens=200), False),
+        (built("search/beam", beam=4, max_ratio=1, max_extra=2, batch_tokens=200), False),
+        (built("search/beam", beam=4, max_ratio=9, max_extra=2, batch_tokens=200), False),
+        (built("search/beam", beam=4, max_ratio=0, max_extra=60, batch_tokens=200), False),
+        (built("search/beam", beam=4, max_ratio=2, max_extra=2, batch_tokens=200), True),
+        (built("search/sample", samples=4, max_ratio=2, max_extra=2, batch_tokens=200), False),
+        (built("search/mbr", samples=4, max_ratio=2, max_extra=2, batch_tokens=200), False),
     ],
 )
 def test_a_batch_holds_no_more_than_its_translations_may_take(model, monkeypatch, search, hide_source):
@@ -237,14 +238,14 @@ def test_weights_that_are_no_numbers_are_told_with_the_name_of_the_model(model):
     broken = copy.deepcopy(model)
     with torch.no_grad():
         broken.decoder[0].cross_attention.value.weight[0, 0] = float("nan")
-    named = Translator(broken, Letters(), BeamSearch(beam=2), (PAD, BOS, EOS), name="runs/x")
+    named = Translator(broken, Letters(), built("search/beam", beam=2), (PAD, BOS, EOS), name="runs/x")
     with pytest.raises(InputError, match=r"^runs/x: its probabilities are not finite numbers"):
         named.translate(["abc", "d"])
 
 
 def test_progress_ends_at_the_number_of_lines(model):
     seen: list[int] = []
-    translator(model, BeamSearch(beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)
+    translator(model, built("search/beam", beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)
     assert len(seen) > 2
     assert sum(seen) == 9
 
@@ -261,4 +262,4 @@ def test_progress_ends_at_the_number_of_lines(model):
 )
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
-        BeamSearch(**settings)
+        built("search/beam", **settings)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from headcount.files import write_text
-from headcount.run.console import CONF
+from headcount.run.resolvers import CONF
 
 logger = logging.getLogger(__name__)
 

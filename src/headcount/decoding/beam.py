@@ -1,6 +1,6 @@
 """Beam search."""
 
-from typing import Any
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -15,38 +15,36 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor | float:
     return ((5 + length) / 6) ** alpha
 
 
+@dataclass(frozen=True, kw_only=True)
 class BeamSearch(SearchMethod):
-    """The most probable translations that a beam finds.
+    """Beam search: the most probable translations among those that a beam of hypotheses finds.
 
-    beam: hypotheses kept, 1 for greedy. alpha: exponent of the length penalty (Wu et al. 2016, equation 14), 0 for
-    none. The rest as in `SearchMethod`.
+    beam: hypotheses kept, 1 for greedy search. alpha: exponent of the length penalty (Wu et al. 2016, equation 14), 0
+    for none.
     """
 
-    def __init__(
-        self,
-        beam: int = 5,
-        alpha: float = 1.0,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        batch_tokens: int = 8192,
-        max_source: int | None = 1000,
-    ) -> None:
-        if beam < 1:
-            raise ValueError(f"search.beam={beam}: must be 1 (greedy) or more")
-        super().__init__("beam", beam, max_ratio, max_extra, batch_tokens, max_source)
-        if alpha < 0:
-            raise ValueError(f"search.alpha={alpha}: must be 0 (no length penalty) or more; 1 is usual")
-        self.beam = beam
-        self.alpha = alpha
+    width_setting = "beam"
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"beam": self.beam, "alpha": self.alpha}
+    beam: int
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise ValueError(f"search.beam={self.beam}: must be 1 (greedy) or more")
+        super().__post_init__()
+        if self.alpha < 0:
+            raise ValueError(f"search.alpha={self.alpha}: must be 0 (no length penalty) or more; 1 is usual")
 
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
     ) -> Hypotheses:
         return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count)
+
+
+def greedy(search: SearchMethod) -> BeamSearch:
+    """Greedy search with the common settings of `search`: fast, and good enough to follow a run's progress."""
+    common = {field.name: getattr(search, field.name) for field in fields(SearchMethod)}
+    return BeamSearch(beam=1, alpha=0, **common)
 
 
 class Beams:

@@ -1,6 +1,7 @@
 """Beam search in groups that keep away from each other's words."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,46 +12,41 @@ from headcount.decoding.beam import Beams, BeamSearch, best_extensions
 from headcount.decoding.search import Hypotheses, Hypothesis
 
 
+@dataclass(frozen=True, kw_only=True)
 class DiverseBeamSearch(BeamSearch):
-    """Translations that differ: Vijayakumar et al. 2018, "Diverse beam search", algorithm 1 with Hamming diversity.
+    """Diverse beam search: Vijayakumar et al. 2018, "Diverse beam search", algorithm 1 with Hamming diversity.
 
-    beam: hypotheses kept, of all groups together. groups: into so many the beam is divided; None: each hypothesis is a
-    group of its own. diversity: what a token costs, in nats, each time that a group before has just chosen it. The rest
-    as in `BeamSearch`.
+    beam: hypotheses kept, of all groups together. groups: number of groups that the beam is divided into; None: one for
+    each hypothesis. diversity: what a token costs, in nats, each time that an earlier group has just chosen it.
     """
 
-    def __init__(
-        self,
-        beam: int = 5,
-        groups: int | None = None,
-        diversity: float = 0.5,
-        alpha: float = 1.0,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        batch_tokens: int = 8192,
-        max_source: int | None = 1000,
-    ) -> None:
-        super().__init__(beam, alpha, max_ratio, max_extra, batch_tokens, max_source)
-        groups = beam if groups is None else groups
-        if groups < 1 or beam % groups:
+    groups: int | None
+    diversity: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.number_of_groups < 1 or self.beam % self.number_of_groups:
             raise ValueError(
-                f"search.groups={groups}: must divide search.beam={beam}, or be null for a group a hypothesis"
+                f"search.groups={self.groups}: must divide search.beam={self.beam}, or be null for a group a hypothesis"
             )
-        if diversity < 0:
-            raise ValueError(f"search.diversity={diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
-        self.groups = groups
-        self.diversity = diversity
+        if self.diversity < 0:
+            raise ValueError(f"search.diversity={self.diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
+
+    @property
+    def number_of_groups(self) -> int:
+        return self.beam if self.groups is None else self.groups
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"beam": self.beam, "groups": self.groups, "diversity": self.diversity, "alpha": self.alpha}
+        return super().settings | {"groups": self.number_of_groups}
 
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
     ) -> Hypotheses:
-        size = self.beam // self.groups
+        size = self.beam // self.number_of_groups
         groups = [
-            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size)) for _ in range(self.groups)
+            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size))
+            for _ in range(self.number_of_groups)
         ]
         return Groups(groups, self.diversity)
 

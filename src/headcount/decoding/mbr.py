@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from headcount.decoding.sampling import Sampling
 from headcount.decoding.search import Decode, Hypothesis, Translation
 
 
+@dataclass(frozen=True, kw_only=True)
 class MinimumBayesRisk(Sampling):
     """Minimum Bayes risk: of the samples, the one with the greatest expected utility, which is the mean of its sentence
     chrF against all samples, itself and equal ones included.
@@ -20,20 +22,6 @@ class MinimumBayesRisk(Sampling):
     "Understanding the properties of minimum Bayes risk decoding". The score of a translation is its expected chrF, 0 to
     100. The settings are those of `Sampling`, and the estimate is unbiased if nothing is cut off.
     """
-
-    def __init__(
-        self,
-        samples: int = 32,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 1,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        batch_tokens: int = 8192,
-        max_source: int | None = 1000,
-    ) -> None:
-        super().__init__(samples, temperature, top_k, top_p, seed, max_ratio, max_extra, batch_tokens, max_source)
 
     def rows(self, count: int) -> int:
         return self.samples  # the utility is a mean over all

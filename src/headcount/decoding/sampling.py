@@ -1,7 +1,7 @@
 """Translations drawn at random."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,51 +11,38 @@ from torch import Tensor
 from headcount.decoding.search import Decode, Hypotheses, Hypothesis, NotFiniteError, SearchMethod, Translation
 
 
+@dataclass(frozen=True, kw_only=True)
 class Sampling(SearchMethod):
     """Ancestral sampling: each token is drawn from the model's distribution, given those before it.
 
     samples: translations of each source, drawn independently; they are given as drawn, neither sorted nor made
     distinct, and their score is the model's own log-probability, whatever the settings here. temperature: divides the
-    log-probabilities; 1 is the model's distribution, less is sharper. top_k: draws from the k most probable tokens
-    alone (Fan et al. 2018). top_p: draws from the smallest set of most probable tokens that has so much of the
-    probability, the k cut off before (Holtzman et al. 2020, "The curious case of neural text degeneration", section
-    3.1). None: no cut. The rest as in `SearchMethod`.
+    log-probabilities; 1 is the model's distribution, less is sharper. top_k: draw from the k most probable tokens only
+    (Fan et al. 2018). top_p: draw from the smallest set of most probable tokens whose probabilities sum to this, after
+    the cut to k (Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1). None: no cut.
 
-    What is drawn for a source follows from `seed` and the source alone, but for rounding: not from the batch, nor from
-    the lines beside it. So a line that comes twice gets the same twice; several translations are what `samples` is for.
+    What is drawn for a source follows from `seed` and the source only, but for rounding: not from the batch, nor from
+    the other lines. So a line that comes twice gets the same translation twice; `samples` gives several.
     """
 
-    def __init__(
-        self,
-        samples: int = 1,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 1,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        batch_tokens: int = 8192,
-        max_source: int | None = 1000,
-    ) -> None:
-        super().__init__("samples", samples, max_ratio, max_extra, batch_tokens, max_source)
-        if temperature <= 0:
-            raise ValueError(f"search.temperature={temperature}: must be above 0; for 0, take search=greedy")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"search.top_k={top_k}: must be 1 or more, or null for all tokens")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"search.top_p={top_p}: must be above 0 and at most 1, or null for all tokens")
-        if seed < 0:
-            raise ValueError(f"search.seed={seed}: must be 0 or more")
-        self.samples = samples
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
-        self.seed = seed
+    width_setting = "samples"
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        names = ("samples", "temperature", "top_k", "top_p", "seed")
-        return {name: getattr(self, name) for name in names}
+    samples: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature <= 0:
+            raise ValueError(f"search.temperature={self.temperature}: must be above 0; for 0, take search=greedy")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"search.top_k={self.top_k}: must be 1 or more, or null for all tokens")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"search.top_p={self.top_p}: must be above 0 and at most 1, or null for all tokens")
+        if self.seed < 0:
+            raise ValueError(f"search.seed={self.seed}: must be 0 or more")
 
     def rows(self, count: int) -> int:
         return count  # the first samples are the same, however many follow

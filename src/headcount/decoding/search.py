@@ -7,7 +7,8 @@ side.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +18,8 @@ from headcount.errors import InputError
 
 State = TypeVar("State")
 Decode = Callable[[list[list[int]]], list[str]]
+
+BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
 
 
 class NotFiniteError(InputError):
@@ -125,51 +128,67 @@ def grow(
     return results
 
 
+@dataclass(frozen=True, kw_only=True)
 class SearchMethod(ABC):
-    """A way to search: its settings, and what they mean for a batch of sentences.
+    """A search strategy: the settings that all have in common, and how they bound a batch of sentences.
 
-    width: rows of a sentence, and so the most translations that can be asked for; width_setting: its name in the
-    config. max_ratio, max_extra: a translation has at most max_ratio x source pieces + max_extra pieces, ends not
-    counted. batch_tokens: source tokens x width in a batch; where a third of the longest translation is more, that
-    counts. max_source: pieces that a source may have; None for any number.
+    max_ratio, max_extra: a translation has at most max_ratio x source pieces + max_extra pieces, ends not counted.
+    batch_tokens: source tokens x rows of a sentence in a batch; a third of the longest translation's, if that is more.
+    max_source: pieces that a source may have; None for no limit.
 
-    Raises ValueError for a value out of range.
+    A strategy adds its own settings as fields. Raises ValueError for a value out of range.
     """
 
-    def __init__(
-        self,
-        width_setting: str,
-        width: int,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        batch_tokens: int = 8192,
-        max_source: int | None = 1000,
-    ) -> None:
-        if width < 1:
-            raise ValueError(f"search.{width_setting}={width}: must be 1 or more")
-        if max_ratio < 0 or max_extra < 0 or max_ratio + max_extra <= 0:
+    width_setting: ClassVar[str]  # the field with the rows of a sentence, at most that many translations of it
+
+    max_ratio: float
+    max_extra: int
+    batch_tokens: int
+    max_source: int | None
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"search.{self.width_setting}={self.width}: must be 1 or more")
+        if self.max_ratio < 0 or self.max_extra < 0 or self.max_ratio + self.max_extra <= 0:
             raise ValueError(
-                f"search.max_ratio={max_ratio}, search.max_extra={max_extra}: both 0 or more, and not both 0"
+                f"search.max_ratio={self.max_ratio}, search.max_extra={self.max_extra}: both 0 or more, and not both 0"
             )
-        if batch_tokens < 1:
-            raise ValueError(f"search.batch_tokens={batch_tokens}: must be 1 or more")
-        if max_source is not None and max_source < 1:
-            raise ValueError(f"search.max_source={max_source}: must be 1 or more, or null for no limit")
-        self.width_setting = width_setting
-        self.width = width
-        self.max_ratio = max_ratio
-        self.max_extra = max_extra
-        self.batch_tokens = batch_tokens
-        self.max_source = max_source
+        if self.batch_tokens < 1:
+            raise ValueError(f"search.batch_tokens={self.batch_tokens}: must be 1 or more")
+        if self.max_source is not None and self.max_source < 1:
+            raise ValueError(f"search.max_source={self.max_source}: must be 1 or more, or null for no limit")
+
+    @property
+    def width(self) -> int:
+        """Rows of a sentence, and so the most translations of it."""
+        width: int = getattr(self, self.width_setting)
+        return width
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that metrics.json records: all but `BOUNDS`."""
+        return {name: value for name, value in asdict(self).items() if name not in BOUNDS}
+
+    def limit(self, pieces: int) -> int:
+        """Most tokens that the translation of a source of `pieces` pieces may have, without its end of sentence."""
+        return int(pieces * self.max_ratio) + self.max_extra
+
+    def search(
+        self,
+        model: StepModel[State],
+        state: State,
+        sources: list[list[int]],
+        limits: Int[Tensor, "sentence"],
+        count: int,
+        bos: int,
+        eos: int,
+    ) -> list[list[Hypothesis]]:
+        """The finished hypotheses of every source; the arguments are those of `begin` and `grow`."""
+        return grow(model, state, limits, self.begin(sources, limits, count, bos, eos), eos)
 
     def rows(self, count: int) -> int:
         """Rows that a sentence takes in the batch when `count` translations of it are wanted."""
         return self.width
-
-    @property
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """What metrics.json says of the search: all that changes which translations are found, but the cap."""
 
     @abstractmethod
     def begin(

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, StepModel, Translation, grow
+from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, StepModel, Translation
 from headcount.errors import InputError
 
 MOST_WORKERS = 8  # batches at once; between operations only one can go on, so that more would wait for each other
@@ -131,7 +131,7 @@ class Translator:
 
     def _limit(self, pieces: int) -> int:
         """Most tokens of the translation of a source of so many pieces, without its end of sentence."""
-        limit = int(pieces * self.search.max_ratio) + self.search.max_extra
+        limit = self.search.limit(pieces)
         return limit if self.model.max_length is None else min(limit, self.model.max_length - 1)
 
     def _tokens(self, pieces: int, count: int) -> int:
@@ -181,6 +181,6 @@ class Translator:
         most = torch.tensor(limits, device=device)
         state = self.model.start(source.to(device), None if bool(mask.all()) else mask.to(device))
         try:
-            return grow(self.model, state, most, self.search.begin(sources, most, count, self.bos, self.eos), self.eos)
+            return self.search.search(self.model, state, sources, most, count, self.bos, self.eos)
         except NotFiniteError as error:
             raise InputError(f"{self.name}: {error}") from error

@@ -1,7 +1,8 @@
 """Older configs in today's terms: classes that were renamed, and settings that came later.
 
-A run's config is read with today's names and settings. Its hash is made of the oldest names, and leaves out a setting
-of `NOT_HASHED` at its value there, so that neither changes the hash of a run.
+A run's config is read with today's names, and its parts are built with today's settings. Its hash is made of the oldest
+names and of the settings that it has itself, less those of `NOT_HASHED` at their value there: so that neither changes
+the hash of a run.
 """
 
 from typing import Any
@@ -18,6 +19,7 @@ RENAMED = {  # old: new
     "headcount.model.scores.LuongGeneral": "headcount.model.score_functions.LuongGeneral",
     "headcount.model.window.GaussianWindow": "headcount.model.gaussian_window.GaussianWindow",
 }
+SEARCHES = ("beam.BeamSearch", "diverse.DiverseBeamSearch", "mbr.MinimumBayesRisk", "sampling.Sampling")
 ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its value before it existed}
     "headcount.model.transformer.Transformer": {
         "kv_heads": None,
@@ -29,6 +31,9 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     },
     "headcount.model.score_functions.LuongDot": {"gain": 1.0},
     "headcount.model.gaussian_window.GaussianWindow": {"gaussians": 3},
+    **{f"headcount.decoding.{name}": {"max_source": 1000} for name in SEARCHES},
+    "headcount.training.averaging.CheckpointAverage": {"share": 0.125},
+    "headcount.training.averaging.ExponentialAverage": {"share": 0.05},
 }
 NOT_HASHED = {  # settings of ADDED, by dotted name, that came after runs whose hash must stay
     "model.self_attention._target_": "headcount.model.attention.ScaledDotProduct",
@@ -39,7 +44,7 @@ OLDEST = {new: old for old, new in RENAMED.items()}
 
 
 def with_new_names(config: Any) -> Any:
-    """A copy of a config, as plain containers, with today's classes and settings, and the corpus in `data` itself."""
+    """A copy of a config, as plain containers, with today's classes, and the corpus in `data` itself."""
     renewed = _renewed(config)
     data = renewed.get("data") if isinstance(renewed, dict) else None
     if isinstance(data, dict) and isinstance(data.get("corpus"), dict):
@@ -49,9 +54,16 @@ def with_new_names(config: Any) -> Any:
 
 def _renewed(node: Any) -> Any:
     if isinstance(node, dict):
-        new = {key: RENAMED.get(value, value) if key == "_target_" else _renewed(value) for key, value in node.items()}
-        return ADDED.get(str(new.get("_target_")), {}) | new
+        return {key: RENAMED.get(value, value) if key == "_target_" else _renewed(value) for key, value in node.items()}
     return [_renewed(value) for value in node] if isinstance(node, list) else node
+
+
+def with_added_settings(node: Any) -> Any:
+    """A copy of a config, as plain containers, with the settings of `ADDED` that it lacks."""
+    if isinstance(node, dict):
+        settings: dict[str, Any] = {key: with_added_settings(value) for key, value in node.items()}
+        return {**ADDED.get(str(node.get("_target_")), {}), **settings}
+    return [with_added_settings(value) for value in node] if isinstance(node, list) else node
 
 
 def oldest_name(target: Any) -> Any:

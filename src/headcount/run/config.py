@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
+from headcount.run.aliases import with_added_settings
 from headcount.run.trusted import check_targets
 from headcount.run.values import wrong_values
 
@@ -34,12 +35,14 @@ def build(node: Any, setting: str, trust: Collection[str] | None = None, **argum
     if trust is not None:
         check_targets(OmegaConf.to_container(node, resolve=False), setting, trust)
     try:
-        values: Any = OmegaConf.to_container(node, resolve=True)
-        if isinstance(values, dict) and "_target_" in values:
+        values = with_added_settings(OmegaConf.to_container(node, resolve=True))
+        if isinstance(values, dict):
+            if "_target_" not in values:
+                raise InputError(f"{setting}: names no class (_target_) to build; choose an option of conf/{setting}")
             own = {name: value for name, value in values.items() if name not in arguments}
             if wrong := wrong_values(get_object(values["_target_"]), own, lambda name: f"{setting}.{name}"):
                 raise InputError("\n".join(wrong))
-        return instantiate(node, **arguments)
+        return instantiate(values, **arguments)
     except InstantiationException as error:
         first, *more = str(error.__cause__ or error).splitlines()
         message = f"{first} {more[0]}" if more and first.endswith(":") else first

@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
 from headcount.machine import end_with_parent, use_faster_products, use_memory_again
-from headcount.run.resolvers import register_resolvers
+from headcount.run.resolvers import CONF, register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 RENAMED = {
@@ -31,7 +31,6 @@ RENAMED = {
     "experiment": "recipe=NAME (choices that were measured) and study=NAME (what is compared)",
     "lineage": "study=lineage study/arm=NAME",
 }
-CONF = Path(__file__).parents[3] / "conf"
 
 register_resolvers()  # not in `main`: the processes that a launcher starts compose configs, and import only this module
 

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from headcount.decoding.beam import BeamSearch
-from headcount.decoding.search import SearchMethod
+from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.machine import processor, versions
@@ -101,9 +100,3 @@ def training_figures(run: TrainingRun) -> dict[str, Any]:
         "versions": versions(),
         "hardware": {"processor": processor(), "threads": torch.get_num_threads(), "gpu": gpu},
     }
-
-
-def greedy(search: SearchMethod) -> SearchMethod:
-    """Greedy search with the same cap on the length: good enough to see how training goes, and fast."""
-    names = ("max_ratio", "max_extra", "batch_tokens", "max_source")
-    return BeamSearch(beam=1, **{name: getattr(search, name) for name in names})

@@ -88,7 +88,7 @@ def open_run(
     """Everything in a run directory, ready to use.
 
     checkpoint: other weights than model.safetensors. device: "auto", or any of torch's. search: settings other than the
-    run's, None for the run's own; with a `_target_`, another way to search altogether. trust: class names that its
+    run's, None for the run's own; with a `_target_`, all settings of another search. trust: class names that its
     config may build beside headcount's own. precision: of the weights; bfloat16 is faster where the processor has it,
     and not quite as exact.
     Raises InputError for a directory that is not a (finished) run, weights that don't fit, a device that isn't there.
@@ -100,8 +100,10 @@ def open_run(
         hint = f"; training may still be under way, or go on with resume={directory}" if not checkpoint else ""
         raise InputError(f"{weights}: no such file{hint}")
     tokenizer = load_tokenizer(directory)
-    chosen = {name: value for name, value in (search or {}).items() if value is not None}
-    settings = OmegaConf.create(chosen) if "_target_" in chosen else OmegaConf.merge(config.search, chosen)
+    settings: Any = OmegaConf.create(dict(search or {}))
+    if "_target_" not in settings:
+        given = {name: value for name, value in settings.items() if value is not None}
+        settings = OmegaConf.merge(config.search, given)
     model = build_model(config, tokenizer, trust)
     load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()

@@ -1,4 +1,4 @@
-"""What conf/ may write between ${ and }, beside Hydra's own."""
+"""Resolvers: what conf/ may write between ${ and }, beside Hydra's own; and the one option that is no file."""
 
 import itertools
 import os
@@ -7,11 +7,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.jobs import job_directory
+
+CONF = Path(__file__).parents[3] / "conf"
 
 
 def run_directory(resume: str | None) -> str:
@@ -52,13 +56,20 @@ def peak_rate(d_model: Any) -> float:
     return 5e-3 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
 
 
+def as_trained() -> dict[str, None]:
+    """search=as_trained: the settings of beam search, each null. evaluate and translate take the run's own values."""
+    files = [yaml.safe_load((CONF / "search" / f"{name}.yaml").read_text("utf-8")) for name in ("beam", "default")]
+    return dict.fromkeys(name for file in files for name in file if name not in ("defaults", "_target_"))
+
+
 def group_count() -> int:
     """Machines of a torchrun job."""
     return int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def register_resolvers() -> None:
-    """What conf/ may write between ${ and }, beside Hydra's own."""
+    """Register the resolvers, and search=as_trained."""
+    ConfigStore.instance().store("as_trained", as_trained(), group="search")
     for once in (run_directory, swept):
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
     for resolver in (sweep_directory, job_directory, peak_rate, group_count, balanced_feed_forward):

@@ -44,7 +44,7 @@ class CheckpointAverage(Callback):
 
     metric = "loss"
 
-    def __init__(self, last: int = 10, share: float = 0.125, every: int | None = None) -> None:
+    def __init__(self, *, last: int, share: float, every: int | None) -> None:
         for name, value in {"last": last, "every": every}.items():
             if value is not None and value < 1:
                 raise ValueError(f"averaging.{name}={value}: must be 1 or more; last=1 takes the last weights alone")
@@ -118,7 +118,7 @@ class ExponentialAverage(Callback):
 
     metric = "loss"
 
-    def __init__(self, share: float = 0.05, decay: float | None = None) -> None:
+    def __init__(self, *, share: float, decay: float | None) -> None:
         if decay is not None and not 0 < decay < 1:
             raise ValueError(f"averaging.decay={decay}: between 0 and 1, such as 0.999")
         self.share = _share_of_run(share)
@@ -175,7 +175,7 @@ class BestCheckpoint(Callback):
     metric.
     """
 
-    def __init__(self, metric: str = "bleu") -> None:
+    def __init__(self, *, metric: str) -> None:
         if metric not in MONITORED:
             raise ValueError(f"averaging.metric={metric}: must be one of {', '.join(MONITORED)}")
         self.metric = metric

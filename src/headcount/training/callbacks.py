@@ -129,7 +129,7 @@ class LastCheckpoint(Callback):
     Raises ValueError for `every` below 1.
     """
 
-    def __init__(self, every: int = 500) -> None:
+    def __init__(self, *, every: int) -> None:
         if every < 1:
             raise ValueError(f"checkpoint.every={every}: must be 1 or more optimizer steps")
         self.every = every

@@ -32,7 +32,7 @@ class LabelSmoothing:
 
     passes = 1
 
-    def __init__(self, smoothing: float = 0.1) -> None:
+    def __init__(self, *, smoothing: float) -> None:
         if not 0 <= smoothing < 1:
             raise ValueError(f"loss.smoothing={smoothing}: from 0 (off) up to, not including, 1; 0.1 is usual")
         self.smoothing = smoothing
@@ -59,11 +59,11 @@ class RDrop:
 
     passes = 2
 
-    def __init__(self, alpha: float = 5.0, smoothing: float = 0.1) -> None:
+    def __init__(self, *, alpha: float, smoothing: float) -> None:
         if alpha <= 0:
             raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss=label_smoothing")
         self.alpha = alpha
-        self.smoothing = LabelSmoothing(smoothing).smoothing
+        self.smoothing = LabelSmoothing(smoothing=smoothing).smoothing
 
     def __call__(
         self,

@@ -24,7 +24,7 @@ from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
 
-LIKELIHOOD = LabelSmoothing(0)  # of which validation takes the likelihood alone
+LIKELIHOOD = LabelSmoothing(smoothing=0)  # of which validation takes the likelihood alone
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 

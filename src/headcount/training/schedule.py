@@ -10,7 +10,7 @@ class InverseSquareRoot:
     """Up to 1 at `warmup_steps`, then proportional to 1 / sqrt(step): Vaswani et al. 2017, equation 3, without its
     constant."""
 
-    def __init__(self, warmup_steps: int = 2000) -> None:
+    def __init__(self, *, warmup_steps: int) -> None:
         self.warmup_steps = _at_least_one(warmup_steps)
 
     def __call__(self, step: int) -> float:
@@ -21,7 +21,7 @@ class Noam:
     """d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5): Vaswani et al. 2017, equation 3. The optimizer's rate is a
     factor on it, 1 in the paper."""
 
-    def __init__(self, d_model: int, warmup_steps: int = 4000) -> None:
+    def __init__(self, *, d_model: int, warmup_steps: int) -> None:
         self.d_model = d_model
         self.warmup_steps = _at_least_one(warmup_steps)
 
@@ -36,7 +36,7 @@ class Cosine:
     Raises ValueError also for `steps` not beyond the warm-up, or `final` outside [0, 1].
     """
 
-    def __init__(self, steps: int, warmup_steps: int = 2000, final: float = 0.0) -> None:
+    def __init__(self, *, steps: int, warmup_steps: int, final: float) -> None:
         self.warmup_steps = _at_least_one(warmup_steps)
         if steps <= warmup_steps:
             raise ValueError(
@@ -58,7 +58,7 @@ class Cosine:
 class Constant:
     """Up to 1 at `warmup_steps`, where it stays."""
 
-    def __init__(self, warmup_steps: int = 2000) -> None:
+    def __init__(self, *, warmup_steps: int) -> None:
         self.warmup_steps = _at_least_one(warmup_steps)
 
     def __call__(self, step: int) -> float:

@@ -21,9 +21,9 @@ from headcount.machine import use_faster_products, use_memory_again
 from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
 from headcount.model.dropout import Dropout
 from headcount.run.config import build, build_data
-from headcount.run.console import CONF, set_up_logging
+from headcount.run.console import set_up_logging
 from headcount.run.parts import Parts
-from headcount.run.resolvers import register_resolvers
+from headcount.run.resolvers import CONF, register_resolvers
 from headcount.run.train import train as train_run
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.loss import LabelSmoothing
