@@ -1,6 +1,7 @@
 """The small parts of headcount.run."""
 
 import ctypes
+import inspect
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+import yaml
 from built import settings
 from omegaconf import OmegaConf
 
@@ -19,6 +21,7 @@ from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
 from headcount.machine import choose_precision, multiplies_bf16, use_faster_products
 from headcount.run.config import Problems, build
+from headcount.run.console import CONF
 from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
 from headcount.run.fit import training_figures
 from headcount.run.opened import open_run
@@ -158,6 +161,7 @@ def test_a_thread_takes_the_memory_that_another_has_left():
 import re, threading
 from headcount.machine import use_memory_again
 import torch
+import yaml
 
 def take():
     pieces = [torch.ones(2**22) for _ in range(20)]
@@ -222,3 +226,11 @@ def test_figures_name_the_gpu_of_the_training(home, monkeypatch):
         trainer = SimpleNamespace(strategy=strategy, global_step=1, precision="32-true")
         parts = SimpleNamespace(data=data, progress=progress, trainer=trainer)
         assert training_figures(SimpleNamespace(config=config, parts=parts, model=model))["hardware"]["gpu"] == expected
+
+
+@pytest.mark.parametrize("script", ["evaluate", "translate", "score"])
+def test_a_library_opens_a_run_with_the_defaults_of_the_scripts(script):
+    config = yaml.safe_load((CONF / f"{script}.yaml").read_text())
+    for name, parameter in inspect.signature(open_run).parameters.items():
+        if name in config and name != "search":
+            assert (config[name] or None) == (parameter.default or None), name

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -59,6 +60,12 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that the figures depend on."""
     packages = ("headcount", "torch", "pytorch-lightning", "datasets", "sentencepiece", "sacrebleu", "hydra-core")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """The processor, the threads that torch uses of it, and the GPU if `device` is one, for metrics.json."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {"processor": processor(), "threads": torch.get_num_threads(), "gpu": gpu}
 
 
 def choose_device(device: str) -> torch.device:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.machine import processor, versions
+from headcount.machine import hardware, versions
 from headcount.model.flops import operations_per_token
 from headcount.run.directory import begin_metrics
 from headcount.run.training_run import OpenDirectory, TrainingRun, parameter_count
@@ -82,8 +82,6 @@ def training_figures(run: TrainingRun) -> dict[str, Any]:
     """The part of metrics.json about training itself."""
     parts, model = run.parts, run.model
     progress, step = parts.progress, parts.trainer.global_step
-    device = parts.trainer.strategy.root_device  # the model itself is back on the CPU
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "seed": run.config.seed,
         "parameters": parameter_count(model),
@@ -98,5 +96,5 @@ def training_figures(run: TrainingRun) -> dict[str, Any]:
             "precision": parts.trainer.precision,
         },
         "versions": versions(),
-        "hardware": {"processor": processor(), "threads": torch.get_num_threads(), "gpu": gpu},
+        "hardware": hardware(parts.trainer.strategy.root_device),  # the model itself is back on the CPU
     }

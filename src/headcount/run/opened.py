@@ -149,14 +149,9 @@ def ensemble(runs: Sequence[Run]) -> Run:
     return replace(first, translator=translator)
 
 
-def load(
-    directory: str | Path,
-    checkpoint: str | Path | None = None,
-    device: str = "auto",
-    precision: Literal["float32", "bfloat16"] = "float32",
-) -> Translator:
-    """The translator of a run: `load("runs/latest").translate(["..."])`. The arguments are those of `open_run`."""
-    return open_run(directory, checkpoint, device, precision=precision).translator
+def load(directory: str | Path, **settings: Any) -> Translator:
+    """The translator of a run: `load("runs/latest").translate(["..."])`; settings: arguments of `open_run`."""
+    return open_run(directory, **settings).translator
 
 
 def build_model(config: DictConfig, tokenizer: AnyTokenizer, trust: Sequence[str] | None = None) -> EncoderDecoder:
