@@ -5,9 +5,12 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 
+from headcount.data.cleaning import Cleaning
+from headcount.data.tokenizer import SentencePiece
+from headcount.run.config import NOT_CORPUS
 from headcount.run.resolvers import CONF, register_resolvers
 
 ONE_LAYER = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
@@ -23,9 +26,37 @@ def settings(option: str) -> Any:
     return OmegaConf.create(OmegaConf.to_container(node, resolve=True))
 
 
+def corpus(option: str, /, **changes: Any) -> Any:
+    """The corpus of conf/data/`option`; the values of `changes` replace its settings."""
+    node: Any = OmegaConf.to_container(settings(f"data/{option}"))
+    node = {name: value for name, value in node.items() if name not in NOT_CORPUS}
+    if changes.get("held_out"):
+        changes["held_out"] = node["held_out"] | changes["held_out"]
+    return get_class(node.pop("_target_"))(**node | changes)
+
+
+def hub(path: Any = None, source: Any = None, target: Any = None, **changes: Any) -> Any:
+    return corpus("hub", path=path, source=source, target=target, **changes)
+
+
+def files(source: Any, target: Any, **changes: Any) -> Any:
+    return corpus("files", source=source, target=target, **changes)
+
+
 def built(option: str, /, **changes: Any) -> Any:
     """The object that `option` describes, such as `built("search/beam", beam=1)`; `changes`: settings or objects."""
     try:
         return instantiate(settings(option), **changes)
     except InstantiationException as error:
         raise (error.__cause__ or error) from None
+
+
+def sentence_piece(vocab_size: int, model_type: str = "bpe", **changes: Any) -> SentencePiece:
+    piece: SentencePiece = built("tokenizer/bpe", vocab_size=vocab_size, model_type=model_type, **changes)
+    return piece
+
+
+def cleaning(**changes: Any) -> Cleaning:
+    """Cleaning without limits but those of `changes`."""
+    node = {**settings("data/default").cleaning, "max_words": None, "max_ratio": None, **changes}
+    return Cleaning(**{name: value for name, value in node.items() if name != "_target_"})

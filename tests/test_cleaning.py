@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from built import cleaning
 from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.data import prepare
-from headcount.data.cleaning import Cleaning, CleaningReport, SeenKeys
+from headcount.data.cleaning import CleaningReport, SeenKeys
 from headcount.data.prepare import read_tables
 from headcount.data.workers import Workers
 from headcount.errors import InputError
@@ -19,7 +20,7 @@ TRAIN = [  # source, target, why it goes
     ("no target", " \u2028\t", "empty"),
     ("one two three four", "eins", "too long"),
     ("abc", "abc", None),
-    ("abcdefghi jkl", "abc", "length ratio"),
+    ("abcdefghi jkl", "abc", "unequal lengths"),
     ("ä b", "fine", "duplicate"),
     ("ä b", "other", None),
     ("held", "new", "leak"),
@@ -62,7 +63,7 @@ def clean(request, tmp_path, monkeypatch):
 
 
 def test_train_is_filtered_and_the_rest_only_counted(data, clean):
-    cleaned, report = clean(Cleaning(max_words=3, max_ratio=4.0), data)
+    cleaned, report = clean(cleaning(max_words=3, max_ratio=4.0), data)
     kept = [row for row, (_, _, reason) in enumerate(TRAIN) if reason is None]
     assert cleaned["train"].to_dict() == {
         "source": ["ä b", "abc", "ä b", "kept"],
@@ -77,7 +78,7 @@ def test_train_is_filtered_and_the_rest_only_counted(data, clean):
             "normalised": 2,
             "empty": 2,
             "too long": 1,
-            "length ratio": 1,
+            "unequal lengths": 1,
             "duplicate": 1,
             "leak": 2,
             "kept": 4,
@@ -87,7 +88,7 @@ def test_train_is_filtered_and_the_rest_only_counted(data, clean):
             "read": 2,
             "normalised": 0,
             "too long": 1,
-            "length ratio": 1,
+            "unequal lengths": 1,
             "kept": 2,
             "source in valid": 0,
             "target in valid": 0,
@@ -98,13 +99,13 @@ def test_train_is_filtered_and_the_rest_only_counted(data, clean):
 def test_limits_hold_at_their_edge(clean):
     train = [("a b c", "x y z"), ("a b c d", "w x y z"), ("abcd" * 4, "abcd"), ("abcd" * 4 + "e", "abcd")]
     data = splits(train, [("v", "v")], [("t", "t")])
-    cleaned, _ = clean(Cleaning(max_words=3, max_ratio=4.0), data)
+    cleaned, _ = clean(cleaning(max_words=3, max_ratio=4.0), data)
     assert cleaned["train"]["row"][:] == [0, 2]
 
 
 def test_the_lengths_of_short_pairs_say_nothing(clean):
     train = [("OK", "In Ordnung"), ("a", "b" * 12), ("a", "b" * 13)]
-    cleaned, _ = clean(Cleaning(max_ratio=4.0), splits(train, [("v", "v")], [("t", "t")]))
+    cleaned, _ = clean(cleaning(max_ratio=4.0), splits(train, [("v", "v")], [("t", "t")]))
     assert cleaned["train"]["row"][:] == [0, 1]
 
 
@@ -116,15 +117,15 @@ def test_text_without_spaces_is_as_long_as_its_translation(clean):
         ("It is raining outside again", "또 비가 와"),
         ("Documentation is not available, I fear", "沒有"),
     ]
-    cleaned, report = clean(Cleaning(max_ratio=4.0), splits(train, [("v", "v")], [("t", "t")]))
+    cleaned, report = clean(cleaning(max_ratio=4.0), splits(train, [("v", "v")], [("t", "t")]))
     assert cleaned["train"]["row"][:] == [0, 1, 2, 3]
-    assert report.counts["train"]["length ratio"] == 1
+    assert report.counts["train"]["unequal lengths"] == 1
 
 
 def test_overlap_of_test_sets_with_valid_is_counted(clean):
     data = splits([("a", "b")], [("ä v", "w"), ("", "x"), ("u", "v")], [("a\u0308  v", "1"), ("", "2"), ("t", "v ")])
     data["other"] = data["test"].select([1])
-    cleaned, report = clean(Cleaning(), data)
+    cleaned, report = clean(cleaning(), data)
     assert cleaned["test"].to_dict() == data["test"].to_dict()  # counted, and kept
     overlap = {split: (n.get("source in valid"), n.get("target in valid")) for split, n in report.counts.items()}
     assert overlap == {"train": (None, None), "valid": (None, None), "test": (1, 1), "other": (0, 0)}
@@ -145,7 +146,7 @@ def test_keys_are_new_once_however_they_come():
 
 
 def test_duplicates_and_leaks_can_stay_and_are_still_counted(data, clean):
-    cleaned, report = clean(Cleaning(max_words=3, max_ratio=4.0, drop_duplicates=False, drop_leaks=False), data)
+    cleaned, report = clean(cleaning(max_words=3, max_ratio=4.0, drop_duplicates=False, drop_leaks=False), data)
     assert cleaned["train"].num_rows == report.counts["train"]["kept"] == 7
     assert report.counts["train"]["leak"] == 2
     assert "leak (kept)" in report.table()
@@ -154,17 +155,17 @@ def test_duplicates_and_leaks_can_stay_and_are_still_counted(data, clean):
 @pytest.mark.parametrize("tolerated", ["drop_duplicates", "drop_leaks"])
 def test_a_pair_that_may_stay_for_one_reason_still_goes_for_the_other(tolerated, clean):
     data = splits([("a", "b"), ("v", "c"), ("v", "c")], [("v", "v")], [("t", "t")])
-    cleaned, _ = clean(Cleaning(**{tolerated: False}), data)
+    cleaned, _ = clean(cleaning(**{tolerated: False}), data)
     assert cleaned["train"]["row"][:] == {"drop_duplicates": [0], "drop_leaks": [0, 1]}[tolerated]
 
 
 def test_no_limits_by_null(data, clean):
-    _, report = clean(Cleaning(), data)
-    assert not {"too long", "length ratio"} & set(report.counts["train"])
+    _, report = clean(cleaning(), data)
+    assert not {"too long", "unequal lengths"} & set(report.counts["train"])
 
 
 def test_switched_off_changes_nothing(data, clean):
-    cleaned, report = clean(Cleaning(enabled=False, max_words=1), data)
+    cleaned, report = clean(cleaning(enabled=False, max_words=1), data)
     one_line = [text.replace("\u2028", " ") for text in data["train"]["target"]]
     assert cleaned["train"].to_dict() == {**data["train"].to_dict(), "target": one_line}
     assert "cleaning is off" in report.table()
@@ -175,19 +176,19 @@ def test_text_may_be_of_the_large_kind_and_may_be_missing(data, clean):
     large = {"source": ["a\rb", None, "c"], "target": ["x", "y", "z\x85"]}
     data = DatasetDict({split: Dataset.from_dict(large, kind) for split in data})
     for enabled in (True, False):
-        cleaned, _ = clean(Cleaning(enabled=enabled, drop_leaks=False), data)
+        cleaned, _ = clean(cleaning(enabled=enabled, drop_leaks=False), data)
         assert cleaned["test"].to_dict() == {"source": ["a b", "", "c"], "target": ["x", "y", "z "]}
 
 
 def test_cleaning_twice_finds_nothing_more(data, clean):
-    once, _ = clean(Cleaning(max_words=3, max_ratio=4.0), data)
-    twice, report = clean(Cleaning(max_words=3, max_ratio=4.0), once)
+    once, _ = clean(cleaning(max_words=3, max_ratio=4.0), data)
+    twice, report = clean(cleaning(max_words=3, max_ratio=4.0), once)
     assert twice["train"].to_dict() == once["train"].to_dict()
     assert report.counts["train"] == {"read": 4, "normalised": 0, "kept": 4}
 
 
 def test_table_is_aligned_and_survives_json(data, clean):
-    _, report = clean(Cleaning(max_words=3, max_ratio=4.0), data)
+    _, report = clean(cleaning(max_words=3, max_ratio=4.0), data)
     assert report.table() == "\n".join(
         [
             "pairs            train  valid  test",
@@ -195,7 +196,7 @@ def test_table_is_aligned_and_survives_json(data, clean):
             "normalised           2      1     0",
             "empty                2      1     0",
             "too long             1      0     1",
-            "length ratio         1      0     1",
+            "unequal lengths      1      0     1",
             "duplicate            1      1     0",
             "leak                 2      -     -",
             "too many pieces      0      0     0",
@@ -222,10 +223,10 @@ def test_table_is_aligned_and_survives_json(data, clean):
 @pytest.mark.filterwarnings("error")
 def test_an_empty_split_is_named_with_the_main_reason(data, message, clean):
     with pytest.raises(InputError, match=message):
-        clean(Cleaning(), data)
+        clean(cleaning(), data)
 
 
 @pytest.mark.parametrize("setting", ["max_words", "max_ratio"])
 def test_impossible_limits_are_refused(setting):
     with pytest.raises(ValueError, match=rf"data\.cleaning\.{setting}=0"):
-        Cleaning(**{setting: 0})
+        cleaning(**{setting: 0})

@@ -1,9 +1,11 @@
 import gzip
 
 import pytest
+from built import files, hub
 from conftest import pairs_of
 
-from headcount.data.corpora import FilesCorpus, HubCorpus, read_chunks, read_lines, read_parallel, stream_parallel
+from headcount.data.corpora import read_parallel
+from headcount.data.corpora.text import ParallelText, read_chunks, read_lines
 from headcount.errors import InputError
 
 SPLITS = {"train": 3, "valid": 2, "test": 1}
@@ -42,7 +44,7 @@ def test_a_line_of_two_files_holds_no_line_end(tmp_path):
     odd = "a\rb\x0bc\x0cd\x1ce\x1df\x1eg\x85h\u2028i\u2029j"
     for name in ("source", "target"):
         (tmp_path / name).write_bytes(f"one\r\n{odd}\r\n".encode())
-    pairs = pairs_of(stream_parallel(tmp_path / "source", tmp_path / "target"))
+    pairs = pairs_of(ParallelText(tmp_path / "source", tmp_path / "target").pairs())
     assert [pair["target"] for pair in pairs] == [pair["source"] for pair in pairs] == ["one", "a b c d e f g h i j"]
 
 
@@ -73,25 +75,25 @@ def test_missing_file_and_folder_instead_of_file(tmp_path):
 def test_unequal_line_counts_name_both_files_and_counts(tmp_path):
     (tmp_path / "a").write_text("1\n2\n3\n")
     (tmp_path / "b").write_text("1\n2\n")
-    for read in (read_parallel, stream_parallel):
+    for read in (read_parallel, lambda source, target: ParallelText(source, target).pairs()):
         with pytest.raises(InputError, match=r"/a has 3 lines and .*/b has 2;"):
             read(tmp_path / "a", tmp_path / "b")
 
 
 def test_folder_with_plain_and_packed_files(folder):
-    data = HubCorpus("anything", "en", "de", root=folder).load()
+    data = hub("anything", "en", "de", root=folder).load()
     assert {split: pairs.num_rows for split, pairs in data.items()} == SPLITS
     assert pairs_of(data["valid"])[1] == {"source": "valid 1", "target": "valid 1 für"}
-    turned = HubCorpus("anything", "de", "en", root=folder)
+    turned = hub("anything", "de", "en", root=folder)
     assert (turned.source_language, turned.target_language) == ("de", "en")
     assert pairs_of(turned.load()["valid"])[1] == {"source": "valid 1 für", "target": "valid 1"}
 
 
 def test_folder_that_lacks_a_file(folder):
     with pytest.raises(InputError, match=r"has no train\.cs or train\.cs\.gz;"):
-        HubCorpus("anything", "en", "cs", root=folder).load()
+        hub("anything", "en", "cs", root=folder).load()
     with pytest.raises(InputError, match=r"data.root=.*nowhere: there is no such folder"):
-        HubCorpus("anything", "en", "de", root=folder / "nowhere").load()
+        hub("anything", "en", "de", root=folder / "nowhere").load()
 
 
 def test_folder_with_further_test_sets_and_a_split_held_out(folder):
@@ -101,7 +103,7 @@ def test_folder_with_further_test_sets_and_a_split_held_out(folder):
         (folder / f"own.{language}").write_text(f"own {language}\n", encoding="utf-8")
     own = {"source": str(folder / "own.en"), "target": str(folder / "own.de")}
     settings = {"held_out": {"valid": 1}, "tests": {"test2017": "test_2017_flickr", "mine": own}}
-    corpus = HubCorpus("anything", "en", "de", root=folder, **settings)
+    corpus = hub("anything", "en", "de", root=folder, **settings)
     data = corpus.load()
     assert set(data) == {"train", "valid", "test", "test2017", "mine"}
     assert pairs_of(data["test2017"]) == [{"source": "2017 en", "target": "2017 de"}]
@@ -113,32 +115,32 @@ def test_folder_with_further_test_sets_and_a_split_held_out(folder):
     (folder / "own.de").write_text("other\n", encoding="utf-8")
     assert corpus.fingerprint() != before
     with pytest.raises(InputError, match=r"has no nothing\.en or nothing\.en\.gz; give train\.en, "):
-        HubCorpus("anything", "en", "de", root=folder, held_out={"valid": 1}, tests={"test2017": "nothing"}).load()
+        hub("anything", "en", "de", root=folder, held_out={"valid": 1}, tests={"test2017": "nothing"}).load()
 
 
 def test_own_files(folder):
     paths = {f"{s}_{side}": folder / f"{s}.{e}" for s in SPLITS for side, e in (("source", "en"), ("target", "de.gz"))}
-    corpus = FilesCorpus("en", "de", **paths)
+    corpus = files("en", "de", **paths)
     train = corpus.load()["train"]
     assert [table.num_rows for table in train.iter(2)] == [2, 1]
     assert pairs_of(train, 2) == pairs_of(train, 3) == pairs_of(train, 10)
     assert pairs_of(train)[2] == {"source": "train 2", "target": "train 2 für"}
-    assert corpus.fingerprint() == HubCorpus("anything", "en", "de", root=folder).fingerprint()
+    assert corpus.fingerprint() == hub("anything", "en", "de", root=folder).fingerprint()
     with pytest.raises(ValueError, match=r"data.target, data.test_source: not given"):
-        FilesCorpus("en", None, **{**paths, "test_source": None})
+        files("en", None, **{**paths, "test_source": None})
 
 
 def test_fingerprint_follows_content_languages_and_place_on_the_hub(folder):
-    first = HubCorpus("anything", "en", "de", root=folder).fingerprint()
-    assert HubCorpus("anything", "en", "de", root=str(folder)).fingerprint() == first
+    first = hub("anything", "en", "de", root=folder).fingerprint()
+    assert hub("anything", "en", "de", root=str(folder)).fingerprint() == first
     (folder / "test.en").write_text("other\n")
-    assert HubCorpus("anything", "en", "de", root=folder).fingerprint() != first
-    hub = [
-        HubCorpus("a/b", "en", "de"),
-        HubCorpus("a/c", "en", "de"),
-        HubCorpus("a/b", "de", "en"),
-        HubCorpus("a/b", "en", "de", name="x"),
-        HubCorpus("a/b", "en", "de", revision="x"),
-        HubCorpus("a/b", "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}),
+    assert hub("anything", "en", "de", root=folder).fingerprint() != first
+    corpora = [
+        hub("a/b", "en", "de"),
+        hub("a/c", "en", "de"),
+        hub("a/b", "de", "en"),
+        hub("a/b", "en", "de", name="x"),
+        hub("a/b", "en", "de", revision="x"),
+        hub("a/b", "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}),
     ]
-    assert len({corpus.fingerprint() for corpus in hub}) == len(hub)
+    assert len({corpus.fingerprint() for corpus in corpora}) == len(corpora)

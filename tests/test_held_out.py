@@ -29,7 +29,7 @@ def pairs(rows, known=True):
 
 def cut(rows, known=True, **settings):
     """The splits as lists of tuples."""
-    splits = HeldOut(settings).cut({"train": pairs(rows, known)})
+    splits = HeldOut({"seed": 1, **settings}, None).cut({"train": pairs(rows, known)})
     found = {name: [tuple(pair.values()) for pair in pairs_of(part, 7)] for name, part in splits.items()}
     assert {name: part.num_rows for name, part in splits.items()} == {name: len(part) for name, part in found.items()}
     return found
@@ -108,8 +108,8 @@ def test_what_the_tokenizer_reads_alike_is_one_source(monkeypatch, chunk):
 def test_without_sizes_nothing_happens():
     splits = {"train": pairs(TRAIN), "valid": pairs(TRAIN)}
     for settings in (None, {}, {"valid": None, "seed": 3}):
-        assert HeldOut(settings).cut(splits) == splits
-        assert HeldOut(settings).settings == []
+        assert HeldOut(settings, None).cut(splits) == splits
+        assert HeldOut(settings, None).settings == {"held_out": [], "max_pairs": None}
 
 
 @pytest.mark.parametrize("size", [200, 201, 1000])
@@ -130,7 +130,7 @@ def test_more_than_there_is(size):
 )
 def test_wrong_settings(settings, message):
     with pytest.raises(ValueError, match=message):
-        HeldOut(settings)
+        HeldOut(settings, None)
 
 
 @pytest.mark.parametrize(("count", "rows"), [(5, 5), (100, 100), (200, 200), (300, 200), (None, 200)])

@@ -5,10 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from built import files, hub
 from conftest import command
 from omegaconf import OmegaConf
-
-from headcount.data.corpora import FilesCorpus, HubCorpus
 
 FILES = {f"{split}_{side}": "x" for split in ("train", "valid", "test") for side in ("source", "target")}
 
@@ -51,9 +50,9 @@ def test_a_language_code_is_no_path(code, run):
     spoil(run, data__target=code, data__corpus__target=code)
     assert "data.target" in refused(run, "evaluate", "run=run")
     with pytest.raises(ValueError, match=r"data\.target"):
-        FilesCorpus("en", code, **FILES)
+        files("en", code, **FILES)
     with pytest.raises(ValueError, match=r"data\.source"):
-        HubCorpus("some/set", code, "en")
+        hub("some/set", code, "en")
 
 
 def test_a_run_that_is_evaluated_follows_no_link(run):
@@ -131,9 +130,9 @@ def test_a_test_set_takes_no_name_that_figures_or_folders_have(home):
     assert {"test", "seed", "train", "operations_per_token", "config_hash"} <= set(figures)
     for name in (*figures, "weights", "../x", "a/b", "", ".", "x" * 101, "a.b"):
         with pytest.raises(ValueError, match=r"cannot be the name of a test set"):
-            FilesCorpus("en", "de", **FILES, tests={name: "x.tsv"})
+            files("en", "de", **FILES, tests={name: "x.tsv"})
         with pytest.raises(ValueError, match=r"cannot be the name of a test set"):
-            HubCorpus("some/set", "en", "de", tests={name: "x"})
+            hub("some/set", "en", "de", tests={name: "x"})
 
 
 def test_prepared_data_holds_no_paths(run):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import datasets
 import pytest
+from built import hub
 from conftest import command, pairs_of
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from headcount.data.corpora import HubCorpus
 from headcount.errors import InputError
 
 
@@ -35,7 +35,7 @@ def own_cache(tmp_path, monkeypatch):
     ids=["columns", "translation"],
 )
 def test_both_layouts_of_the_hub(tmp_path, rows):
-    corpus = HubCorpus(hub_folder(tmp_path / "set", rows), "en", "de")
+    corpus = hub(hub_folder(tmp_path / "set", rows), "en", "de")
     data = corpus.load()
     assert list(data) == ["train", "valid", "test"]
     expected = [{"source": "one two", "target": "eins"}, {"source": "", "target": "zwei"}]
@@ -44,28 +44,28 @@ def test_both_layouts_of_the_hub(tmp_path, rows):
     hub_folder(tmp_path / "set", {"en": ["other"], "de": ["anderes"]})
     assert corpus.fingerprint() != before
     with pytest.raises(InputError, match=r"has no column cs; it has .*en, de.*: set data.source_field"):
-        HubCorpus(corpus.path, "en", "cs").load()
+        hub(corpus.path, "en", "cs").load()
     with pytest.raises(InputError, match=r"has no split dev; it has train, validation, test"):
-        HubCorpus(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
+        hub(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
 
 
 def test_a_folder_is_the_same_text_wherever_it_lies(tmp_path):
     for place in ("here", "there"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "train.csv").write_text("en,de\na,b\n")
-    here, there = (HubCorpus(str(tmp_path / place), "en", "de").fingerprint() for place in ("here", "there"))
+    here, there = (hub(str(tmp_path / place), "en", "de").fingerprint() for place in ("here", "there"))
     assert here == there
     (tmp_path / "there" / "train.csv").write_text("en,de\na,c\n")
-    assert HubCorpus(str(tmp_path / "there"), "en", "de").fingerprint() != here
+    assert hub(str(tmp_path / "there"), "en", "de").fingerprint() != here
 
 
 def test_the_names_of_a_folder_s_files_are_part_of_it(tmp_path):
     for name, text in {"a-train": "en,de\na,b\n", "b-test": "en,de\nc,d\n"}.items():
         (tmp_path / f"{name}.csv").write_text(text)
-    before = HubCorpus(str(tmp_path), "en", "de").fingerprint()
+    before = hub(str(tmp_path), "en", "de").fingerprint()
     (tmp_path / "a-train.csv").rename(tmp_path / "a-test.csv")  # the order of names and contents stays as it is
     (tmp_path / "b-test.csv").rename(tmp_path / "b-train.csv")
-    assert HubCorpus(str(tmp_path), "en", "de").fingerprint() != before
+    assert hub(str(tmp_path), "en", "de").fingerprint() != before
 
 
 def test_hub_that_answers(monkeypatch):
@@ -84,7 +84,7 @@ def test_hub_that_answers(monkeypatch):
     monkeypatch.setattr("headcount.data.corpora.hub.HfApi", Answers)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    data = HubCorpus("some/set", "de", "en", name="raw", revision="v1").load()
+    data = hub("some/set", "de", "en", name="raw", revision="v1").load()
     assert asked == [("some/set", "v1"), ("some/set", "raw", "v1")]
     assert pairs_of(data["valid"]) == [{"source": "b", "target": "a"}]
 
@@ -99,7 +99,7 @@ def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
     offline = datasets.config.HF_HUB_OFFLINE
     start = time.perf_counter()
     with pytest.raises(InputError) as error:
-        HubCorpus("nobody/nothing", "en", "de").load()
+        hub("nobody/nothing", "en", "de").load()
     assert time.perf_counter() - start < 5
     assert offline == datasets.config.HF_HUB_OFFLINE
     message = str(error.value)
@@ -129,7 +129,7 @@ def test_hub_without_such_a_data_set(monkeypatch):
     with pytest.raises(
         InputError, match=r"data.path=nobody/nothing cannot .* \(it has no public data set of that name"
     ):
-        HubCorpus("nobody/nothing", "en", "de").load()
+        hub("nobody/nothing", "en", "de").load()
 
 
 def configured_folder(path: Path) -> str:
@@ -171,9 +171,7 @@ BOOKS = {"name": "books", "splits": {"train": "train", "valid": None, "test": No
     ],
 )
 def test_a_stream_gives_what_a_stored_data_set_gives(configured, settings):
-    stored, streamed = (
-        HubCorpus(configured, "de", "en", streaming=streaming, **settings) for streaming in (False, True)
-    )
+    stored, streamed = (hub(configured, "de", "en", streaming=streaming, **settings) for streaming in (False, True))
     assert stored.fingerprint() == streamed.fingerprint()  # so what is prepared from one serves for the other
     whole, parts = stored.load(), streamed.load()
     assert list(whole) == list(parts)
@@ -206,18 +204,18 @@ def test_a_stream_gives_what_a_stored_data_set_gives(configured, settings):
     ],
 )
 def test_wrong_choices_say_what_there_is(configured, settings, message, streaming):
-    corpus = HubCorpus(configured, "de", "en", streaming=streaming, **settings)
+    corpus = hub(configured, "de", "en", streaming=streaming, **settings)
     with pytest.raises(InputError, match=message) as error:
         [pairs_of(pairs, 100) for pairs in corpus.load().values()]
     assert "\n" not in str(error.value)
 
 
 def test_fields_may_be_called_otherwise_than_the_languages(configured):
-    corpus = HubCorpus(configured, "deu", "eng", name="de-en", source_field="de", target_field="en")
-    plain = HubCorpus(configured, "de", "en", name="de-en")
+    corpus = hub(configured, "deu", "eng", name="de-en", source_field="de", target_field="en")
+    plain = hub(configured, "de", "en", name="de-en")
     assert pairs_of(corpus.load()["test"]) == pairs_of(plain.load()["test"])
     assert corpus.source_language == "deu"
-    turned = HubCorpus(configured, "deu", "eng", name="de-en", source_field="en", target_field="de")
+    turned = hub(configured, "deu", "eng", name="de-en", source_field="en", target_field="de")
     assert turned.fingerprint() != corpus.fingerprint()
 
 
@@ -243,13 +241,13 @@ def breaking_after(count, monkeypatch):
 
 def test_a_stream_that_breaks_off_says_after_how_many_pairs(monkeypatch):
     breaking_after(250, monkeypatch)
-    corpus = HubCorpus("some/set", "de", "en", streaming=True)
+    corpus = hub("some/set", "de", "en", streaming=True)
     with pytest.raises(InputError) as error:
         pairs_of(corpus.load()["train"], 100)
     assert "the stream of the split train broke off after 200 pairs (connection reset by peer);" in str(error.value)
     assert "\n" not in str(error.value)
-    assert len(pairs_of(HubCorpus("some/set", "de", "en", streaming=True, max_pairs=200).load()["train"], 100)) == 200
-    held_out = HubCorpus("some/set", "de", "en", streaming=True, held_out={"test": 10})
+    assert len(pairs_of(hub("some/set", "de", "en", streaming=True, max_pairs=200).load()["train"], 100)) == 200
+    held_out = hub("some/set", "de", "en", streaming=True, held_out={"test": 10})
     with pytest.raises(InputError, match="broke off after 0 pairs"):
         held_out.load()
 
@@ -290,4 +288,4 @@ def test_trained_from_a_stream(tiny, configured, tmp_path):
 )
 def test_settings_are_checked_at_once(settings, message):
     with pytest.raises(ValueError, match=message):
-        HubCorpus("some/set", **settings)
+        hub("some/set", **settings)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from built import cleaning, sentence_piece
 from datasets import Dataset, DatasetDict
 from toy import CLAUSES
 
 from headcount.data import plan
-from headcount.data.cleaning import Cleaning
 from headcount.data.module import TranslationData
 from headcount.data.subword_sampling import BpeDropout, SampledSegmentation
-from headcount.data.tokenizer import EOS, PAD, SentencePiece
+from headcount.data.tokenizer import EOS, PAD
 from headcount.errors import InputError
 
 
@@ -52,9 +52,9 @@ class Toy:
 
 
 def module(directory, corpus=None, **settings):
-    settings = {"batch_tokens": 64, "max_length": 40, "directory": directory, **settings}
-    tokenizer = settings.pop("tokenizer", None) or SentencePiece(320)
-    return TranslationData(corpus or Toy(), tokenizer, settings.pop("cleaning", Cleaning()), **settings)
+    defaults = {"batch_tokens": 64, "max_length": 40, "seed": 1, "workers": 0, "accumulation": 1, "hide_source": False}
+    defaults |= {"tokenizer": sentence_piece(320), "cleaning": cleaning(), "segmentation": None, "directory": directory}
+    return TranslationData(corpus=corpus or Toy(), **defaults | settings)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_batches_hold_the_text(prepared):
             pair = prepared.data["valid"][row]
             assert prepared.tokenizer.decode([ids]) == [" ".join(pair["source"].split())]
             assert sum(mask) == len(pair["source_ids"]) + 1
-    rows = [batch.rows for batch in prepared.split_batches("test", batch_tokens=100)]
+    rows = [batch.rows for batch in prepared.split_batches("test")]
     assert sorted(torch.cat(rows).tolist()) == list(range(15))
 
 
@@ -120,8 +120,8 @@ def equal(one, other):
     "change",
     [
         {"corpus": Toy("y")},
-        {"tokenizer": SentencePiece(310)},
-        {"cleaning": Cleaning(max_words=50)},
+        {"tokenizer": sentence_piece(310)},
+        {"cleaning": cleaning(max_words=50)},
         {"max_length": 39},
     ],
     ids=lambda change: next(iter(change)),
@@ -207,7 +207,7 @@ def test_a_damaged_folder_is_named(prepared, tmp_path):
 
 
 def test_the_tokenizer_of_a_run(prepared, tmp_path):
-    other = SentencePiece(310).train(Toy().load()["train"]["source"][:])
+    other = sentence_piece(310).train(Toy().load()["train"]["source"][:])
     given, used = module(tmp_path, tokenizer=other), module(tmp_path)
     used.use_tokenizer(other)
     for data in (given, used):
@@ -316,7 +316,6 @@ def test_text_that_leaves_nothing(tmp_path):
     ("settings", "message"),
     [
         ({"batch_tokens": 0}, r"data\.batch_tokens=0"),
-        ({"eval_batch_tokens": 0}, r"data\.eval_batch_tokens=0"),
         ({"max_length": 0}, r"data\.max_length=0"),
         ({"max_length": 64}, r"data\.max_length=64 does not fit into data\.batch_tokens=64"),
         ({"workers": -1}, r"data\.workers=-1"),
@@ -337,7 +336,7 @@ def test_pieces_are_memory_mapped(prepared):
 
 
 def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
-    data = module(tmp_path, segmentation=BpeDropout(0.5))
+    data = module(tmp_path, segmentation=BpeDropout(probability=0.5))
     data.prepare_data()
     whole = stream(data, data.steps_per_epoch + 5)
     assert sorted(torch.cat([batch.rows for batch in whole[: data.steps_per_epoch]]).tolist()) == list(range(150))
@@ -349,7 +348,7 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     by_row = {int(row): ids for batch in whole[: data.steps_per_epoch] for row, ids in each_row(batch)}
     again = {int(row): ids for batch in whole[data.steps_per_epoch :] for row, ids in each_row(batch)}
     assert any(by_row[row] != again[row] for row in again)  # the next epoch cuts anew
-    resumed = module(tmp_path, segmentation=BpeDropout(0.5))
+    resumed = module(tmp_path, segmentation=BpeDropout(probability=0.5))
     resumed.start_step = 3
     resumed.prepare_data()
     for batch, expected in zip(iter(resumed.train_dataloader()), whole[3:], strict=False):
@@ -360,12 +359,16 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
 @pytest.mark.parametrize("hide_source", [False, True])
 @pytest.mark.parametrize(
     ("model_type", "segmentation"),
-    [("bpe", BpeDropout(0.1)), ("bpe", BpeDropout(0.9)), ("unigram", SampledSegmentation())],
+    [
+        ("bpe", BpeDropout(probability=0.1)),
+        ("bpe", BpeDropout(probability=0.9)),
+        ("unigram", SampledSegmentation(alpha=0.2, candidates=64)),
+    ],
 )
 def test_no_drawn_batch_exceeds_the_budget(tmp_path, model_type, segmentation, hide_source):
     data = module(
         tmp_path,
-        tokenizer=SentencePiece(310, model_type),
+        tokenizer=sentence_piece(310, model_type),
         segmentation=segmentation,
         accumulation=2,
         hide_source=hide_source,
@@ -389,7 +392,7 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "2")
-        data = module(tmp_path, segmentation=BpeDropout(0.3))
+        data = module(tmp_path, segmentation=BpeDropout(probability=0.3))
         data.prepare_data()
         shares.append(stream(data, 3 * data.steps_per_epoch))
     assert [len(share) for share in shares] == [3 * data.steps_per_epoch] * 2
@@ -439,4 +442,4 @@ def each_row(batch):
 
 def test_sampling_must_fit_the_tokenizer(tmp_path):
     with pytest.raises(ValueError, match="segmentation: SampledSegmentation needs tokenizer=unigram"):
-        module(tmp_path, segmentation=SampledSegmentation())
+        module(tmp_path, segmentation=SampledSegmentation(alpha=0.2, candidates=64))

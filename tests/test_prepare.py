@@ -11,11 +11,11 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from built import cleaning, sentence_piece
 from datasets import Dataset, DatasetDict
 
-from headcount.data.cleaning import Cleaning
 from headcount.data.prepare import prepare, read_sentences, read_tables, training_text, write_tables
-from headcount.data.tokenizer import SentencePiece, Tokenizer, normalise
+from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.data.workers import Workers
 from headcount.errors import InputError
 from headcount.progress import progress_bar
@@ -73,7 +73,7 @@ def by_hand(corpus, cleaning, tokenizer, max_length):
         elif len(source.split()) > cleaning.max_words or len(target.split()) > cleaning.max_words:
             reason = "too long"
         elif longer > 12 and longer > cleaning.max_ratio * shorter:
-            reason = "length ratio"
+            reason = "unequal lengths"
         elif (source, target) in seen:
             reason = "duplicate"
         elif source in sources or target in targets:
@@ -97,9 +97,9 @@ def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, pro
     if chunk == 1 and processes == 3:
         pytest.skip("slow, and nothing new")
     monkeypatch.setattr("headcount.data.prepare.CHUNK", chunk)
-    corpus, cleaning, trainer = Untidy(), Cleaning(max_words=10, max_ratio=3.0), SentencePiece(300)
-    prepare(corpus, cleaning, trainer, 14, tmp_path, processes)
-    tokenizer, pairs, counts = by_hand(corpus, cleaning, trainer, 14)
+    corpus, rules, trainer = Untidy(), cleaning(max_words=10, max_ratio=3.0), sentence_piece(300)
+    prepare(corpus, rules, trainer, 14, tmp_path, processes)
+    tokenizer, pairs, counts = by_hand(corpus, rules, trainer, 14)
     data = {split: Dataset.from_file(str(tmp_path / f"{split}.arrow")) for split in corpus.splits}
     train = data["train"].to_dict()
     assert [links[0]["row"] for links in train["links"]] == [pair[0] for pair in pairs]

@@ -3,22 +3,25 @@
 from collections import Counter
 
 import pytest
+from built import sentence_piece
 
-from headcount.data.subword_sampling import BpeDropout, SampledSegmentation, draw_pieces
-from headcount.data.tokenizer import SentencePiece
+from headcount.data.subword_sampling import BpeDropout, SampledSegmentation, sample_pieces
 
 TEXT = [f"the {c} {a} sees {n} trees" for c in ("red", "blue") for a in ("dog", "horse", "bear") for n in range(9)]
-SEGMENTATIONS = {"bpe": BpeDropout(0.3), "unigram": SampledSegmentation(0.2, 16)}
+SEGMENTATIONS = {
+    "bpe": BpeDropout(probability=0.3),
+    "unigram": SampledSegmentation(alpha=0.2, candidates=16),
+}
 
 
 @pytest.fixture(scope="module", params=SEGMENTATIONS)
 def tokenizer(request):
-    return SentencePiece(285, request.param).train(TEXT), SEGMENTATIONS[request.param]
+    return sentence_piece(285, request.param).train(TEXT), SEGMENTATIONS[request.param]
 
 
 def test_the_text_stays_and_the_pieces_change(tokenizer):
     tokenizer, segmentation = tokenizer
-    cuts = [draw_pieces(tokenizer, TEXT, segmentation, (1, epoch)) for epoch in range(5)]
+    cuts = [sample_pieces(tokenizer, TEXT, segmentation, (1, epoch)) for epoch in range(5)]
     for cut in cuts:
         assert tokenizer.decode(cut) == TEXT
     assert len({str(cut) for cut in cuts}) == len(cuts)
@@ -26,27 +29,27 @@ def test_the_text_stays_and_the_pieces_change(tokenizer):
 
 def test_a_function_of_the_seed_whatever_was_drawn_before(tokenizer):
     tokenizer, segmentation = tokenizer
-    first = draw_pieces(tokenizer, TEXT, segmentation, (1, 2, 3))
-    draw_pieces(tokenizer, TEXT, segmentation, (9,))
-    assert draw_pieces(tokenizer, TEXT, segmentation, (1, 2, 3)) == first
-    assert draw_pieces(tokenizer, TEXT, segmentation, (1, 2, 4)) != first
+    first = sample_pieces(tokenizer, TEXT, segmentation, (1, 2, 3))
+    sample_pieces(tokenizer, TEXT, segmentation, (9,))
+    assert sample_pieces(tokenizer, TEXT, segmentation, (1, 2, 3)) == first
+    assert sample_pieces(tokenizer, TEXT, segmentation, (1, 2, 4)) != first
 
 
 def test_bpe_dropout_leaves_merges_out_as_often_as_asked():
     # Three letters and one merge, of two of them.
-    tokenizer = SentencePiece(264, "bpe").train(["ab ab ab ab"])
+    tokenizer = sentence_piece(264, "bpe").train(["ab ab ab ab"])
     (whole,) = tokenizer.encode(["ab"])
-    cuts = Counter(len(cut) for cut in draw_pieces(tokenizer, ["ab"] * 4000, BpeDropout(0.3), (1,)))
+    cuts = Counter(len(cut) for cut in sample_pieces(tokenizer, ["ab"] * 4000, BpeDropout(probability=0.3), (1,)))
     assert cuts[len(whole)] / 4000 == pytest.approx(1 - 0.3, abs=0.03)
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: BpeDropout(0.0), r"segmentation\.probability=0"),
-        (lambda: BpeDropout(1.0), r"segmentation\.probability=1"),
-        (lambda: SampledSegmentation(0.0), r"segmentation\.alpha=0"),
-        (lambda: SampledSegmentation(0.1, 1), r"segmentation\.candidates=1"),
+        (lambda: BpeDropout(probability=0.0), r"segmentation\.probability=0"),
+        (lambda: BpeDropout(probability=1.0), r"segmentation\.probability=1"),
+        (lambda: SampledSegmentation(alpha=0.0, candidates=2), r"segmentation\.alpha=0"),
+        (lambda: SampledSegmentation(alpha=0.1, candidates=1), r"segmentation\.candidates=1"),
     ],
 )
 def test_what_is_out_of_range_is_named(build, message):

@@ -6,9 +6,9 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from built import files
 from conftest import pairs_of
 
-from headcount.data.corpora import FilesCorpus
 from headcount.data.corpora.tables import Table
 from headcount.errors import InputError
 
@@ -89,7 +89,7 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
         ("t.jsonl", b'{"en": "a", "de": "b"}\n{"en": "a"\n', ("en", "de"), r"t.jsonl, line 2: not valid JSON"),
         ("t.jsonl", b'\n["a", "b"]\n', ("en", "de"), r"t.jsonl, line 2: not a JSON object"),
         ("t.jsonl", b'{"en": "a", "fr": "b"}\n', ("en", "de"), r"t.jsonl, line 1: no field de; it has en, fr"),
-        ("t.jsonl", b'{"en": "a", "de": 5}\n', ("en", "de"), r"t.jsonl, line 1: the field de holds no text but 5"),
+        ("t.jsonl", b'{"en": "a", "de": 5}\n', ("en", "de"), r"t.jsonl, line 1: the field de must be text, but is 5"),
         ("t.jsonl", b'{"en": "a", "de": "\\ud83d"}\n', ("en", "de"), r"t.jsonl, line 1: half a surrogate pair"),
         ("t.parquet", b"PAR1 or not", ("en", "de"), r"t.parquet: cannot be read"),
         ("u.tsv", b"", ("en", "de"), r"t.tsv: there is no such file"),
@@ -117,7 +117,7 @@ def test_damaged_parquet_says_how_far_it_could_be_read(tmp_path):
 
 
 def corpus(folder, **settings):
-    return FilesCorpus("en", "de", **{"train": folder / "train.tsv", "valid": folder / "valid.jsonl", **settings})
+    return files("en", "de", **{"train": folder / "train.tsv", "valid": folder / "valid.jsonl", **settings})
 
 
 def test_a_split_may_be_a_table_or_two_files(tmp_path):
@@ -159,8 +159,8 @@ def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
     [
         ({"test": "t.txt"}, r"data.test=t.txt: a file with both sides must end in .tsv, "),
         ({}, r"^data.test_source, data.test_target: not given; "),
-        ({"test": "t.tsv", "train_source": "x"}, r"data.train and data.train_source: both say where"),
-        ({"test": "t.tsv", "held_out": {"test": 5}}, r"data.test and data.held_out.test: both say where"),
+        ({"test": "t.tsv", "train_source": "x"}, r"data.train and data.train_source: both give the text"),
+        ({"test": "t.tsv", "held_out": {"test": 5}}, r"data.test and data.held_out.test: both give the text"),
         ({"test": "t.tsv", "source_column": 1}, r"data.source_column=1 and data.target_column=de do not fit train.tsv"),
         ({"test": "t.tsv", "source_column": 0, "target_column": 1}, r"data.source_column=0"),
         ({"test": "t.tsv", "source_column": 2, "target_column": 1}, r"do not fit valid.jsonl"),
@@ -172,7 +172,7 @@ def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
 )
 def test_settings_that_do_not_go_together(settings, message):
     with pytest.raises(ValueError, match=message):
-        FilesCorpus("en", "de", train="train.tsv", valid="valid.jsonl", **settings)
+        files("en", "de", train="train.tsv", valid="valid.jsonl", **settings)
 
 
 @pytest.mark.parametrize("content", ["", "en\tde\n"])

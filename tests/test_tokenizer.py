@@ -3,8 +3,9 @@ import sys
 
 import pytest
 import sentencepiece
+from built import sentence_piece
 
-from headcount.data.tokenizer import BOS, EOS, MAX_BYTES, PAD, UNK, SentencePiece, Tokenizer, _trainable, normalise
+from headcount.data.tokenizer import BOS, EOS, MAX_BYTES, PAD, UNK, Tokenizer, _trainable, normalise
 from headcount.errors import InputError
 
 COLOURS = ("red", "blue", "yellow", "purple", "orange")
@@ -20,7 +21,7 @@ def model_type(request):
 
 @pytest.fixture(scope="module")
 def tokenizer(model_type):
-    return SentencePiece(300, model_type).train(TEXT)
+    return sentence_piece(300, model_type).train(TEXT)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_pieces_match_ids(tokenizer):
 
 def test_training_twice_gives_the_same_bytes(tokenizer, model_type, tmp_path):
     tokenizer.save(tmp_path / "first")
-    SentencePiece(300, model_type).train(iter(TEXT)).save(tmp_path / "second")
+    sentence_piece(300, model_type).train(iter(TEXT)).save(tmp_path / "second")
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
 
@@ -98,22 +99,22 @@ def test_files_that_are_no_tokenizer(tmp_path):
 
 def test_vocabulary_too_large_names_the_largest_that_works(model_type):
     with pytest.raises(InputError, match=r"tokenizer\.vocab_size=9000 .* the largest that works is \d+:") as error:
-        SentencePiece(9000, model_type).train(TEXT)
+        sentence_piece(9000, model_type).train(TEXT)
     assert "\n" not in str(error.value)
     largest = int(str(error.value).split("largest that works is ")[1].split(":")[0])
-    assert SentencePiece(largest, model_type).train(TEXT).vocab_size == largest
+    assert sentence_piece(largest, model_type).train(TEXT).vocab_size == largest
     with pytest.raises(InputError, match=f"is {largest}:"):
-        SentencePiece(largest + 1, model_type).train(TEXT)
+        sentence_piece(largest + 1, model_type).train(TEXT)
 
 
 def test_vocabulary_too_small_for_the_characters(model_type):
     with pytest.raises(InputError, match=r"tokenizer\.vocab_size=270 is too small"):
-        SentencePiece(270, model_type).train(TEXT)
+        sentence_piece(270, model_type).train(TEXT)
 
 
 def test_no_text(model_type):
-    with pytest.raises(InputError, match="no text to learn from"):
-        SentencePiece(300, model_type).train(["", " "])
+    with pytest.raises(InputError, match="no text to train on"):
+        sentence_piece(300, model_type).train(["", " "])
 
 
 @pytest.mark.parametrize(
@@ -127,12 +128,17 @@ def test_no_text(model_type):
 )
 def test_impossible_settings_are_refused(settings, name):
     with pytest.raises(ValueError, match=rf"tokenizer\.{name}"):
-        SentencePiece(**settings)
+        sentence_piece(**settings)
 
 
 def test_fingerprint_follows_every_setting():
-    settings = [SentencePiece(300), SentencePiece(301), SentencePiece(300, "unigram"), SentencePiece(300, "bpe", 0.99)]
-    settings.append(SentencePiece(300, sample_bytes=1000))
+    settings = [
+        sentence_piece(300),
+        sentence_piece(301),
+        sentence_piece(300, "unigram"),
+        sentence_piece(300, character_coverage=0.99),
+    ]
+    settings += [sentence_piece(300, character_coverage=0.99), sentence_piece(300, sample_bytes=1000)]
     assert len({setting.fingerprint() for setting in settings}) == 5
 
 
@@ -141,7 +147,7 @@ def test_lines_of_any_length_are_learned_from(letters, space, model_type):
     draw = random.Random(1)
     words = ["".join(draw.choices(letters, k=4)) for _ in range(20)]
     long = [space.join(draw.choices(words, k=2000)) for _ in range(2)]
-    tokenizer = SentencePiece(280, model_type).train(long)
+    tokenizer = sentence_piece(280, model_type).train(long)
     assert len(tokenizer.encode(long)[0]) < 0.7 * len(long[0])
 
 
@@ -154,7 +160,7 @@ def test_what_fits_is_left_whole_and_nothing_is_lost():
 
 
 def test_training_is_silent(model_type, capfd):
-    SentencePiece(300, model_type).train(TEXT)
+    sentence_piece(300, model_type).train(TEXT)
     assert capfd.readouterr() == ("", "")
 
 

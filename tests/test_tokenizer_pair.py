@@ -2,15 +2,13 @@
 
 import pytest
 import torch
-from built import built
+from built import built, sentence_piece
 from conftest import command
 from test_module import Toy, module, stream
 
 import headcount
 from headcount.data.tokenizer import (
     PAD,
-    SentencePiece,
-    SentencePiecePair,
     TokenizerPair,
     load_tokenizer,
     save_tokenizer,
@@ -20,9 +18,9 @@ SOURCES, TARGETS = (Toy().load()["train"][side][:] for side in ("source", "targe
 
 
 def test_each_language_has_its_own(tmp_path):
-    pair = SentencePiecePair(300, 310).train(SOURCES, TARGETS)
-    assert pair.source.fingerprint() == SentencePiece(300).train(SOURCES).fingerprint()
-    assert pair.target.fingerprint() == SentencePiece(310).train(TARGETS).fingerprint()
+    pair = built("tokenizer/separate", vocab_size=300, target_vocab_size=310).train(SOURCES, TARGETS)
+    assert pair.source.fingerprint() == sentence_piece(300).train(SOURCES).fingerprint()
+    assert pair.target.fingerprint() == sentence_piece(310).train(TARGETS).fingerprint()
     assert pair.vocab_size == 310
     assert pair.encode(SOURCES[:3]) == pair.source.encode(SOURCES[:3])
     assert pair.decode(pair.target.encode(TARGETS[:3])) == TARGETS[:3]
@@ -33,7 +31,7 @@ def test_each_language_has_its_own(tmp_path):
 
 
 def test_prepared_data_is_in_the_pieces_of_its_side(tmp_path):
-    data = module(tmp_path, tokenizer=SentencePiecePair(300, 310))
+    data = module(tmp_path, tokenizer=built("tokenizer/separate", vocab_size=300, target_vocab_size=310))
     data.prepare_data()
     for batch in stream(data, 3):
         rows = data.data["train"][batch.rows]
@@ -66,4 +64,4 @@ def test_a_run_with_two_vocabularies(tiny, tmp_path):
 
 def test_what_is_out_of_range_is_named():
     with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=200 is too small"):
-        SentencePiecePair(500, 200)
+        built("tokenizer/separate", vocab_size=500, target_vocab_size=200)

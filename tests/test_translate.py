@@ -4,11 +4,10 @@ import re
 import shutil
 
 import pytest
-from built import settings
+from built import sentence_piece, settings
 from conftest import command
 from omegaconf import OmegaConf
 
-from headcount.data.tokenizer import SentencePiece
 from headcount.run.directory import read_config
 from headcount.run.opened import open_run
 
@@ -116,9 +115,7 @@ def test_wrong_wishes_are_told_in_a_line(arguments, folder, request):
 @pytest.fixture(scope="session")
 def other_vocabulary(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-    SentencePiece(vocab_size=320).train(["quite another text about other things"] * 50 + ["zu viele Wörter"] * 50).save(
-        path
-    )
+    sentence_piece(320).train(["quite another text about other things"] * 50 + ["zu viele Wörter"] * 50).save(path)
     return path
 
 

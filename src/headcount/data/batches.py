@@ -18,16 +18,11 @@ from headcount.data.tokenizer import BOS, EOS, PAD
 class Batch:
     """One micro-batch of one process.
 
-    Args:
-        source: piece numbers, each row ends with EOS, then PAD.
-        source_mask: True where `source` holds a token (may be attended to).
-        target_in: what the decoder reads: BOS first.
-        target_out: what it should say: ends with EOS, then PAD.
-        rows: row numbers in the split.
-        step_tokens: real tokens of `target_out` in the whole optimizer step: all processes, all micro-batches; where
-            pieces are drawn, as many as the plan expects.
-        tokens: real source and target tokens of this batch, padding left out; counted beforehand, since to ask an
-            accelerator would make it wait.
+    source: piece numbers; each row ends with EOS, then PAD. source_mask: True = may attend: a token, not padding.
+    target_in: the decoder's input, from BOS. target_out: the tokens to predict; each row ends with EOS, then PAD.
+    rows: row numbers in the split. step_tokens: real tokens of `target_out` in the whole optimizer step, of all
+    processes and micro-batches; with subword sampling, the number that the plan expects. tokens: real source and target
+    tokens of this batch; counted here, since a count on an accelerator would make it wait.
     """
 
     source: Int64[Tensor, "batch source"]
@@ -58,12 +53,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Piece numbers of many sentences, all in one array (which may be a memory-mapped file).
+    """Piece numbers of many sentences in one array, which may be a memory-mapped file.
 
-    Args:
-        pieces: int32, holds the sentences and maybe something else between them.
-        starts: int64 [sentence]; sentence i is `pieces[starts[i]:ends[i]]`.
-        ends: int64 [sentence].
+    pieces: int32. starts, ends: int64 [sentence]; sentence i is `pieces[starts[i]:ends[i]]`. Other data may lie between
+    the sentences.
     """
 
     pieces: np.ndarray
@@ -72,7 +65,7 @@ class Sentences:
 
     @classmethod
     def of(cls, ids: list[list[int]]) -> "Sentences":
-        """From a list of piece numbers a sentence."""
+        """From one list of piece numbers for each sentence."""
         offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
         pieces = np.fromiter(itertools.chain.from_iterable(ids), np.int32, offsets[-1])
         return cls(pieces, offsets[:-1], offsets[1:])
@@ -84,11 +77,11 @@ class Sentences:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of every sentence, EOS counted."""
+        """Tokens of every sentence, with EOS."""
         return self.ends - self.starts + 1
 
     def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pieces of `rows` as int64 [row, longest + 1], PAD behind, and how many each row has."""
+        """The pieces of `rows`, int64 [row, longest + 1] with PAD at the end, and the number of pieces of each row."""
         starts = self.starts[rows]
         lengths = self.ends[rows] - starts
         columns = np.arange(lengths.max() + 1)
@@ -98,13 +91,13 @@ class Sentences:
         return padded, lengths
 
 
-def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, drawn: bool = False) -> Batch:
-    """The tensors of the sentence pairs `rows`; `drawn`: the sentences are those of `rows` alone, in that order."""
+def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, sampled: bool = False) -> Batch:
+    """The tensors of the sentence pairs `rows`. sampled: the sentences are only those of `rows`, in that order."""
     each = np.arange(len(rows))
-    wanted = each if drawn else rows
-    source_ids, lengths = source.padded(wanted)
+    numbers = each if sampled else rows
+    source_ids, lengths = source.padded(numbers)
     source_ids[each, lengths] = EOS
-    target_out, target_lengths = target.padded(wanted)
+    target_out, target_lengths = target.padded(numbers)
     target_in = np.concatenate([np.full((len(rows), 1), BOS), target_out[:, :-1]], axis=1)
     target_out[each, target_lengths] = EOS
     return Batch(
@@ -118,16 +111,16 @@ def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens:
     )
 
 
-Redraw = Callable[[np.ndarray, tuple[int, ...], int], tuple[Sentences, Sentences]]
-"""Cuts the sentence pairs of some rows into pieces anew, by a seed; no sentence has more tokens than the last argument
-whose best pieces have not. Gives their sources and targets, in that order."""
+Resample = Callable[[np.ndarray, tuple[int, ...], int], tuple[Sentences, Sentences]]
+"""Samples the segmentation of sentence pairs: (rows, seed, most tokens) -> sources and targets, in the order of the
+rows. A sentence has more tokens only if its best segmentation has."""
 
 
 class TrainStream(IterableDataset[Batch]):
-    """The endless training batches of one process from optimizer step `start_step` on.
+    """The endless training batches of one process, from optimizer step `start_step`.
 
-    draw: cuts the text anew at every epoch. No batch exceeds the budget for it, and `Batch.step_tokens` is what the
-        plan expects, the same for all processes. None: the pieces are always those of `source` and `target`.
+    resample: subword sampling. No batch exceeds the budget, and `Batch.step_tokens` is the number that the plan
+    expects, the same in all processes. None: the pieces are always those of `source` and `target`.
     """
 
     def __init__(
@@ -138,9 +131,9 @@ class TrainStream(IterableDataset[Batch]):
         rank: int,
         world_size: int,
         start_step: int,
-        draw: Redraw | None = None,
+        resample: Resample | None = None,
     ) -> None:
-        self.draw = draw
+        self.resample = resample
         self.source = source
         self.target = target
         self.epochs = epochs
@@ -149,17 +142,17 @@ class TrainStream(IterableDataset[Batch]):
         self.start_step = start_step
 
     def __iter__(self) -> Iterator[Batch]:
-        # The loader asks its workers in turn, so every n-th batch from each gives back the one order.
+        # The loader asks its n workers in turn, so each gives every n-th batch.
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch, rows, step_tokens in itertools.islice(self._walk(), first, None, stride):
-            if self.draw is None:
+            if self.resample is None:
                 yield collate(self.source, self.target, rows, step_tokens)
             else:
-                # Each row once an epoch, so the first tells batches apart.
+                # Each row occurs once an epoch, so the first row identifies the batch.
                 longest = self.epochs.batch_tokens // len(rows)
-                drawn = self.draw(rows, (self.epochs.seed, epoch, int(rows[0])), longest)
-                yield collate(*drawn, rows, step_tokens, drawn=True)
+                sides = self.resample(rows, (self.epochs.seed, epoch, int(rows[0])), longest)
+                yield collate(*sides, rows, step_tokens, sampled=True)
 
     def _walk(self) -> Iterator[tuple[int, np.ndarray, int]]:
         epoch, step = self.epochs.locate(self.start_step)
@@ -170,7 +163,7 @@ class TrainStream(IterableDataset[Batch]):
 
 
 class SplitBatches(Dataset[Batch]):
-    """The batches of one process over a whole split, each sentence once; `step_tokens` is that of the batch."""
+    """The batches of one process over a whole split, each sentence once; `step_tokens` counts one batch."""
 
     def __init__(self, source: Sentences, target: Sentences, plan: EpochPlan, rank: int, world_size: int) -> None:
         self.source = source

@@ -1,10 +1,10 @@
-"""Cleaning of parallel text, and the account of what it did.
+"""Cleaning of parallel text, and the report of it.
 
 Only the training split is changed. Valid and test are checked and counted, never filtered or rewritten, so that
 scores stay comparable (the tokenizer still reads every text in its normalised form).
 
-The text comes in chunks. What can be said of a pair by itself, `Cleaning.check` says, in whichever process; what
-depends on the pairs before it, `Sieve`, to which all chunks come in their order.
+The text comes in chunks. `Cleaning.check` looks at each pair alone, in any process. `Filter` gets all chunks in order,
+and finds duplicates of earlier pairs.
 """
 
 import hashlib
@@ -22,33 +22,31 @@ from headcount.errors import InputError
 
 EMPTY = "empty"
 TOO_LONG = "too long"
-RATIO = "length ratio"
+UNEQUAL = "unequal lengths"
 DUPLICATE = "duplicate"
 LEAK = "leak"
 TOO_MANY_PIECES = "too many pieces"
-FOUND = (EMPTY, TOO_LONG, RATIO, DUPLICATE, LEAK)  # in the order in which they count
-REASONS = (*FOUND, TOO_MANY_PIECES)
+CHECKED = (EMPTY, TOO_LONG, UNEQUAL, DUPLICATE, LEAK)  # a pair counts under the first
+REASONS = (*CHECKED, TOO_MANY_PIECES)
 SOURCE_IN_VALID = "source in valid"
 TARGET_IN_VALID = "target in valid"
 OVERLAP = (SOURCE_IN_VALID, TARGET_IN_VALID)
 ROWS = ("read", "normalised", *REASONS, *OVERLAP, "kept")
 
-# Characters that stand for a syllable or a word. Each counts as two, its width in a terminal, so that Chinese, Japanese
-# and Korean text is about as long as its translation.
+# Characters for a syllable or a word. Each counts as two, its width in a terminal, so that Chinese, Japanese and Korean
+# text is about as long as its translation.
 WIDE = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]"
-SHORT = 12  # characters up to which the lengths of a pair say nothing of it: "OK" is "In Ordnung"
+SHORT = 12  # characters up to which lengths are not compared: "OK" is "In Ordnung"
 
 
 @dataclass(frozen=True)
 class CleaningReport:
-    """What was found in every split.
+    """Counts of pairs by split and reason.
 
-    Args:
-        counts: split -> row of the table (see `ROWS`) -> pairs. A pair counts under the first reason that holds; the
-            rows of `OVERLAP`, which test sets alone have, count pairs whose source stands in valid too, and pairs of
-            which that is true of the target alone.
-        tolerated: reasons that were counted in train, but whose pairs stayed.
-        enabled: False where cleaning was off; then only the rows "read" and "kept" mean something.
+    counts: split -> row of the table (see `ROWS`) -> pairs. A pair counts under the first reason that holds. Test sets
+    also have the rows of `OVERLAP`: pairs whose source occurs in valid, and pairs of which only the target does.
+    tolerated: reasons that were counted in train, but whose pairs were kept. enabled: False if cleaning was off; then
+    only the rows "read" and "kept" have a meaning.
     """
 
     counts: dict[str, dict[str, int]]
@@ -63,12 +61,12 @@ class CleaningReport:
         return cls(values["counts"], tuple(values["tolerated"]), values["enabled"])
 
     def table(self) -> str:
-        """Plain text, one row a reason and one column a split, aligned for a terminal."""
+        """A table as plain text: a row a reason, a column a split."""
         rows = [row for row in ROWS if self.enabled or row in ("read", TOO_MANY_PIECES, "kept")]
         cells = [["pairs" if self.enabled else "pairs (cleaning is off)", *self.counts]]
         for row in rows:
             label = f"{row} (kept)" if row in self.tolerated else row
-            values = ["-" if _senseless(row, split) else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
+            values = ["-" if _undefined(row, split) else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
             cells.append([label, *values])
         widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
         lines = [
@@ -83,7 +81,7 @@ class CleaningReport:
         return "\n".join(lines)
 
     def require_pairs(self) -> None:
-        """Raises InputError where a split has nothing left, with the main reason."""
+        """Raises InputError, with the main reason, if a split has no pair left."""
         for split, counts in self.counts.items():
             if counts["read"] == 0:
                 raise InputError(f"the {split} split of the corpus holds no pairs; give it at least one")
@@ -96,66 +94,61 @@ class CleaningReport:
                 )
 
 
-def _senseless(row: str, split: str) -> bool:
+def _undefined(row: str, split: str) -> bool:
     """Only training pairs can leak into other splits, and only test sets can overlap with valid."""
     return (row == LEAK and split != "train") or (row in OVERLAP and split in ("train", "valid"))
 
 
 class ForbiddenText(NamedTuple):
-    """The normalised text of splits, which no other split should hold."""
+    """The normalised text of splits, which train should not contain."""
 
     source: pa.Array
     target: pa.Array
 
     @classmethod
-    def of(cls, texts: Iterable["Findings | ForbiddenText"]) -> "ForbiddenText":
+    def of(cls, texts: Iterable["CheckResult | ForbiddenText"]) -> "ForbiddenText":
         nothing, texts = pa.array([], pa.string()), list(texts)
         return cls(*(pa.concat_arrays([nothing, *(getattr(each, side) for each in texts)]) for side in cls._fields))
 
     def counts_in(self, other: "ForbiddenText") -> dict[str, int]:
-        """How many pairs share their source with `other`, and how many their target alone, by row of the report."""
+        """The number of pairs that share their source with `other`, or only their target, by row of the report."""
         sources, targets = (
-            pc.and_(pc.is_in(own, theirs), pc.not_equal(own, "")).to_numpy(zero_copy_only=False)
-            for own, theirs in zip(self, other, strict=True)
+            pc.and_(pc.is_in(side, side_of_other), pc.not_equal(side, "")).to_numpy(zero_copy_only=False)
+            for side, side_of_other in zip(self, other, strict=True)
         )
         return {SOURCE_IN_VALID: int(sources.sum()), TARGET_IN_VALID: int((targets & ~sources).sum())}
 
 
-class Findings(NamedTuple):
-    """What can be said of some pairs without a look at others.
+class CheckResult(NamedTuple):
+    """The result of checking each pair of a chunk alone.
 
-    Args:
-        source: normalised text (with cleaning off, the text as it was), as `target`.
-        normalised: pairs that are not what they were.
-        found: bool [pair, reason], by `FOUND`; nothing yet under `DUPLICATE`.
-        keys: uint64 [pair], equal for equal pairs and, but for one in 10^19, for no others; none with cleaning off.
+    source, target: normalised text (with cleaning off, the text itself). normalised: the number of pairs that
+    normalisation changed. reasons: bool [pair, reason], by `CHECKED`; False for `DUPLICATE`. keys: uint64 [pair], equal
+    for equal pairs, and for others with a probability of 1 in 10^19; empty with cleaning off.
     """
 
     source: pa.Array
     target: pa.Array
     normalised: int
-    found: np.ndarray
+    reasons: np.ndarray
     keys: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cleaning:
-    """What to drop from the training split.
+    """Rules that drop pairs from the training split.
 
-    Args:
-        enabled: False leaves the text as it is.
-        max_words: words (by white space) that either side may have; None for no limit.
-        max_ratio: how many times as long the longer side may be, in characters, where one of Chinese, Japanese or
-            Korean counts two; no pair goes for it whose sides have 12 or fewer. None for no limit.
-        drop_duplicates: of equal pairs, keep the first.
-        drop_leaks: drop a pair whose source or target also stands in valid or test.
+    enabled: False leaves the text unchanged. max_words: most words (by white space) of either side; None for no limit.
+    max_ratio: most times that the longer side is as long as the shorter, in characters (one of Chinese, Japanese or
+    Korean counts two), if the longer has more than 12; None for no limit. drop_duplicates: of equal pairs, keep the
+    first. drop_leaks: drop a pair whose source or target occurs in valid or test.
     """
 
-    enabled: bool = True
-    max_words: int | None = None
-    max_ratio: float | None = None
-    drop_duplicates: bool = True
-    drop_leaks: bool = True
+    enabled: bool
+    max_words: int | None
+    max_ratio: float | None
+    drop_duplicates: bool
+    drop_leaks: bool
 
     def __post_init__(self) -> None:
         if self.max_words is not None and self.max_words < 1:
@@ -167,46 +160,43 @@ class Cleaning:
                 f"data.cleaning.max_ratio={self.max_ratio} would drop every pair; give 1 or more, such as 5, or null"
             )
 
-    def check(self, source: pa.Array, target: pa.Array, forbidden: ForbiddenText | None) -> Findings:
-        """Looks at pairs one by one. `forbidden`: what must not occur in them."""
-        found = np.zeros((len(source), len(FOUND)), dtype=bool)
+    def check(self, source: pa.Array, target: pa.Array, forbidden: ForbiddenText | None) -> CheckResult:
+        """Check each pair alone. forbidden: text that counts as a leak; None for none."""
+        reasons = np.zeros((len(source), len(CHECKED)), dtype=bool)
         if not self.enabled:
-            return Findings(source, target, 0, found, np.empty(0, np.uint64))
+            return CheckResult(source, target, 0, reasons, np.empty(0, np.uint64))
         sources, targets = ([normalise(text) for text in side.to_pylist()] for side in (source, target))
         before, (source, target) = (source, target), (pa.array(side, pa.string()) for side in (sources, targets))
         changed = pc.or_(pc.not_equal(before[0], source), pc.not_equal(before[1], target))
         shorter, longer = np.sort([_widths(side) for side in (source, target)], axis=0)
-        empty = found[:, FOUND.index(EMPTY)] = shorter == 0
+        empty = reasons[:, CHECKED.index(EMPTY)] = shorter == 0
         fine = ~empty
         if self.max_words is not None:
             spaces = np.max([pc.count_substring(side, " ").to_numpy() for side in (source, target)], axis=0)
-            found[:, FOUND.index(TOO_LONG)] = fine & (spaces >= self.max_words)
+            reasons[:, CHECKED.index(TOO_LONG)] = fine & (spaces >= self.max_words)
             fine &= spaces < self.max_words
         if self.max_ratio is not None:
-            unlike = (longer > SHORT) & (longer > self.max_ratio * shorter)
-            found[:, FOUND.index(RATIO)] = fine & unlike
+            unequal = (longer > SHORT) & (longer > self.max_ratio * shorter)
+            reasons[:, CHECKED.index(UNEQUAL)] = fine & unequal
         if forbidden is not None:
             leak = pc.or_(pc.is_in(source, forbidden.source), pc.is_in(target, forbidden.target))
-            found[:, FOUND.index(LEAK)] = leak.to_numpy(zero_copy_only=False)
+            reasons[:, CHECKED.index(LEAK)] = leak.to_numpy(zero_copy_only=False)
         keys = np.frombuffer(b"".join(map(_key, sources, targets)), np.uint64)
-        return Findings(source, target, pc.sum(changed).as_py() or 0, found, keys)
+        return CheckResult(source, target, pc.sum(changed).as_py() or 0, reasons, keys)
 
     @property
     def tolerated(self) -> tuple[str, ...]:
-        """The reasons that are counted, but no reason to drop a pair."""
+        """The reasons that are counted, but drop no pair."""
         if not self.enabled:
             return ()
         return (DUPLICATE,) * (not self.drop_duplicates) + (LEAK,) * (not self.drop_leaks)
 
 
-class Sieve:
-    """Goes through the pairs of one split, chunk after chunk, finds duplicates and says what stays.
+class Filter:
+    """The filter of one split: it gets the chunks in order, finds duplicates and decides which pairs are kept.
 
-    Its memory grows with the corpus: 8 bytes a pair, and for moments twice that.
-
-    Args:
-        cleaning: what to drop.
-        filters: False for a split that is only counted, and kept whole.
+    Its memory grows with the corpus: 8 bytes a pair, for moments twice that.
+    filters: False for a split that is only counted, and kept whole.
     """
 
     def __init__(self, cleaning: Cleaning, filters: bool) -> None:
@@ -214,24 +204,24 @@ class Sieve:
         self.filters = filters
         self.reasons: Counter[str] = Counter()
         self.read = self.normalised = self.kept = 0
-        self._drops = np.array([reason not in cleaning.tolerated for reason in FOUND])
+        self._drops = np.array([reason not in cleaning.tolerated for reason in CHECKED])
         self._seen = SeenKeys()
 
-    def __call__(self, findings: Findings) -> np.ndarray:
-        """bool [pair]: whether it stays. Changes `findings.found`: enters the duplicates."""
-        found = findings.found
-        if len(findings.keys):
-            found[:, FOUND.index(DUPLICATE)] = ~self._seen.add(findings.keys)
+    def __call__(self, result: CheckResult) -> np.ndarray:
+        """bool [pair]: whether the pair is kept. Adds the duplicates to `result.reasons`."""
+        reasons = result.reasons
+        if len(result.keys):
+            reasons[:, CHECKED.index(DUPLICATE)] = ~self._seen.add(result.keys)
         # A pair counts under the first reason that drops it, or else under the first tolerated one.
-        drops = found & self._drops
+        drops = reasons & self._drops
         dropped = drops.any(axis=1)
-        first = np.where(dropped, drops.argmax(axis=1), found.argmax(axis=1))[found.any(axis=1)]
-        self.reasons.update({FOUND[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n})
-        stays = ~dropped if self.filters else np.ones(len(found), dtype=bool)
-        self.read += len(found)
-        self.normalised += findings.normalised
-        self.kept += int(stays.sum())
-        return stays
+        first = np.where(dropped, drops.argmax(axis=1), reasons.argmax(axis=1))[reasons.any(axis=1)]
+        self.reasons.update({CHECKED[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n})
+        kept = ~dropped if self.filters else np.ones(len(reasons), dtype=bool)
+        self.read += len(reasons)
+        self.normalised += result.normalised
+        self.kept += int(kept.sum())
+        return kept
 
     def counts(self) -> dict[str, int]:
         """By row of the report's table."""
@@ -247,7 +237,7 @@ class SeenKeys:
         self._sorted: list[np.ndarray] = []
 
     def add(self, keys: np.ndarray) -> np.ndarray:
-        """bool [key]: True where it comes for the first time."""
+        """bool [key]: True at the first occurrence of a key."""
         new = np.zeros(len(keys), dtype=bool)
         new[np.unique(keys, return_index=True)[1]] = True
         for known in self._sorted:
@@ -256,18 +246,18 @@ class SeenKeys:
         latest = np.sort(keys[new])
         while self._sorted and len(self._sorted[-1]) <= 2 * len(latest):
             latest = np.concatenate([self._sorted.pop(), latest])
-            latest.sort(kind="stable")  # which merges what is sorted already
+            latest.sort(kind="stable")  # merges two sorted arrays
         if len(latest):
             self._sorted.append(latest)
         return new
 
 
 def _widths(texts: pa.Array) -> np.ndarray:
-    """Characters of every text, those of `WIDE` counted twice."""
+    """The characters of every text; those of `WIDE` count twice."""
     lengths: np.ndarray = pc.utf8_length(texts).to_numpy() + pc.count_substring_regex(texts, WIDE).to_numpy()
     return lengths
 
 
 def _key(source: str, target: str) -> bytes:
-    # A line end cannot stand in normalised text, so it separates.
+    # A line end cannot occur in normalised text, so it separates.
     return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()

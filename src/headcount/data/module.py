@@ -1,4 +1,4 @@
-"""From a corpus to batches, for Lightning: prepares it where that has not been done before, and serves it."""
+"""Lightning data module: prepares a corpus once, and serves its batches."""
 
 import hashlib
 import json
@@ -17,51 +17,41 @@ from datasets import Dataset, DatasetDict
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch.utils.data import DataLoader
 
-from headcount.data.batches import Batch, Redraw, Sentences, SplitBatches, TrainStream
+from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, TrainStream
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora import Corpus, further_names, language_codes
 from headcount.data.plan import Epochs, Lengthening, plan_split
 from headcount.data.prepare import prepare, read_sentences
-from headcount.data.subword_sampling import Segmentation, draw_pieces
+from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer
 from headcount.errors import InputError
 
-FORMAT = 3  # part of the key of prepared data: raise it when what is stored there changes
+FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes
+LENGTH_SAMPLE = 2000  # pairs on which lengths with subword sampling are measured
 
-LENGTH_SAMPLE = 2000  # pairs by which the lengths of drawn sentences are known
-
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TranslationData(pl.LightningDataModule):
     """Batches of a parallel corpus.
 
-    `prepare_data` fills these:
-        tokenizer: the one in use, or the pair.
-        data: splits train, valid, test, and further test sets by name, with columns `source`, `target`, `source_ids`,
-            `target_ids` (no BOS, no EOS) and whatever else the corpus has; memory-mapped. All but train hold every pair
-            of the corpus, in order.
-        report: what cleaning did.
-        prepared: the folder it all lies in, `<directory>/prepared/<key>`, where the key is drawn from the corpus and
-            all settings that matter.
+    `prepare_data` sets these attributes:
+    tokenizer: the trained tokenizer, or the pair. data: the splits train, valid, test and further test sets,
+    memory-mapped, with the columns `source`, `target`, `source_ids`, `target_ids` (without BOS and EOS) and any others
+    of the corpus; all splits but train have every pair of the corpus, in order. report: the cleaning report. prepared:
+    the folder of all this, `<directory>/prepared/<key>`; the key is a hash of the corpus and of all settings that
+    change the prepared data.
 
-    Training never ends by itself: `train_dataloader` walks through one epoch after the other, and everything counts in
-    optimizer steps. Set `start_step` before asking for it to go on where a run left off.
+    Training batches are endless, epoch after epoch, and are counted in optimizer steps. To resume a run, set
+    `start_step` before `train_dataloader` is called.
 
-    Args:
-        corpus: where the text comes from.
-        tokenizer: how to train one, or one that is trained.
-        cleaning: what to drop from train.
-        batch_tokens: padded tokens of either side in one micro-batch of one process, at most; with a segmentation, too.
-        eval_batch_tokens: the same for valid and test; None for `batch_tokens`.
-        directory: where prepared data lands.
-        seed: of the order of batches.
-        max_length: pieces a side may have in train, longer pairs are dropped; None for no limit but the budget.
-        workers: processes that build batches beside the training process; 0 for none.
-        accumulation: micro-batches in one optimizer step of one process.
-        hide_source: every source is just the end of sentence, so that a model learns what the target alone tells.
-        segmentation: how the text of train is cut into pieces anew at every epoch; None for always the best pieces. A
-            sentence that would not fit into its batch, or into max_length, keeps its best pieces in that epoch.
+    tokenizer: a trained one, or the settings of its training. batch_tokens: most padded tokens of either side in one
+    micro-batch of one process. directory: parent of the prepared data. seed: of the order of batches. max_length: most
+    pieces of either side in train; longer pairs are dropped; None for no limit but `batch_tokens`. workers: processes
+    that build batches beside the training process. accumulation: micro-batches in one optimizer step of one process.
+    hide_source: every source is only the end of sentence, so a model learns from the target alone. segmentation:
+    subword sampling in train, every epoch anew; None for always the best segmentation. A sentence keeps its best
+    segmentation in an epoch if the sampled one exceeds its batch or `max_length`.
     """
 
     tokenizer: AnyTokenizer
@@ -71,22 +61,21 @@ class TranslationData(pl.LightningDataModule):
 
     def __init__(
         self,
+        *,
         corpus: Corpus,
         tokenizer: Trainable | AnyTokenizer,
         cleaning: Cleaning,
-        batch_tokens: int = 4096,
-        eval_batch_tokens: int | None = None,
-        directory: str | Path = "data",
-        seed: int = 1,
-        max_length: int | None = None,
-        workers: int = 0,
-        accumulation: int = 1,
-        hide_source: bool = False,
-        segmentation: Segmentation | None = None,
+        batch_tokens: int,
+        directory: str | Path,
+        seed: int,
+        max_length: int | None,
+        workers: int,
+        accumulation: int,
+        hide_source: bool,
+        segmentation: Segmentation | None,
     ) -> None:
         super().__init__()
         _require("data.batch_tokens", batch_tokens, least=1, example="4096")
-        _require("data.eval_batch_tokens", eval_batch_tokens, least=1, example="4096, or null for data.batch_tokens")
         _require("data.max_length", max_length, least=1, example="128, or null for no limit")
         _require("data.workers", workers, least=0, example="2, or 0 for none")
         _require("trainer.accumulate_grad_batches", accumulation, least=1, example="1")
@@ -104,7 +93,6 @@ class TranslationData(pl.LightningDataModule):
         self.corpus = corpus
         self.cleaning = cleaning
         self.batch_tokens = batch_tokens
-        self.eval_batch_tokens = eval_batch_tokens or batch_tokens
         self.directory = Path(directory)
         self.seed = seed
         self.max_length = max_length
@@ -119,9 +107,9 @@ class TranslationData(pl.LightningDataModule):
         self._epochs: Epochs | None = None
 
     def use_tokenizer(self, tokenizer: AnyTokenizer) -> None:
-        """Encode with this one, as that of a run, instead of training one; call before `prepare_data`.
+        """Encode with this tokenizer instead of training one; call it before `prepare_data`.
 
-        Where data has been prepared by training this very one, that data is used.
+        Data that was prepared by training the same tokenizer is used if there is any.
         """
         trained = self._folder()
         if not trained.is_dir() or load_tokenizer(trained).fingerprint() != tokenizer.fingerprint():
@@ -130,12 +118,10 @@ class TranslationData(pl.LightningDataModule):
         self._epochs = None
 
     def prepare_data(self) -> None:
-        """Cleans, trains the tokenizer, encodes and stores, where that has not been done before; then opens the result.
+        """Clean, train the tokenizer, encode and store, unless that has been done; then open the prepared data.
 
-        Any number of processes may call it at once: one builds, beside the final folder, and renames.
-
-        Raises:
-            InputError: something about the text; see the parts.
+        Several processes may call it at once: one builds in another folder, and renames it.
+        Raises InputError for errors in the text; see the parts.
         """
         if self._sentences:
             return
@@ -143,11 +129,13 @@ class TranslationData(pl.LightningDataModule):
         if not self.prepared.is_dir():
             self._build()
         self._open()
-        log.info("%s to %s, in %s\n%s", self.source_language, self.target_language, self.prepared, self.report.table())
+        logger.info(
+            "%s to %s, in %s\n%s", self.source_language, self.target_language, self.prepared, self.report.table()
+        )
 
     @property
     def is_prepared(self) -> bool:
-        """Whether `prepare_data` finds all it needs in `directory`, and so only reads."""
+        """Whether the prepared data is in `directory`, so that `prepare_data` only reads."""
         return self._folder().is_dir()
 
     def _build(self) -> None:
@@ -156,7 +144,7 @@ class TranslationData(pl.LightningDataModule):
             if self.prepared.is_dir():
                 return
             part = self.prepared.with_suffix(".part")
-            shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+            shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
             part.mkdir()
             try:
                 prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, part)
@@ -176,59 +164,53 @@ class TranslationData(pl.LightningDataModule):
         return self.directory / "prepared" / key
 
     def setup(self, stage: str | None = None) -> None:
-        self.prepare_data()  # Lightning calls that on one process of a machine only
+        self.prepare_data()  # Lightning calls prepare_data in only one process of a machine
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Endless; the first batch is this process's first of optimizer step `start_step`."""
+        """Endless batches of this process, from optimizer step `start_step`."""
         rank, world_size = self._rank_and_world_size()
-        draw = self._drawing(self.segmentation) if self.segmentation else None
-        stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, draw)
+        resample = self._resampling(self.segmentation) if self.segmentation else None
+        stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, resample)
         return self._loader(stream)
 
-    def _drawing(self, segmentation: Segmentation) -> Redraw:
-        """What cuts the text of rows of train into pieces anew; a sentence that gets too long keeps its best pieces."""
+    def _resampling(self, segmentation: Segmentation) -> Resample:
+        """Subword sampling of rows of train; a sentence that becomes too long keeps its best segmentation."""
         pairs = self.data["train"].select_columns(["source", "target"])
-        most = self._most_drawn()
+        most = self._most_sampled()
 
-        def draw(rows: np.ndarray, seed: tuple[int, ...], longest: int) -> tuple[Sentences, Sentences]:
+        def resample(rows: np.ndarray, seed: tuple[int, ...], longest: int) -> tuple[Sentences, Sentences]:
             texts, limit = pairs[rows], min(longest, most)
             sides = []
             for number, side in enumerate(("source", "target")):
-                drawn = draw_pieces(getattr(self.tokenizer, side), texts[side], segmentation, (*seed, number))
+                sampled = sample_pieces(getattr(self.tokenizer, side), texts[side], segmentation, (*seed, number))
                 best = self._sentences["train"][number]
-                ids = [new if len(new) < limit else best.row(row) for row, new in zip(rows, drawn, strict=True)]
+                ids = [new if len(new) < limit else best.row(row) for row, new in zip(rows, sampled, strict=True)]
                 sides.append(Sentences.of(ids))
             return (self._hidden(sides[0]) if self.hide_source else sides[0]), sides[1]
 
-        return draw
+        return resample
 
     def _lengthening(self) -> tuple[Lengthening, Lengthening] | None:
-        """How much longer drawn sentences are, measured on a sample that is the same in every process."""
+        """The lengthening by subword sampling, measured on a sample that is the same in every process."""
         if self.segmentation is None:
             return None
         best = self._sentences["train"]
         size = len(best[0].starts)
         rows = np.sort(np.random.default_rng(0).choice(size, min(size, LENGTH_SAMPLE), replace=False))
-        drawn = self._drawing(self.segmentation)(rows, (0,), self.batch_tokens)
+        sampled = self._resampling(self.segmentation)(rows, (0,), self.batch_tokens)
         source, target = (
-            Lengthening.measured(each.lengths[rows], new.lengths) for each, new in zip(best, drawn, strict=True)
+            Lengthening.measured(each.lengths[rows], new.lengths) for each, new in zip(best, sampled, strict=True)
         )
         return source, target
 
     def val_dataloader(self) -> DataLoader[Batch]:
         return self.split_batches("valid")
 
-    def split_batches(self, split: str, batch_tokens: int | None = None) -> DataLoader[Batch]:
-        """This process's share of a split, each sentence once, in batches of like lengths; as many for every process.
-
-        Args:
-            split: train, valid, test, or the name of a further test set.
-            batch_tokens: the budget; None for `eval_batch_tokens`.
-        """
+    def split_batches(self, split: str) -> DataLoader[Batch]:
+        """This process's share of a split, each sentence once, in batches of similar lengths, as in `plan_split`."""
         source, target = self._sentences[split]
         rank, world_size = self._rank_and_world_size()
-        budget = batch_tokens or self.eval_batch_tokens
-        plan = plan_split(source.lengths, target.lengths, batch_tokens=budget, world_size=world_size)
+        plan = plan_split(source.lengths, target.lengths, batch_tokens=self.batch_tokens, world_size=world_size)
         return self._loader(SplitBatches(source, target, plan, rank, world_size))
 
     @property
@@ -241,7 +223,7 @@ class TranslationData(pl.LightningDataModule):
         return self._epochs
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint: the steps of all epochs so far, so that a resumed run need not plan them again."""
+        """For a checkpoint: the steps of all epochs so far, so that a resumed run does not plan them again."""
         self.epochs.locate(self.trainer.global_step if self.trainer else 0)
         return {"plan": self._plan_key(), "steps": self.epochs.steps}
 
@@ -250,47 +232,47 @@ class TranslationData(pl.LightningDataModule):
             self.epochs.steps = list(state["steps"])
 
     def _plan_key(self) -> str:
-        """What the plans of all epochs follow from."""
+        """All that determines the plans."""
         epochs = self.epochs
-        said = [self.prepared.name, epochs.batch_tokens, epochs.seed, epochs.multiple, epochs.lengthening]
-        return f"{said} {self.hide_source}"
+        values = [self.prepared.name, epochs.batch_tokens, epochs.seed, epochs.multiple, epochs.lengthening]
+        return f"{values} {self.hide_source}"
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer steps of the first epoch; later ones differ by a few in a hundred."""
+        """Optimizer steps of the first epoch; later epochs differ by a few per cent."""
         return self.epochs.steps_of(0)
 
     @property
     def padding(self) -> float:
-        """Share of padding among all tokens of the first epoch, both sides, 0 to 1."""
+        """Share of padding in all tokens of the first epoch, both sides, 0 to 1."""
         return self.epochs.plan(0).padding
 
     @property
     def global_batch_tokens(self) -> float:
-        """Real source and target tokens of an optimizer step over all processes; mean of the first epoch."""
+        """Real source and target tokens of an optimizer step of all processes, the mean of the first epoch."""
         plan = self.epochs.plan(0)
         return plan.tokens / plan.steps
 
     @property
     def mean_lengths(self) -> tuple[int, int]:
-        """Tokens of a source and of a target in train, rounded, EOS counted."""
+        """Mean tokens of a source and of a target in train, rounded, with EOS."""
         source, target = (round(float(side.lengths.mean())) for side in self._sentences["train"])
         return source, target
 
     def longest(self, split: str) -> tuple[int, int]:
-        """Most tokens that a source and a target of a split have, or may have where pieces are drawn; EOS counted."""
+        """Most tokens of a source and of a target of a split, with EOS; with subword sampling, the most possible."""
         source, target = (int(side.lengths.max(initial=0)) for side in self._sentences[split])
         if split == "train" and self.segmentation is not None:
-            drawn = self._most_drawn()
-            return source if self.hide_source else max(source, drawn), max(target, drawn)
+            most = self._most_sampled()
+            return source if self.hide_source else max(source, most), max(target, most)
         return source, target
 
-    def _most_drawn(self) -> int:
-        """Most tokens of a sentence that is cut into pieces anew, EOS counted."""
+    def _most_sampled(self) -> int:
+        """Most tokens of a sentence with subword sampling, with EOS."""
         return min(self.batch_tokens, (self.max_length or self.batch_tokens) + 1)
 
     def epoch_of(self, step: int) -> float:
-        """How many epochs have been seen after `step` optimizer steps, with the part of the one under way."""
+        """The number of epochs after `step` optimizer steps, with a fraction."""
         epoch, done = self.epochs.locate(step)
         return epoch + done / self.epochs.steps_of(epoch)
 
@@ -337,12 +319,12 @@ class TranslationData(pl.LightningDataModule):
 
 
 def _locked(path: Path) -> AcquireReturnProxy:
-    """A lock for a `with` block; where it has to wait, it says so."""
+    """A lock for a `with` block; it logs a line if it has to wait."""
     lock = FileLock(path)
     try:
         return lock.acquire(blocking=False)
     except Timeout:
-        log.info("another process prepares this corpus; waiting until it has ended (%s)", path)
+        logger.info("another process prepares this corpus; waiting until it has ended (%s)", path)
         return lock.acquire()
 
 

@@ -1,10 +1,10 @@
-"""The batch plan of an epoch: which sentences form a batch, in what order, on which process.
+"""Batch plan: which sentences form which batch of an epoch, in which order, on which process.
 
-It is a pure function of lengths, token budget, seed, epoch, and world size times accumulation.
-So resuming in mid-epoch is: the same plan, less the batches already consumed; and one process that accumulates two
-micro-batches sees what two processes see.
+The plan is a pure function of lengths, token budget, seed, epoch, and world size times accumulation. So a run resumes
+in mid-epoch with the same plan less the batches already used, and one process that accumulates two micro-batches
+trains on the same batches as two processes.
 
-Lengths here are tokens with the end of sentence counted, in the source as in the target.
+Lengths are tokens of source and target with the end of sentence.
 """
 
 import heapq
@@ -15,24 +15,22 @@ import numpy as np
 
 from headcount.errors import InputError
 
-Lengths = tuple[np.ndarray, np.ndarray]  # tokens of every source and of every target
-MANY = 128  # rows from which a batch is cut to a multiple of 8: products are compiled anew for every new shape
-JITTER = 1.0  # tokens: how far a length is moved before sorting, so that epochs group sentences differently
+Lengths = tuple[np.ndarray, np.ndarray]  # tokens of every source, and of every target
+MANY = 128  # rows from which a batch is cut to a multiple of 8, since matrix products are compiled for every new shape
+JITTER = 1.0  # tokens: random shift of a length before sorting, so that epochs group sentences differently
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """All batches of one epoch, over all processes.
+    """All batches of one epoch, of all processes.
 
     Optimizer step s takes the batches [s * multiple, (s + 1) * multiple); of these, micro-batch a of process r (of w)
     is number s * multiple + a * w + r.
 
-    Args:
-        batches: row numbers of every batch.
-        multiple: batches in one optimizer step: world size times accumulation.
-        step_tokens: int64 [step], real target tokens of every optimizer step.
-        tokens: real source and target tokens of the epoch (to be expected, as `step_tokens`, where pieces are drawn).
-        padding: share of padding among all tokens of both sides, 0 to 1; where pieces are drawn, that of full batches.
+    batches: row numbers of every batch. multiple: batches in one optimizer step: world size times accumulation.
+    step_tokens: int64 [step], real target tokens of every optimizer step. tokens: real source and target tokens of the
+    epoch. padding: share of padding in all tokens of both sides, 0 to 1. With subword sampling, tokens are expected
+    numbers, and padding is that of full batches.
     """
 
     batches: list[np.ndarray]
@@ -46,27 +44,27 @@ class EpochPlan:
         return len(self.batches) // self.multiple
 
     def share(self, rank: int, world_size: int, start_step: int = 0) -> Iterator[tuple[np.ndarray, int]]:
-        """The batches of one process in order, from optimizer step `start_step` on, each with its `step_tokens`."""
+        """The batches of one process in order, from optimizer step `start_step`, each with its `step_tokens`."""
         for index in range(start_step * self.multiple + rank, len(self.batches), world_size):
             yield self.batches[index], int(self.step_tokens[index // self.multiple])
 
 
 @dataclass(frozen=True)
 class Lengthening:
-    """How the lengths of sentences that are cut into pieces anew follow from those of their best pieces: they are about
-    `mean` times as long, with a standard deviation of `deviation` times the square root of the length."""
+    """Lengths with subword sampling, relative to the lengths of the best segmentations: the mean is `mean` times as
+    long, the standard deviation is `deviation` times the square root of the length."""
 
     mean: float
     deviation: float
 
     @classmethod
-    def measured(cls, best: np.ndarray, drawn: np.ndarray) -> "Lengthening":
-        """From the lengths of the same sentences, with their best pieces and with drawn ones."""
-        mean = float(drawn.sum() / best.sum())
-        return cls(mean, float(np.sqrt(np.mean((drawn - mean * best) ** 2 / best))))
+    def measured(cls, best: np.ndarray, sampled: np.ndarray) -> "Lengthening":
+        """From the lengths of the same sentences with the best and with sampled segmentations."""
+        mean = float(sampled.sum() / best.sum())
+        return cls(mean, float(np.sqrt(np.mean((sampled - mean * best) ** 2 / best))))
 
     def room(self, lengths: np.ndarray, most: int) -> np.ndarray:
-        """Tokens to plan with: two deviations above the mean, but `most` at most where the best pieces are no more."""
+        """Tokens to plan with: two deviations above the mean, at most `most` unless the best segmentation has more."""
         wanted = np.ceil(self.mean * lengths + 2 * self.deviation * np.sqrt(lengths)).astype(np.int64)
         return np.maximum(lengths, np.minimum(wanted, most))
 
@@ -81,19 +79,13 @@ def plan_epoch(
     multiple: int = 1,
     lengthening: tuple[Lengthening, Lengthening] | None = None,
 ) -> EpochPlan:
-    """Every sentence once, in batches of like lengths, in an order drawn from (seed, epoch).
+    """Every sentence once, in batches of similar lengths, in an order that (seed, epoch) determines.
 
-    Args:
-        source_lengths: int [sentence], EOS counted.
-        target_lengths: int [sentence], EOS counted.
-        batch_tokens: what rows times longest source may be, and rows times longest target.
-        multiple: the number of batches is a multiple of this (world size times accumulation); to get there the largest
-            batches are halved.
-        lengthening: of both sides, where sentences are cut into pieces anew: batches then keep room for what is drawn,
-            and all counts of tokens are those to be expected.
-
-    Raises:
-        InputError: a sentence alone is over the budget, or there are too few sentences for `multiple` batches.
+    source_lengths, target_lengths: int [sentence], with EOS. batch_tokens: most rows times longest source, and most
+    rows times longest target. multiple: the number of batches is a multiple of this number (world size times
+    accumulation); the largest batches are halved until it is. lengthening: of both sides, with subword sampling:
+    batches then have room for sampled segmentations, and token counts are expected numbers.
+    Raises InputError if one sentence exceeds the budget, or if there are too few sentences for `multiple` batches.
     """
     longest = np.maximum(source_lengths, target_lengths)
     if len(longest) and longest.max() > batch_tokens:
@@ -116,30 +108,30 @@ def plan_epoch(
 def plan_split(
     source_lengths: np.ndarray, target_lengths: np.ndarray, *, batch_tokens: int, world_size: int = 1
 ) -> EpochPlan:
-    """The plan of an evaluation: `in_order_of_length`, one batch a step, and as many for every process.
+    """The plan of an evaluation: `in_order_of_length`, one batch a step, the same number for every process.
 
-    Raises InputError where there are fewer sentences than processes.
+    Raises InputError if there are fewer sentences than processes.
     """
     batches = in_order_of_length(source_lengths, target_lengths, batch_tokens)
-    if len(batches) % world_size:  # a process without a batch would not come where the others wait for it
+    if len(batches) % world_size:  # the other processes would wait for one without a batch
         batches = _halve_to_multiple(batches, world_size)
     lengths = source_lengths, target_lengths
     return _plan(batches, lengths, lengths, 1)
 
 
 def in_order_of_length(source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Row numbers of batches that hold every sentence once, short ones first, nothing random.
+    """Row numbers of batches with every sentence once, short sentences first, without randomness.
 
-    A sentence over the budget is a batch of its own: in an evaluation none may be missing.
+    A sentence over the budget is a batch by itself, since an evaluation needs every sentence.
     """
     return _cut(np.lexsort((source_lengths, target_lengths)), source_lengths, target_lengths, batch_tokens)
 
 
 def _by_length(source_lengths: np.ndarray, target_lengths: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Row numbers so sorted that neighbours are alike in both lengths, in another order every epoch.
+    """Row numbers sorted by both lengths, in another order every epoch.
 
-    Sorted by target, and within one target length by source: up in one, down in the next, so that no batch that
-    reaches over the border holds both the shortest and the longest sources.
+    They are sorted by target, and within one target length by source: upwards in one, downwards in the next, so that a
+    batch with two target lengths does not have both the shortest and the longest sources.
     """
     target = np.rint(target_lengths + random.uniform(-JITTER, JITTER, len(target_lengths))).astype(np.int64)
     source = source_lengths + random.uniform(-JITTER, JITTER, len(source_lengths))
@@ -149,7 +141,7 @@ def _by_length(source_lengths: np.ndarray, target_lengths: np.ndarray, random: n
 def _cut(
     order: np.ndarray, source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int
 ) -> list[np.ndarray]:
-    """Cuts `order` into batches as long as the budget allows (always one row at least); one loop turn a batch."""
+    """Cut `order` into batches as large as the budget allows (at least one row); one iteration a batch."""
     longest = np.maximum(source_lengths, target_lengths)[order]
     batches, start = [], 0
     while start < len(order):
@@ -196,9 +188,9 @@ def _plan(batches: list[np.ndarray], lengths: Lengths, room: Lengths, multiple: 
 
 @dataclass
 class Epochs:
-    """The plans of all epochs of one training split, one after the other, counted in optimizer steps.
+    """The plans of all epochs of one training split, counted in optimizer steps.
 
-    `steps` holds the optimizer steps of the epochs from the first on, as far as they are known.
+    steps: the optimizer steps of the first epochs, as far as they have been planned.
     """
 
     source_lengths: np.ndarray
@@ -221,19 +213,19 @@ class Epochs:
                 multiple=self.multiple,
                 lengthening=self.lengthening,
             )
-            self._kept = {epoch: plan}  # a walk needs the one it stands in
+            self._kept = {epoch: plan}  # only the plan of the current epoch is needed
             if epoch == len(self.steps):
                 self.steps.append(plan.steps)
         return self._kept[epoch]
 
     def steps_of(self, epoch: int) -> int:
-        """The optimizer steps of an epoch; no epoch is planned twice for it."""
+        """The optimizer steps of an epoch. Each epoch is planned only once."""
         while len(self.steps) <= epoch:
             self.plan(len(self.steps))
         return self.steps[epoch]
 
     def locate(self, step: int) -> tuple[int, int]:
-        """The epoch in which optimizer step `step` lies, and its number there; epochs differ a little in length."""
+        """The epoch of optimizer step `step`, and its number in this epoch; epochs differ a little in length."""
         epoch = 0
         while step >= (steps := self.steps_of(epoch)):
             step -= steps

@@ -1,9 +1,8 @@
-"""From a corpus to prepared data on disk: clean, train the tokenizer, encode.
+"""Preparation of a corpus on disk: clean the text, train the tokenizer, encode.
 
-The text streams through in chunks, so that memory stays small whatever the size of the corpus. It goes through twice,
-since the tokenizer learns from clean text: corpus -> clean text (a temporary file) -> tokenizer -> text and pieces.
-What can be done chunk by chunk is done by as many processes as may be used, and put together in order: their number
-changes nothing in the result.
+The text is read in chunks, so memory stays small for a corpus of any size. It is read twice, since the tokenizer is
+trained on clean text: corpus -> clean text (a temporary file) -> tokenizer -> text and pieces. Several processes work
+on the chunks, and their results are put together in order: the number of processes does not change the result.
 """
 
 import json
@@ -19,18 +18,18 @@ import pyarrow.compute as pc
 from datasets import Dataset
 
 from headcount.data.batches import Sentences
-from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, ForbiddenText, Sieve
+from headcount.data.cleaning import TOO_MANY_PIECES, CheckResult, Cleaning, CleaningReport, Filter, ForbiddenText
 from headcount.data.corpora import SPLITS, Corpus, Pairs, further_names, one_line
 from headcount.data.tokenizer import AnyTokenizer, Trainable, save_tokenizer
 from headcount.data.workers import SIDES, Workers
 from headcount.machine import cores
 from headcount.progress import progress_bar
 
-CHUNK = 2**14  # pairs worked on at once by one process
-SMALL = 50_000  # pairs that are prepared without other processes
-MOST_PROCESSES = 32  # this one, which reads and writes, has no work for more
+CHUNK = 2**14  # pairs in the chunk of one process
+SMALL = 50_000  # pairs up to which one process is faster
+MOST_PROCESSES = 32  # the process that reads and writes cannot keep more busy
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def prepare(
@@ -41,20 +40,13 @@ def prepare(
     folder: Path,
     processes: int | None = None,
 ) -> None:
-    """Fills `folder`: an Arrow file a split, the tokenizer and the report of the cleaning.
+    """Write an Arrow file a split, the tokenizer and the cleaning report into `folder`, an empty folder.
 
-    Args:
-        corpus: where the text comes from.
-        cleaning: what to drop from train.
-        tokenizer: how to train one, or one that is trained.
-        max_length: pieces a side may have in train, longer pairs are dropped.
-        folder: is there, and empty.
-        processes: that work at it; None for one a core, and one alone for a small corpus.
-
-    Raises:
-        InputError: something about the text, see the parts; or one of the processes was killed.
+    tokenizer: a trained one, or the settings of its training. max_length: most pieces of either side in train; longer
+    pairs are dropped. processes: None for one a core, or only one for a small corpus.
+    Raises InputError for errors in the text, see the parts, or if a process was killed.
     """
-    log.info("reading the corpus")
+    logger.info("reading the corpus")
     splits = corpus.load()
     further_names(splits)
     total = count_pairs(splits)
@@ -62,15 +54,15 @@ def prepare(
         processes = min(cores(), MOST_PROCESSES) if total is None or total > SMALL else 1
     texts = {split: folder / f"{split}.text" for split in dict.fromkeys((*SPLITS, *splits))}
     with Workers(processes) as workers:
-        log.info("cleaning %s pairs", "the" if total is None else f"{total:,}")
+        logger.info("cleaning %s pairs", "the" if total is None else f"{total:,}")
         with progress_bar("cleaning", total) as advance:
             report = clean(splits, cleaning, texts, workers, advance)
         report.require_pairs()
         if isinstance(tokenizer, Trainable):
-            log.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
+            logger.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
             most = tokenizer.sample_bytes
             tokenizer = tokenizer.train(*(training_text(texts["train"], side, most) for side in SIDES))
-        log.info("encoding")
+        logger.info("encoding")
         with progress_bar("encoding", sum(counts["kept"] for counts in report.counts.values())) as advance:
             for split, path in texts.items():
                 encoded = _encode(path, tokenizer, workers, advance)
@@ -84,17 +76,17 @@ def prepare(
 
 
 def count_pairs(splits: Mapping[str, Pairs | Dataset]) -> int | None:
-    """How many there are in all; None where a split does not know before it has been read."""
-    known = [pairs.num_rows for pairs in splits.values() if pairs.num_rows is not None]
-    return sum(known) if len(known) == len(splits) else None
+    """The number of pairs in all splits; None if that of a split is known only after reading."""
+    sizes = [pairs.num_rows for pairs in splits.values() if pairs.num_rows is not None]
+    return sum(sizes) if len(sizes) == len(splits) else None
 
 
 def training_text(path: Path, side: str, most: int) -> Iterator[str]:
-    """One side of a file of clean text; if both have more than `most` bytes, that of a random sample of pairs that have
-    about that many, always the same ones."""
+    """One side of a file of clean text; if both sides have more than `most` bytes together, one side of a random sample
+    of pairs of about that size, which is always the same."""
     size = sum(pc.sum(pc.binary_length(table[side])).as_py() or 0 for table in read_tables(path) for side in SIDES)
     share = min(1.0, most / max(size, 1))
-    random = np.random.default_rng(0)  # for both sides the same pairs
+    random = np.random.default_rng(0)  # the same pairs for both sides
     for table in read_tables(path):
         yield from table[side].filter(pa.array(random.random(len(table)) < share)).to_pylist()
 
@@ -106,27 +98,27 @@ def clean(
     workers: Workers,
     advance: Callable[[int], None],
 ) -> CleaningReport:
-    """Writes what stays of every split into its file of `texts`; `advance` is told how many pairs are done."""
+    """Write the kept pairs of every split into its file of `texts`; `advance` gets the number of pairs done."""
     counts: dict[str, dict[str, int]] = {}
-    normal: dict[str, list[Findings]] = {split: [] for split in texts if split != "train"}
+    normal: dict[str, list[CheckResult]] = {split: [] for split in texts if split != "train"}
 
     def keep(split: str, forbidden: ForbiddenText | None) -> Iterator[pa.Table]:
-        sieve = Sieve(cleaning, filters=split == "train")
-        for table, findings in workers.each(partial(cleaning.check, forbidden=forbidden), _tables(splits[split])):
-            stays = sieve(findings)
-            if sieve.filters:
+        keeps = Filter(cleaning, filters=split == "train")
+        for table, result in workers.each(partial(cleaning.check, forbidden=forbidden), _tables(splits[split])):
+            kept = keeps(result)
+            if keeps.filters:
                 for side in SIDES:
-                    table = table.set_column(table.column_names.index(side), side, getattr(findings, side))
-                table = table.filter(pa.array(stays))
+                    table = table.set_column(table.column_names.index(side), side, getattr(result, side))
+                table = table.filter(pa.array(kept))
             else:
-                normal[split].append(findings)
-            advance(len(stays))
+                normal[split].append(result)
+            advance(len(kept))
             yield table
-        counts[split] = sieve.counts()
+        counts[split] = keeps.counts()
 
     for split in normal:
         write_tables(texts[split], keep(split, None))
-    held_out = {split: ForbiddenText.of(findings) for split, findings in normal.items()}
+    held_out = {split: ForbiddenText.of(results) for split, results in normal.items()}
     if cleaning.enabled:
         for split in held_out.keys() - {"valid"}:
             counts[split] |= held_out[split].counts_in(held_out["valid"])
@@ -149,15 +141,15 @@ def _encode(
 def _piece_numbers(tokenizer: AnyTokenizer, source: pa.Array, target: pa.Array, threads: int) -> list[pa.Array]:
     kind = pa.list_(pa.int32())
     return [
-        pa.array(own.encode(side.to_pylist(), threads), type=kind)
-        for own, side in ((tokenizer.source, source), (tokenizer.target, target))
+        pa.array(encoder.encode(texts.to_pylist(), threads), type=kind)
+        for encoder, texts in ((tokenizer.source, source), (tokenizer.target, target))
     ]
 
 
 def _within_length(
     tables: Iterable[pa.Table], max_length: int, counts: dict[str, int], filters: bool
 ) -> Iterator[pa.Table]:
-    """Enters into `counts` how many pairs are longer, and drops them if it `filters`."""
+    """Count the pairs that are longer in `counts`, and drop them if `filters`."""
     counts[TOO_MANY_PIECES] = 0
     for table in tables:
         lengths = [pc.list_value_length(table[f"{side}_ids"]).to_numpy() for side in SIDES]
@@ -181,7 +173,7 @@ def _tables(pairs: Pairs | Dataset) -> Iterator[pa.Table]:
 
 
 def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
-    """An Arrow stream of tables of one schema; no file where there are none."""
+    """Write tables of one schema as an Arrow stream; without tables, no file."""
     with ExitStack() as stack:
         writer = None
         for table in tables:
@@ -192,20 +184,20 @@ def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
 
 
 def read_tables(path: Path) -> Iterator[pa.Table]:
-    """What `write_tables` wrote, memory-mapped."""
+    """Read the tables of `write_tables`, memory-mapped."""
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
         for batch in stream:
             yield pa.Table.from_batches([batch])
 
 
 def read_sentences(path: Path, column: str) -> Sentences:
-    """The piece numbers in a column of an Arrow stream; nothing is copied, they stay in the memory-mapped file."""
+    """The piece numbers in a column of an Arrow stream, memory-mapped and not copied."""
     with pa.memory_map(str(path)) as source:
         file = source.read_buffer()
     starts, ends = [], []
     for batch in pa.ipc.open_stream(file):
         ids = batch.column(column)
-        # Where the batch has its numbers, as an index into the file: Arrow aligns everything in it to 8 bytes.
+        # The index of the batch's numbers in the file: Arrow aligns all arrays to 8 bytes.
         begin = (ids.values.buffers()[1].address - file.address) // 4 if len(ids.values) else 0
         offsets = begin + ids.offsets.to_numpy().astype(np.int64)
         starts.append(offsets[:-1])

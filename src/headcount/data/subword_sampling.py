@@ -1,4 +1,4 @@
-"""Another way to cut the same text into pieces at every epoch, so that a model learns from more than one."""
+"""Subword regularisation: sample the segmentation again every epoch (BPE-dropout, unigram sampling)."""
 
 import threading
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ import sentencepiece
 from headcount.data.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BpeDropout:
-    """Every merge is left out with this probability, anew each time: Provilkov et al. 2020, "BPE-dropout".
+    """BPE-dropout: every merge is skipped with a probability (Provilkov et al. 2020).
 
     At 0.1 sentences have about two fifths more pieces. Raises ValueError for a probability outside (0, 1).
     """
 
-    probability: float = 0.1
+    probability: float
     model_type: ClassVar[str] = "bpe"
 
     def __post_init__(self) -> None:
@@ -31,20 +31,17 @@ class BpeDropout:
         return {"alpha": self.probability, "nbest_size": -1}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SampledSegmentation:
-    """A cut drawn in proportion to its probability under the unigram model to the power of alpha: Kudo 2018, "Subword
-    regularization", section 3.2.
+    """Unigram sampling: p(segmentation) is proportional to its unigram probability to the power of alpha (Kudo 2018,
+    "Subword regularization", section 3.2).
 
-    Args:
-        alpha: the smaller, the more all cuts are alike.
-        candidates: how many of the most probable cuts to draw from (l in the paper); None for all there are.
-
-    Raises ValueError for values out of range.
+    alpha: 0 would make all segmentations equally probable. candidates: sample from the most probable ones, this many
+    (l in the paper); None for all. Raises ValueError for values out of range.
     """
 
-    alpha: float = 0.2
-    candidates: int | None = 64
+    alpha: float
+    candidates: int | None
     model_type: ClassVar[str] = "unigram"
 
     def __post_init__(self) -> None:
@@ -62,14 +59,14 @@ class SampledSegmentation:
 Segmentation = BpeDropout | SampledSegmentation
 
 
-def draw_pieces(
+def sample_pieces(
     tokenizer: Tokenizer, texts: Sequence[str], segmentation: Segmentation, seed: Sequence[int]
 ) -> list[list[int]]:
-    """Piece numbers of every text, a function of the texts and of `seed` alone (each of it 0 or more)."""
-    drawn: list[list[list[int]]] = []
-    thread = threading.Thread(target=lambda: drawn.append(tokenizer.encode(list(texts), 1, segmentation.settings())))
-    # Sentencepiece has a generator a thread, which takes its seed when the thread first needs it and never again.
+    """Sampled piece numbers of every text, a function of the texts and of `seed` (numbers of 0 or more) alone."""
+    samples: list[list[list[int]]] = []
+    thread = threading.Thread(target=lambda: samples.append(tokenizer.encode(list(texts), 1, segmentation.settings())))
+    # Sentencepiece has a generator for each thread, which is seeded once, when the thread first uses it.
     sentencepiece.set_random_generator_seed(int(np.random.SeedSequence(list(seed)).generate_state(1)[0]))
     thread.start()
     thread.join()
-    return drawn[0]
+    return samples[0]

@@ -1,7 +1,7 @@
 """Sentencepiece tokenizers: one model for both languages, or one for each.
 
-Sentencepiece itself changes nothing in the text (its rule is "identity"); what is changed is changed here, in
-`normalise`, and byte fallback spells every character that the vocabulary lacks, so nothing is ever lost.
+Text is normalised here, by `normalise`, and not by sentencepiece (its rule is "identity"). Byte fallback spells every
+character that the vocabulary lacks, so no text is lost.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ from headcount.errors import InputError
 from headcount.files import write_bytes
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-MAX_BYTES = 4192  # sentencepiece leaves longer lines out of training
+MAX_BYTES = 4192  # sentencepiece does not train on longer lines
 
-_SPACE_MARK = "\u2581"  # sentencepiece's own sign for a space; it cannot be told from one in decoded text
+_SPACE_MARK = "\u2581"  # sentencepiece's sign for a space, which decoded text cannot distinguish from a space
 
 
 def normalise(text: str) -> str:
-    """NFC, every run of white space one space, none at either end; a lone surrogate (no UTF-8) becomes U+FFFD.
+    """NFC; white space becomes one space, and is removed at both ends; a lone surrogate (not UTF-8) becomes U+FFFD.
 
     >>> normalise(" a\\u0308\\t b ")
     'ä b'
     """
-    if text.isascii():  # the most of most text, and of the steps below only one can change it
+    if text.isascii():  # most text; of the steps below only one can change it
         return " ".join(text.split())
     text = unicodedata.normalize("NFC", text).replace(_SPACE_MARK, " ")
     text = " ".join(text.split())
@@ -47,10 +47,10 @@ class Tokenizer:
     """A trained sentencepiece model: text to piece numbers and back.
 
     The numbers 0 to 3 are padding, unknown, begin and end of sentence; `encode` never gives them.
+    model: the content of a sentencepiece model file.
     """
 
     def __init__(self, model: bytes) -> None:
-        """`model` is what a sentencepiece model file holds."""
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
@@ -60,7 +60,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Raises InputError where the file is missing, no sentencepiece model, or has other special numbers."""
+        """Raises InputError for a file that is missing, not a sentencepiece model, or has other special numbers."""
         try:
             tokenizer = cls(Path(path).read_bytes())
         except OSError as error:
@@ -82,7 +82,7 @@ class Tokenizer:
 
     @property
     def source(self) -> "Tokenizer":
-        """The one to read sources with, as of a pair of tokenizers."""
+        """The tokenizer of sources, as of a `TokenizerPair`."""
         return self
 
     @property
@@ -94,22 +94,22 @@ class Tokenizer:
         return int(self._processor.vocab_size())
 
     def encode(self, texts: list[str], threads: int = -1, sampling: Mapping[str, Any] | None = None) -> list[list[int]]:
-        """Piece numbers of every normalised text, without begin and end of sentence; -1 for a thread a core.
+        """Piece numbers of every normalised text, without begin and end of sentence.
 
-        sampling: sentencepiece's settings for drawing one of many segmentations; None for the best one.
+        threads: -1 for one a core. sampling: sentencepiece's settings to sample a segmentation; None for the best.
         """
         normal = [normalise(text) for text in texts]
-        drawn = {} if sampling is None else {"enable_sampling": True, **sampling}
-        ids: list[list[int]] = self._processor.encode(normal, out_type=int, num_threads=threads, **drawn)
+        settings = {} if sampling is None else {"enable_sampling": True, **sampling}
+        ids: list[list[int]] = self._processor.encode(normal, out_type=int, num_threads=threads, **settings)
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Text of every sequence, one line each: read up to its first EOS, other special numbers ignored."""
+        """The text of every sequence up to its first EOS, without other special numbers; each is one line."""
         texts: list[str] = self._processor.decode([_real(sequence) for sequence in ids])
-        return [" ".join(text.split()) for text in texts]  # among the bytes that a model can say are line ends
+        return [" ".join(text.split()) for text in texts]  # a model can generate the bytes of line ends
 
     def pieces(self, text: str) -> list[str]:
-        """The pieces as strings, to show beside attention weights; "▁" stands for a space."""
+        """The pieces as strings, for attention maps; "▁" is a space."""
         pieces: list[str] = self._processor.encode(normalise(text), out_type=str)
         return pieces
 
@@ -118,7 +118,7 @@ class Tokenizer:
 
 
 def _trainable(text: str) -> list[str]:
-    """A normalised text in parts that sentencepiece does not leave out for their length, cut at spaces if it can be."""
+    """A normalised text in parts that are short enough for sentencepiece, cut at spaces if possible."""
     normal = normalise(text)
     if len(normal.encode()) <= MAX_BYTES:
         return [normal]
@@ -130,22 +130,20 @@ def _real(sequence: list[int]) -> list[int]:
     return [piece for piece in sequence[:end] if piece not in (PAD, UNK, BOS)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SentencePiece:
-    """How to train a sentencepiece model (Kudo and Richardson 2018).
+    """Settings of the training of a sentencepiece model (Kudo and Richardson 2018).
 
-    Args:
-        vocab_size: pieces in all, among them 4 special ones and 256 bytes.
-        model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo 2018).
-        character_coverage: share of the text's characters that get a piece of their own; the rest is spelled in bytes.
-        sample_bytes: of a corpus with more text than this, both sides together, a random sample of about this size is
-            learned from; sentencepiece needs up to 25 times as many bytes of memory.
+    vocab_size: pieces, with 4 special ones and 256 bytes. model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo
+    2018). character_coverage: share of the text's characters that get a piece of their own; the others are spelled in
+    bytes. sample_bytes: the tokenizer is trained on a random sample of this size if both sides together have more text;
+    sentencepiece needs up to 25 times as many bytes of memory.
     """
 
     vocab_size: int
-    model_type: str = "bpe"
-    character_coverage: float = 1.0
-    sample_bytes: int = 2**25
+    model_type: str
+    character_coverage: float
+    sample_bytes: int
 
     def __post_init__(self) -> None:
         if self.vocab_size <= 260:
@@ -162,7 +160,7 @@ class SentencePiece:
             )
         if self.sample_bytes < 1:
             raise ValueError(
-                f"tokenizer.sample_bytes={self.sample_bytes} leaves no text to learn from; give more, such as {2**25}"
+                f"tokenizer.sample_bytes={self.sample_bytes} leaves no text to train on; give more, such as {2**25}"
             )
 
     def fingerprint(self) -> str:
@@ -171,9 +169,7 @@ class SentencePiece:
     def train(self, *texts: Iterable[str]) -> Tokenizer:
         """One model for all `texts`. The same texts in the same order give the same bytes, on any machine.
 
-        Raises:
-            InputError: the texts hold nothing, or too little for so large a vocabulary, or too many characters for so
-                small a one.
+        Raises InputError if the texts are empty, too small for the vocabulary, or have too many characters for it.
         """
         model = io.BytesIO()
         try:
@@ -197,24 +193,24 @@ class SentencePiece:
         return Tokenizer(model.getvalue())
 
     def _explained(self, message: str) -> InputError:
-        if found := re.search(r"value <= (\d+)", message):
+        if limit := re.search(r"value <= (\d+)", message):
             return InputError(
                 f"tokenizer.vocab_size={self.vocab_size} is more than the training text can fill; "
-                f"the largest that works is {found[1]}: set tokenizer.vocab_size={found[1]} or less, or give more text"
+                f"the largest that works is {limit[1]}: set tokenizer.vocab_size={limit[1]} or less, or give more text"
             )
-        if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        if needed := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
             return InputError(
                 f"tokenizer.vocab_size={self.vocab_size} is too small for the characters of the training text; "
-                f"give more than {found[1]}, or a lower tokenizer.character_coverage"
+                f"give more than {needed[1]}, or a lower tokenizer.character_coverage"
             )
         if "sentences_.empty()" in message:
-            return InputError("the tokenizer has no text to learn from; give training pairs that hold text")
+            return InputError("the tokenizer has no text to train on; give training pairs that have text")
         return InputError(f"sentencepiece cannot train with tokenizer.vocab_size={self.vocab_size}: {message.strip()}")
 
 
 @dataclass(frozen=True)
 class TokenizerPair:
-    """The tokenizers of source and target; used like one, it reads sources and writes targets."""
+    """A tokenizer for each language; as one tokenizer, it encodes sources and decodes targets."""
 
     source: Tokenizer
     target: Tokenizer
@@ -233,34 +229,33 @@ class TokenizerPair:
         return hashlib.sha256(f"{self.source.fingerprint()} {self.target.fingerprint()}".encode()).hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SentencePiecePair:
-    """How to train a sentencepiece model for each language; the settings are those of `SentencePiece`, for both alike.
+    """Settings of the training of a sentencepiece model for each language; the others are those of `SentencePiece`.
 
-    Args:
-        vocab_size: pieces of the source language.
-        target_vocab_size: pieces of the target language; None for as many.
+    vocab_size: pieces of the source language. target_vocab_size: pieces of the target language; None for as many.
     """
 
     vocab_size: int
-    target_vocab_size: int | None = None
-    model_type: str = "bpe"
-    character_coverage: float = 1.0
-    sample_bytes: int = SentencePiece.sample_bytes
+    target_vocab_size: int | None
+    model_type: str
+    character_coverage: float
+    sample_bytes: int
 
     def __post_init__(self) -> None:
         self._sides()
 
     def _sides(self) -> list[SentencePiece]:
-        sizes = self.vocab_size, self.target_vocab_size or self.vocab_size
-        return [SentencePiece(size, self.model_type, self.character_coverage, self.sample_bytes) for size in sizes]
+        shared = asdict(self)
+        target_size = shared.pop("target_vocab_size") or self.vocab_size
+        return [SentencePiece(**{**shared, "vocab_size": size}) for size in (self.vocab_size, target_size)]
 
     def fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(["pair", asdict(self)]).encode()).hexdigest()
 
     def train(self, source: Iterable[str], target: Iterable[str]) -> TokenizerPair:
         """Raises InputError, see `SentencePiece.train`."""
-        return TokenizerPair(*(how.train(texts) for how, texts in zip(self._sides(), (source, target), strict=True)))
+        return TokenizerPair(*(side.train(texts) for side, texts in zip(self._sides(), (source, target), strict=True)))
 
 
 AnyTokenizer = Tokenizer | TokenizerPair
@@ -268,7 +263,7 @@ Trainable = SentencePiece | SentencePiecePair
 
 
 def save_tokenizer(tokenizer: AnyTokenizer, directory: Path) -> None:
-    """Into tokenizer.model, or source.model and target.model, of a directory."""
+    """Write tokenizer.model, or source.model and target.model, into a directory."""
     if isinstance(tokenizer, TokenizerPair):
         tokenizer.source.save(directory / "source.model")
         tokenizer.target.save(directory / "target.model")
@@ -277,7 +272,7 @@ def save_tokenizer(tokenizer: AnyTokenizer, directory: Path) -> None:
 
 
 def load_tokenizer(directory: Path) -> AnyTokenizer:
-    """What `save_tokenizer` saved. Raises InputError where there is none that can be used."""
+    """The tokenizer that `save_tokenizer` wrote. Raises InputError if there is none that can be used."""
     if (directory / "source.model").exists():
         return TokenizerPair(*(Tokenizer.load(directory / f"{side}.model") for side in ("source", "target")))
     return Tokenizer.load(directory / "tokenizer.model")

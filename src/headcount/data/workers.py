@@ -25,10 +25,7 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """Processes that chunks are spread over; where there is to be one, it is this process itself.
-
-    Used as a context manager.
-    """
+    """A pool of processes, a context manager; with `processes` 1, this process does the work itself."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
@@ -36,10 +33,10 @@ class Workers:
 
     def __enter__(self) -> "Workers":
         if self.processes > 1:
-            # Forked, they have all modules at once, and share their memory.
+            # Forked processes have all modules at once, and share memory.
             context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
             self._pool = ProcessPoolExecutor(self.processes, context, _start_worker)
-            self._pool.submit(int).result()  # forks now, before a progress bar has threads and locks
+            self._pool.submit(int).result()  # forks here, before a progress bar has threads and locks
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -49,9 +46,9 @@ class Workers:
     def each(
         self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[pa.Table]
     ) -> Iterator[tuple[pa.Table, Result]]:
-        """Every table with what `function` makes of its columns `source` and `target`, in order.
+        """Every table, in order, with the result of `function` on its columns `source` and `target`.
 
-        Raises InputError where a process was killed.
+        Raises InputError if a process was killed.
         """
         if self._pool is None:
             yield from ((table, function(*_sides(table))) for table in tables)
@@ -74,7 +71,7 @@ class Workers:
         waiting: deque[tuple[pa.Table, Future[Result]]] = deque()
         for table in tables:
             waiting.append((table, self._pool.submit(function, *_sides(table))))
-            if len(waiting) > 2 * self.processes:  # enough to keep all busy, and no more in memory
+            if len(waiting) > 2 * self.processes:  # keeps all processes busy, and memory small
                 table, future = waiting.popleft()
                 yield table, future.result()
         while waiting:
@@ -83,7 +80,7 @@ class Workers:
 
 
 def _sides(table: pa.Table) -> list[pa.Array]:
-    """The columns as arrays of their own: of a slice, the whole would be sent to another process."""
+    """The columns as whole arrays: a slice would be sent to another process with all of its array."""
     return [table[side].combine_chunks() for side in SIDES]
 
 
@@ -93,18 +90,18 @@ def _call(file: Path, source: pa.Array, target: pa.Array) -> Any:
 
 @lru_cache(maxsize=1)
 def _function_in(file: Path) -> Callable[[pa.Array, pa.Array], Any]:
-    """What a worker does until it is given another file. With the tokenizer or all held-out text it is large, so every
-    process reads it once and does not get it with every chunk."""
+    """The pickled function in `file`. It can be large (it holds the tokenizer, or all held-out text), so every process
+    reads it once instead of receiving it with every chunk."""
     return pickle.loads(file.read_bytes())
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C, and ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A killed parent says nothing, and left over, this process would keep its lock."""
+    """End this process when its parent is killed; otherwise it would keep the parent's lock."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -21,6 +21,15 @@ RENAMED = {  # old: new
 }
 SEARCHES = ("beam.BeamSearch", "diverse.DiverseBeamSearch", "mbr.MinimumBayesRisk", "sampling.Sampling")
 ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its value before it existed}
+    "headcount.data.corpora.FilesCorpus": dict.fromkeys(
+        ("train", "valid", "test", "source_column", "target_column", "held_out", "max_pairs", "tests")
+    ),
+    "headcount.data.corpora.HubCorpus": {
+        "streaming": False,
+        **dict.fromkeys(("source_field", "target_field", "held_out", "max_pairs", "tests")),
+    },
+    "headcount.data.tokenizer.SentencePiece": {"sample_bytes": 2**25},
+    "headcount.data.tokenizer.SentencePiecePair": {"sample_bytes": 2**25},
     "headcount.model.transformer.Transformer": {
         "kv_heads": None,
         "feed_forward": "relu",

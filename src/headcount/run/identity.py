@@ -63,15 +63,15 @@ def settings_that_matter(config: DictConfig) -> dict[str, Any]:
     """What a run is: its settings, and its corpus by the fingerprint; without one, by all that is set of it."""
     settings = settings_of(config)
     if recorded(config) is None:
-        return _with_corpus_apart({name: value for name, value in settings.items() if name not in PLACES})
+        return _without_fingerprint({name: value for name, value in settings.items() if name not in PLACES})
     return {name: value for name, value in settings.items() if not name.startswith("data.") or name.startswith(USES)}
 
 
-def _with_corpus_apart(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as runs without a fingerprint wrote them: the corpus in `data.corpus`, some of them in `data` too."""
+def _without_fingerprint(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as before fingerprints: no `sample_bytes`, the corpus in `data.corpus`, some of it in `data` too."""
     corpus = {name for name in settings if name.startswith("data.") and name.split(".")[1] not in NOT_CORPUS}
     moved = {"data._target_"} if settings.get("data._target_") in COPIED else corpus
-    kept = {name: value for name, value in settings.items() if name not in moved}
+    kept = {name: value for name, value in settings.items() if name not in moved | {"tokenizer.sample_bytes"}}
     return kept | {name.replace("data.", "data.corpus.", 1): settings[name] for name in corpus}
 
 

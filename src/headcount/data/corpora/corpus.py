@@ -1,4 +1,4 @@
-"""Pairs of sentences as every corpus gives them."""
+"""The interface of a corpus: its splits as pairs of sentences, its languages, its fingerprint."""
 
 import hashlib
 import json
@@ -17,19 +17,17 @@ from headcount.errors import InputError
 
 SPLITS = ("train", "valid", "test")
 LINE_END = "[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
-# What metrics.json, where every test set has a block, holds at its top besides.
+# Keys at the top of metrics.json beside the blocks of the test sets.
 OF_A_RUN = ("seed", "parameters", "operations_per_token", "model", "weights", "versions", "hardware", "config_hash")
 RESERVED = (*SPLITS, *OF_A_RUN)
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a split, read anew whenever somebody goes through them, since they may be more than memory holds.
+    """The pairs of a split, which may be larger than memory: each iteration reads them again.
 
-    Args:
-        num_rows: how many there are; None where only reading tells.
-        iter: gives them in order as tables of the number of rows asked for, or of fewer, as `datasets.Dataset.iter`
-            does.
+    num_rows: the number of pairs; None if it is known only after reading. iter: tables in order, each of at most the
+    given number of rows, as of `datasets.Dataset.iter`.
     """
 
     num_rows: int | None
@@ -43,17 +41,17 @@ class Corpus(Protocol):
     target_language: str
 
     def load(self) -> Mapping[str, Pairs | Dataset]:
-        """Splits train, valid, test, and under any other name further test sets; columns `source`, `target` and
-        whatever else the corpus knows of a pair."""
+        """The splits train, valid and test, and further test sets under other names; columns `source`, `target` and
+        any others that the corpus has."""
         ...
 
     def fingerprint(self) -> str:
-        """Changes whenever `load` would give something else. It is asked for at every start and in every process."""
+        """A hash of the text that `load` gives. Every process of every run calls it at its start."""
         ...
 
 
 def language_codes(source: str, target: str) -> tuple[str, str]:
-    """The codes of both languages, which are parts of file names. Raises InputError for what is no code."""
+    """The codes of both languages, which are parts of file names. Raises InputError for a code that is not allowed."""
     for name, code in {"source": source, "target": target}.items():
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,35}", code):
             raise InputError(
@@ -63,7 +61,7 @@ def language_codes(source: str, target: str) -> tuple[str, str]:
 
 
 def test_set_name(name: str) -> str:
-    """The name of a further test set, which is a part of file names. Raises InputError where it cannot be one."""
+    """The name of a further test set, a part of file names. Raises InputError for a name that is not allowed."""
     if name in RESERVED or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", name):
         raise InputError(
             f"data.tests.{name}: cannot be the name of a test set; give letters, digits, _ and -, such as test2017, "
@@ -73,7 +71,7 @@ def test_set_name(name: str) -> str:
 
 
 def further_names(splits: Iterable[str]) -> list[str]:
-    """The test sets among the splits of a corpus beyond `SPLITS`. Raises InputError for one with an impossible name."""
+    """The further test sets among the splits of a corpus. Raises InputError for a name that is not allowed."""
     return [test_set_name(split) for split in splits if split not in SPLITS]
 
 
@@ -83,16 +81,16 @@ def pair_table(source: pa.Array | pa.ChunkedArray, target: pa.Array | pa.Chunked
 
 
 def one_line(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Strings without line ends: nothing (null) is the empty text, and whatever `str.splitlines` cuts at is a space,
-    since one sentence is one line in every file written later."""
+    """Strings without line ends, since files have a sentence a line: null becomes the empty text, and all characters
+    at which `str.splitlines` cuts become spaces."""
     return pc.replace_substring_regex(pc.fill_null(texts.cast(pa.string()), ""), LINE_END, " ")
 
 
 def fingerprint(settings: list[Any], further: Mapping[str, Any], files: list[Path]) -> str:
-    """A hash of settings and of what is in files; of the settings in `further`, those that say something (so that a new
-    setting, left alone, changes nothing). Raises InputError where a file cannot be read."""
-    said = {name: value for name, value in further.items() if value}
-    digest = hashlib.sha256(json.dumps([*settings, said] if said else settings).encode())
+    """A hash of settings, of the content of files, and of the settings in `further` that are not empty (so a setting
+    that is added later changes no fingerprint). Raises InputError for a file that cannot be read."""
+    given = {name: value for name, value in further.items() if value}
+    digest = hashlib.sha256(json.dumps([*settings, given] if given else settings).encode())
     for path in files:
         try:
             digest.update(file_digest(path))

@@ -1,4 +1,4 @@
-"""SHA-256 of files, computed once: that of a large file is kept in the user's cache until the file changes."""
+"""SHA-256 digests of files; those of large files are cached until the file changes."""
 
 import hashlib
 import json
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from headcount.files import write_text
 
-LARGE = 2**24  # bytes from which a digest is kept; a smaller file is read in a few hundredths of a second
+LARGE = 2**24  # bytes from which a digest is cached; a smaller file is read in hundredths of a second
 SETTLED = 2.0  # seconds after which a change shows in a file's times, however coarse the file system's clock
 
 
 def file_digest(path: Path) -> bytes:
-    """SHA-256 of what is in a file. Raises OSError where it cannot be read."""
+    """SHA-256 of a file's content. Raises OSError for a file that cannot be read."""
     state = _state(path)
     if state[0] < LARGE:
         return _computed(path)
@@ -25,14 +25,14 @@ def file_digest(path: Path) -> bytes:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     digest = _computed(path)
-    # A file that has just been written, or is written still, may change again without showing it.
+    # A file that was written just now may change again without a change of its times.
     if time.time_ns() - max(state[1:3]) > SETTLED * 1e9 and _state(path) == state:
         _keep(kept, {"path": str(path.resolve()), "state": state, "sha256": digest.hex()})
     return digest
 
 
 def _state(path: Path) -> list[int]:
-    """What changes with the content: size, times of the last change of content and of anything, and the file itself."""
+    """The file's size, its times of modification and of status change (ns), and its inode."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
@@ -47,7 +47,7 @@ def _keep(kept: Path, entry: dict[str, object]) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text(kept, json.dumps(entry) + "\n")
     except OSError:
-        pass  # no place to keep it; then it is computed again
+        pass  # no cache: the digest is computed again next time
 
 
 def _cache() -> Path:

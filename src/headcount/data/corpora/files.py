@@ -1,4 +1,4 @@
-"""Parallel text of your own: two files a split, or one table."""
+"""Local corpora: two text files a split, or one table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.data.corpora.corpus import SPLITS, Pairs, fingerprint, language_codes, test_set_name
-from headcount.data.corpora.held_out import HeldOut, first
+from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import FORMATS, Column, Table
 from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError
@@ -14,26 +14,24 @@ from headcount.errors import InputError
 
 @dataclass(frozen=True)
 class SplitTexts:
-    """The text of every split in files of its own, with what is held out and how much is taken of train."""
+    """The files of every split, and the splits that are held out of train."""
 
     languages: tuple[str, str]
     texts: Mapping[str, ParallelText | Table]
     held_out: HeldOut
-    max_pairs: int | None
 
     def load(self) -> dict[str, Pairs]:
-        """The splits. Raises InputError for a file that cannot be read, or holds nothing."""
+        """The splits. Raises InputError for a file that cannot be read, or that holds no pair."""
         splits = {split: text.pairs() for split, text in self.texts.items()}
         for split, pairs in splits.items():
             if pairs.num_rows == 0:
                 raise InputError(f"{self.texts[split].paths[0]}: holds no pairs; the {split} split needs at least one")
-        return self.held_out.cut(splits | {"train": first(splits["train"], self.max_pairs)})
+        return self.held_out.cut(splits)
 
     def fingerprint(self) -> str:
         tables = {split: text for split, text in self.texts.items() if isinstance(text, Table)}
         further = {
-            "held_out": self.held_out.settings,
-            "max_pairs": self.max_pairs,
+            **self.held_out.settings,
             "tests": [split for split in self.texts if split not in SPLITS],
             "tables": {split: [table.format, table.source, table.target] for split, table in tables.items()},
         }
@@ -41,43 +39,36 @@ class SplitTexts:
 
 
 class FilesCorpus:
-    """Parallel text of your own: for each split two files, plain or gzip, one sentence a line, or one table.
+    """Parallel text in local files: for each split two files, plain or gzip, one sentence a line, or one table.
 
-    Args:
-        source: code of the source language.
-        target: the same of the target language.
-        train_source, train_target, valid_source, valid_target, test_source, test_target: two files a split.
-        train, valid, test: instead of two files, one with both sides, see `Table`.
-        source_column: its column of the source: name, or number where there is no header; None for the language code.
-        target_column: the same for the target.
-        held_out: how many pairs of train to take for a split that there is no file of, see `HeldOut`.
-        max_pairs: take no more than so many pairs of train, the first, before any are held out; None for all.
-        tests: further test sets by name: `{source: PATH, target: PATH}`, or the path of a table.
-
-    Raises:
-        ValueError: a setting is missing, or two don't go together.
+    source, target: language codes. train_source ... test_target: two files a split. train, valid, test: instead of two
+    files, a table with both sides, see `Table`. source_column, target_column: a column's name, or its number from 1 if
+    the table has no header; None for the language code. held_out, max_pairs: splits without a file, and the size of
+    train, see `HeldOut`. tests: further test sets by name: `{source: PATH, target: PATH}`, or the path of a table.
+    Raises ValueError for a setting that is missing, or two that exclude each other.
     """
 
     def __init__(
         self,
+        *,
         source: str | None,
         target: str | None,
-        train_source: str | Path | None = None,
-        train_target: str | Path | None = None,
-        valid_source: str | Path | None = None,
-        valid_target: str | Path | None = None,
-        test_source: str | Path | None = None,
-        test_target: str | Path | None = None,
-        train: str | Path | None = None,
-        valid: str | Path | None = None,
-        test: str | Path | None = None,
-        source_column: str | int | None = None,
-        target_column: str | int | None = None,
-        held_out: Mapping[str, int | None] | None = None,
-        max_pairs: int | None = None,
-        tests: Mapping[str, Any] | None = None,
+        train_source: str | Path | None,
+        train_target: str | Path | None,
+        valid_source: str | Path | None,
+        valid_target: str | Path | None,
+        test_source: str | Path | None,
+        test_target: str | Path | None,
+        train: str | Path | None,
+        valid: str | Path | None,
+        test: str | Path | None,
+        source_column: str | int | None,
+        target_column: str | int | None,
+        held_out: Mapping[str, int | None] | None,
+        max_pairs: int | None,
+        tests: Mapping[str, Any] | None,
     ) -> None:
-        cut = HeldOut(held_out)
+        cut = HeldOut(held_out, max_pairs)
         tables = {"train": train, "valid": valid, "test": test}
         sides = {
             "train": {"source": train_source, "target": train_target},
@@ -93,9 +84,7 @@ class FilesCorpus:
             }
             given = [setting for setting, value in ways.items() if value]
             if len(given) > 1:
-                raise ValueError(
-                    f"{' and '.join(given)}: both say where the {split} split comes from; give one of them"
-                )
+                raise ValueError(f"{' and '.join(given)}: both give the text of the {split} split; give one of them")
             if not table and not cut.sizes.get(split):
                 missing += [f"data.{split}_{side}" for side, path in sides[split].items() if not path]
         if missing:
@@ -106,7 +95,7 @@ class FilesCorpus:
             )
         if (source_column, target_column) != (None, None) and not any(tables.values()):
             raise ValueError(
-                "data.source_column and data.target_column: of a table, and no split is one; leave them out, or give "
+                "data.source_column and data.target_column: no split is a table; leave them out, or give "
                 "data.train=train.tsv"
             )
         self.source_language, self.target_language = language_codes(str(source), str(target))
@@ -117,7 +106,7 @@ class FilesCorpus:
         where = {split: tables[split] or sides[split] for split in SPLITS if split not in cut.sizes}
         texts = {split: text_at(f"data.{split}", place, columns) for split, place in where.items()}
         texts |= {name: text_at(f"data.tests.{name}", place, columns) for name, place in named_tests(tests).items()}
-        self.texts = SplitTexts((self.source_language, self.target_language), texts, cut, at_least_one(max_pairs))
+        self.texts = SplitTexts((self.source_language, self.target_language), texts, cut)
 
     def load(self) -> dict[str, Pairs]:
         return self.texts.load()
@@ -127,11 +116,7 @@ class FilesCorpus:
 
 
 def text_at(setting: str, where: Any, columns: tuple[Column, Column]) -> ParallelText | Table:
-    """Two files `{source: PATH, target: PATH}`, or one table.
-
-    Raises:
-        ValueError: `where` is neither, or a table of another format.
-    """
+    """Two files `{source: PATH, target: PATH}`, or one table. Raises ValueError for another value or another format."""
     if isinstance(where, Mapping) and set(where) == {"source", "target"} and all(where.values()):
         return ParallelText(Path(str(where["source"])), Path(str(where["target"])))
     if isinstance(where, str | Path):
@@ -147,12 +132,5 @@ def text_at(setting: str, where: Any, columns: tuple[Column, Column]) -> Paralle
 
 
 def named_tests(tests: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Where further test sets come from, by name. Raises ValueError for names that cannot be."""
+    """The places of further test sets, by name. Raises ValueError for a name that is not allowed."""
     return {test_set_name(str(name)): where for name, where in (tests or {}).items()}
-
-
-def at_least_one(max_pairs: int | None) -> int | None:
-    """`data.max_pairs` as it is. Raises ValueError where nothing would be left."""
-    if max_pairs is not None and max_pairs < 1:
-        raise ValueError(f"data.max_pairs={max_pairs} would leave nothing of train; give 1 or more, or null for all")
-    return max_pairs

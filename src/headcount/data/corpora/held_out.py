@@ -1,4 +1,4 @@
-"""A part of the pairs: the first of them, or some held out from train."""
+"""Held-out splits: validation and test pairs taken from the training text."""
 
 import hashlib
 import logging
@@ -12,58 +12,62 @@ from headcount.data.corpora.corpus import Pairs, pair_table
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
-CHUNK = 2**14  # pairs looked at at once
+CHUNK = 2**14  # pairs read at once
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class HeldOut:
-    """Pairs taken from train for the splits that a corpus lacks, by whole groups of equal source.
+    """Pairs of train that become the splits which a corpus lacks, in groups of equal source.
 
-    Text is compared as the tokenizer reads it (`normalise`). Of all sources that have a translation, those with the
-    smallest hashes go: the hash depends on the source and the seed alone, so neither order nor repetition nor the way
-    of reading changes what is held out. All pairs with such a source leave train together, so that no two splits share
-    a source. One pair of each, that with the smallest hash, is held out, in the order of the sources' hashes.
+    Text is compared as the tokenizer reads it (`normalise`). Every source that has a translation gets a hash of itself
+    and the seed, and the sources with the smallest hashes are held out. So neither order nor repetition nor the way of
+    reading changes the held-out pairs. All pairs with a held-out source leave train, so that no two splits share a
+    source. One pair of each source is held out, the pair with the smallest hash, in the order of the sources' hashes.
 
-    Args:
-        settings: `valid` and `test`, the number of pairs each (None for a split that the corpus has), and `seed`.
-
-    Raises:
-        ValueError: other settings, or numbers that cannot be.
+    settings: `valid` and `test`, the number of pairs of each (None for a split that the corpus has), and `seed`; None
+    for nothing. max_pairs: of train only the first pairs are read, this many; None for all.
+    Raises ValueError for other settings, or numbers that are not allowed.
     """
 
-    def __init__(self, settings: Mapping[str, Any] | None) -> None:
-        known = {"valid": None, "test": None, "seed": 1}
-        given = known | dict(settings or {})
+    def __init__(self, settings: Mapping[str, Any] | None, max_pairs: int | None) -> None:
+        known = ("valid", "test", "seed")
+        given: dict[str, Any] = dict(settings or {"seed": 1})
         if unknown := [name for name in given if name not in known]:
             raise ValueError(f"data.held_out.{unknown[0]}: no such setting; there are {', '.join(known)}")
-        for name in ("valid", "test"):
-            if given[name] is not None and (type(given[name]) is not int or given[name] < 1):
+        # Test before valid, so that another size of valid does not change the test split.
+        self.sizes: dict[str, int] = {
+            split: given[split] for split in ("test", "valid") if given.get(split) is not None
+        }
+        for name, size in self.sizes.items():
+            if type(size) is not int or size < 1:
                 raise ValueError(
-                    f"data.held_out.{name}={given[name]}: must be a whole number of pairs, 1 or more, such as 2000, or "
+                    f"data.held_out.{name}={size}: must be a whole number of pairs, 1 or more, such as 2000, or "
                     "null for a split that the corpus has"
                 )
-        if type(given["seed"]) is not int:
-            raise ValueError(f"data.held_out.seed={given['seed']}: must be a whole number")
-        self.seed = given["seed"]
-        # Test before valid, so that another size of valid leaves it as it is.
-        self.sizes: dict[str, int] = {split: given[split] for split in ("test", "valid") if given[split]}
+        self.seed = given.get("seed")
+        if type(self.seed) is not int:
+            raise ValueError(f"data.held_out.seed={self.seed}: must be a whole number")
+        if max_pairs is not None and max_pairs < 1:
+            raise ValueError(f"data.max_pairs={max_pairs} leaves no pair of train; give 1 or more, or null for all")
+        self.max_pairs = max_pairs
 
     @property
-    def settings(self) -> list[Any]:
-        """What changes the text, empty where nothing is held out; it begins with the name of the rule."""
-        return ["by source", self.sizes, self.seed] if self.sizes else []
+    def settings(self) -> dict[str, Any]:
+        """The settings for a fingerprint, with the name of the rule; empty values where they change nothing."""
+        held_out = ["by source", self.sizes, self.seed] if self.sizes else []
+        return {"held_out": held_out, "max_pairs": self.max_pairs}
 
     def cut(self, splits: Mapping[str, Pairs]) -> dict[str, Pairs]:
-        """The splits with train divided. Goes through train once, and keeps in memory only what is held out.
+        """The splits, with train cut to `max_pairs` and divided. Reads train once; only held-out pairs are in memory.
 
-        Raises:
-            InputError: train has too few pairs; or what reading it raises.
+        Raises InputError if train has too few pairs, and the errors of reading it.
         """
+        whole = first(splits["train"], self.max_pairs)
         if not self.sizes:
-            return dict(splits)
+            return {**splits, "train": whole}
         wanted = sum(self.sizes.values())
-        groups, rows = self._smallest(splits["train"], wanted)
+        groups, rows = self._smallest(whole, wanted)
         leaving = sum(group.rows for group in groups)
         if leaving == rows or len(groups) < wanted:
             asked = " and ".join(f"data.held_out.{split}={size}" for split, size in self.sizes.items())
@@ -73,8 +77,8 @@ class HeldOut:
                 f"pairs with text on both sides {different}; give less"
             )
         if leaving > wanted:
-            log.info(
-                "%s pairs are held out; %s further ones with the same sources leave train", wanted, leaving - wanted
+            logger.info(
+                "%s pairs are held out; %s further pairs with the same sources leave train", wanted, leaving - wanted
             )
         chosen = pair_table(*(pa.array([group.best[side] for group in groups], pa.string()) for side in (1, 2)))
         parts, start = {}, 0
@@ -82,12 +86,12 @@ class HeldOut:
             parts[split] = _pairs_of(chosen.slice(start, size))
             start += size
         sources = frozenset(normalise(source) for source in chosen["source"].to_pylist())
-        train = Pairs(rows - leaving, lambda count: _without(splits["train"], sources, count))
+        train = Pairs(rows - leaving, lambda count: _without(whole, sources, count))
         return {**splits, "train": train, **parts}
 
     def _smallest(self, pairs: Pairs, count: int) -> tuple[list["Group"], int]:
         """The `count` groups of smallest hash, in that order, and the number of all rows."""
-        found: dict[bytes, Group] = {}
+        groups: dict[bytes, Group] = {}
         bound, rows = b"\xff" * 16, 0
         for table in pairs.iter(CHUNK):
             rows += table.num_rows
@@ -95,11 +99,11 @@ class HeldOut:
                 key = self._hash(normal := normalise(source))
                 if key > bound or not normal or not (translation := normalise(target)):
                     continue
-                found.setdefault(key, Group()).add(self._hash(f"{normal}\n{translation}"), source, target)
-            if len(found) > 2 * count:  # not at every chunk: sorting a million takes its time
-                found = {key: found[key] for key in sorted(found)[:count]}
-                bound = max(found)
-        return [found[key] for key in sorted(found)[:count]], rows
+                groups.setdefault(key, Group()).add(self._hash(f"{normal}\n{translation}"), source, target)
+            if len(groups) > 2 * count:  # not at every chunk, since sorting is slow
+                groups = {key: groups[key] for key in sorted(groups)[:count]}
+                bound = max(groups)
+        return [groups[key] for key in sorted(groups)[:count]], rows
 
     def _hash(self, text: str) -> bytes:
         return hashlib.blake2b(f"{self.seed}\n{text}".encode(), digest_size=16).digest()
@@ -107,7 +111,7 @@ class HeldOut:
 
 @dataclass
 class Group:
-    """The pairs of one source: how many rows, and of these the one to hold out, as (hash of the pair, its text)."""
+    """The pairs of one source. rows: their number. best: the pair to hold out, as (hash, source, target)."""
 
     rows: int = 0
     best: tuple[bytes, str, str] = (b"\xff" * 17, "", "")  # above every hash
@@ -132,13 +136,13 @@ def _pairs_of(table: pa.Table) -> Pairs:
 
 
 def first(pairs: Pairs, count: int | None) -> Pairs:
-    """The first `count` pairs, if there are so many; None for all."""
+    """The first `count` pairs, or fewer if there are fewer; None for all."""
     if count is None:
         return pairs
 
     def tables(rows: int) -> Iterator[pa.Table]:
         left = count
-        for table in pairs.iter(min(rows, count)):  # no more at once than are wanted in all
+        for table in pairs.iter(min(rows, count)):  # reads no row that is not used
             yield table.slice(0, left)
             left -= table.num_rows
             if left <= 0:

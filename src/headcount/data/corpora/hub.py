@@ -1,4 +1,4 @@
-"""Parallel text of the Hugging Face hub."""
+"""Translation data sets of the Hugging Face hub."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -12,56 +12,48 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from headcount.data.corpora.corpus import SPLITS, Pairs, fingerprint, language_codes, pair_table
-from headcount.data.corpora.files import SplitTexts, at_least_one, named_tests, text_at
-from headcount.data.corpora.held_out import HeldOut, first
+from headcount.data.corpora.files import SplitTexts, named_tests, text_at
+from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import text_column
 from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError
 
-HUB_TIMEOUT = 10.0  # seconds for the one question whether the hub answers
+HUB_TIMEOUT = 10.0  # seconds in which the hub must answer
 FIELD_SETTINGS = "set data.source_field and data.target_field, or data.source and data.target"
 
 
 class HubCorpus:
     """A translation data set of the Hugging Face hub, or the same text in a local folder.
 
-    Two layouts are known: one column a language (`en`, `de`), or one column `translation` that holds both.
+    Two layouts are supported: one column a language (`en`, `de`), or one column `translation` that holds both.
 
-    Args:
-        path: name on the hub, such as `bentrevett/multi30k`, or a folder in the hub's layout; None with `root`.
-        source: code of the source language.
-        target: the same of the target language.
-        name: configuration of the data set, where it has several.
-        revision: branch, tag or commit. Without one, prepared data stays in use when the hub's copy changes.
-        root: a folder with `{train,valid,test}.<language>`, plain or `.gz`, read instead of the hub.
-        splits: what the data set calls train, valid and test; None for one that is held out.
-        source_field: what the data set calls the source; None for the language code.
-        target_field: the same for the target.
-        streaming: read train and the rest as they come over the network, instead of storing all of it first.
-        held_out: how many pairs of train to take for valid and test, instead of splits of the data set, see `HeldOut`.
-        max_pairs: take no more than so many pairs of train, the first, before any are held out; None for all.
-        tests: further test sets by name: what the data set calls the split (with `root`: how its files begin), or files
-            `{source: PATH, target: PATH}`.
-
-    Raises:
-        ValueError: a setting is missing, or two don't go together.
+    path: name on the hub, such as `bentrevett/multi30k`, or a folder in the hub's layout; None with `root`. source,
+    target: language codes. name: configuration of the data set, if it has several. revision: branch, tag or commit;
+    None for the newest when the data is prepared. root: a folder with `{train,valid,test}.<language>`, plain or `.gz`,
+    read instead of the hub. splits: the data set's names of train, valid and test; None for a split that is held out.
+    source_field, target_field: the data set's names of source and target; None for the language codes. streaming: read
+    the text over the network without storing it. held_out, max_pairs: splits that the data set lacks, and the size of
+    train, see `HeldOut`. tests: further test sets by name: the data set's name of the split (with `root`: the stem of
+    its files), or files `{source: PATH, target: PATH}`.
+    Raises ValueError for a setting that is missing, or two that exclude each other.
     """
 
     def __init__(
         self,
+        *,
         path: str | None,
         source: str | None,
         target: str | None,
-        name: str | None = None,
-        revision: str | None = None,
-        root: str | Path | None = None,
-        splits: Mapping[str, str | None] | None = None,
-        source_field: str | None = None,
-        target_field: str | None = None,
-        streaming: bool = False,
-        held_out: Mapping[str, int | None] | None = None,
-        max_pairs: int | None = None,
-        tests: Mapping[str, Any] | None = None,
+        name: str | None,
+        revision: str | None,
+        root: str | Path | None,
+        splits: Mapping[str, str | None] | None,
+        source_field: str | None,
+        target_field: str | None,
+        streaming: bool,
+        held_out: Mapping[str, int | None] | None,
+        max_pairs: int | None,
+        tests: Mapping[str, Any] | None,
     ) -> None:
         given = {"path": path or root, "source": source, "target": target}
         if missing := [f"data.{setting}" for setting, value in given.items() if not value]:
@@ -75,17 +67,17 @@ class HubCorpus:
                 f"data.source={source} and data.target={target} are the same language; "
                 "give two that the data set has, such as data.source=en data.target=de"
             )
-        named = {"train": "train", "valid": "validation", "test": "test"} if splits is None else dict(splits)
+        named = dict(splits or {})
         if sorted(named) != sorted(SPLITS):
             raise ValueError(
-                f"data.splits names {', '.join(named) or 'nothing'}; give what the data set calls train, valid "
+                f"data.splits names {', '.join(named) or 'nothing'}; give the data set's names of train, valid "
                 "and test, such as {train: train, valid: validation, test: test}"
             )
-        self.held_out = HeldOut(held_out)
-        for split, what in named.items():
-            if not what and split not in self.held_out.sizes:
+        self.held_out = HeldOut(held_out, max_pairs)
+        for split, name_there in named.items():
+            if not name_there and split not in self.held_out.sizes:
                 raise ValueError(
-                    f"data.splits.{split}: not given; say what the data set calls it"
+                    f"data.splits.{split}: not given; give the data set's name of it"
                     + ("" if split == "train" else f", or take pairs of train: data.held_out.{split}=2000")
                 )
         self.path = str(path)
@@ -96,7 +88,6 @@ class HubCorpus:
         self.splits = named
         self.fields = source_field or self.source_language, target_field or self.target_language
         self.streaming = streaming
-        self.max_pairs = at_least_one(max_pairs)
         self.tests = {
             test: where if isinstance(where, str) else text_at(f"data.tests.{test}", where, self.fields)
             for test, where in named_tests(tests).items()
@@ -117,7 +108,7 @@ class HubCorpus:
             )
         splits = {split: self._pairs(str(name), loaded[str(name)]) for split, name in wanted.items()}
         splits |= {test: text.pairs() for test, text in self.tests.items() if not isinstance(text, str)}
-        return self.held_out.cut(splits | {"train": first(splits["train"], self.max_pairs)})
+        return self.held_out.cut(splits)
 
     def fingerprint(self) -> str:
         if self.root is not None:
@@ -129,11 +120,10 @@ class HubCorpus:
         texts = [text for text in self.tests.values() if not isinstance(text, str)]
         further = {
             "fields": self.fields if self.fields != languages else None,
-            "held_out": self.held_out.settings,
-            "max_pairs": self.max_pairs,
+            **self.held_out.settings,
             "tests": {test: where if isinstance(where, str) else None for test, where in self.tests.items()},
         }
-        # Where the path is a folder, its files' names say which split each is.
+        # If the path is a folder, the files' names give their splits.
         further["names"] = [file.relative_to(self.path).as_posix() for file in files]
         return fingerprint(settings, further, [*files, *(path for text in texts for path in text.paths)])
 
@@ -145,7 +135,7 @@ class HubCorpus:
             split: self._in_folder(root, stem) if isinstance(stem, str) else stem
             for split, stem in (stems | self.tests).items()
         }
-        return SplitTexts((self.source_language, self.target_language), texts, self.held_out, self.max_pairs)
+        return SplitTexts((self.source_language, self.target_language), texts, self.held_out)
 
     def _in_folder(self, root: Path, stem: str) -> ParallelText:
         sides = []
@@ -165,17 +155,16 @@ class HubCorpus:
     def _load_from_hub(self) -> Mapping[str, Dataset | IterableDataset]:
         unreachable: Exception | None = None
         offline = datasets.config.HF_HUB_OFFLINE
-        # The hub libraries have changed their HTTP library, and with it their exceptions, more than once; whatever
-        # they raise, the person needs the same line. So both calls catch all.
+        # The hub libraries have changed their HTTP library, and with it their exceptions, more than once. So both calls
+        # catch all exceptions, which get the same message.
         if not Path(self.path).is_dir():
             try:
                 HfApi().dataset_info(self.path, revision=self.revision, timeout=HUB_TIMEOUT)
             except Exception as error:
-                # Straight to what the hub's own cache holds, without half a minute of retries.
+                # Use the hub's cache at once, without half a minute of retries.
                 unreachable = error
                 datasets.config.HF_HUB_OFFLINE = True
         try:
-            # A stream is asked for only where it is wanted, since by default it is not.
             wish = {"streaming": True} if self.streaming else {}
             return datasets.load_dataset(self.path, self.name, revision=self.revision, **wish)
         except Exception as error:
@@ -191,11 +180,11 @@ class HubCorpus:
             datasets.config.HF_HUB_OFFLINE = offline
 
     def _require_configuration(self) -> None:
-        """Raises InputError where the data set is there, but has no such configuration."""
+        """Raises InputError if the data set exists, but has no configuration of this name."""
         try:
             names = datasets.get_dataset_config_names(self.path, revision=self.revision)
         except Exception:
-            return  # then it was something else
+            return  # the error has another cause
         if self.name is None and len(names) > 1:
             raise InputError(f"data.name: not given, and {self.path} has several configurations: {', '.join(names)}")
         if self.name is not None and self.name not in names:
@@ -204,7 +193,7 @@ class HubCorpus:
     def _pairs(self, split: str, dataset: Dataset | IterableDataset) -> Pairs:
         rows = dataset.with_format("arrow")
         if isinstance(dataset, Dataset):
-            self._columns(dataset.features.arrow_schema)  # so that what is wrong is said before anything is done
+            self._columns(dataset.features.arrow_schema)  # raises here, before any work is done
             return Pairs(dataset.num_rows, lambda count: map(self._pair_table, rows.iter(count)))
         return Pairs(None, partial(self._stream, split, rows))
 
@@ -214,7 +203,7 @@ class HubCorpus:
         while True:
             try:
                 table = next(tables, None)
-            except Exception as error:  # of the network, of the format: as above, they are many
+            except Exception as error:  # of the network or the format, of many classes
                 raise InputError(
                     f"{self.path}: the stream of the split {split} broke off after {done:,} pairs ({_reason(error)}); "
                     "nothing of it is kept: check the network and start again, or set data.streaming=false"

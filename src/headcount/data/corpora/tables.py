@@ -1,4 +1,4 @@
-"""Parallel text in one table, a pair a row: TSV, CSV, JSON lines, Parquet; and text in the columns of Arrow tables."""
+"""Tables with a sentence pair a row: TSV, CSV, JSON lines, Parquet; text columns of Arrow tables."""
 
 import csv
 import itertools
@@ -25,15 +25,11 @@ TextPairs = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Table:
-    """A file with a pair a row; its name says in which format.
+    """A file with a pair a row, in the format of its suffix.
 
-    Args:
-        path: ends in .tsv, .csv, .jsonl or .parquet; .gz may follow the first three.
-        source: column of the source: its name, or its number from 1 where a TSV or CSV file has no header.
-        target: the same for the target.
-
-    Raises:
-        ValueError: columns that such a file cannot have.
+    path: ends in .tsv, .csv, .jsonl or .parquet; .gz may follow the first three. source, target: columns: the name, or
+    the number from 1 in a TSV or CSV file without a header.
+    Raises ValueError for columns that a file of this format cannot have.
     """
 
     path: Path
@@ -57,10 +53,9 @@ class Table:
         return [self.path]
 
     def pairs(self) -> Pairs:
-        """The pairs, a part at a time. Text is read to its end first, so that what is wrong with it is said at once.
+        """The pairs in chunks. A text file is read to its end first, so that errors in it are raised at once.
 
-        Raises:
-            InputError: the file cannot be read, has no such column, or a line of it is malformed.
+        Raises InputError for a file that cannot be read, lacks a column or has a malformed line.
         """
         if self.format == ".parquet":
             with _opened_parquet(self.path) as file:
@@ -72,11 +67,10 @@ class Table:
 
 
 def text_column(where: str, schema: pa.Schema, name: str, remedy: str) -> Callable[[pa.Table], pa.ChunkedArray]:
-    """What takes a column of text out of tables of this schema: one of their columns, or a field of the one called
+    """A function that takes a text column out of tables of this schema: a column of that name, or a field of the column
     `translation`.
 
-    Raises:
-        InputError: there is none, or it holds no text; says what there is, and `remedy`.
+    Raises InputError if there is none, or if it is not text; the message names the columns, and ends with `remedy`.
     """
     if name in schema.names:
         kind, take = schema.field(name).type, lambda table: table[name]
@@ -131,7 +125,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _tsv_pairs(path: Path, source: Column, target: Column) -> TextPairs:
-    # Parallel text in TSV is not quoted: a quotation mark is one of the sentence.
+    # Parallel text in TSV is not quoted: a quotation mark belongs to the sentence.
     rows = ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
     return _delimited_pairs(path, rows, source, target)
 
@@ -143,7 +137,7 @@ def _csv_pairs(path: Path, source: Column, target: Column) -> TextPairs:
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)
     while True:
-        number = reader.line_num + 1  # a row may take several lines; this is its first
+        number = reader.line_num + 1  # the first line of the row, which may have several
         try:
             row = next(reader, None)
         except csv.Error as error:
@@ -157,7 +151,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _delimited_pairs(path: Path, rows: Iterator[tuple[int, list[str]]], source: Column, target: Column) -> TextPairs:
-    """The two columns of rows that are all as long as the first, which names them unless they are numbers."""
+    """The two columns of rows of equal length; the first row is the header, unless columns are given by number."""
     first = next(rows, None)
     if first is None:
         return
@@ -202,7 +196,7 @@ def _json_text(path: Path, number: int, row: dict[Any, Any], name: Column) -> st
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise InputError(f"{path}, line {number}: the field {name} holds no text but {json.dumps(text)[:40]}")
+        raise InputError(f"{path}, line {number}: the field {name} must be text, but is {json.dumps(text)[:40]}")
     if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
         raise InputError(f"{path}, line {number}: half a surrogate pair in the field {name}; mend or remove it")
     return text

@@ -1,4 +1,4 @@
-"""Parallel text in two files, a sentence a line."""
+"""Parallel text files: two files, a sentence a line."""
 
 import contextlib
 import gzip
@@ -29,18 +29,21 @@ class ParallelText:
         return [self.source, self.target]
 
     def pairs(self) -> Pairs:
-        """See `stream_parallel`."""
-        return stream_parallel(self.source, self.target)
+        """The pairs in chunks. Each file is read to its end first, so that errors in it are raised at once.
+
+        Raises InputError for a file that cannot be read, or line counts that differ.
+        """
+        source, target = (sum(map(len, read_chunks(path))) for path in self.paths)
+        _require_as_many(self.source, source, self.target, target)
+        return Pairs(source, partial(_parallel_tables, self.source, self.target))
 
 
 def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
-    """So many lines at a time of a UTF-8 text file, plain or gzip (told by its first bytes, not by its name).
+    """A UTF-8 text file, plain or gzip (by its first bytes, not its name), in chunks of `lines` lines.
 
-    Lines end at "\\n" only: `str.splitlines` would also cut at U+2028 and others that stand inside sentences, and
-    shift every line after them against the other language. A trailing "\\r" and a leading byte order mark go.
-
-    Raises:
-        InputError: the file is missing, unreadable or not UTF-8.
+    Lines end at "\\n" only: `str.splitlines` would also cut at U+2028 and others that occur inside sentences, and
+    so shift all later lines against the other language. A trailing "\\r" and a leading byte order mark are removed.
+    Raises InputError for a file that is missing, unreadable or not UTF-8.
     """
     with _opened(path) as file:
         for number in itertools.count(0, lines):
@@ -55,7 +58,7 @@ def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
                     f"{path}, line {line}: not valid UTF-8; convert the file, as with iconv -t UTF-8"
                 ) from None
             chunk = text.split("\n")
-            if not chunk[-1]:  # what follows the last line end is no line
+            if not chunk[-1]:  # nothing follows the last line end
                 chunk.pop()
             yield [line.rstrip("\r") for line in chunk]
 
@@ -80,23 +83,11 @@ def read_lines(path: str | Path) -> list[str]:
 def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[list[str], list[str]]:
     """Both sides of a parallel text: line n of one file translates line n of the other.
 
-    Raises:
-        InputError: a file cannot be read, or the line counts differ.
+    Raises InputError for a file that cannot be read, or line counts that differ.
     """
     source, target = read_lines(source_path), read_lines(target_path)
     _require_as_many(source_path, len(source), target_path, len(target))
     return source, target
-
-
-def stream_parallel(source_path: Path, target_path: Path) -> Pairs:
-    """The same, a part at a time. Each file is read to its end first, so that what is wrong with it is said at once.
-
-    Raises:
-        InputError: a file cannot be read, or the line counts differ.
-    """
-    source, target = (sum(map(len, read_chunks(path))) for path in (source_path, target_path))
-    _require_as_many(source_path, source, target_path, target)
-    return Pairs(source, partial(_parallel_tables, source_path, target_path))
 
 
 def _parallel_tables(source_path: Path, target_path: Path, rows: int) -> Iterator[pa.Table]:
