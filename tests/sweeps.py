@@ -1,4 +1,4 @@
-"""A sweep as it lies on disk, without the training: translations are references with some words changed."""
+"""Toy sweeps on disk without training: translations are references with some words changed."""
 
 import json
 import math

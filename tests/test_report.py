@@ -1,4 +1,4 @@
-"""A report from a sweep on disk: what it reads, what it says, the files it leaves."""
+"""Reports on toy sweeps: rows, verdicts, sections, files, and messages for bad input."""
 
 import csv
 import json
@@ -223,7 +223,7 @@ def test_the_verdict_comes_first(reported):
     assert "All 6 runs are finished." in lines
 
 
-def test_an_unfinished_sweep_says_what_is_missing(sweep, undrawn):
+def test_an_unfinished_sweep_lists_the_missing_runs(sweep, undrawn):
     edit(sweep / job(1, 2) / "metrics.json", config_hash=None)
     (sweep / job(1, 2) / "job.json").write_text('{"state": "failed"}', encoding="utf-8")
     (sweep / job(1, 2) / "job.log").write_text("begin\nerror: out of <memory>\n\n", encoding="utf-8")
@@ -299,7 +299,7 @@ FLAGS = {
         {"parameters": 1000000},
         r"parameters should be constant, but differs by 8\.8 %: 919,040 \(1\) and 959,520 \(4\)",
     ),
-    "a quantity nobody tells": (
+    "a figure that a run lacks": (
         {"train__steps": None},
         "train.steps should be constant, but cannot be checked, since not every run has it",
     ),
@@ -350,14 +350,14 @@ def test_a_section_that_fails_is_a_flag(sweep, undrawn, monkeypatch):
 
 
 def test_a_new_metric_is_shown(sweep, undrawn, monkeypatch):
-    monkeypatch.setitem(METRICS, "ter", replace(METRICS["chrf"], label="TER", higher_is_better=False))
-    assert ".ter," not in results_csv(read_sweep(sweep))
+    monkeypatch.setitem(METRICS, "other", replace(METRICS["chrf"], label="Error", higher_is_better=False))
+    assert ".other," not in results_csv(read_sweep(sweep))
     for index, path in enumerate(sweep.glob("*/metrics.json")):
-        edit(path, test__ter=40.0 + index, test__signature__ter="case:lc")
-    assert "test.ter,test.length_ratio," in results_csv(read_sweep(sweep))
+        edit(path, test__other=40.0 + index, test__signature__other="case:lc")
+    assert "test.other,test.length_ratio," in results_csv(read_sweep(sweep))
     page = page_of(sweep)
-    assert "test TER (lower is better)" in table_of_section(page, "Results").headers
-    assert "TER: `case:lc`" in markdown(page)
+    assert "test Error (lower is better)" in table_of_section(page, "Results").headers
+    assert "Error: `case:lc`" in markdown(page)
 
 
 def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
@@ -454,7 +454,7 @@ def publish_nothing(folder: Path) -> None:
         (publish_nothing, r"study\.published=nobody: no such table; there are vaswani2017_a"),
     ],
 )
-def test_a_sweep_that_cannot_be_told_is_one_line(harm, message, sweep, undrawn):
+def test_a_sweep_that_cannot_be_read_is_one_line(harm, message, sweep, undrawn):
     harm(sweep)
     result = command("report", f"sweep={sweep}")
     assert (result.code, result.out) == (2, "")
@@ -615,7 +615,7 @@ def test_advice_is_more_of_what_is_missing(sweep):
     assert command.endswith("seed=1,2 'data.tests={NAME:{source:FILE,target:FILE}}'")
 
 
-def test_a_spread_that_the_draw_of_sentences_explains_is_said_to_be_no_larger(sweep):
+def test_a_spread_that_the_draw_of_sentences_explains_is_flagged(sweep):
     drawn = np.random.default_rng(0).normal(size=(1000, 4))
     for noise in (0.1, 2.0):
         comparison = compare(((36.0, 37.0), (36.2, 37.2)), interaction(noise * drawn, [0, 0, 1, 1], 60))
@@ -716,12 +716,12 @@ def varied(folder: Path, plan: dict | None) -> list[str]:
     return [row.label for row in read_sweep(folder).rows]
 
 
-def test_rows_are_called_by_what_was_typed(tmp_path):
+def test_rows_are_named_by_their_overrides(tmp_path):
     plan = {f"run{i},seed=1": [f"model={size}", f"model.norm={norm}", "seed=1"] for i, (size, norm) in enumerate(TYPED)}
     assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
 
 
-def test_rows_are_called_by_as_few_settings_as_tell_them_apart(tmp_path):
+def test_rows_are_named_by_as_few_settings_as_distinguish_them(tmp_path):
     assert varied(tmp_path, None) == [
         f"d_feed_forward={told}" for told in ("32, norm=post", "32, norm=pre", "128, norm=pre")
     ]
@@ -732,7 +732,7 @@ def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
     assert varied(tmp_path, None) == ["run0", "run1", "run2"]
 
 
-def test_what_is_counted_is_named_in_the_singular(sweep):
+def test_one_of_a_count_is_in_the_singular(sweep):
     rows = read_sweep(sweep).rows
     assert [Names("heads of keys and values", rows).full(row) for row in (0, 1)] == [
         "1 head of keys and values",

@@ -1,4 +1,4 @@
-"""The drawings of who looks where."""
+"""Attention maps."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""BLEU by the length of a sentence."""
+"""BLEU by length of the reference."""
 
 import itertools
 
