@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headcount.grammar import english, german, lexicon, words
-from headcount.grammar.lexicon import Adverb
+from headcount.grammar.lexicon.entries import Adverb
 from headcount.grammar.sentence import Part, render
 from headcount.grammar.syntax import (
     Clause,

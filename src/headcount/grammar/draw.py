@@ -7,7 +7,8 @@ from typing import TypeVar
 from zlib import crc32
 
 from headcount.grammar import lexicon
-from headcount.grammar.lexicon import PEOPLE, Adjective, Adverb, Noun, Preposition, Verb
+from headcount.grammar.lexicon import PEOPLE
+from headcount.grammar.lexicon.entries import Adjective, Adverb, Noun, Preposition, Verb
 from headcount.grammar.syntax import Clause, NounPhrase, PrepositionalPhrase, Pronoun, Subject, Subordinate
 
 Item = TypeVar("Item")

@@ -2,7 +2,7 @@
 
 import re
 
-from headcount.grammar.lexicon import Noun, Verb
+from headcount.grammar.lexicon.entries import Noun, Verb
 
 
 def noun(word: Noun, plural: bool) -> str:

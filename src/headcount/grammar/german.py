@@ -2,7 +2,7 @@
 
 import re
 
-from headcount.grammar.lexicon import Adjective, Noun, Verb
+from headcount.grammar.lexicon.entries import Adjective, Noun, Verb
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from headcount.grammar import english, german
 from headcount.grammar.german import MODALS
-from headcount.grammar.lexicon import Adjective, Adverb, Noun, Preposition, Verb
+from headcount.grammar.lexicon.entries import Adjective, Adverb, Noun, Preposition, Verb
 from headcount.grammar.writer import Writer
 
 # Adjectives before one noun: the keys from 3 to 6.

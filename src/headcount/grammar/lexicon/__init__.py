@@ -10,24 +10,6 @@ from pathlib import Path
 from headcount.grammar.lexicon.entries import Adjective, Adverb, Homograph, Noun, Preposition, Verb
 from headcount.grammar.lexicon.table import Item, Row, read_table
 
-__all__ = [
-    "PEOPLE",
-    "Adjective",
-    "Adverb",
-    "Homograph",
-    "Noun",
-    "Preposition",
-    "Verb",
-    "adjectives",
-    "homographs",
-    "manners",
-    "nouns",
-    "prepositions",
-    "separable",
-    "times",
-    "verbs",
-]
-
 FOLDER = Path(__file__).parent
 PEOPLE = "person name"
 ANYTHING = "person animal thing text food clothes device opening vehicle cue"
@@ -54,18 +36,9 @@ ADVERB_FLAGS = ("scope", "once", "infinitive")
 
 
 def _noun(row: Row, kind: str, pool: str) -> Noun:
-    gender = row["gender"]
-    return Noun(
-        kind,
-        row["english"],
-        row["german"],
-        gender.replace("w", "m"),
-        row["plural"],
-        row["genitive"],
-        row.get("english_plural", ""),
-        gender == "w",
-        pool,
-    )
+    names = row["english"], row["german"]
+    gender, weak = row["gender"].replace("w", "m"), row["gender"] == "w"
+    return Noun(kind, *names, gender, row["plural"], row["genitive"], row.get("english_plural", ""), weak, pool)
 
 
 def homograph(first: Row, second: Row) -> Homograph:
@@ -88,28 +61,16 @@ def homograph(first: Row, second: Row) -> Homograph:
 
 def _verb(row: Row, frame: str, subjects: str, objects: str, particle: str) -> Verb:
     """A verb. particle: the one in its pool, which the two verbs of a separable pair share."""
-    return Verb(
-        frame,
-        row["english"],
-        row["past"],
-        row["particle"],
-        row["infinitive"],
-        row["present"],
-        row["preterite"],
-        subjects,
-        objects,
-        tuple(row.get("flags", "").split()),
-        particle + row["infinitive"],
-    )
+    german = row["particle"], row["infinitive"], row["present"], row["preterite"]
+    flags, pool = tuple(row.get("flags", "").split()), particle + row["infinitive"]
+    return Verb(frame, row["english"], row["past"], *german, subjects, objects, flags, pool)
 
 
 def _pair(first: Row, second: Row) -> tuple[Verb, Verb]:
     """The verbs of two lines. Raises ValueError where they do not belong together."""
     for column in ("infinitive", "objects"):
         if first[column] != second[column]:
-            raise ValueError(
-                f"{column}: {first[column]!r} and {second[column]!r}; give two lines with the same for each"
-            )
+            raise ValueError(f"{column}: {first[column]!r} and {second[column]!r}; give both lines the same")
     particles = f"{first['particle']}|{second['particle']}"
     one, other = (_verb(row, "separable", PEOPLE, row["objects"], particles) for row in (first, second))
     return one, other

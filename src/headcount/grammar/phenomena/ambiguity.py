@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, COMMA, Draw, UnfitError
-from headcount.grammar.lexicon import Homograph, Noun, Verb
+from headcount.grammar.lexicon.entries import Homograph, Noun, Verb
 from headcount.grammar.phenomenon import Phenomenon, Twins
 from headcount.grammar.sentence import Part
 from headcount.grammar.syntax import Clause, Joint, NounPhrase, PrepositionalPhrase, Subordinate

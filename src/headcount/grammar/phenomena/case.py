@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from headcount.grammar.draw import Draw
-from headcount.grammar.lexicon import Noun, prepositions, verbs
+from headcount.grammar.lexicon import prepositions, verbs
+from headcount.grammar.lexicon.entries import Noun
 from headcount.grammar.phenomenon import Phenomenon, Twins
 from headcount.grammar.sentence import Part
 from headcount.grammar.syntax import Clause, NounPhrase, PrepositionalPhrase, Subordinate

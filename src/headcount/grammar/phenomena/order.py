@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from headcount.grammar.draw import SEMICOLON, Draw, UnfitError
 from headcount.grammar.german import MODALS
-from headcount.grammar.lexicon import Adverb
+from headcount.grammar.lexicon.entries import Adverb
 from headcount.grammar.phenomenon import Phenomenon, Twins
 from headcount.grammar.sentence import Part
 from headcount.grammar.syntax import Clause, Demonstrative, Joint, NounPhrase, Subordinate

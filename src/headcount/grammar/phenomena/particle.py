@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, BUT, Draw
-from headcount.grammar.lexicon import Verb
+from headcount.grammar.lexicon.entries import Verb
 from headcount.grammar.phenomenon import Phenomenon, Twins
 from headcount.grammar.sentence import Part
 from headcount.grammar.syntax import Clause, Joint

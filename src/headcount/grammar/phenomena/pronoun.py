@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, CONJUNCTIONS, MODAL, Draw, UnfitError
+from headcount.grammar.lexicon.entries import Adverb, Verb
 from headcount.grammar.phenomenon import Phenomenon, Twins
 from headcount.grammar.sentence import Part
 from headcount.grammar.syntax import Clause, Joint, NounPhrase, Pronoun, Subordinate
@@ -82,7 +83,7 @@ def _by_number(draw: Draw, hard: bool) -> Twins:
     return twin
 
 
-def _people(draw: Draw, verb: lexicon.Verb, attribute: float) -> NounPhrase | Pronoun:
+def _people(draw: Draw, verb: Verb, attribute: float) -> NounPhrase | Pronoun:
     """A subject in the plural, all of whose nouns are in the plural."""
     subject = draw.subject_of(verb, "person", plural=True, attribute=attribute)
     if isinstance(subject, NounPhrase) and subject.attribute:
@@ -99,7 +100,7 @@ def _report(draw: Draw) -> Clause | None:
     return Clause(draw.subject_of(verb, "person", plural=True, owner=0.0), verb, draw.tense, time=draw.time(0.4))
 
 
-def _below(middle: Clause | None, conjunction: lexicon.Adverb, last: Clause) -> Subordinate:
+def _below(middle: Clause | None, conjunction: Adverb, last: Clause) -> Subordinate:
     """The last clause as a subordinate one, within the reporting clause where there is one."""
     if middle is None:
         return Subordinate(conjunction, last)

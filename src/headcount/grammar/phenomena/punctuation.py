@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, COMMA, Draw
-from headcount.grammar.lexicon import PEOPLE, Verb
+from headcount.grammar.lexicon import PEOPLE
+from headcount.grammar.lexicon.entries import Verb
 from headcount.grammar.phenomenon import Phenomenon, Twins
 from headcount.grammar.sentence import Part
 from headcount.grammar.syntax import Clause, Infinitive, Joint, NounPhrase, Pronoun
