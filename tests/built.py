@@ -1,4 +1,4 @@
-"""Parts with the settings that conf/ gives them, and changes of a test's own."""
+"""Parts built with the settings of conf/, with changes for a test."""
 
 from functools import cache
 from typing import Any

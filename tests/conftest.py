@@ -1,4 +1,4 @@
-"""What the tests share: shapes that are checked, a small corpus, a way to type commands, and one trained run."""
+"""Fixtures: a small corpus, a way to run commands, and one trained run. Shapes in annotations are checked."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The seam of attention: shapes, masks, gates, and the fast path against the one that shows its weights."""
+"""Attention: shapes, masks, gates, and the fast path against the one that returns its weights."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Which weights a run ends with."""
+"""Averaging of weights: checkpoints, exponential, best checkpoint."""
 
 from types import SimpleNamespace
 
@@ -133,6 +133,6 @@ def test_the_best_of_the_validations(tmp_path, metric, kept):
         (lambda: built("averaging/best", metric="chrf"), r"averaging\.metric=chrf: must be one of bleu, loss"),
     ],
 )
-def test_what_is_out_of_range_is_named(build, message):
+def test_settings_out_of_range_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()

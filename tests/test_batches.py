@@ -126,7 +126,7 @@ def test_shares_of_all_processes_make_the_plan(world_size, accumulation):
         assert same([rows for rows, _ in late], [rows for rows, _ in share[3 * accumulation :]])
 
 
-def test_one_process_that_accumulates_sees_what_two_see():
+def test_one_process_that_accumulates_gets_the_batches_of_two():
     source, target = lengths(1000)
     plan = plan_epoch(source, target, batch_tokens=256, seed=1, epoch=0, multiple=2)
     alone = [rows for rows, _ in plan.share(0, 1)]

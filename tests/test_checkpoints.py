@@ -1,4 +1,4 @@
-"""Checkpoints, curves, patience and best weights around a training of one number, killed at every moment there is."""
+"""Checkpoints, curves, patience and best weights: training of one number, killed at every moment."""
 
 import csv
 import signal

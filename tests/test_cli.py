@@ -1,4 +1,4 @@
-"""What a person sees who gets something wrong: a line for each mistake, exit code 2, and nothing left behind."""
+"""Errors on the command line: a line for each mistake, exit code 2, and nothing left behind."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Every option that ships composes, and builds."""
+"""Configs: every option that ships composes and builds."""
 
 import inspect
 from importlib.util import find_spec
@@ -129,7 +129,7 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["segmentation=sampled"], "segmentation: SampledSegmentation needs tokenizer=unigram"),
     ],
 )
-def test_what_cannot_be_is_one_line(overrides, line, tmp_path):
+def test_impossible_settings_get_one_line(overrides, line, tmp_path):
     name = overrides[0].partition("=")[2]
     if (name in ("wandb", "mlflow") and find_spec(name)) or (name == "mps" and torch.backends.mps.is_available()):
         pytest.skip("here it can be")

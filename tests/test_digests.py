@@ -1,4 +1,4 @@
-"""The digest of a large file is computed once, and again whenever the file may have changed."""
+"""Digests of large files: computed once, and again whenever the file may have changed."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Groups of beams that keep away from each other's words."""
+"""Diverse beam search: groups of beams that avoid each other's words."""
 
 import math
 

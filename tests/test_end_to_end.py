@@ -1,4 +1,4 @@
-"""The commands one after another, on a toy language: what a run leaves, and that it can be trusted."""
+"""The commands one after another, on a toy language: the run that they leave, and its figures."""
 
 import csv
 import json
@@ -425,7 +425,7 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
         (("model.num_head=8",), "model.num_head"),
     ],
 )
-def test_what_cannot_be_fine_tuned(home, tiny, tmp_path, arguments, expected):
+def test_impossible_fine_tuning_gets_one_line(home, tiny, tmp_path, arguments, expected):
     options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
     result = command("train", *options, f"init_from={home}/runs/first", *arguments, cwd=tmp_path)
     assert result.code == 2

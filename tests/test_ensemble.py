@@ -1,4 +1,4 @@
-"""Several models as one."""
+"""Ensembles: the mean of several models' probabilities."""
 
 import pytest
 import torch

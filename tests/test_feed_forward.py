@@ -1,4 +1,4 @@
-"""The kinds of feed-forward, number by number."""
+"""Feed-forward layers, number by number."""
 
 import math
 

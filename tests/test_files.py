@@ -13,7 +13,7 @@ def test_a_file_is_written_whole_and_nothing_stays_beside(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_after_an_exception_the_old_file_stands(tmp_path: Path) -> None:
+def test_after_an_exception_the_old_file_is_unchanged(tmp_path: Path) -> None:
     write_text(tmp_path / "a", "old")
 
     def stop_half_way() -> None:

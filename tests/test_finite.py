@@ -1,4 +1,4 @@
-"""Divergence: what stops a training, and what is left of it."""
+"""Divergence: training stops, and what it leaves can be used."""
 
 import re
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a model costs."""
+"""Operations per token of a model."""
 
 import pytest
 from built import built

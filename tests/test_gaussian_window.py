@@ -1,4 +1,4 @@
-"""The sliding window against its recurrence."""
+"""Gaussian window attention against its recurrence."""
 
 import math
 

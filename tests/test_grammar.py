@@ -297,7 +297,7 @@ def affirmed(text: str) -> str:
     return NEGATION.sub("", text)
 
 
-def test_contrasts_differ_in_just_what_is_tested(splits: dict[str, list[Pair]]) -> None:
+def test_contrasts_differ_only_in_the_tested_words(splits: dict[str, list[Pair]]) -> None:
     for pair in splits["test"]:
         right, wrong = difference(pair)
         where = (pair.sentence.target, pair.contrast)

@@ -1,4 +1,4 @@
-"""What is held out of train is a matter of the pairs and the seed alone."""
+"""Held-out pairs: a function of the pairs and the seed alone."""
 
 import itertools
 import random
@@ -91,7 +91,7 @@ def test_the_target_alone_does_not_take_a_pair_with_it():
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_what_the_tokenizer_reads_alike_is_one_source(monkeypatch, chunk):
+def test_sources_that_the_tokenizer_normalises_alike_are_one(monkeypatch, chunk):
     monkeypatch.setattr(held_out, "CHUNK", chunk)
     variants = (str, "  {} ".format, lambda text: text.replace(" ", "\t"), lambda text: text.replace("ä", "a\u0308"))
     rows = [(vary(f"Sätze {row}"), vary(f"target {row}")) for row in range(60) for vary in variants]

@@ -1,4 +1,4 @@
-"""A run directory of somebody else: what its files may do to those who open it, which is nothing."""
+"""Untrusted run directories: opening one runs no code and writes no file of its choice."""
 
 import json
 import shutil
@@ -100,7 +100,7 @@ def test_a_run_does_not_choose_where_data_is_prepared(run):
         ("study", "torch.optim.AdamW"),
     ],
 )
-def test_what_is_built_must_belong_where_it_stands(slot, target, run):
+def test_a_part_of_the_wrong_kind_is_refused(slot, target, run):
     spoil(run, **({"data._target_": target} if slot == "data" else {slot: {"_target_": target}}))
     commands = [("train", "resume=run", "trainer.max_steps=10")]
     if slot.partition(".")[0] in ("search", "model"):

@@ -114,7 +114,7 @@ def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
         assert part in message
 
 
-def test_hub_without_such_a_data_set(monkeypatch):
+def test_a_data_set_that_the_hub_does_not_have(monkeypatch):
     class AbsentError(RepositoryNotFoundError):
         """Made without the answer of a server, whose type depends on the version of the hub's library."""
 
@@ -170,7 +170,7 @@ BOOKS = {"name": "books", "splits": {"train": "train", "valid": None, "test": No
         {**BOOKS, "held_out": {"valid": 30, "test": 20}, "max_pairs": 80},
     ],
 )
-def test_a_stream_gives_what_a_stored_data_set_gives(configured, settings):
+def test_a_stream_gives_the_same_as_a_stored_data_set(configured, settings):
     stored, streamed = (hub(configured, "de", "en", streaming=streaming, **settings) for streaming in (False, True))
     assert stored.fingerprint() == streamed.fingerprint()  # so what is prepared from one serves for the other
     whole, parts = stored.load(), streamed.load()

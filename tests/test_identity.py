@@ -1,4 +1,4 @@
-"""What makes two trainings one run: settings and text, not paths."""
+"""Identity of runs: settings and text, not paths."""
 
 import json
 import shutil

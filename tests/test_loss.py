@@ -136,7 +136,7 @@ def test_r_drop_of_two_equal_passes_is_label_smoothing():
         (lambda: built("loss/r_drop", alpha=0.0), r"loss\.alpha=0"),
     ],
 )
-def test_what_is_out_of_range_is_named(build, message):
+def test_settings_out_of_range_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()
 

@@ -1,4 +1,4 @@
-"""What a process may use of the machine: affinity, and the quota of its control group."""
+"""Cores of the machine: affinity, and the quota of the control group."""
 
 import os
 

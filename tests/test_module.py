@@ -133,7 +133,7 @@ def test_whatever_matters_makes_another_folder(prepared, tmp_path, change):
 
 
 @pytest.mark.parametrize("change", [{"batch_tokens": 80}, {"seed": 2}, {"hide_source": True}, {"workers": 1}])
-def test_what_does_not_matter_does_not(prepared, tmp_path, change):
+def test_settings_that_do_not_change_the_data_share_a_folder(prepared, tmp_path, change):
     corpus = Toy()
     other = module(tmp_path, corpus, **change)
     other.prepare_data()
@@ -191,7 +191,7 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
-def test_what_a_killed_process_left_is_no_obstacle(prepared, tmp_path):
+def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
     part = prepared.prepared.with_suffix(".part")
     prepared.prepared.rename(part)
     (part / "report.json").write_text("{")
@@ -241,7 +241,7 @@ def test_figures_of_the_first_epoch(tmp_path):
 
 
 @pytest.mark.parametrize("from_environment", [True, False])
-def test_two_processes_see_what_one_sees_that_accumulates(tmp_path, monkeypatch, from_environment):
+def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeypatch, from_environment):
     alone = module(tmp_path, accumulation=2)
     alone.prepare_data()
     shares = []

@@ -1,4 +1,4 @@
-"""Every option of training, composed and trained for some steps, and what it leaves behind translated with."""
+"""Every option of training: some steps are trained, and the result translates."""
 
 import json
 

@@ -65,7 +65,7 @@ def test_attention_turns_queries_and_keys_and_not_values():
     torch.testing.assert_close(moved, weights[:, :, 2:3], rtol=0, atol=1e-12)
 
 
-def test_rotation_keeps_the_type_of_what_it_turns():
+def test_rotation_keeps_the_type_of_its_input():
     assert Rotation(4, 8)(torch.ones(1, 1, 3, 4, dtype=torch.bfloat16), None).dtype == torch.bfloat16
 
 

@@ -129,7 +129,7 @@ def test_every_weight_learns(kind):
         ({"num_heads": 3}, r"model\.num_heads=3 does not divide model\.d_model=8"),
     ],
 )
-def test_what_cannot_be(settings, line):
+def test_impossible_settings_get_one_line(settings, line):
     with pytest.raises(InstantiationException, match=line):
         make("rnn_bahdanau", **settings)
 

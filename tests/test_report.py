@@ -312,7 +312,7 @@ FLAGS = {
 
 
 @pytest.mark.parametrize(("changes", "flag"), FLAGS.values(), ids=FLAGS)
-def test_what_a_reader_must_know_is_flagged(changes, flag, sweep, undrawn):
+def test_problems_of_a_study_are_flagged(changes, flag, sweep, undrawn):
     assert page_of(sweep).flags == ()
     edit(sweep / job(4, 2) / "metrics.json", **changes)
     assert re.search(flag, " ".join(page_of(sweep).flags))
@@ -367,7 +367,7 @@ def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
     assert "different vocabularies" in " ".join(page_of(tmp_path).flags)
 
 
-def test_what_is_shown_is_text_and_not_markup(tmp_path, undrawn):
+def test_text_from_runs_is_escaped(tmp_path, undrawn):
     study = STUDY | {"title": "<b>a|b_c_ *d*", "label": '"><i>', "about": "x & <script>y</script>"}
     page = page_of(write_sweep(tmp_path / "s", {1: 0.4, 4: 0.2}, seeds=(1, 2), lines=20, study=study))
     text = html(page)

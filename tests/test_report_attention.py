@@ -88,7 +88,7 @@ def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, h
         (["text=a", "output=taken/x"], "error: output=taken/x: can't be written to"),
     ],
 )
-def test_what_cannot_be_drawn(arguments, line, home, tmp_path):
+def test_impossible_drawings_get_one_line(arguments, line, home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     (tmp_path / "taken").touch()
     run = [] if any(word.startswith("run=") for word in arguments) else ["run=runs/first"]

@@ -1,4 +1,4 @@
-"""The statistics of a report, against other implementations and against studies whose truth is known."""
+"""Statistics of a report, against other implementations and against simulated studies."""
 
 import itertools
 import math
@@ -333,7 +333,7 @@ def test_what_differs_by_the_margin_is_rarely_called_equal():
     assert np.mean([outcome.equal for outcome in outcomes]) > 0.6
 
 
-def test_what_is_planted_is_found():
+def test_a_planted_difference_is_found():
     world = world_of(sentences=400, seed_deviation=0.4)
     truth = np.array([36.0, 36.0, 36.0, 38.5])
     outcomes = list(simulate(world, truth, seeds=4, studies=30, draws=150, seed=1))

@@ -1,4 +1,4 @@
-"""Resume as one types it: what may change acts, all else is refused, and nothing is touched before it has loaded."""
+"""Resume: what may change acts, all else is refused, and nothing is touched before the checkpoint has loaded."""
 
 import csv
 import hashlib
@@ -247,7 +247,7 @@ def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):
     assert "config_hash" not in json.loads((run / "metrics.json").read_text(encoding="utf-8"))
 
 
-def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(run):
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(run):
     last = run / "checkpoints" / "last.ckpt"
     shutil.copy(last, last.with_name("last-1.ckpt"))
     last.write_bytes(last.read_bytes()[:1000])

@@ -1,4 +1,4 @@
-"""The small parts of headcount.run."""
+"""Small parts of headcount.run: settings, directories, metrics.json."""
 
 import ctypes
 import inspect
@@ -81,7 +81,7 @@ def test_build_trusts_exact_names_only():
         build(OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch", "beam": 5}), "search", ())
 
 
-def test_problems_are_told_once_and_together():
+def test_problems_are_reported_once_and_together():
     def fail(message):
         raise ValueError(message)
 

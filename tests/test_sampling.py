@@ -1,4 +1,4 @@
-"""What is drawn, and how often."""
+"""Sampling: which translations are drawn, and how often."""
 
 import math
 from collections import Counter

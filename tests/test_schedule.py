@@ -1,4 +1,4 @@
-"""Schedules against numbers that a pencil gives."""
+"""Schedules against numbers computed by hand."""
 
 import pytest
 from built import built
@@ -48,6 +48,6 @@ def test_constant_by_hand():
         (lambda: Cosine(steps=10, warmup_steps=5, final=1.5), r"schedule\.final=1\.5"),
     ],
 )
-def test_what_is_out_of_range_is_named(build, message):
+def test_settings_out_of_range_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()

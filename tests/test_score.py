@@ -1,4 +1,4 @@
-"""Given translations, and how probable they are."""
+"""Scoring of given translations: log-probability, tokens and perplexity."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Scores that were there before the scaled dot-product, each against its equation written out."""
+"""Score functions of attention before the scaled dot-product, each against its equation."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is found out about a run on a split: in whose tokens BLEU is counted, and what is kept of each sentence."""
+"""Scores of a split: the tokens that BLEU counts, and the figures kept of each sentence."""
 
 import csv
 import json
@@ -80,7 +80,7 @@ def test_runs_that_count_bleu_in_other_tokens_are_not_put_in_one_table(home, tmp
     assert (tmp_path / "runs" / "second" / "metrics.json").read_bytes() == before
 
 
-def test_what_is_kept_of_each_sentence_is_what_the_figures_are_made_of(run, tmp_path):
+def test_the_counts_kept_of_each_sentence_add_up_to_the_figures(run, tmp_path):
     found = evaluate_split(run, rows("", "der Wolf mag den Bär", "den Hund hört der Wolf"), "13a")
     arrays = found.arrays
     assert arrays["row"].tolist() == [1, 2]

@@ -1,4 +1,4 @@
-"""The same text cut differently each time: always itself again, and a function of the seed."""
+"""Subword sampling: other pieces each time, the same text, a function of the seed."""
 
 from collections import Counter
 
@@ -52,6 +52,6 @@ def test_bpe_dropout_leaves_merges_out_as_often_as_asked():
         (lambda: SampledSegmentation(alpha=0.1, candidates=1), r"segmentation\.candidates=1"),
     ],
 )
-def test_what_is_out_of_range_is_named(build, message):
+def test_settings_out_of_range_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()

@@ -100,7 +100,7 @@ def test_a_job_that_was_stopped_goes_on(pretended):
     assert second.endswith("threads=1 OMP_NUM_THREADS=1")
 
 
-def test_a_job_that_goes_on_is_told_what_its_config_does_not_settle(pretended):
+def test_a_resumed_job_gets_the_settings_that_its_config_lacks(pretended):
     sweep = pretended / "runs" / "sweep_grammar"
     again = ["trust=[my.own]", "data.directory=d", "data.workers=1", "logger=csv", "checkpoint.every=9"]
     words = ("train", "--multirun", "model.num_heads=7", "seed=1", *again, "threads=1")
@@ -162,7 +162,7 @@ def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):
     assert sorted(path.name for path in job.iterdir()) == before
 
 
-def test_what_tells_one_job_from_another():
+def test_the_name_of_a_job():
     assert job_directory(["seed=2", "model.num_heads=4", "data.root=/a/b"], "sweep") == "model.num_heads=4,seed=2"
     assert job_directory(["study=heads_fixed_width", "seed=1"], "heads_fixed_width") == "seed=1"
     assert job_directory(["recipe=multi30k_short", "study=kv_heads", "seed=1"], "kv_heads") == "seed=1"
@@ -202,7 +202,7 @@ def test_a_launcher_s_processes_know_what_is_swept(tmp_path):
     ]
 
 
-def test_a_hash_knows_what_matters(home):
+def test_the_hash_covers_the_settings_that_matter(home):
     config = OmegaConf.load(home / "runs" / "second" / "config.yaml")
     same, other = config.copy(), config.copy()
     same.data.directory, same.data.root, same.threads, same.name = "/x", "/y", 7, "z"
@@ -299,7 +299,7 @@ def test_gpus_stay_as_they_are_where_jobs_come_one_by_one(tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
 
 
-def test_how_a_sweep_stands(tmp_path):
+def test_the_status_of_a_sweep(tmp_path):
     since = time.time()
     for job in "abcdef":
         (tmp_path / job).mkdir()
@@ -331,12 +331,12 @@ def test_how_a_sweep_stands(tmp_path):
         ("", "no output"),
     ],
 )
-def test_what_a_failed_job_tells(log, told, tmp_path):
+def test_the_message_of_a_failed_job(log, told, tmp_path):
     (tmp_path / "job.log").write_text(log)
     assert failure(tmp_path) == told
 
 
-def test_the_feed_forward_gets_what_heads_leave():
+def test_the_feed_forward_gets_the_parameters_that_heads_leave():
     assert balanced_feed_forward(256, 128, 8, 16, 2, 2) == 256
     # An attention of one head of 16 has 7 / 8 of 4 x 128 x 128 weights less (and biases); there are six of them, and
     # four feed-forwards, of which each unit has 2 x 128 weights and a bias.

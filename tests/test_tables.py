@@ -1,4 +1,4 @@
-"""Tables with a pair a row, in every format."""
+"""Tables with one sentence pair a row, in every format."""
 
 import gzip
 import json
@@ -59,7 +59,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, name, at_once):
         ("t.jsonl", '{"en": "\\ud83d\\ude00", "de": "b"}', ("en", "de"), [("😀", "b")]),
     ],
 )
-def test_what_is_particular_to_a_format(tmp_path, name, content, columns, expected):
+def test_peculiarities_of_each_format(tmp_path, name, content, columns, expected):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
     pairs = Table(tmp_path / name, *columns).pairs()
     assert [tuple(pair.values()) for pair in pairs_of(pairs)] == expected
@@ -96,7 +96,7 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
         ("u.parquet", b"", ("en", "de"), r"t.parquet: there is no such file"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, columns, message):
+def test_a_wrong_row_is_named_with_its_line(tmp_path, name, content, columns, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as error:
         Table(tmp_path / f"t{name[1:]}", *columns).pairs()

@@ -1,4 +1,4 @@
-"""What the Lightning module makes of model, loss and optimizer."""
+"""The Lightning module: steps, optimizer, validation."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A run with several test sets, from tables and files of one's own, held-out validation among them."""
+"""Several test sets: tables and files of one's own, validation held out of train."""
 
 import json
 import shutil

@@ -151,7 +151,7 @@ def test_lines_of_any_length_are_learned_from(letters, space, model_type):
     assert len(tokenizer.encode(long)[0]) < 0.7 * len(long[0])
 
 
-def test_what_fits_is_left_whole_and_nothing_is_lost():
+def test_lines_that_fit_stay_whole_and_nothing_is_lost():
     for text in ("a " * 2000, "ä b" * 3000, "字" * 5000, "👩" * 2000):
         parts = _trainable(text)
         assert all(len(part.encode()) <= MAX_BYTES for part in parts)

@@ -1,4 +1,4 @@
-"""A vocabulary for each language: told apart everywhere, from preparation to a finished run."""
+"""A vocabulary for each language, from preparation to a finished run."""
 
 import pytest
 import torch
@@ -62,6 +62,6 @@ def test_a_run_with_two_vocabularies(tiny, tmp_path):
     assert command("evaluate", "run=run", cwd=tmp_path).code == 0
 
 
-def test_what_is_out_of_range_is_named():
+def test_settings_out_of_range_are_named():
     with pytest.raises(ValueError, match=r"tokenizer\.vocab_size=200 is too small"):
         built("tokenizer/separate", vocab_size=500, target_vocab_size=200)

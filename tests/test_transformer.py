@@ -1,4 +1,4 @@
-"""The model against torch's own layers, and what must not change its output."""
+"""The Transformer against torch's own layers, and its invariants."""
 
 from collections.abc import Callable
 

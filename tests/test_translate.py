@@ -1,4 +1,4 @@
-"""A run, or several as one, at the command line: n-best lists and ways to search."""
+"""Translation on the command line: one run or an ensemble, n-best lists and searches."""
 
 import re
 import shutil

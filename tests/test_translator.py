@@ -1,4 +1,4 @@
-"""Lines in, lines out."""
+"""The translator: lines in, lines out."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Which weights a run is scored with."""
+"""The choice of the weights that are scored: average or last."""
 
 import pytest
 import torch

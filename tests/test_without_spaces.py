@@ -1,4 +1,4 @@
-"""A language written without spaces, from its text to its figures: the toy language in Chinese characters."""
+"""A language without spaces, from text to figures: the toy language in Chinese characters."""
 
 import json
 import shutil
