@@ -100,6 +100,15 @@ def test_a_run_from_before_a_setting_opens_and_keeps_its_hash(config, tmp_path):
     assert config_hash(before) != config_hash(config)
 
 
+def test_a_run_from_before_a_setting_is_the_same_run(config):
+    before = config.copy()
+    del before.search.max_source, before.model.self_attention
+    assert differences(before, config) == differences(config, before) == ""
+    before.search.beam += 1
+    assert differences(before, config).startswith("search.beam=")
+    assert build(before.search, "search").max_source == config.search.max_source
+
+
 def test_a_run_from_before_fingerprints_is_compared_by_the_path_of_its_text(config, text, tmp_path):
     before = config.copy()
     del before.data.fingerprint

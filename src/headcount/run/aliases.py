@@ -44,7 +44,7 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     "headcount.training.averaging.CheckpointAverage": {"share": 0.125},
     "headcount.training.averaging.ExponentialAverage": {"share": 0.05},
 }
-NOT_HASHED = {  # settings of ADDED, by dotted name, that came after runs whose hash must stay
+NOT_HASHED = {  # settings of ADDED, by dotted name, that leave the hash of a run as it was before them
     "model.self_attention._target_": "headcount.model.attention.ScaledDotProduct",
     "model.self_attention._partial_": True,
     "model.cross_attention.gaussians": 3,
@@ -71,7 +71,8 @@ def with_added_settings(node: Any) -> Any:
     """A copy of a config, as plain containers, with the settings of `ADDED` that it lacks."""
     if isinstance(node, dict):
         settings: dict[str, Any] = {key: with_added_settings(value) for key, value in node.items()}
-        return {**ADDED.get(str(node.get("_target_")), {}), **settings}
+        target = str(node.get("_target_"))
+        return {**ADDED.get(RENAMED.get(target, target), {}), **settings}
     return [with_added_settings(value) for value in node] if isinstance(node, list) else node
 
 

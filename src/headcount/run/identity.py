@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.run.aliases import NOT_HASHED, oldest_name
+from headcount.run.aliases import NOT_HASHED, oldest_name, with_added_settings
 from headcount.run.config import BATCHES, NOT_CORPUS, build_corpus
 from headcount.run.values import flatten, within
 
@@ -68,10 +68,10 @@ def settings_that_matter(config: DictConfig) -> dict[str, Any]:
 
 
 def _without_fingerprint(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as before fingerprints: no `sample_bytes`, the corpus in `data.corpus`, some of it in `data` too."""
+    """Settings as in configs without a fingerprint: the corpus in `data.corpus`, some of it in `data` too."""
     corpus = {name for name in settings if name.startswith("data.") and name.split(".")[1] not in NOT_CORPUS}
     moved = {"data._target_"} if settings.get("data._target_") in COPIED else corpus
-    kept = {name: value for name, value in settings.items() if name not in moved | {"tokenizer.sample_bytes"}}
+    kept = {name: value for name, value in settings.items() if name not in moved}
     return kept | {name.replace("data.", "data.corpus.", 1): settings[name] for name in corpus}
 
 
@@ -81,19 +81,22 @@ def config_hash(config: DictConfig) -> str:
 
 
 def differences(before: DictConfig, now: DictConfig) -> str:
-    """Where two runs differ, in words, the first places; empty if they are the same.
+    """The first settings in which two runs differ, as text; empty if they are the same.
 
-    Where one of them records no fingerprint, their corpora are compared by what is set of them, the path of it too.
+    Where one of them records no fingerprint, their corpora are compared by their settings, the path too.
     """
+    before, now = (
+        OmegaConf.create(with_added_settings(OmegaConf.to_container(each, resolve=True))) for each in (before, now)
+    )
     settings = settings_of(before), settings_of(now)
     if recorded(before) is None or recorded(now) is None:
         names = [name for name in _differing(*settings) if name != FINGERPRINT]
     else:
         names = _differing(settings_that_matter(before), settings_that_matter(now))
-        if FINGERPRINT in names:  # and what was set otherwise may say why
+        if FINGERPRINT in names:  # other settings of data may say why
             names = list(dict.fromkeys([FINGERPRINT, *_differing(*settings)]))
-    told = [f"{name}={settings[0].get(name, 'not set')}, now {settings[1].get(name, 'not set')}" for name in names[:3]]
-    return "; ".join(told) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
+    texts = [f"{name}={settings[0].get(name, 'not set')}, now {settings[1].get(name, 'not set')}" for name in names[:3]]
+    return "; ".join(texts) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
