@@ -4,12 +4,19 @@ from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS, PRIMARY
 from headcount.report.endpoint import Endpoint
 from headcount.report.page import Facts, Section
-from headcount.report.statistics.comparison import compare
+from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
 
 SEVERAL = "Means over seeds ± half a 95 % interval (Student's t, on these sentences; not for comparing rows)."
 SINGLE = "One seed a row, so the spread between seeds is unknown."
+
+COSTS = {  # header: figure
+    "parameters": "parameters",
+    "operations/token": "operations_per_token",
+    "tokens/s": "train.tokens_per_second",
+    "seconds": "train.seconds",
+}
 
 
 def section(study: Study) -> Section:
@@ -32,44 +39,30 @@ def _note(endpoint: Endpoint) -> str:
 
 def _table(study: Study) -> Table:
     """A line for each row."""
-    endpoint, loss = study.endpoint, study.loss
-    splits = endpoint.splits if len(endpoint.splits) > 1 else ()
-    secondary = [key for key in study.sweep.metrics if key != PRIMARY]
-    comparisons = [compare([row.figures(f"test.{key}") for row in study.rows]) for key in secondary]
-    cells = []
-    for index, row in enumerate(study.rows):
-        ratio = endpoint.length_ratio(index, row)
-        cells.append(
-            (
-                row.label,
-                " ".join(str(run.seed) for run in row.runs),
-                mean(row.figures("parameters")),
-                mean(row.figures("operations_per_token")),
-                mean(row.figures("train.tokens_per_second")),
-                mean(row.figures("train.seconds")),
-                score(loss, index, 3) if loss else "–",
-                f"{perplexity(loss.means[index]):.3f}" if loss else "–",
-                score(endpoint.comparison, index),
-                "–" if ratio is None else f"{ratio:.3f}",
-                *(mean(row.figures(f"{split}.bleu"), 2) for split in splits),
-                *(score(comparison, index) for comparison in comparisons),
-            )
-        )
-    headers = (
-        study.sweep.design.label or "row",
-        "seeds",
-        "parameters",
-        "operations/token",
-        "tokens/s",
-        "seconds",
-        "valid. loss",
-        "valid. perplexity",
-        endpoint.name,
-        "length ratio",
-        *(f"{split} BLEU" for split in splits),
-        *(_header(key) for key in secondary),
-    )
-    return Table(headers, tuple(cells), words=frozenset({0, 1}))
+    rows, endpoint, loss = study.rows, study.endpoint, study.loss
+    ratios = [endpoint.length_ratio(index, row) for index, row in enumerate(rows)]
+    columns = [
+        (study.sweep.design.label or "row", [row.label for row in rows]),
+        ("seeds", [" ".join(str(run.seed) for run in row.runs) for row in rows]),
+        *((header, [mean(row.figures(path)) for row in rows]) for header, path in COSTS.items()),
+        ("valid. loss", _scores(loss, 3) if loss else ["–"] * len(rows)),
+        ("valid. perplexity", [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows)),
+        (endpoint.name, _scores(endpoint.comparison)),
+        ("length ratio", ["–" if ratio is None else f"{ratio:.3f}" for ratio in ratios]),
+    ]
+    if len(endpoint.splits) > 1:
+        columns += [
+            (f"{split} BLEU", [mean(row.figures(f"{split}.bleu"), 2) for row in rows]) for split in endpoint.splits
+        ]
+    for key in study.sweep.metrics:
+        if key != PRIMARY:
+            columns.append((_header(key), _scores(compare([row.figures(f"test.{key}") for row in rows]))))
+    headers, cells = zip(*columns, strict=True)
+    return Table(headers, tuple(zip(*cells, strict=True)), words=frozenset({0, 1}))
+
+
+def _scores(comparison: Comparison, digits: int = 2) -> list[str]:
+    return [score(comparison, row, digits) for row in range(len(comparison.means))]
 
 
 def _header(key: str) -> str:
