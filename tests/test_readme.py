@@ -200,10 +200,12 @@ def test_the_page_on_development_names_every_file_of_the_package():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_files_that_a_page_links_to_exist(page):
+def test_the_files_that_a_page_names_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(((?!https?:)[^)#]+)(?:#[^)]*)?\)", text):
         assert ((ROOT / page).parent / target).exists(), target
+    for name in re.findall(r"`([\w/]+\.(?:py|yaml))`", text):
+        assert "NAME" in name or any((folder / name).exists() for folder in (ROOT, ROOT / "src" / "headcount")), name
 
 
 def test_the_readme_is_a_front_door():
