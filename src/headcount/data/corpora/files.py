@@ -75,24 +75,7 @@ class FilesCorpus:
             "valid": {"source": valid_source, "target": valid_target},
             "test": {"source": test_source, "target": test_target},
         }
-        missing = [f"data.{setting}" for setting, value in {"source": source, "target": target}.items() if not value]
-        for split, table in tables.items():
-            ways = {
-                f"data.{split}": table,
-                f"data.{split}_source": sides[split]["source"] or sides[split]["target"],
-                f"data.held_out.{split}": cut.sizes.get(split),
-            }
-            given = [setting for setting, value in ways.items() if value]
-            if len(given) > 1:
-                raise ValueError(f"{' and '.join(given)}: both give the text of the {split} split; give one of them")
-            if not table and not cut.sizes.get(split):
-                missing += [f"data.{split}_{side}" for side, path in sides[split].items() if not path]
-        if missing:
-            raise ValueError(
-                f"{', '.join(missing)}: not given; data=files needs both language codes, and for each split two files "
-                "(data.train_source=train.de data.train_target=train.en), or one table (data.train=train.tsv), or for "
-                "valid and test a number of training pairs (data.held_out.test=2000)"
-            )
+        check_places({"source": source, "target": target}, tables, sides, cut)
         if (source_column, target_column) != (None, None) and not any(tables.values()):
             raise ValueError(
                 "data.source_column and data.target_column: no split is a table; leave them out, or give "
@@ -113,6 +96,33 @@ class FilesCorpus:
 
     def fingerprint(self) -> str:
         return self.texts.fingerprint()
+
+
+def check_places(
+    languages: Mapping[str, str | None],
+    tables: Mapping[str, str | Path | None],
+    sides: Mapping[str, Mapping[str, str | Path | None]],
+    held_out: HeldOut,
+) -> None:
+    """Raises ValueError for a split that is given twice, or for missing settings."""
+    missing = [f"data.{setting}" for setting, code in languages.items() if not code]
+    for split, table in tables.items():
+        ways = {
+            f"data.{split}": table,
+            f"data.{split}_source": sides[split]["source"] or sides[split]["target"],
+            f"data.held_out.{split}": held_out.sizes.get(split),
+        }
+        given = [setting for setting, value in ways.items() if value]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)}: both give the text of the {split} split; give one of them")
+        if not table and not held_out.sizes.get(split):
+            missing += [f"data.{split}_{side}" for side, path in sides[split].items() if not path]
+    if missing:
+        raise ValueError(
+            f"{', '.join(missing)}: not given; data=files needs both language codes, and for each split two files "
+            "(data.train_source=train.de data.train_target=train.en), or one table (data.train=train.tsv), or for "
+            "valid and test a number of training pairs (data.held_out.test=2000)"
+        )
 
 
 def text_at(setting: str, where: Any, columns: tuple[Column, Column]) -> ParallelText | Table:
