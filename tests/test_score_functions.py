@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from built import built
-from hydra.errors import InstantiationException
 
 from headcount.model import score_functions
 from headcount.model.attention import ScaledDotProduct, TokenPositions
@@ -107,7 +106,7 @@ def test_a_model_with_luongs_dot_begins_as_with_the_scaled(model):
 def test_no_gain_is_no_setting():
     wrong = built("model/cross_attention/luong_dot", gain=0)
     for setting, model in (("self_attention", "nano"), ("cross_attention", "nano"), ("cross_attention", "rnn_luong")):
-        with pytest.raises(InstantiationException, match=rf"model\.{setting}\.gain=0: must be more than 0, or null"):
+        with pytest.raises(ValueError, match=rf"model\.{setting}\.gain=0: must be more than 0, or null"):
             built(f"model/{model}", vocab_size=9, **{setting: wrong})
 
 

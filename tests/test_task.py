@@ -27,7 +27,7 @@ class Recorded(RDrop):
 
 @pytest.mark.parametrize(("layer_dropout", "alike"), [(0.0, True), (0.5, False)])
 def test_the_two_passes_of_r_drop_leave_out_layers_of_their_own(layer_dropout, alike):
-    loss = Recorded()
+    loss = Recorded(alpha=5.0, smoothing=0.1)
     trained = task(loss, layer_dropout=layer_dropout)
     sentences = Sentences.of([[5, 6, 7], [8, 9]])
     torch.manual_seed(1)
