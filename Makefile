@@ -46,7 +46,7 @@ ablate: .venv/study  ## Run STUDY, JOBS runs at once, and report: STUDY=kv_heads
 report: .venv/study  ## Write the report of the sweep in SWEEP anew
 	$(BIN)/python scripts/report.py sweep=$(SWEEP) $(ARGS)
 
-bench: .venv/core  ## Measure the speed beside others, an hour; a part: ARGS="work=train peers=[]"
+bench: .venv/core  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
 	$(BIN)/python scripts/bench.py $(CHOICES)
 
 test: .venv/dev  ## Run the quick tests

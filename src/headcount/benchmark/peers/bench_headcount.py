@@ -75,19 +75,15 @@ def train(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -
     meter = Meter({"warmup": 0, "seconds": 0, "least": (1, 0)} if first_step else job)
 
     def with_meter(parts: Parts) -> None:
-        callbacks = [each for each in callbacks_of(parts) if not isinstance(each, LastCheckpoint)]
-        callbacks_of(parts)[:] = [*callbacks, Stop(meter, job["work"] == "lightning")]
+        trainer: Any = parts.trainer
+        trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, LastCheckpoint)]
+        trainer.callbacks.append(Stop(meter, job["work"] == "lightning"))
         parts.data.prepare_data()
         tokenizer: Any = Widened(parts.data.tokenizer, job["vocab_size"])
         parts.data.tokenizer = tokenizer
 
     precision = train_until_over(config, folder, with_meter)
     return {"rate": meter.times[0] - begin} if first_step else meter.result(), precision
-
-
-def callbacks_of(parts: Parts) -> list[pl.Callback]:
-    """The callbacks of the trainer, which are added to in place."""
-    return parts.trainer.callbacks  # type: ignore[attr-defined]
 
 
 def train_until_over(config: DictConfig, folder: Path, adapt: Callable[[Parts], None]) -> str:
@@ -183,7 +179,7 @@ def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
     judge = Judge(job["plain"])
 
     def judged(parts: Parts) -> None:
-        callbacks_of(parts).append(judge)
+        parts.trainer.callbacks.append(judge)  # type: ignore[attr-defined]
         if job["plain"]:
             parts.task["loss"] = PlainLabelSmoothing(smoothing=parts.task["loss"].smoothing)
 
