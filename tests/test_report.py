@@ -666,7 +666,7 @@ def test_published_tables_are_whole():
         assert table.source
         assert table.about
         assert bool(table.rows) == bool(table.convention) == bool(table.label)
-        assert table.seen == bool(table.rows)
+        assert table.read == bool(table.rows)
     assert [row.bleu for row in published(["vaswani2017_a"])[0].rows] == [24.9, 25.5, 25.8, 25.8, 25.4]
 
 

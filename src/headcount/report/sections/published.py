@@ -34,12 +34,12 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper, or a claim without rows. seen: read off the paper, not recalled."""
+    """A table of a paper, or a claim without rows. read: read off the paper, not recalled."""
 
     key: str
     source: str
     about: str
-    seen: bool
+    read: bool
     convention: str = ""
     label: str = ""
     rows: tuple[PublishedRow, ...] = ()
@@ -66,9 +66,9 @@ def published(keys: Sequence[str]) -> list[PublishedTable]:
 
 
 def _part(table: PublishedTable, ours: Plot) -> Section:
-    known = "Read off the paper." if table.seen else "Recalled, not read off the paper."
+    origin = "Read off the paper." if table.read else "Recalled, not read off the paper."
     convention = f" Convention: {table.convention}." if table.convention else ""
-    note = f"{capital(table.about)}. {known}{convention}"
+    note = f"{capital(table.about)}. {origin}{convention}"
     if not table.rows:
         return Section(table.source, (note,))
     if len(table.rows) == 1:

@@ -57,21 +57,21 @@ def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Inter
     row_of = np.array(rows)
     covariance = np.atleast_2d(np.cov(resampled, rowvar=False))
     members = [np.flatnonzero(row_of == row) for row in range(row_of.max() + 1)]
-    mean = np.stack([np.isin(np.arange(len(row_of)), own) / len(own) for own in members])  # [row, run]
+    mean = np.stack([np.isin(np.arange(len(row_of)), runs) / len(runs) for runs in members])  # [row, run]
     within = sum(
-        covariance[np.ix_(own, own)].trace() - covariance[np.ix_(own, own)].sum() / len(own) for own in members
+        covariance[np.ix_(runs, runs)].trace() - covariance[np.ix_(runs, runs)].sum() / len(runs) for runs in members
     )
-    noise = float(within) / max(sum(len(own) - 1 for own in members), 1)
+    noise = float(within) / max(sum(len(runs) - 1 for runs in members), 1)
     between = mean @ covariance @ mean.T
-    seen = between.diagonal()[:, None] + between.diagonal() - 2 * between
-    counts = np.array([len(own) for own in members])
-    own_noise = noise * (1 / counts[:, None] + 1 / counts)
+    observed = between.diagonal()[:, None] + between.diagonal() - 2 * between
+    counts = np.array([len(runs) for runs in members])
+    of_runs = noise * (1 / counts[:, None] + 1 / counts)
     df = 1 / (1 / max(sentences - 1, 1) + 1 / max(len(resampled) - 1, 1))
-    imprecision = (seen**2 + own_noise**2) / df
+    imprecision = (observed**2 + of_runs**2) / df
     pairs = np.triu_indices(len(members), 1)
-    known = (seen - own_noise)[pairs], np.sqrt(2 * imprecision)[pairs]
+    known = (observed - of_runs)[pairs], np.sqrt(2 * imprecision)[pairs]
     typical = (max(float(known[0].mean()), 0.0), float(known[1].mean())) if len(members) > 1 else (0.0, 0.0)
-    return Interaction(np.maximum(seen - own_noise, 0), noise, imprecision, df, typical)
+    return Interaction(np.maximum(observed - of_runs, 0), noise, imprecision, df, typical)
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ class Difference:
         if self.deviation == 0:
             return float(distance == 0)
         ratio, df = distance / self.deviation, tabulated(self.df)
-        own = float(stats.studentized_range.sf(ratio * math.sqrt(2), self.rows, df))
+        p = float(stats.studentized_range.sf(ratio * math.sqrt(2), self.rows, df))
         if not self.alike:
-            own = max(own, 2 * (self.rows - 1) * float(stats.t.sf(ratio, df)))
-        return min(own * ERROR / self.error, 1.0)
+            p = max(p, 2 * (self.rows - 1) * float(stats.t.sf(ratio, df)))
+        return min(p * ERROR / self.error, 1.0)
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,11 @@ class Plan:
 
     def power(self, effect: float, seeds: int) -> float:
         """The probability of detecting a true difference of `effect` with `seeds` (2 or more) a row: noncentral t."""
-        own = 2 * self.variance / seeds
-        total = own + self.sentences
+        between = 2 * self.variance / seeds
+        total = between + self.sentences
         if total == 0:
             return 1.0
-        spread = own**2 / (self.rows * (seeds - 1)) + self.sentences**2 / self.sentences_df
+        spread = between**2 / (self.rows * (seeds - 1)) + self.sentences**2 / self.sentences_df
         df = min(total**2 / spread, NORMAL_DF)
         return float(stats.nct.sf(_critical(self.rows, df) / math.sqrt(2), df, effect / math.sqrt(total)))
 

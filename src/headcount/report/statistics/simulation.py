@@ -61,8 +61,8 @@ class World:
         runs = self.runs(truth, seeds, rng)
         sentence = self.difficulty * rng.standard_normal(sentences)
         row = self.interaction * rng.standard_normal((rows, 1, sentences))
-        own = self.noise * rng.standard_normal((rows, seeds, sentences))
-        shift = self._shift(runs)[..., None] + sentence + row + own  # [row, seed, sentence]
+        run = self.noise * rng.standard_normal((rows, seeds, sentences))
+        shift = self._shift(runs)[..., None] + sentence + row + run  # [row, seed, sentence]
         chances = _sigmoid(shift[..., None] + _log_odds())
         counts = np.empty((rows, seeds, sentences, COUNTS))
         counts[..., :ORDERS] = rng.binomial(totals, chances)

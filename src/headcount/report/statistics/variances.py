@@ -30,28 +30,28 @@ PRECISION = 1e-6  # relative error of the prior's degrees of freedom
 class Spread:
     """The variance between the seeds of each row.
 
-    variances: by row. df: the degrees of freedom of each. own: those from the row's own seeds. pooled: the mean
-    variance, weighted by `own`. alike: whether all rows share it, because the data do not contradict that.
+    variances: by row. df: the degrees of freedom of each. own_df: those from the row's own seeds. pooled: the mean
+    variance, weighted by `own_df`. alike: whether all rows share it, because the data do not contradict that.
     """
 
     variances: tuple[float, ...]
     df: tuple[float, ...]
-    own: tuple[int, ...]
+    own_df: tuple[int, ...]
     pooled: float
     alike: bool
 
     @property
     def total_df(self) -> int:
-        return sum(self.own)
+        return sum(self.own_df)
 
     def of_difference(self, i: int, j: int) -> tuple[float, float]:
         """The variance of the difference of two rows' means over seeds, and its degrees of freedom.
 
         Satterthwaite 1946, with the covariance of two variances that share a prior.
         """
-        parts = [self.variances[row] / (self.own[row] + 1) for row in (i, j)]
+        parts = [self.variances[row] / (self.own_df[row] + 1) for row in (i, j)]
         roots = [part / math.sqrt(self.df[row]) for part, row in zip(parts, (i, j), strict=True)]
-        shared = math.sqrt(math.prod(1 - self.own[row] / self.df[row] for row in (i, j)))
+        shared = math.sqrt(math.prod(1 - self.own_df[row] / self.df[row] for row in (i, j)))
         spread = roots[0] ** 2 + roots[1] ** 2 + 2 * shared * roots[0] * roots[1]
         df = sum(parts) ** 2 / spread if spread else math.inf
         return sum(parts), min(df, self.total_df)
@@ -62,21 +62,22 @@ def moderated(scores: Sequence[Sequence[float]], least: Sequence[float]) -> Spre
 
     scores: of the runs of each row. least: by row, a lower bound of its variance.
     """
-    own = np.array([len(row) - 1 for row in scores])
-    if not own.any():
+    own_df = np.array([len(row) - 1 for row in scores])
+    if not own_df.any():
         return None
-    seen = np.array([np.var(row, ddof=1) if len(set(row)) > 1 else 0.0 for row in scores])
-    pooled = float(seen @ own / own.sum())
-    prior_df, scale = _prior(seen[seen > 0], own[seen > 0])  # seeds that agree to the last digit are at a limit
+    observed = np.array([np.var(row, ddof=1) if len(set(row)) > 1 else 0.0 for row in scores])
+    pooled = float(observed @ own_df / own_df.sum())
+    positive = observed > 0  # seeds that agree to the last digit are at a limit
+    prior_df, scale = _prior(observed[positive], own_df[positive])
     if math.isinf(prior_df):
-        variances, df = np.full(len(own), pooled), np.full(len(own), float(own.sum()))
+        variances, df = np.full(len(own_df), pooled), np.full(len(own_df), float(own_df.sum()))
     else:
-        variances = np.maximum((prior_df * scale + own * seen) / (prior_df + own), seen)
-        df = np.minimum(own + prior_df**2 / (prior_df + own.sum()), own.sum())
+        variances = np.maximum((prior_df * scale + own_df * observed) / (prior_df + own_df), observed)
+        df = np.minimum(own_df + prior_df**2 / (prior_df + own_df.sum()), own_df.sum())
     return Spread(
         tuple(np.maximum(variances, least).tolist()),
         tuple(df.tolist()),
-        tuple(own.tolist()),
+        tuple(own_df.tolist()),
         max(pooled, float(np.mean(least))),
         math.isinf(prior_df),
     )
