@@ -1,6 +1,7 @@
 """Checkpoints, curves, patience and best weights: training of one number, killed at every moment."""
 
 import csv
+import shutil
 import signal
 import zipfile
 from pathlib import Path
@@ -180,11 +181,21 @@ def test_a_run_killed_while_it_saves_has_a_checkpoint(numbers, whole, tmp_path, 
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["last-1.ckpt", "last.ckpt"]
 
 
-@pytest.mark.parametrize("step", [8, 16, 18])
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(numbers, tmp_path, step, accumulation):
-    settings = ("validation.every=2", f"trainer.accumulate_grad_batches={accumulation}")
-    never = left(numbers(tmp_path / "never", *settings))
+@pytest.fixture(scope="module")
+def accumulated(numbers, tmp_path_factory):
+    """What a run leaves that was never stopped, by how many batches make a step, and that setting."""
+    settings = {number: ("validation.every=2", f"trainer.accumulate_grad_batches={number}") for number in (1, 2)}
+    return {
+        number: (left(numbers(tmp_path_factory.mktemp("accumulated"), *each)), each)
+        for number, each in settings.items()
+    }
+
+
+@pytest.mark.parametrize(("step", "accumulation"), [(8, 2), (16, 1), (18, 1), (18, 2)])
+def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(
+    numbers, accumulated, tmp_path, step, accumulation
+):
+    never, settings = accumulated[accumulation]
     after = []
     with pytest.raises(ValidationStopped):
         numbers(
@@ -243,10 +254,18 @@ def flipped(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("damage", [truncated, emptied, flipped])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whole, tmp_path, damage):
+@pytest.fixture(scope="module")
+def killed(numbers, tmp_path_factory):
+    """A run that was killed at step 14."""
+    folder = tmp_path_factory.mktemp("killed")
     with pytest.raises(Killed):
-        numbers(tmp_path, first=[At("on_train_batch_end", 14, die)])
+        numbers(folder, first=[At("on_train_batch_end", 14, die)])
+    return folder
+
+
+@pytest.mark.parametrize("damage", [truncated, emptied, flipped])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whole, killed, tmp_path, damage):
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     last, before = (tmp_path / "checkpoints" / name for name in ("last.ckpt", "last-1.ckpt"))
     assert newest_checkpoint(tmp_path) == (last, 12, [])
     damage(last)
@@ -254,10 +273,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whol
     assert (path, step) == (before, 8)
     assert "last.ckpt is damaged (" in note
     assert note.endswith("last-1.ckpt, step 8")
-    keep_as_last(path)
-    assert left(numbers(tmp_path)) == whole
-    for path in (last, before):
-        damage(path)
+    if damage is truncated:  # going on is the same after all three
+        keep_as_last(path)
+        assert left(numbers(tmp_path)) == whole
+        damage(last)
+    damage(before)
     with pytest.raises(InputError, match=r"last\.ckpt is damaged .*last-1\.ckpt is damaged .*start anew") as error:
         newest_checkpoint(tmp_path)
     assert len(str(error.value).splitlines()) == 1
@@ -272,9 +292,8 @@ def test_a_line_of_the_curves_that_was_written_in_part_is_left_out(tmp_path):
         assert whole_rows(path) == []
 
 
-def test_curves_survive_a_kill_while_they_are_put_back(numbers, whole, tmp_path, monkeypatch):
-    with pytest.raises(Killed):
-        numbers(tmp_path, first=[At("on_train_batch_end", 14, die)])
+def test_curves_survive_a_kill_while_they_are_put_back(numbers, whole, killed, tmp_path, monkeypatch):
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     with monkeypatch.context() as patch:
         patch.setattr("headcount.run.curves.CSVLogger.save", lambda self: die())
         with pytest.raises(Killed):
