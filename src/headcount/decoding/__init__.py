@@ -1,1 +1,1 @@
-"""Search for the best translation, and the translator around it. Knows a model only by the calls it makes to it."""
+"""Decoding: search methods, and the translator around them. A model is known only by the protocol in `search`."""

@@ -48,9 +48,9 @@ def greedy(search: SearchMethod) -> BeamSearch:
 
 
 class Beams:
-    """`Hypotheses` hypotheses, the `beam` best of every sentence, and the `beam` best that have finished.
+    """Hypotheses of beam search: the `beam` best unfinished and the `beam` best finished ones of every sentence.
 
-    A sentence is done once `beam` hypotheses have finished, or none that still grows can beat the `count` best of them.
+    A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Beams:
         return self.tokens[:, :, -1]
 
     def extend(self, log_probs: Float[Tensor, "sentence beam vocab"]) -> Int[Tensor, "sentence new_beam"]:
-        # Each beam can end at most once, so twice the beam leaves enough that go on.
+        # Each hypothesis can end at most once, so of twice the beam enough go on.
         return self.take(*best_extensions(self.scores, log_probs, 2 * self.beam))
 
     def take(
@@ -83,8 +83,8 @@ class Beams:
         parent: Int[Tensor, "sentence candidate"],
         token: Int[Tensor, "sentence candidate"],
     ) -> Int[Tensor, "sentence new_beam"]:
-        """Go on with these extensions, which are in order of preference: the log-probability, beam and token of each.
-        The beams that remain are those of the first that are no ends."""
+        """Extend by these candidates, in order of preference: the log-probability, parent row and token of each. The
+        new beam is the first candidates that do not end."""
         extended = torch.cat([_select(self.tokens, parent), token[:, :, None]], dim=2)
         is_end = token == self.eos
         self.length += 1
@@ -100,12 +100,12 @@ class Beams:
         scores = best.masked_fill(is_end, float("-inf")).gather(1, order)
         self.tokens = _select(extended, order)
 
-        # log-probabilities only fall, so the best that a growing hypothesis can reach is its score now at full length.
+        # Log-probabilities only fall, so the best score that a hypothesis can reach is its score now at full length.
         longest = (self.limits + 1).clamp(min=self.length + 1) if self.alpha > 0 else self.length + 1
         reach = scores.amax(dim=1) / length_penalty(longest, self.alpha)
         full, beaten = self.finished_scores[:, -1] > float("-inf"), self.finished_scores[:, self.count - 1] >= reach
-        self.done = full | beaten | ~(reach > float("-inf"))  # NaN, too, never gets better
-        self.scores = scores.masked_fill(self.done[:, None], float("-inf"))  # nothing that is found later counts
+        self.done = full | beaten | ~(reach > float("-inf"))  # NaN never improves either
+        self.scores = scores.masked_fill(self.done[:, None], float("-inf"))  # what finishes later does not count
         return parent.gather(1, order)
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
@@ -130,10 +130,10 @@ def best_extensions(
     scores: Float[Tensor, "sentence beam"], log_probs: Float[Tensor, "sentence beam vocab"], count: int, block: int = 64
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The `count` best of scores + log_probs in each sentence, best first: their values, beams and tokens, each
-    [sentence, count] (less where there are not so many). What has the value -inf may stand there twice.
+    [sentence, count], fewer if there are fewer. Candidates of value -inf may occur twice.
 
-    The best n numbers are in the n blocks with the greatest maxima: so the vocabulary is read once, and a few blocks of
-    it are sorted.
+    The best n numbers are in the n blocks with the greatest maxima, so the vocabulary is read once and only a few
+    blocks are sorted.
     """
     beams, vocab = log_probs.shape[1:]
     whole = vocab - vocab % block

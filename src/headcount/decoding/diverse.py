@@ -1,4 +1,4 @@
-"""Beam search in groups that keep away from each other's words."""
+"""Diverse beam search: groups of beams, each penalised for the tokens of the groups before it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,11 +52,11 @@ class DiverseBeamSearch(BeamSearch):
 
 
 class Groups:
-    """`Hypotheses` groups of beams. At each step the first group chooses as it would alone, and each later one with
-    log p(token) - diversity x (hypotheses of the groups before it that have just gone on with that token).
+    """Hypotheses of diverse beam search. At each step the first group chooses as if alone, and each later one by
+    log p(token) - diversity x (hypotheses of earlier groups that have just chosen this token).
 
-    The penalty decides what is chosen, at this step; scores stay log-probabilities, so that those of all groups can be
-    compared. An end costs nothing: it is no word of the translation.
+    The penalty only decides the choice at this step. Scores stay log-probabilities, so scores of all groups can be
+    compared. An end-of-sentence costs nothing: it is no word of the translation.
     """
 
     def __init__(self, groups: Sequence[Beams], diversity: float) -> None:
@@ -66,7 +66,7 @@ class Groups:
 
     @property
     def newest(self) -> Int[Tensor, "sentence row"]:
-        # Before the first step the groups have their only row in common.
+        # Before the first step all groups share one row.
         return torch.cat([group.newest for group in self.groups], dim=1) if self.begun else self.groups[0].newest
 
     @property
@@ -94,6 +94,6 @@ class Groups:
             group.select(sentences)
 
     def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
-        """Those of all groups, best first; two groups may have found the same."""
+        """Those of all groups, best first; two groups may have the same."""
         found = zip(*(group.finished(sentences) for group in self.groups), strict=True)
         return [sorted((one for group in groups for one in group), key=lambda one: -one.score) for groups in found]

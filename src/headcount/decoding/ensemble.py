@@ -1,4 +1,4 @@
-"""Several models that translate as one."""
+"""Ensemble: several models translate with the mean of their probabilities."""
 
 from collections.abc import Sequence
 from math import log
@@ -14,7 +14,7 @@ class Ensemble:
     """A `TranslationModel` whose next token has the mean probability over its members: log (1/M sum_m p_m).
 
     fairseq does the same, and so does Sockeye by default (`linear`); its `log_linear` is the mean of the
-    log-probabilities instead. The members share a vocabulary, and stand on one device.
+    log-probabilities instead. The members share a vocabulary and a device.
     """
 
     def __init__(self, members: Sequence[TranslationModel]) -> None:
@@ -33,7 +33,7 @@ class Ensemble:
 
     def step(self, tokens: Tensor, state: list[Any]) -> tuple[Tensor, list[Any]]:
         results = [member.step(tokens, own) for member, own in zip(self.members, state, strict=True)]
-        # Each member lets us write into its own, until its next step.
+        # Each member lets its caller write into its log-probabilities until its next step.
         mean, *others = (log_probs for log_probs, _ in results)
         for log_probs in others:
             torch.logaddexp(mean, log_probs, out=mean)

@@ -1,4 +1,4 @@
-"""Translations drawn at random."""
+"""Ancestral sampling, with temperature, top-k and nucleus (top-p) truncation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Sampling(SearchMethod):
     def draw(
         self, log_probs: Float[Tensor, "row vocab"], uniform: Float[Tensor, "row draw"]
     ) -> Int[Tensor, "row draw"]:
-        """The tokens that numbers from [0, 1) choose, by the inverse of the cumulative distribution."""
+        """Tokens drawn by the inverse of the cumulative distribution; uniform: random numbers from [0, 1)."""
         scores, tokens = log_probs / self.temperature, None
         if self.top_k is not None:
             scores, tokens = scores.topk(min(self.top_k, scores.shape[1]), dim=1)
@@ -75,7 +75,7 @@ class Sampling(SearchMethod):
         if self.top_p is not None:
             last = torch.minimum(last, (cumulative < self.top_p).sum(dim=1, keepdim=True))
         mass = cumulative.gather(1, last)
-        if not bool(mass.isfinite().all()):  # or a token would be drawn from no distribution at all
+        if not bool(mass.isfinite().all()):  # or there is no distribution to draw from
             raise NotFiniteError
         # The first whose cumulative probability is above the number, so never one without any; the last is the limit
         # where sums are not made in order, as on a GPU.
@@ -84,7 +84,7 @@ class Sampling(SearchMethod):
 
 
 class Samples:
-    """`Hypotheses` hypotheses that have nothing to do with each other.
+    """Hypotheses of sampling, independent of each other.
 
     noise: numbers from [0, 1), one for each token of each sample. draw: from log-probabilities [row, vocab] and numbers
     [row, draw] to tokens [row, draw].
@@ -111,7 +111,7 @@ class Samples:
     def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence sample"]:
         sentences, samples = self.over.shape
         rows = log_probs.flatten(0, 1)
-        # From the one row of the first step all samples are drawn, later each from its own.
+        # At the first step all samples are drawn from one row, later each from its own.
         uniform = self.noise[:, :, self.tokens.shape[2] - 1].reshape(len(rows), -1)
         token = self.draw(rows, uniform)
         gained = rows.gather(1, token).view(sentences, samples)

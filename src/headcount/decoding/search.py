@@ -1,4 +1,4 @@
-"""What search sees of a model, the loop that every way to search shares, and what it finds.
+"""Search: the step protocol of models, the loop that all search methods share, and their common settings.
 
 Notation: a `sentence` is one source in the batch; a `row` is one hypothesis of one sentence, rows of a sentence side by
 side.
@@ -34,28 +34,28 @@ class NotFiniteError(InputError):
 
 @runtime_checkable
 class StepModel(Protocol[State]):
-    """All that search sees of a model."""
+    """The two calls that search makes to a model."""
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Log-probabilities [row, vocab] of the token after `tokens` [row]. Search may write into them, and is through
-        with them at the next step."""
+        """Log-probabilities [row, vocab] of the token after `tokens` [row]. Search may write into them, and
+        does not need them after the next step."""
         ...
 
     def reorder(self, state: State, rows: Tensor, sentences: Tensor) -> State:
-        """The state in which row i is what row `rows[i]` was; `sentences` are the ones that remain, in order."""
+        """The state whose row i is row `rows[i]` of `state`; `sentences`: those that remain in the batch, in order."""
         ...
 
 
 class Hypothesis(NamedTuple):
     """A finished translation: its tokens without beginning- and end-of-sentence, and its score (log-probability with
-    the end, in beam search divided by the length penalty)."""
+    the end-of-sentence, in beam search divided by the length penalty)."""
 
     tokens: list[int]
     score: float
 
 
 class Translation(NamedTuple):
-    """A hypothesis as text; `score` is what its way to search ranks by."""
+    """A hypothesis as text; `score` is what its search method ranks by."""
 
     text: str
     score: float
@@ -63,42 +63,42 @@ class Translation(NamedTuple):
 
 @runtime_checkable
 class Hypotheses(Protocol):
-    """The hypotheses of a batch of sentences while they grow, as many a sentence as another."""
+    """Unfinished hypotheses of a batch of sentences, the same number for each sentence."""
 
     @property
     def newest(self) -> Int[Tensor, "sentence row"]:
-        """The last token of each; before the first step one row a sentence, the beginning-of-sentence."""
+        """The last token of each hypothesis; before the first step the beginning-of-sentence, one row a sentence."""
         ...
 
     @property
     def done(self) -> Bool[Tensor, "sentence"]:
-        """The sentences for which nothing more is looked for."""
+        """Which sentences are finished."""
         ...
 
     def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence new_row"]:
-        """Make each a token longer; from which row each of the new ones grew."""
+        """Add a token to each hypothesis; returns the row that each new hypothesis extends."""
         ...
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
-        """Go on with these sentences alone."""
+        """Keep only these sentences."""
         ...
 
     def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
-        """What was found for each of these sentences, in the order in which it should be given."""
+        """The finished hypotheses of each of these sentences, in the order of the n-best list."""
         ...
 
 
 def grow(
     model: StepModel[State], state: State, limits: Int[Tensor, "sentence"], hypotheses: Hypotheses, eos: int
 ) -> list[list[Hypothesis]]:
-    """Run `hypotheses` to their ends; what was found for every sentence.
+    """Extend `hypotheses` token by token until all are finished; returns the finished ones of every sentence.
 
-    state: the model's state before the first token, one row a sentence. limits: most tokens a translation may have
-    before its end-of-sentence; a hypothesis that long must end. The sentences that are done leave the batch.
-    Raises NotFiniteError, at the greatest limit at the latest, where the model gives numbers that are not finite.
+    state: the model's state before the first token, one row a sentence. limits: most tokens that a translation may have
+    before its end-of-sentence; a hypothesis of that length must end. Finished sentences leave the batch.
+    Raises NotFiniteError, at the greatest limit at the latest, if the model gives numbers that are not finite.
     """
     results: list[list[Hypothesis]] = [[] for _ in limits]
-    index = torch.arange(len(limits), device=limits.device)  # which sentence each line of the tensors below belongs to
+    index = torch.arange(len(limits), device=limits.device)  # the sentence of each line of the tensors below
     first_limit, last_limit = (int(limits.min()), int(limits.max())) if len(limits) else (0, -1)
     for length in range(last_limit + 1):
         tokens = hypotheses.newest
@@ -109,7 +109,7 @@ def grow(
             log_probs.masked_fill_((limits <= length)[:, None, None], float("-inf"))
             log_probs[:, :, eos] = ends
         rows = hypotheses.extend(log_probs) + torch.arange(len(index), device=index.device)[:, None] * tokens.shape[1]
-        # Leaving moves the caches of all that remain, so a large batch waits until some can leave together.
+        # To leave moves the caches of all that remain, so in a large batch several sentences leave together.
         done = hypotheses.done
         keep = torch.arange(len(index), device=index.device)
         if int(done.sum()) > len(index) // 16:
@@ -122,7 +122,7 @@ def grow(
             hypotheses.select(keep)
             first_limit = int(limits.min())
         state = model.reorder(state, rows.flatten(), keep)
-    # A number that is not finite stays so in every sum, and one that is not a number is never the end of a search.
+    # A number that is not finite stays so in every sum, and a NaN never ends a search.
     if not all(found and all(math.isfinite(score) for _, score in found) for found in results):
         raise NotFiniteError
     return results
@@ -187,20 +187,20 @@ class SearchMethod(ABC):
         return grow(model, state, limits, self.begin(sources, limits, count, bos, eos), eos)
 
     def rows(self, count: int) -> int:
-        """Rows that a sentence takes in the batch when `count` translations of it are wanted."""
+        """Rows that a sentence takes in the batch for `count` translations of it."""
         return self.width
 
     @abstractmethod
     def begin(
         self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
     ) -> Hypotheses:
-        """The hypotheses of these sources before the first token, when `count` translations of each are wanted."""
+        """The hypotheses of these sources before the first token, for `count` translations of each."""
 
     def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:
-        """At most `count` translations of each sentence, best first and each text once: different pieces may spell the
-        same text, which then has the score of the best."""
+        """At most `count` translations of each sentence, best first and each text once. Different pieces may spell the
+        same text; it gets the best of their scores."""
         if count == 1:
-            found = [hypotheses[:1] for hypotheses in found]  # whatever the others spell, it is not better
+            found = [hypotheses[:1] for hypotheses in found]  # the others cannot be better
         texts = iter(decode([tokens for hypotheses in found for tokens, _ in hypotheses]))
         chosen = []
         for hypotheses in found:
@@ -211,7 +211,7 @@ class SearchMethod(ABC):
         return chosen
 
     def check(self, count: int) -> None:
-        """Raises InputError if so many translations of a sentence cannot be had."""
+        """Raises InputError if the search cannot give `count` translations of a sentence."""
         if not 1 <= count <= self.width:
             raise InputError(
                 f"nbest={count}: must be 1 up to search.{self.width_setting}={self.width}; "

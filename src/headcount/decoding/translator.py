@@ -1,4 +1,4 @@
-"""Text in, text out."""
+"""Translator: lines of text to translations, in batches of similar length."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from torch import Tensor
 from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, StepModel, Translation
 from headcount.errors import InputError
 
-MOST_WORKERS = 8  # batches at once; between operations only one can go on, so that more would wait for each other
+MOST_WORKERS = 8  # batches at once; only one at a time runs Python, so more would wait for each other
 
 
 @runtime_checkable
@@ -25,23 +25,23 @@ class Codec(Protocol):
 
 @runtime_checkable
 class TranslationModel(StepModel[Any], Protocol):
-    """What `grow` needs, a way to begin, and where the tensors must be."""
+    """A `StepModel` with its initial state, its device and its longest sequence."""
 
     @property
     def device(self) -> torch.device: ...
 
     @property
     def max_length(self) -> int | None:
-        """Most tokens of a source, its end counted, and of a target, its beginning counted; None: any number."""
+        """Most tokens of a source with its end, and of a target with its beginning; None: any number."""
         ...
 
     def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
-        """The state before the first target token; source [sentence, source], mask True = real token, None: all."""
+        """The state before the first target token. source [sentence, source]; mask: True = real token, None: all."""
         ...
 
 
 class LineError(InputError):
-    """A line that cannot be translated. line: its index, from 0. why: what is wrong with it, and what to do."""
+    """A line that cannot be translated. line: its index, from 0. why: the reason, and what to do."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line + 1}: {why}")
@@ -50,7 +50,7 @@ class LineError(InputError):
 
 
 class Translator:
-    """A model, its tokenizer and a way to search: `translate` takes lines and gives as many back.
+    """A model, its tokenizer and a search: `translate` gives one translation for each line.
 
     special: ids of padding, beginning and end of sentence. hide_source: the model reads only the end of every source;
     how long a translation may be still follows from the source's pieces. name: of the model, for error messages.
@@ -73,7 +73,7 @@ class Translator:
         self.name = name
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """What the model reads of each source, without the end of sentence."""
+        """The token ids of each source that the model reads, without the end of sentence."""
         return [[] for _ in texts] if self.hide_source else self.codec.encode(texts)
 
     def translate(self, lines: Sequence[str], progress: Callable[[int], None] | None = None) -> list[str]:
@@ -87,10 +87,10 @@ class Translator:
         self, lines: Sequence[str], count: int, progress: Callable[[int], None] | None = None
     ) -> list[list[Translation]]:
         """The `count` best translations of every line with their scores, in the order that the search gives them: best
-        first and each text once, in sampling as drawn. Less where the search has not found so many; of an empty line,
-        the empty one.
+        first and each text once, in sampling as drawn. Fewer if the search found fewer; an empty line gives one empty
+        translation.
 
-        Raises InputError if the search cannot give so many, or if the model's probabilities are no finite numbers;
+        Raises InputError if the search cannot give `count`, or if the model's probabilities are not finite;
         LineError, before anything is translated, for a line that is too long for the model or the search.
         """
         self.search.check(count)
@@ -130,12 +130,12 @@ class Translator:
             raise LineError(line, f"{length:,} pieces, {what}")
 
     def _limit(self, pieces: int) -> int:
-        """Most tokens of the translation of a source of so many pieces, without its end of sentence."""
+        """Most tokens of the translation of a source of `pieces` pieces, without its end of sentence."""
         limit = self.search.limit(pieces)
         return limit if self.model.max_length is None else min(limit, self.model.max_length - 1)
 
     def _tokens(self, pieces: int, count: int) -> int:
-        """What a source of so many pieces takes of search.batch_tokens.
+        """The share of search.batch_tokens that a source of `pieces` pieces takes.
 
         Memory goes by the keys and values of its translations, which have three tokens for each of the source where a
         model never ends them and the limit is the usual one.
@@ -144,7 +144,7 @@ class Translator:
 
     @contextmanager
     def _workers(self, batches: int) -> Iterator[Callable[..., Iterable[Any]]]:
-        """`map`, on a CPU over several batches at once, which share out the threads that one would use.
+        """`map`, on a CPU over several batches at once, which share the threads that one would use.
 
         A step of search is many small operations, and each would end with the threads waiting for the slowest.
         """
@@ -158,7 +158,7 @@ class Translator:
             yield pool.map
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # the workers have set theirs for whoever comes next, too
+            torch.set_num_threads(threads)  # the workers have set this for the whole process
 
     def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
         # Longest first: the first batch shows whether memory suffices. 0 tokens are an empty line: nothing to search.

@@ -1,1 +1,1 @@
-"""How good translations are: sacrebleu scores, their significance, and contrastive accuracy."""
+"""Evaluation: sacrebleu scores, their significance, likelihood, and contrastive accuracy."""

@@ -1,7 +1,7 @@
-"""Does a model find the right translation more probable than one that is wrong in a single respect?
+"""Contrastive evaluation: does a model give the right translation more probability than one with a single error?
 
-Sennrich 2017, "How grammatical is character-level neural machine translation?": no search, no reference overlap, just
-the two probabilities.
+Sennrich 2017, "How grammatical is character-level neural machine translation?": no search and no overlap with a
+reference, only the two probabilities.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of `total` pairs, `right` were ranked rightly."""
+    """`right` of `total` pairs were ranked correctly."""
 
     right: int
     total: int

@@ -1,7 +1,7 @@
-"""Averaged weights: a mean of the last few checkpoints, a moving mean, or the best checkpoint of all validations.
+"""Weight averaging: mean of the last checkpoints, exponential moving average, or the best checkpoint.
 
-The window of a mean is a share of the planned run, `trainer.max_steps`, so that a short run does not average what it
-began with. A run that stops early averages over as many steps as if it had not.
+The window of an average is a share of the planned run, `trainer.max_steps`, so a short run does not average its initial
+weights. A run that stops early averages over as many steps as if it had not.
 """
 
 import math
@@ -20,15 +20,15 @@ Weights = dict[str, Tensor]
 
 
 class Averaging(Protocol):
-    """A Lightning callback that follows the training, and at its end gives averaged weights.
+    """A Lightning callback that follows a run and gives averaged weights at its end.
 
-    metric: the validation figure by which these are compared with the last weights, a key of MONITORED.
+    metric: the validation figure that compares them with the last weights, a key of MONITORED.
     """
 
     metric: str
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
-        """The averaged weights when training is at optimizer step `step` and `model` has those of now."""
+        """The averaged weights at optimizer step `step`; `model` has the weights of that step."""
         ...
 
 
@@ -76,7 +76,7 @@ class CheckpointAverage(Callback):
             self._snapshot(cast("torch.nn.Module", pl_module.model), step)
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
-        """Mean of the snapshots of the window that ends at `step`, the weights of now among them."""
+        """Mean of the snapshots in the window that ends at `step`, including the present weights."""
         if not self._file(step).exists():
             self._snapshot(model, step)
         return mean_weights(load_file(path) for path in self._files(step))
@@ -85,8 +85,8 @@ class CheckpointAverage(Callback):
         return self.directory / f"{step:08d}.safetensors"
 
     def _files(self, step: int) -> list[Path]:
-        # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to a run given up. And
-        # none off the beat: such a one is of a stop, or of a run that was to be shorter.
+        # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to an abandoned run. And
+        # only multiples of `every`: others are from a stop, or from a run that was planned shorter.
         every, count = self.spacing(self.planned)
         steps = self._taken()
         window = [taken for taken in sorted(steps) if step - every * count < taken <= step]
@@ -102,16 +102,17 @@ class CheckpointAverage(Callback):
                 path.unlink()
 
     def _taken(self) -> dict[int, Path]:
-        """All snapshots there are, by step."""
+        """All snapshots on disk, by step."""
         return {int(path.stem): path for path in self.directory.glob("*.safetensors") if path.stem.isdecimal()}
 
 
 class ExponentialAverage(Callback):
     """Exponential moving average of the weights (Polyak and Juditsky 1992), in the form of Kingma and Ba 2015, section
-    7.2, where the first steps weigh no more than they should. Each optimizer step replaces the share 1 - decay of it.
+    7.2, which corrects the bias of the first steps. Each optimizer step replaces the share 1 - decay of it.
 
-    share: of the run's steps, over about which it is a mean: the decay is 1 - 1 / (share x steps). decay: instead of
-    a share; 0.999 is a mean over about the last thousand steps. It is kept in float32, or float64 for such weights.
+    share: the mean covers about this share of the run's steps: the decay is 1 - 1 / (share x steps). decay: instead of
+    a share; 0.999 is a mean over about the last thousand steps. The mean is kept in float32, for float64 weights in
+    float64.
 
     Raises ValueError for a decay outside (0, 1), or a share outside (0, 1].
     """
@@ -152,7 +153,7 @@ class ExponentialAverage(Callback):
 
     @torch.no_grad()
     def follow(self, model: torch.nn.Module) -> None:
-        """Take the weights of now into the mean."""
+        """Add the present weights to the mean."""
         now = dict(model.named_parameters())
         if not self.mean:
             exact = {name: torch.promote_types(parameter.dtype, torch.float32) for name, parameter in now.items()}
@@ -168,11 +169,10 @@ class ExponentialAverage(Callback):
 
 
 class BestCheckpoint(Callback):
-    """The weights with which the validation set was translated best, by the BLEU of greedy search, or found most
-    probable (`metric` loss). Before the first validation, the weights of now.
+    """The weights of the best validation: the highest BLEU of greedy search, or the lowest loss (`metric`). Before the
+    first validation, the present weights.
 
-    They are a part of the checkpoint, so that they are always those of its `best`. Raises ValueError for another
-    metric.
+    They are part of the checkpoint, so they always belong to its `best`. Raises ValueError for another metric.
     """
 
     def __init__(self, *, metric: str) -> None:
@@ -190,7 +190,7 @@ class BestCheckpoint(Callback):
         self.best = state_dict["best"]
         if "weights" in state_dict:
             self.best_weights = state_dict["weights"]
-        elif self.best is not None:  # earlier versions kept them in a file of their own
+        elif self.best is not None:  # earlier versions kept them in a separate file
             self.best_weights = load_file(self.directory / "best.safetensors")
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -209,7 +209,7 @@ class BestCheckpoint(Callback):
         return self.best_weights or own_weights(model)
 
 
-MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # what Lightning calls it, and 1 if more is better
+MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # Lightning's name, and 1 if higher is better
 
 
 def own_weights(model: torch.nn.Module) -> Weights:

@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingProgress(Callback):
-    """Shows loss, learning rate, real tokens a second and time left: a bar for a person, a line now and then for a log.
+    """Progress display: loss, learning rate, real tokens a second and time left; a bar on a terminal, else a line from
+    time to time.
 
     It also counts, over all ranks and across interruptions: `tokens` (source and target, no padding), `seconds` from
     the first step to the last with validation, and `step_seconds` without.
@@ -89,7 +90,7 @@ class TrainingProgress(Callback):
         self._count(step=False)
         self._stop()
         if trainer.world_size > 1:
-            # Until here taken as alike on all processes, which saves asking them at every step; now counted.
+            # Until here the count was taken as equal on all processes, which saves communication at every step.
             own = torch.tensor(self._own, device=pl_module.device)
             self.tokens = self._before + int(trainer.strategy.reduce(own, reduce_op="sum"))
 
@@ -193,7 +194,7 @@ class LastCheckpoint(Callback):
 
 
 def _loops_at(step: int, batches: int, validation_due: bool) -> dict[str, Any]:
-    """What Lightning's loops count after so many optimizer steps and batches of the one endless epoch.
+    """The counters of Lightning's loops after `step` optimizer steps and `batches` batches of the one endless epoch.
 
     What they would save themselves differs with the moment: they would count an epoch more at each end of a training,
     and log a step late after some. As it is here, they go on with the validation of `step`, or with the step after it.
@@ -228,7 +229,7 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
 
 
 class ValidationStopped(BaseException):
-    """A signal that asks to stop has come in the middle of a validation."""
+    """A signal to stop came during a validation."""
 
 
 class StopOnInterrupt(Callback):

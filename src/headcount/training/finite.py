@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 
 class FiniteSteps:
-    """Optimizer steps whose figures nobody has looked at yet: to look at a GPU's makes training wait for it.
+    """Optimizer steps whose figures are not checked yet: to read a figure from a GPU makes training wait for it.
 
     source: the source sentence of a row.
     """

@@ -11,15 +11,15 @@ CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a C
 
 
 class Loss(Protocol):
-    """What a training step asks of an objective."""
+    """A training objective, as a training step calls it."""
 
-    passes: int  # times that a batch goes through the model, each time with other dropout
+    passes: int  # times that a batch goes through the model, each with other dropout
 
     def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens and the mean over
         passes, in nats; only the first has a gradient.
 
-        hidden [pass * token, d_model], a whole pass after the other; weight [vocab, d_model]; labels [pass * token].
+        hidden [pass * token, d_model], one whole pass after another; weight [vocab, d_model]; labels [pass * token].
         """
         ...
 
@@ -48,12 +48,12 @@ class LabelSmoothing:
 
 
 class RDrop:
-    """Two passes with different dropout, and what their predictions differ by: Liang et al. 2021, "R-Drop: regularized
-    dropout for neural networks", equation 4, halved so that a step is as large as one of label smoothing alone.
+    """R-Drop: two passes with different dropout, and the divergence of their predictions; Liang et al. 2021, "R-Drop:
+    regularized dropout for neural networks", equation 4, halved so that a step is as large as one of label smoothing.
 
     (loss_1 + loss_2) / 2 + alpha / 4 (KL(p_1 || p_2) + KL(p_2 || p_1))
 
-    alpha: weight of the difference; the paper takes 5 for small translation data. A step costs two of the plain loss.
+    alpha: weight of the divergence; the paper takes 5 for small translation data. A step costs two of the plain loss.
     Raises ValueError for a smoothing outside [0, 1) or an alpha that is not positive.
     """
 

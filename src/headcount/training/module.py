@@ -1,4 +1,4 @@
-"""What Lightning trains: one model, one loss, one optimizer, and a validation that really translates."""
+"""The Lightning module: a training step, and a validation that translates."""
 
 import logging
 import math
@@ -24,7 +24,7 @@ from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
 
-LIKELIHOOD = LabelSmoothing(smoothing=0)  # of which validation takes the likelihood alone
+LIKELIHOOD = LabelSmoothing(smoothing=0)  # validation uses only its likelihood
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
@@ -36,9 +36,8 @@ class TranslationTask(pl.LightningModule):
     (`Batch.step_tokens`: all ranks, all micro-batches), so that one process and many follow the same gradient.
 
     optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. translator: translates
-    the validation sentences with the model as it stands. sources and references: those sentences, as text.
-    bleu_tokenizer: in whose tokens their BLEU is counted, by sacrebleu's name. samples: how many of their translations
-    to log.
+    the validation sentences with the present weights. sources and references: those sentences, as text.
+    bleu_tokenizer: sacrebleu's name of the tokenizer for their BLEU. samples: how many of their translations to log.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class TranslationTask(pl.LightningModule):
         self.samples = samples
         self.seed = seed
         self.finite = FiniteSteps(self._train_source)
-        self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # of each micro-batch its loss and its rows
+        self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
         self._valid_sums: list[Tensor] = []
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
 
@@ -106,7 +105,7 @@ class TranslationTask(pl.LightningModule):
         self.finite.look()
 
     def on_validation_start(self) -> None:
-        self.finite.look()  # before the search meets such weights, and can say less of them
+        self.finite.look()  # before the search, whose message would say less
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout as a function of (seed, position, rank): a run that is resumed goes on exactly as if never stopped,

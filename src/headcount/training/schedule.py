@@ -1,6 +1,6 @@
-"""How the learning rate moves: a factor on the optimizer's rate, by optimizer step, counted from 0.
+"""Learning rate schedules: a factor on the optimizer's rate, by optimizer step, counted from 0.
 
-All begin with a linear warm-up, over `warmup_steps`, of which there must be 1 or more (ValueError).
+All begin with a linear warm-up over `warmup_steps`. Raise ValueError for fewer than 1.
 """
 
 import math
@@ -56,7 +56,7 @@ class Cosine:
 
 
 class Constant:
-    """Up to 1 at `warmup_steps`, where it stays."""
+    """Up to 1 at `warmup_steps`, then constant."""
 
     def __init__(self, *, warmup_steps: int) -> None:
         self.warmup_steps = _at_least_one(warmup_steps)
