@@ -1,4 +1,4 @@
-"""Head plan: for each attention of each layer how many heads, how large, which share keys and values, which are local.
+r"""Head plan: for each attention of each layer how many heads, how large, which share keys and values, which are local.
 
 Heads of queries (q) that share a head of keys (k) and values (v), with four heads:
 
@@ -6,7 +6,7 @@ Heads of queries (q) that share a head of keys (k) and values (v), with four hea
 
     v     v     v     v           v           v                      v
     k     k     k     k           k           k                      k
-    |     |     |     |         /   \\       /   \\            /    /   \\    \\
+    |     |     |     |         /   \       /   \              /   /   \   \
     q     q     q     q        q     q     q     q          q     q     q     q
 """
 
