@@ -47,7 +47,7 @@ def refused(run: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("code", ["x/../../../PWNED", "..", "", "x" * 36, "de\n"])
 def test_a_language_code_is_no_path(code, run):
     (run / "test.hyp.x").mkdir()
-    spoil(run, data__target=code, data__corpus__target=code)
+    spoil(run, data__target=code)
     assert "data.target" in refused(run, "evaluate", "run=run")
     with pytest.raises(ValueError, match=r"data\.target"):
         files("en", code, **FILES)
