@@ -14,7 +14,18 @@ def task(loss=None, **settings) -> TranslationTask:
     torch.manual_seed(0)
     sizes = {"d_model": 8, "d_feed_forward": 8, "num_heads": 2, "encoder_layers": 4, "decoder_layers": 4}
     model = built("model/nano", vocab_size=12, **sizes, dropout=0.0, **settings)
-    return TranslationTask(model, loss, torch.optim.AdamW, lambda step: 1.0, None, [], [], bleu_tokenizer="13a")
+    return TranslationTask(
+        model=model,
+        loss=loss,
+        optimizer=torch.optim.AdamW,
+        schedule=lambda step: 1.0,
+        translator=None,
+        sources=[],
+        references=[],
+        bleu_tokenizer="13a",
+        samples=0,
+        seed=1,
+    )
 
 
 class Recorded(RDrop):

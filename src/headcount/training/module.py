@@ -42,6 +42,7 @@ class TranslationTask(pl.LightningModule):
 
     def __init__(
         self,
+        *,
         model: EncoderDecoder,
         loss: Loss,
         optimizer: OptimizerFactory,
@@ -50,8 +51,8 @@ class TranslationTask(pl.LightningModule):
         sources: Sequence[str],
         references: Sequence[str],
         bleu_tokenizer: str,
-        samples: int = 3,
-        seed: int = 1,
+        samples: int,
+        seed: int,
     ) -> None:
         super().__init__()
         self.model = model
