@@ -1,4 +1,4 @@
-"""Measure the speed of headcount and of others at the same work; `--help` lists what can be set."""
+"""Measure the speed of headcount and of others at the same work; `--help` lists the settings."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Score a run, or several side by side; `--help` lists what can be set."""
+"""Score a run, or several side by side; `--help` lists the settings."""
 
 import sys
 

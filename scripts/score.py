@@ -1,4 +1,4 @@
-"""Score given translations; `--help` lists what can be set."""
+"""Score given translations; `--help` lists the settings."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Train a translation model; `--help` lists what can be set."""
+"""Train a translation model; `--help` lists the settings."""
 
 import sys
 from pathlib import Path

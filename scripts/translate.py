@@ -1,4 +1,4 @@
-"""Translate standard input, a sentence a line; prompts when a person is typing."""
+"""Translate standard input, a sentence a line; prompts in a terminal."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Run identity: the hash that tells one training from another, of its settings and the text of its corpus.
+"""Run identity: the hash of a run, of its settings and the text of its corpus.
 
 config.yaml of a run records the fingerprint of its corpus as `data.fingerprint`. In the hash it takes the place of
 every setting that says where the text comes from: the same text under two paths is one run, another text under the
