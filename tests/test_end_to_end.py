@@ -385,6 +385,31 @@ def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     assert metrics(one)["test"]["bleu"] == metrics(two)["test"]["bleu"]
 
 
+@pytest.mark.slow
+def test_two_processes_score_the_better_weights_of_average_and_last(tiny, tmp_path):
+    # A mean over half of the run lags behind at a rate that still moves the weights far.
+    options = (*tiny, "model.dropout=0", "trainer.max_steps=20", "averaging=ema", "averaging.share=0.5")
+    one = trained(tmp_path, *options, "trainer.accumulate_grad_batches=2")
+    command_line = [*TORCHRUN, SCRIPTS / "train.py", *options, "trainer=ddp", "trainer.accelerator=cpu"]
+    subprocess.run(command_line, cwd=tmp_path, env=ENVIRONMENT, check=True, timeout=240)
+    two = (tmp_path / "runs" / "latest").resolve()
+    first, second = metrics(one)["weights"], metrics(two)["weights"]
+    assert first["scored"] == second["scored"] == "last"
+    assert second["valid_loss"]["last"] < second["valid_loss"]["average"] - 0.01
+    assert second["valid_loss"] == pytest.approx(first["valid_loss"], abs=1e-5)
+    assert metrics(two)["valid"]["loss"] == pytest.approx(second["valid_loss"]["last"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_that_diverge_end_with_one_message_and_keep_no_weights(tiny, tmp_path):
+    options = (*tiny, "trainer.max_steps=20", "optimizer.lr=1e38", "trainer=ddp", "trainer.accelerator=cpu")
+    command_line = [*TORCHRUN, SCRIPTS / "train.py", *options]
+    ended = subprocess.run(command_line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=240)
+    assert ended.returncode != 0
+    assert "so training has diverged and nothing more is saved" in ended.stderr
+    assert not list(tmp_path.glob("runs/*/model.safetensors"))
+
+
 def assert_goes_on_with_one_process_and_with_two(folder, options, expected):
     """Ten steps with two processes, five more, and the rest with one process that accumulates."""
     begun = (*options, "trainer=ddp", "trainer.accelerator=cpu", "trainer.max_steps=10")
