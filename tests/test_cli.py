@@ -71,7 +71,7 @@ WRONG_SETTINGS = [
     },
     {"model.d_model=0": "model.d_model=0: must be 1 or more"},
     {"trainer.precision=16-mixed": "trainer.precision=16-mixed: float16 would need scaled gradients"},
-    {"+search.bean=3": "search.bean: no such setting; there are beam, alpha, "},
+    {"+search.bean=3": "search.bean: no such setting; there are max_ratio, max_extra, "},
     {"model=huge": "In 'train': Could not find 'model/huge'; Available options in 'model': base; big; "},
     {"model.num_head=3": "Could not override 'model.num_head'; To append to your config use +model.num_head=3"},
     {"models=3": "Could not override 'models'; "},
@@ -367,7 +367,7 @@ def test_a_validation_without_probabilities_ends_the_training_in_a_line(tiny, tm
     def diverged(*search):
         raise NotFiniteError
 
-    monkeypatch.setattr("headcount.decoding.translator.grow", diverged)
+    monkeypatch.setattr("headcount.decoding.search.grow", diverged)
     result = command("train", *tiny, cwd=tmp_path)
     assert result.code == 2
     line = result.errors[-1]
