@@ -16,11 +16,12 @@ from conftest import command
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import METRICS, score
+from headcount.report.blocks import Code, Section
 from headcount.report.drawing import Plot
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
-from headcount.report.page import SECTIONS, Code, Page, Section, make_page
+from headcount.report.page import SECTIONS, Page, make_page
 from headcount.report.read import read_sweep
 from headcount.report.sections.next_steps import next_steps
 from headcount.report.sections.published import published

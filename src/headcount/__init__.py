@@ -1,7 +1,7 @@
 """headcount: train translation Transformers from scratch and measure what every attention head is worth.
 
 import headcount
-headcount.load("runs/latest").translate(["the old dog sleeps ."])
+headcount.load("runs/latest").translate(["The old doctor sleeps in the garden."])
 """
 
 from typing import Any

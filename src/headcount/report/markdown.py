@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from headcount.report.blocks import Code, Facts, Plots, Section
 from headcount.report.drawing import Plot
-from headcount.report.page import Code, Facts, Page, Plots, Section
+from headcount.report.page import Page
 from headcount.report.table import Table
 
 

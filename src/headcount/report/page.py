@@ -1,73 +1,18 @@
-"""The content of a report, before it becomes Markdown or HTML."""
+"""The page of a report: its verdict, flags and sections, before it becomes Markdown or HTML."""
 
-import importlib
 import logging
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headcount.errors import InputError
+from headcount.report.blocks import Section
 from headcount.report.drawing import Plot
 from headcount.report.flags import flagged
 from headcount.report.runs import Sweep, Unfinished
+from headcount.report.sections import SECTIONS
 from headcount.report.study import Study
-from headcount.report.table import Table
 from headcount.report.verdicts import capital, summary
 
-# Modules of headcount.report.sections; each has a function section(study) -> Section | None.
-SECTIONS = [
-    "results",
-    "quality",
-    "pairs",
-    "losses",
-    "lengths",
-    "cost",
-    "curves",
-    "contrastive",
-    "published",
-    "settings",
-    "next_steps",
-]
-
 logger = logging.getLogger("headcount.report")
-
-
-@dataclass(frozen=True)
-class Plots:
-    """Plots side by side."""
-
-    plots: tuple[Plot, ...]
-    small: bool = False
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Names and values, a line each. code: whether the values are code."""
-
-    items: tuple[tuple[str, str], ...]
-    code: bool = False
-
-
-@dataclass(frozen=True)
-class Code:
-    """Lines of code. summary: the line to which it is folded, if it is."""
-
-    text: str
-    language: str
-    summary: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading and the blocks below it. A text is a paragraph, a section a part with a smaller heading."""
-
-    title: str
-    blocks: tuple["str | Plots | Table | Facts | Code | Section", ...]
-
-    @property
-    def plots(self) -> Iterator[Plot]:
-        for block in self.blocks:
-            if isinstance(block, Plots | Section):
-                yield from block.plots
 
 
 @dataclass(frozen=True)
@@ -91,10 +36,11 @@ def make_page(study: Study) -> Page:
     """All sections that have something to show. One that fails becomes a flag. Raises InputError for bad settings."""
     sweep, endpoint = study.sweep, study.endpoint
     sections, failures = [], []
-    for name in SECTIONS:
+    for module in SECTIONS:
+        name = module.__name__.rpartition(".")[2]
         try:
-            make: Callable[[Study], Section | None] = importlib.import_module(f"{__package__}.sections.{name}").section
-            if (section := make(study)) is not None:
+            section: Section | None = module.section(study)
+            if section is not None:
                 sections.append(section)
         except InputError:
             raise

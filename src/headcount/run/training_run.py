@@ -1,4 +1,7 @@
-"""A training run: its config, parts, data and model, checked and ready to fit. Nothing on disk has changed yet."""
+"""A training run: its config, parts, data and model, checked and ready to fit.
+
+The directory of a resumed run is as it was until training starts (`OpenDirectory`).
+"""
 
 import contextlib
 import logging

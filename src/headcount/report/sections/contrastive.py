@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from headcount.report.axes import Scale, look, plot
+from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import INK, Plot
-from headcount.report.page import Plots, Section
 from headcount.report.runs import Row
 from headcount.report.statistics.comparison import ERROR, Comparison, compare
 from headcount.report.study import Study

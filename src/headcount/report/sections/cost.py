@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from headcount.report.axes import Scale, legend, look, plot
+from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
-from headcount.report.page import Plots, Section
 from headcount.report.study import Study
 
 COSTS = (  # name of the plot, figure, label, and the relative difference from which it is drawn

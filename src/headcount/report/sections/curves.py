@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from headcount.report.axes import Scale, legend, look, plot
+from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
-from headcount.report.page import Plots, Section
 from headcount.report.study import Study
 
 CURVES = (  # name of the plot, column of the log, title

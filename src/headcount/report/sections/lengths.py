@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from headcount.report.axes import Scale, legend, look, plot
+from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
-from headcount.report.page import Plots, Section
 from headcount.report.statistics.bootstrap import Floats, bleu_of
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.study import Study

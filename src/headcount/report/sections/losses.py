@@ -1,7 +1,7 @@
 """Every pair of rows by validation loss, over seeds alone."""
 
 from headcount.evaluation.likelihood import perplexity
-from headcount.report.page import Section
+from headcount.report.blocks import Section
 from headcount.report.sections.pairs import pair_cells
 from headcount.report.study import Study
 from headcount.report.table import Table

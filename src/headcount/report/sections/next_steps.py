@@ -5,8 +5,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from headcount.report.blocks import Code, Section
 from headcount.report.endpoint import Endpoint
-from headcount.report.page import Code, Section
 from headcount.report.runs import Sweep
 from headcount.report.statistics.planning import Plan, plans
 from headcount.report.study import Study

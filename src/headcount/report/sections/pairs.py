@@ -1,7 +1,7 @@
 """Every pair of rows by the primary endpoint, BLEU."""
 
+from headcount.report.blocks import Section
 from headcount.report.endpoint import Endpoint
-from headcount.report.page import Section
 from headcount.report.statistics.comparison import Comparison
 from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value, pair

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 
 from headcount.errors import InputError
 from headcount.report.axes import COLOURS, Scale, plot
+from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
-from headcount.report.page import Plots, Section
 from headcount.report.sections.quality import bleu_plot
 from headcount.report.study import Study
 from headcount.report.table import Table

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from headcount.report.axes import COLOURS, Scale, plot
+from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
-from headcount.report.page import Plots, Section
 from headcount.report.statistics.comparison import Comparison
 from headcount.report.study import Study
 

@@ -2,8 +2,8 @@
 
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS, PRIMARY
+from headcount.report.blocks import Facts, Section
 from headcount.report.endpoint import Endpoint
-from headcount.report.page import Facts, Section
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score

@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
+from headcount.report.blocks import Code, Facts, Section
 from headcount.report.flags import as_words
-from headcount.report.page import Code, Facts, Section
 from headcount.report.runs import Sweep
 from headcount.report.study import Study
 from headcount.report.table import Table
