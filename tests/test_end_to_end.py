@@ -444,6 +444,7 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
     [
         (("init_from=nowhere",), "nowhere is not a run directory"),
         (("model=big",), "model=big: init_from="),
+        (("model/self_attention=additive",), "model/self_attention=additive: init_from="),
         (("data.vocab_size=400",), "data.vocab_size=400: init_from="),
         (("segmentation=sampled",), "segmentation: SampledSegmentation needs tokenizer=unigram"),
         (("model.d_feed_forward=8",), "does not fit the model"),

@@ -226,7 +226,8 @@ def initial_config(config: DictConfig, directory: Path) -> DictConfig:
     initial.model, initial.tokenizer = run.model, run.tokenizer
     for override in command_line():
         part, _, setting = override.key_or_group.partition(".")
-        if part == "tokenizer" or override.key_or_group in ("model", "data.vocab_size"):
+        whole = part.partition("/")[0] in ("model", "tokenizer") and not setting  # an option, not a single setting
+        if whole or part == "tokenizer" or override.key_or_group == "data.vocab_size":
             raise InputError(
                 f"{override.input_line}: init_from={directory} brings its own model and tokenizer; leave it out"
             )
