@@ -1,4 +1,4 @@
-"""What is measured: the workloads, the units of their figures, and the peers that are compared."""
+"""Workloads of the benchmark, the units of their figures, and the peers that are compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A run opened: its model, tokenizer and translator, ready to use."""
+"""Load a run: its config, model, tokenizer and translator, ready to use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

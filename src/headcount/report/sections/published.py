@@ -75,7 +75,7 @@ def _part(table: PublishedTable, ours: Plot) -> Section:
         return Section(table.source, (note, _table(table)))
     return Section(
         table.source,
-        (note, _table(table), Plots((_plot(table), ours)), "The second plot shows our runs, on another scale."),
+        (note, _table(table), Plots((_plot(table), ours)), OURS),
     )
 
 

@@ -1,4 +1,4 @@
-"""How it was measured: corpus, machine, versions, and the settings of the runs."""
+"""Experimental setup: corpus, machine, versions, and the settings of the runs."""
 
 from typing import Any
 
