@@ -48,11 +48,7 @@ class Numbers:
 
 def transformer(seed: int, **settings) -> Transformer:
     torch.manual_seed(seed)
-    model = built(
-        "model/nano",
-        vocab_size=30,
-        **(ONE_LAYER | settings),
-    )
+    model = built("model/nano", vocab_size=30, **(ONE_LAYER | settings))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)

@@ -85,11 +85,7 @@ LAMP, COAT, WOMAN, DOG = the("lamp"), the("coat", "wet"), the("woman"), a("dog",
 SNAKE, QUEUE = the("snake"), the("queue")
 
 SENTENCES: list[tuple[list[Part], str, str]] = [
-    (
-        [does(the("man"), "see", object=a("dog", "old"))],
-        "The man saw an old dog.",
-        "Der Mann sah einen alten Hund.",
-    ),
+    ([does(the("man"), "see", object=a("dog", "old"))], "The man saw an old dog.", "Der Mann sah einen alten Hund."),
     (
         [does(owned("Anna", "teacher", plural=True), "sleep", place=at("in", the("garden")))],
         "Anna's teachers slept in the garden.",
@@ -100,11 +96,7 @@ SENTENCES: list[tuple[list[Part], str, str]] = [
         "Anna's teacher near the houses slept.",
         "Annas Lehrer bei den Häusern schlief.",
     ),
-    (
-        [does(owned("Peter", "car", "new"), "shine", "present")],
-        "Peter's new car shines.",
-        "Peters neues Auto glänzt.",
-    ),
+    ([does(owned("Peter", "car", "new"), "shine", "present")], "Peter's new car shines.", "Peters neues Auto glänzt."),
     (
         [
             does(the("woman"), "buy", object=LAMP),

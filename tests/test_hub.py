@@ -104,13 +104,7 @@ def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
     assert offline == datasets.config.HF_HUB_OFFLINE
     message = str(error.value)
     assert "\n" not in message
-    for part in (
-        "data.path=nobody/nothing",
-        "Name or service",
-        "data.root=DIR",
-        "train.en, train.de",
-        "data=files",
-    ):
+    for part in ("data.path=nobody/nothing", "Name or service", "data.root=DIR", "train.en, train.de", "data=files"):
         assert part in message
 
 

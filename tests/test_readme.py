@@ -215,10 +215,7 @@ def test_the_readme_is_a_front_door():
 
 @pytest.mark.parametrize(
     ("heading", "pages"),
-    [
-        ("What was found", ["docs/claims.md", "docs/results/grammar.md"]),
-        ("How fast", ["docs/performance.md"]),
-    ],
+    [("What was found", ["docs/claims.md", "docs/results/grammar.md"]), ("How fast", ["docs/performance.md"])],
 )
 def test_the_figures_of_the_readme_are_those_of_the_pages_that_it_links_to(heading, pages):
     (section,) = re.findall(rf"## {heading}\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)

@@ -107,11 +107,9 @@ def test_company_changes_nothing_and_hypotheses_are_sorted_and_true(beam):
 def test_a_wider_beam_finds_what_greedy_misses():
     class Trap(TableModel):
         def log_probs(self, history):
-            table = {
-                (0, BOS): {2: 0.6, 3: 0.4},
-                (0, BOS, 2): {2: 0.3, 3: 0.3, EOS: 0.4},
-                (0, BOS, 3): {EOS: 1.0},
-            }.get(history, {EOS: 1.0})
+            table = {(0, BOS): {2: 0.6, 3: 0.4}, (0, BOS, 2): {2: 0.3, 3: 0.3, EOS: 0.4}, (0, BOS, 3): {EOS: 1.0}}.get(
+                history, {EOS: 1.0}
+            )
             return torch.tensor([math.log(table[token]) if token in table else -math.inf for token in range(4)])
 
     model = Trap(vocab=4, seed=0)

@@ -10,10 +10,7 @@ from built import sentence_piece
 from headcount.data.subword_sampling import BpeDropout, SampledSegmentation, sample_pieces
 
 TEXT = [f"the {c} {a} sees {n} trees" for c in ("red", "blue") for a in ("dog", "horse", "bear") for n in range(9)]
-SEGMENTATIONS = {
-    "bpe": BpeDropout(probability=0.3),
-    "unigram": SampledSegmentation(alpha=0.2, candidates=16),
-}
+SEGMENTATIONS = {"bpe": BpeDropout(probability=0.3), "unigram": SampledSegmentation(alpha=0.2, candidates=16)}
 
 
 @pytest.fixture(scope="module", params=SEGMENTATIONS)

@@ -20,12 +20,7 @@ from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.identity import config_hash, differences
 from headcount.run.jobs import failure, job_directory, read_plan, write_state
 from headcount.run.resolvers import swept
-from headcount.run.sweep import (
-    command_of_a_job,
-    environment_of_a_job,
-    gpus_of_a_job,
-    threads_of_a_job,
-)
+from headcount.run.sweep import command_of_a_job, environment_of_a_job, gpus_of_a_job, threads_of_a_job
 from headcount.run.sweep_status import SweepStatus
 
 PRETENDED = """

@@ -7,12 +7,7 @@ from conftest import command
 from test_module import Toy, module, stream
 
 import headcount
-from headcount.data.tokenizer import (
-    PAD,
-    TokenizerPair,
-    load_tokenizer,
-    save_tokenizer,
-)
+from headcount.data.tokenizer import PAD, TokenizerPair, load_tokenizer, save_tokenizer
 
 SOURCES, TARGETS = (Toy().load()["train"][side][:] for side in ("source", "target"))
 

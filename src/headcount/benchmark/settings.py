@@ -18,12 +18,7 @@ from headcount.run.values import fits
 LISTS = {"work": "work", "model": "models", "models": "models", "peers": "peers"}
 LEAST_NUMBERS = dict.fromkeys(
     ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads"), 1
-) | {
-    "vocab_size": 8,
-    "new_tokens": 2,
-    "seconds": 0,
-    "warmup": 0,
-}
+) | {"vocab_size": 8, "new_tokens": 2, "seconds": 0, "warmup": 0}
 
 
 def as_lists(arguments: Iterable[str]) -> list[str]:

@@ -59,12 +59,7 @@ CONTRACTIONS = {
     ("zu", "der"): "zur",
 }
 # Modal verbs by the English one: third person singular and plural.
-MODALS = {
-    "can": ("kann", "können"),
-    "must": ("muss", "müssen"),
-    "will": ("wird", "werden"),
-    "may": ("darf", "dürfen"),
-}
+MODALS = {"can": ("kann", "können"), "must": ("muss", "müssen"), "will": ("wird", "werden"), "may": ("darf", "dürfen")}
 
 
 def _column(gender: str, plural: bool) -> str:

@@ -14,16 +14,4 @@ from headcount.report.sections import (
     settings,
 )
 
-SECTIONS = (
-    results,
-    quality,
-    pairs,
-    losses,
-    lengths,
-    cost,
-    curves,
-    contrastive,
-    published,
-    settings,
-    next_steps,
-)
+SECTIONS = (results, quality, pairs, losses, lengths, cost, curves, contrastive, published, settings, next_steps)

@@ -73,10 +73,7 @@ def _part(table: PublishedTable, ours: Plot) -> Section:
         return Section(table.source, (note,))
     if len(table.rows) == 1:
         return Section(table.source, (note, _table(table)))
-    return Section(
-        table.source,
-        (note, _table(table), Plots((_plot(table), ours)), OURS),
-    )
+    return Section(table.source, (note, _table(table), Plots((_plot(table), ours)), OURS))
 
 
 def _table(table: PublishedTable) -> Table:
