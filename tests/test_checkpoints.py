@@ -11,6 +11,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
+from safetensors.torch import load_file
 
 from headcount.errors import InputError
 from headcount.run.curves import begin_curves, whole_rows
@@ -252,6 +253,13 @@ def flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(bytes(content))
+
+
+def test_the_weights_of_the_steps_to_keep_are_files(numbers, tmp_path):
+    numbers(tmp_path, "checkpoint.keep=[0,3,8]")
+    kept = {path.name: load_file(path)["weight"] for path in tmp_path.glob("checkpoints/step-*")}
+    assert set(kept) == {f"step-{step}.safetensors" for step in (0, 3, 8)}
+    assert kept["step-0.safetensors"].item() == 0.0 != kept["step-3.safetensors"].item()
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_a_train_split_too_small_for_its_test_is_refused() -> None:
 def test_load_gives_the_columns() -> None:
     data = made(valid_size=20, test_size=32).load()
     assert {split: len(rows) for split, rows in data.items()} == {"train": 3_000, "valid": 20, "test": 32}
-    columns = ["source", "target", "phenomenon", "grade", "contrast", "alignment", "links"]
+    columns = ["source", "target", "phenomenon", "grade", "contrast", "twin", "alignment", "links"]
     assert all(rows.column_names == columns for rows in data.values())
     row = data["test"][0]
     assert set(row["alignment"][0]) == {"source", "target"}
@@ -323,9 +323,10 @@ def test_contrasts_differ_only_in_the_tested_words(splits: dict[str, list[Pair]]
             assert abs(denied[0] - denied[1]) == (pair.grade == "easy"), where
 
 
-def test_plain_sentences_have_no_contrast(everything: list[Pair]) -> None:
+def test_all_but_plain_sentences_have_a_twin_and_its_translation(everything: list[Pair]) -> None:
     for pair in everything:
-        assert (pair.contrast == "") == (pair.phenomenon == "plain")
+        assert (pair.contrast == "") == (pair.twin == "") == (pair.phenomenon == "plain")
+        assert pair.twin != pair.sentence.source
 
 
 LABELS = {  # which twin it is, where not the order of the alphabet

@@ -40,6 +40,7 @@ class Pair:
     grade: str
     sentence: Sentence
     contrast: str
+    twin: str
 
 
 class Grammar:
@@ -54,6 +55,7 @@ class Grammar:
       "plain" test nothing, are all "easy", and occur in train and valid only.
     - `contrast`: a wrong translation, which is right for another source that differs in what decides the phenomenon;
       empty for plain sentences. No English phrase can belong to two verbs if the contrast depends on it.
+    - `twin`: that other source, whose one translation is the contrast; empty for plain sentences.
     - `alignment`: pairs of word indices, as `words` counts.
     - `links`: relations between two words of the source. "subject": from a verb to its subject. "antecedent": from a
       pronoun, also a relative one, to the noun that it refers to. "sense": from an ambiguous noun to the word that
@@ -137,20 +139,20 @@ class _Generator:
 
     def _try(self, phenomenon: str, grade: str, choice: bool | None) -> Pair | None:
         if phenomenon == "plain":
-            parts, contrast = plain(self.draw), ""
+            parts, contrast, other = plain(self.draw), "", ""
         else:
             twin = PHENOMENA[phenomenon].draw(self.draw, grade == "hard")
             flag = self.draw.chance(0.5) if choice is None else choice
             source, target = write(twin(not flag))
-            contrast = target.text()
+            contrast, other = target.text(), source.text()
             # Both twins must fit, or one choice would be more frequent than the other.
-            if not self._fits(source.text(), contrast, source.pairs):
+            if not self._fits(other, contrast, source.pairs):
                 return None
             parts = twin(flag)
         sentence = render(parts)
         if sentence.target == contrast or not self._fits(sentence.source, sentence.target, sentence.pairs):
             return None
-        return Pair(phenomenon, grade, sentence, contrast)
+        return Pair(phenomenon, grade, sentence, contrast, other)
 
     def _fits(self, source: str, target: str, pairs: Sequence[tuple[str, str, str]]) -> bool:
         """Whether a sentence is new, of allowed pairs of lemmas, neither short nor long, and of known words."""
@@ -171,6 +173,7 @@ _FEATURES = Features(
         "phenomenon": Value("string"),
         "grade": Value("string"),
         "contrast": Value("string"),
+        "twin": Value("string"),
         "alignment": [{"source": Value("int32"), "target": Value("int32")}],
         "links": [{"relation": Value("string"), "dependent": Value("int32"), "head": Value("int32")}],
     }
@@ -184,6 +187,7 @@ def _table(pairs: list[Pair]) -> Dataset:
         "phenomenon": [pair.phenomenon for pair in pairs],
         "grade": [pair.grade for pair in pairs],
         "contrast": [pair.contrast for pair in pairs],
+        "twin": [pair.twin for pair in pairs],
         "alignment": [[{"source": i, "target": j} for i, j in pair.sentence.alignment] for pair in pairs],
         "links": [
             [{"relation": name, "dependent": i, "head": j} for name, i, j in pair.sentence.links] for pair in pairs

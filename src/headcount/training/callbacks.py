@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +13,11 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import nn
 
 from headcount.data.batches import Batch
 from headcount.files import replacing
+from headcount.training.averaging import own_weights, save_weights
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +117,7 @@ class TrainingProgress(Callback):
         self._shown = (self.step_seconds, self.tokens)
         rate = (self.tokens - tokens) / max(self.step_seconds - seconds, 1e-9)
         metrics = trainer.progress_bar_metrics
-        # Nothing was logged yet in the first few steps, also of a run that goes on.
+        # Nothing was logged yet in the first few steps, also of a resumed run.
         logged = f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.1e}  " if "train/loss" in metrics else ""
         return f"{logged}{rate:,.0f} tokens/s"
 
@@ -124,19 +127,29 @@ class LastCheckpoint(Callback):
     end. The checkpoint before it stays beside it as `last-1.ckpt`.
 
     The state of step N is written when step N + 1 begins. Then N has been validated and its row of the curves has been
-    written, so a run that goes on from there does nothing twice and leaves nothing out, whenever it was killed. Where a
-    signal cut the validation of N off, the checkpoint says so, and the run that goes on begins with that validation.
+    written, so a run resumed from there does nothing twice and leaves nothing out, whenever it was killed. Where a
+    signal cut the validation of N off, the checkpoint says so, and the resumed run begins with that validation.
 
-    Raises ValueError for `every` below 1.
+    keep: optimizer steps after which the weights are kept as well, in `checkpoints/step-N.safetensors`, so that the
+    heads can be followed through training; 0 keeps the initial weights.
+
+    Raises ValueError for `every` below 1, and for steps that are no whole numbers from 0 on.
     """
 
-    def __init__(self, *, every: int) -> None:
+    def __init__(self, *, every: int, keep: Sequence[int]) -> None:
         if every < 1:
             raise ValueError(f"checkpoint.every={every}: must be 1 or more optimizer steps")
+        if any(isinstance(step, bool) or not isinstance(step, int) or step < 0 for step in keep):
+            raise ValueError(f"checkpoint.keep={list(keep)}: must be optimizer steps, such as [0,100,1000]")
         self.every = every
+        self.keep = frozenset(keep)
         self.validation_due = False  # the step is one to validate at, and that has not been done
         self._saved: int | None = None  # the step of last.ckpt
         self._max_steps = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.global_step:
+            self._keep(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         step = trainer.global_step
@@ -148,6 +161,8 @@ class LastCheckpoint(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         self.validation_due = (batch_idx + 1) % cast("int", trainer.val_check_batch) == 0
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            self._keep(trainer, pl_module)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._max_steps:
@@ -176,6 +191,12 @@ class LastCheckpoint(Callback):
                 last.replace(last.with_name("last-1.ckpt"))
         self._saved = trainer.global_step
 
+    def _keep(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step in self.keep and trainer.is_global_zero:
+            path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{trainer.global_step}.safetensors"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_weights(own_weights(cast("nn.Module", pl_module.model)), path)
+
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint["validation_due"] = self.validation_due
 
@@ -196,8 +217,8 @@ class LastCheckpoint(Callback):
 def _loops_at(step: int, batches: int, validation_due: bool) -> dict[str, Any]:
     """The counters of Lightning's loops after `step` optimizer steps and `batches` batches of the one endless epoch.
 
-    What they would save themselves differs with the moment: they would count an epoch more at each end of a training,
-    and log a step late after some. As it is here, they go on with the validation of `step`, or with the step after it.
+    Lightning's own counters differ with the moment: they would count an epoch more at each end of training, and log a
+    step late after some. With these, training resumes at the validation of `step`, or at the step after it.
     """
 
     nothing = dict.fromkeys(("ready", "started", "processed", "completed"), 0)
