@@ -8,6 +8,7 @@ import random
 import runpy
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,40 @@ def command(script: str, *arguments: str, stdin: bytes = b"", cwd: Path | None =
     return Result(code, out.getvalue(), err.getvalue())
 
 
+def completed(script: str, *arguments: str, **options) -> Result:
+    """The answer of a command that must succeed."""
+    result = command(script, *arguments, **options)
+    assert result.code == 0, result.err
+    return result
+
+
+def failed(script: str, *arguments: str, **options) -> list[str]:
+    """The error lines of a command that must fail as wrong input does, without their `error: `."""
+    result = command(script, *arguments, **options)
+    assert result.code == 2, result
+    return [line.removeprefix("error: ") for line in result.errors if line.startswith("error: ")]
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file with its bytes and every folder; links are left out."""
+    paths = [path for path in folder.rglob("*") if not path.is_symlink()]
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in paths}
+
+
+def refused(script: str, *arguments: str, cwd: Path, watched: Path | None = None, **options) -> list[str]:
+    """The error lines of a command that must print nothing else and change no file under `watched`, or `cwd`."""
+    before = snapshot(watched or cwd)
+    result = command(script, *arguments, cwd=cwd, **options)
+    assert (result.code, result.out) == (2, ""), result
+    assert snapshot(watched or cwd) == before
+    assert all(line.startswith("error: ") for line in result.errors), result.err
+    return [line.removeprefix("error: ") for line in result.errors]
+
+
+def rewrite(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def pairs_of(pairs, at_once: int = 2) -> list[dict[str, str]]:
     """The pairs of a corpus's split, read that many at once."""
     return [pair for table in pairs.iter(at_once) for pair in table.to_pylist()]
@@ -127,6 +162,5 @@ def home(tiny, tmp_path_factory) -> Path:
     # Long enough for the first to learn the toy language.
     learn = (*tiny, "trainer.max_steps=100", "validation.every=100", "model.d_model=32")
     for name, options in {"first": learn, "second": tiny}.items():
-        result = command("train", *options, f"hydra.run.dir=runs/{name}", cwd=folder)
-        assert result.code == 0, result.err
+        completed("train", *options, f"hydra.run.dir=runs/{name}", cwd=folder)
     return folder

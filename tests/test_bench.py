@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from built import built
-from conftest import SCRIPTS, command
+from conftest import SCRIPTS, command, completed
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -168,7 +168,7 @@ def rows(tmp_path, monkeypatch) -> list[dict]:
     monkeypatch.setattr(bench, "environment", lambda peer, requirements: sys.executable)
     arguments = ["work=train,decode", "model=nano", "peers=transformers,torch_loop", *SMALL_CORPUS]
     arguments += ["data.vocab_size=600", "out=new/folder/rows.json", "table=new/page.md"]
-    assert command("bench", *arguments).code == 0
+    completed("bench", *arguments)
     return json.loads((tmp_path / "new" / "folder" / "rows.json").read_text())
 
 
@@ -209,8 +209,7 @@ def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch
 def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{tables.BEGIN}\nof last year\n{tables.END}\nafter\n")
-    result = command("bench", "read=new/folder/rows.json", "table=page.md", cwd=tmp_path)
-    assert result.code == 0, result.err
+    completed("bench", "read=new/folder/rows.json", "table=page.md", cwd=tmp_path)
     text = page.read_text()
     assert text.startswith(f"before\n{tables.BEGIN}\n")
     assert text.endswith(f"{tables.END}\nafter\n")

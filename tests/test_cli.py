@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SCRIPTS, command
+from conftest import SCRIPTS, command, completed
 
 from headcount.decoding.search import NotFiniteError
 
@@ -140,7 +140,7 @@ def test_wrong_text(case, tiny, text, tmp_path):
     work = tmp_path / "work"
     work.mkdir()
     if expected is None:  # an empty line in test is a sentence to translate, and does no harm
-        assert command("train", *tiny, f"data.root={folder}", "trainer.max_steps=1", cwd=work).code == 0
+        completed("train", *tiny, f"data.root={folder}", "trainer.max_steps=1", cwd=work)
         return
     (line,) = refused(work, "train", *tiny, f"data.root={folder}")
     assert expected in line
@@ -244,7 +244,7 @@ def test_trust_lets_a_class_of_ones_own_in(run, tmp_path, monkeypatch):
     replace(run / "config.yaml", "headcount.decoding.beam.BeamSearch", "own_search.Mine")
     (line,) = refused(tmp_path, "translate", "run=run")
     assert "add trust=[own_search.Mine]" in line
-    assert command("translate", "run=run", "trust=[own_search.Mine]", stdin=b"the dog", cwd=tmp_path).code == 0
+    completed("translate", "run=run", "trust=[own_search.Mine]", stdin=b"the dog", cwd=tmp_path)
 
 
 def test_a_corpus_of_ones_own_trains_and_only_trusted_goes_on(tiny, tmp_path, monkeypatch):
@@ -252,12 +252,11 @@ def test_a_corpus_of_ones_own_trains_and_only_trusted_goes_on(tiny, tmp_path, mo
         "from headcount.data.corpora import HubCorpus\nclass Mine(HubCorpus): ...\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    mine = command("train", *tiny, "data._target_=own_corpus.Mine", cwd=tmp_path)
-    assert mine.code == 0, mine.err
+    completed("train", *tiny, "data._target_=own_corpus.Mine", cwd=tmp_path)
     (line,) = refused(tmp_path, "train", "resume=runs/latest", "trainer.max_steps=10")
     assert "'own_corpus.Mine'" in line
     trusted = ("resume=runs/latest", "trainer.max_steps=10", "trust=[own_corpus.Mine]")
-    assert command("train", *trusted, cwd=tmp_path).code == 0
+    completed("train", *trusted, cwd=tmp_path)
 
 
 WRONG_EVALUATIONS = {
@@ -293,8 +292,7 @@ def test_wrong_evaluation(arguments, run, home, tmp_path):
 
 def test_help_of_every_script(tmp_path):
     for script in SCRIPTS.glob("*.py"):
-        result = command(script.stem, "--help", cwd=tmp_path)
-        assert result.code == 0
+        result = completed(script.stem, "--help", cwd=tmp_path)
         assert f"python scripts/{script.name}" in result.out
         assert "debug: false" in result.out
         lines = [line for line in result.out.splitlines() if not line.startswith("recipe: ")]  # not wrapped

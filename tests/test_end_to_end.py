@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import SCRIPTS, command
+from conftest import SCRIPTS, command, completed
 from safetensors.torch import load_file
 
 import headcount
@@ -111,12 +111,11 @@ def test_load_and_translate(home):
 def test_evaluate_again_changes_nothing(home):
     run = home / "runs" / "first"
     before = metrics(run)
-    result = command("evaluate", "run=runs/first", cwd=home)
-    assert result.code == 0
+    result = completed("evaluate", "run=runs/first", cwd=home)
     assert f"{before['test']['bleu']:.2f}" in result.out
     assert before["test"]["signature"]["bleu"] in result.out
     assert metrics(run) == before
-    assert command("evaluate", "run=runs/first", "split=valid", cwd=home).code == 0
+    completed("evaluate", "run=runs/first", "split=valid", cwd=home)
     assert metrics(run) == before
 
 
@@ -130,15 +129,13 @@ def test_evaluate_other_things_leaves_the_figures_alone(home, tmp_path):
         ["search.beam=2"],
         ["checkpoint=runs/first/checkpoints/last.ckpt"],
     ):
-        result = command("evaluate", "run=runs/first", *options, cwd=home)
-        assert result.code == 0
+        result = completed("evaluate", "run=runs/first", *options, cwd=home)
         assert "its metrics.json is left as it is" in result.out
         assert ((run / "metrics.json").read_bytes(), (run / "test.hyp.de").read_bytes()) == before
 
 
 def test_runs_side_by_side(home):
-    result = command("evaluate", "run=[runs/first,runs/second]", "lowercase=true", cwd=home)
-    assert result.code == 0
+    result = completed("evaluate", "run=[runs/first,runs/second]", "lowercase=true", cwd=home)
     assert "BLEU lowercased" in result.out
     assert "case:lc" in result.out
     (row,) = [line for line in result.out.splitlines() if line.startswith("runs/second") and "±" in line]
@@ -435,7 +432,7 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
     assert (first / "tokenizer.model").read_bytes() == (tuned / "tokenizer.model").read_bytes()
     assert headcount.load(tuned).translate(["der Hund"])
     # Its data is that of its tokenizer, whoever asks for it again, and it can be gone on with.
-    assert command("evaluate", f"run={tuned}", cwd=tmp_path).code == 0
+    completed("evaluate", f"run={tuned}", cwd=tmp_path)
     assert trained(tmp_path, f"resume={tuned}", "trainer.max_steps=10") == tuned
 
 

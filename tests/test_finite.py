@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import command
+from conftest import command, completed
 
 from headcount.training.finite import FiniteSteps, Step
 from headcount.training.loss import LabelSmoothing
@@ -80,8 +80,7 @@ def test_steps_that_nobody_looked_at_are_looked_at_before_validation(tiny, tmp_p
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
 def test_weights_of_another_precision_train_and_are_kept_in_float32(tiny, tmp_path, precision):
-    result = command("train", *tiny, f"trainer.precision={precision}", "averaging=ema", cwd=tmp_path)
-    assert result.code == 0, result.err
+    completed("train", *tiny, f"trainer.precision={precision}", "averaging=ema", cwd=tmp_path)
     plain = command("train", *tiny, "averaging=ema", "trainer.precision=32-true", cwd=tmp_path)
     losses = [float(re.search(r"^test.* (\S+)$", each.out, re.MULTILINE)[1]) for each in (result, plain)]
     assert losses[0] == pytest.approx(losses[1], abs=0.05)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from built import files, hub
-from conftest import command
+from conftest import command, completed
 from omegaconf import OmegaConf
 
 FILES = {f"{split}_{side}": "x" for split in ("train", "valid", "test") for side in ("source", "target")}
@@ -60,8 +60,7 @@ def test_a_run_that_is_evaluated_follows_no_link(run):
     for name in names:
         (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(run.parents[1] / "precious")
-    result = command("evaluate", "run=run", cwd=run.parent)
-    assert result.code == 0, result.err
+    completed("evaluate", "run=run", cwd=run.parent)
     assert (run.parents[1] / "precious").read_text() == "precious"
     assert not (run / "test.hyp.de").is_symlink()
     assert len((run / "test.ref.de").read_text().splitlines()) == 30
@@ -71,13 +70,13 @@ def test_a_run_does_not_choose_where_data_is_prepared(run):
     elsewhere = run.parents[1] / "elsewhere"
     (elsewhere / "prepared").mkdir(parents=True)
     spoil(run, data__directory=str(elsewhere))
-    assert command("evaluate", "run=run", cwd=run.parent).code == 0
+    completed("evaluate", "run=run", cwd=run.parent)
     assert not list((elsewhere / "prepared").iterdir())
     (key,) = (path for path in (run.parent / "data" / "prepared").iterdir() if path.is_dir())
     shutil.move(key, elsewhere / "prepared")
     shutil.rmtree(run.parent / "data")
     before = everything(elsewhere)
-    assert command("evaluate", "run=run", cwd=run.parent).code == 0
+    completed("evaluate", "run=run", cwd=run.parent)
     assert everything(elsewhere) == before
     assert not (run.parent / "data").exists()  # what is prepared there is read
 
@@ -137,7 +136,7 @@ def test_a_test_set_takes_no_name_that_figures_or_folders_have(home):
 
 def test_prepared_data_holds_no_paths(run):
     spoil(run, data__directory="run/own")
-    assert command("evaluate", "run=run", cwd=run.parent).code == 0
+    completed("evaluate", "run=run", cwd=run.parent)
     shutil.move(run.parent / "data", run / "own")
     (report,) = run.glob("own/prepared/*/report.json")
     found = json.loads(report.read_text())

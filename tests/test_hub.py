@@ -7,7 +7,7 @@ from pathlib import Path
 import datasets
 import pytest
 from built import hub
-from conftest import command, pairs_of
+from conftest import command, completed, pairs_of
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -262,8 +262,7 @@ def test_trained_from_a_stream(tiny, configured, tmp_path):
     own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory=", "data.vocab"))]
     options = (f"data.path={configured}", "data.name=books", "data.streaming=true", "data.max_pairs=400")
     sizes = ("data.held_out={valid:10,test:20}", "data.directory=prepared", "data.vocab_size=290")
-    result = command("train", "data=opus_books", *options, *sizes, *own, cwd=tmp_path)
-    assert result.code == 0, result.err
+    completed("train", "data=opus_books", *options, *sizes, *own, cwd=tmp_path)
     (report,) = tmp_path.glob("prepared/prepared/*/report.json")
     counts = json.loads(report.read_text())["counts"]
     assert {split: count["read"] for split, count in counts.items()} == {"train": 370, "valid": 10, "test": 20}

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import command
+from conftest import command, completed
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
@@ -138,19 +138,18 @@ def test_a_run_is_not_scored_on_text_that_changed(home, config, text, tmp_path):
         assert "other_text=true" in line
         assert "input= and reference=" in line
         assert (run / "metrics.json").read_bytes() == before
-    result = command("evaluate", "run=run", "other_text=true", cwd=tmp_path)
-    assert result.code == 0, result.err
+    result = completed("evaluate", "run=run", "other_text=true", cwd=tmp_path)
     assert "its metrics.json is left as it is" in result.out
     assert (run / "metrics.json").read_bytes() == before
     (run / "test.ref.de").write_text((root / "test.de").read_text())
-    assert command("evaluate", "run=run", cwd=tmp_path).code == 0
+    completed("evaluate", "run=run", cwd=tmp_path)
 
 
 def test_a_run_from_before_fingerprints_is_scored_on_its_own_text(home, config, tmp_path):
     run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
     del config.data.fingerprint
     OmegaConf.save(config, run / "config.yaml")
-    assert command("evaluate", "run=run", cwd=tmp_path).code == 0
+    completed("evaluate", "run=run", cwd=tmp_path)
 
 
 def test_a_run_whose_corpus_has_a_node_of_its_own_opens_and_keeps_its_hash(home, config, tmp_path):
@@ -160,4 +159,4 @@ def test_a_run_whose_corpus_has_a_node_of_its_own_opens_and_keeps_its_hash(home,
     older["data"] = uses | {"source": "en", "target": "de", "corpus": older["data"]}
     OmegaConf.save(older, run / "config.yaml")
     assert config_hash(read_config(run)) == config_hash(config)
-    assert command("evaluate", "run=run", cwd=tmp_path).code == 0
+    completed("evaluate", "run=run", cwd=tmp_path)

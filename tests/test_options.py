@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import command
+from conftest import command, completed
 
 from headcount.run.opened import open_run
 
@@ -43,8 +43,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_an_option_trains_and_translates(options, tiny, tmp_path):
-    result = command("train", *tiny, *options, "hydra.run.dir=run", cwd=tmp_path)
-    assert result.code == 0, result.err
+    completed("train", *tiny, *options, "hydra.run.dir=run", cwd=tmp_path)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert 1 <= metrics["train"]["steps"] <= 8
     assert metrics["test"]["signature"]["bleu"]

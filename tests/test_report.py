@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from conftest import command
+from conftest import completed, refused, rewrite
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import METRICS, score
@@ -50,6 +50,11 @@ def edit(path: Path, **changes) -> None:
     path.write_text(json.dumps(figures), encoding="utf-8")
 
 
+def with_data(line: str):
+    """Gives a config a line more under data."""
+    return lambda text: text.replace("data:\n", f"data:\n  {line}\n")
+
+
 def job(heads: int, seed: int) -> str:
     return f"model.num_heads={heads},seed={seed}"
 
@@ -58,15 +63,14 @@ def job(heads: int, seed: int) -> str:
 def reported(tmp_path_factory) -> Path:
     """A finished sweep and its report; not to be written to."""
     folder = write_sweep(tmp_path_factory.mktemp("sweep"), ROWS)
-    result = command("report", f"sweep={folder}", "resamples=200")
-    assert (result.code, result.out) == (0, ""), result.err
+    assert completed("report", f"sweep={folder}", "resamples=200").out == ""
     return folder
 
 
 @pytest.fixture
 def sweep(tmp_path) -> Path:
     """A small sweep to be changed."""
-    return write_sweep(tmp_path / "sweep", {1: 0.45, 4: 0.2}, seeds=(1, 2), lines=30)
+    return write_sweep(tmp_path / "sweep", ROWS, seeds=(1, 2), lines=30)
 
 
 @pytest.fixture
@@ -75,12 +79,19 @@ def undrawn(monkeypatch):
     monkeypatch.setattr(Plot, "of", lambda name, title, *_: Plot(name, title, "", b""))
 
 
-def study_of(folder: Path) -> Study:
-    return Study.of(read_sweep(folder), 0.3, 100, MARGINS)
-
-
 def page_of(folder: Path) -> Page:
-    return make_page(study_of(folder))
+    return make_page(Study.of(read_sweep(folder), 0.3, 100, MARGINS))
+
+
+def page_with(folder: Path, **changes) -> Page:
+    """The page where every run of a sweep has other figures."""
+    for path in folder.glob("*/metrics.json"):
+        edit(path, **changes)
+    return page_of(folder)
+
+
+def rows_of(folder: Path) -> list[str]:
+    return [row.label for row in read_sweep(folder).rows]
 
 
 def section_of(page: Page, title: str) -> Section:
@@ -183,8 +194,7 @@ def test_the_same_sweep_gives_the_same_report(reported, tmp_path):
     for file in (job(1, 1), job(4, 3), "sweep.json"):  # whenever it was written
         path = reported / file
         path.touch()
-    result = command("report", f"sweep={reported}", f"output={tmp_path / 'again'}", "resamples=200")
-    assert result.code == 0, result.err
+    completed("report", f"sweep={reported}", f"output={tmp_path / 'again'}", "resamples=200")
     files = sorted(path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*") if path.is_file())
     assert len(files) > 20
     for file in files:
@@ -195,7 +205,7 @@ def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path
     edit(sweep / job(4, 2) / "metrics.json", config_hash=None)
     (sweep / job(1, 1) / "model.safetensors").touch()
     kept = tmp_path / "kept"
-    assert command("report", f"sweep={sweep}", f"output={kept}", "keep=true").code == 0
+    completed("report", f"sweep={sweep}", f"output={kept}", "keep=true")
     names = {path.relative_to(kept / "runs").as_posix() for path in (kept / "runs").rglob("*") if path.is_file()}
     files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
     finished = {f"{job(heads, seed)}/{file}" for heads, seed in ((1, 1), (1, 2), (4, 1)) for file in files}
@@ -206,7 +216,7 @@ def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path
     for number in (1, 2):
         for split in ("test", "valid"):
             (sweep / job(1, number) / f"{split}.ref.de").unlink()
-    assert command("report", f"sweep={sweep}").code == 0
+    completed("report", f"sweep={sweep}")
     assert (sweep / "results.csv").read_bytes() == (kept / "results.csv").read_bytes()
     assert table_of(sweep) == table_of(kept)
 
@@ -242,15 +252,11 @@ def test_an_unfinished_sweep_lists_the_missing_runs(sweep, undrawn):
 
 
 def test_without_a_plan_the_folders_are_the_runs(sweep):
-    expected = [(row.label, [run.seed for run in row.runs]) for row in read_sweep(sweep).rows]
+    planned = read_sweep(sweep)
     (sweep / "sweep.json").unlink()
-    found = read_sweep(sweep)
-    assert (
-        [(row.label, [run.seed for run in row.runs]) for row in found.rows]
-        == expected
-        == [("1", [1, 2]), ("4", [1, 2])]
-    )
-    assert found.jobs == 4
+    for design in (planned, read_sweep(sweep)):
+        assert [(row.label, [run.seed for run in row.runs]) for row in design.rows] == [("1", [1, 2]), ("4", [1, 2])]
+        assert design.jobs == 4
 
 
 def test_rows_without_a_study_are_what_differs(tmp_path):
@@ -259,12 +265,10 @@ def test_rows_without_a_study_are_what_differs(tmp_path):
             model = {"num_heads": [4, 1], "norm": norm}
             data = {"target": "de", "source": "en", "root": f"/somewhere/{norm}{seed}"}
             write_run(tmp_path / f"{norm}{seed}", sentences(5), 0.2, seed, {"model": model, "data": data})
-    found = read_sweep(tmp_path)
-    assert [row.label for row in found.rows] == ["post", "pre"]
-    assert found.design.label == "norm"
-    assert found.differing == ("model.norm",)
-    assert found.shared["model.num_heads"] == [4, 1]
-    assert not found.notes
+    sweep = read_sweep(tmp_path)
+    assert [row.label for row in sweep.rows] == ["post", "pre"]
+    assert (sweep.design.label, sweep.differing, sweep.notes) == ("norm", ("model.norm",), ())
+    assert sweep.shared["model.num_heads"] == [4, 1]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +285,7 @@ def test_rows_of_a_study_are_the_values_of_a_setting(values, labels, tmp_path):
         # What comes with the setting makes no row of its own.
         model = {"num_heads": value, "d_feed_forward": 100 + index}
         write_run(tmp_path / str(index), sentences(5), 0.2, 1, {"model": model, "study": STUDY})
-    assert [row.label for row in read_sweep(tmp_path).rows] == labels
+    assert rows_of(tmp_path) == labels
 
 
 def test_runs_that_don_t_belong_are_named(sweep):
@@ -323,9 +327,9 @@ def test_sentences_are_counted_in_the_tokens_that_the_signature_names(sweep, und
     for folder in sweep.glob("*/"):
         for split in ("valid", "test"):
             texts = [(folder / f"{split}.{kind}.de").read_text(encoding="utf-8") for kind in ("hyp", "ref")]
-            found = score(*(text.splitlines() for text in texts), "char")["bleu"]
-            edit(folder / "metrics.json", **{f"{split}__bleu": found.value})
-        edit(folder / "metrics.json", test__signature__bleu=found.signature)
+            bleu = score(*(text.splitlines() for text in texts), "char")["bleu"]
+            edit(folder / "metrics.json", **{f"{split}__bleu": bleu.value})
+        edit(folder / "metrics.json", test__signature__bleu=bleu.signature)
     assert page_of(sweep).flags == ()  # none says that the translations have another BLEU
 
 
@@ -392,76 +396,42 @@ BAD = {
 
 @pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
 def test_bad_input_is_one_line(arguments, message, sweep, undrawn):
-    folder = sweep.parent
-    (folder / "empty").mkdir()
-    (folder / "file").touch()
-    result = command("report", *arguments, cwd=folder)
-    assert (result.code, result.out) == (2, "")
-    (line,) = result.errors
-    assert line.startswith(f"error: {message}")
+    (sweep.parent / "empty").mkdir()
+    (sweep.parent / "file").touch()
+    (line,) = refused("report", *arguments, cwd=sweep.parent)
+    assert line.startswith(message)
 
 
-def unfinish(folder: Path) -> None:
-    for path in folder.glob("*/metrics.json"):
-        edit(path, config_hash=None)
+def other_language(config: Path) -> None:
+    rewrite(config, with_data("target: fr"))
+    config.with_name("test.ref.de").unlink()
 
 
-def damage(folder: Path) -> None:
-    (folder / job(4, 1) / "metrics.json").write_text("{", encoding="utf-8")
+def publish_nothing(config: Path) -> None:
+    rewrite(config, lambda text: text.replace("liu2021", "nobody"))
 
 
-def leave_out(folder: Path) -> None:
-    edit(folder / job(4, 1) / "metrics.json", test__signature=None)
+ONE = job(4, 1)
+TWO = r"\S+heads=1,seed=1 and \S+heads=4,seed=1"
+HARMS = [  # files, what is done to them, message
+    ("*/metrics.json", lambda path: edit(path, config_hash=None), r"sweep=\S+: none of its 4 runs is finished yet"),
+    (f"{ONE}/metrics.json", lambda path: path.write_text("{"), r"\S+4,seed=1/metrics\.json: not readable JSON"),
+    (f"{ONE}/metrics.json", lambda path: edit(path, test__signature=None), r"\S+\.json: has no test\.signature\.bleu"),
+    (f"{ONE}/test.ref.de", lambda path: path.write_text("x\n" * 30), f"{TWO} were tested on different references"),
+    (f"{ONE}/config.yaml", other_language, f"{TWO} were trained on different corpora"),
+    (f"{ONE}/metrics.json", lambda path: edit(path, test__signature__bleu="case:lc"), f"{TWO} were scored differently"),
+    (f"{ONE}/test.hyp.de", lambda path: path.write_text("x\n"), r"\S+heads=4,seed=1: its test\.hyp has 1 lines"),
+    ("sweep.json", lambda path: path.write_text("[]"), r"\S+sweep\.json: not the plan of a sweep"),
+    ("*/config.yaml", publish_nothing, r"study\.published=nobody: no such table; there are vaswani2017_a"),
+]
 
 
-def change_references(folder: Path) -> None:
-    (folder / job(4, 1) / "test.ref.de").write_text("x\n" * 30, encoding="utf-8")
-
-
-def change_language(folder: Path) -> None:
-    path = folder / job(4, 1) / "config.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("data:\n", "data:\n  target: fr\n"), encoding="utf-8")
-    path.with_name("test.ref.de").unlink()
-
-
-def change_signature(folder: Path) -> None:
-    edit(folder / job(4, 1) / "metrics.json", test__signature__bleu="case:lc")
-
-
-def cut(folder: Path) -> None:
-    (folder / job(4, 1) / "test.hyp.de").write_text("x\n", encoding="utf-8")
-
-
-def break_plan(folder: Path) -> None:
-    (folder / "sweep.json").write_text("[]", encoding="utf-8")
-
-
-def publish_nothing(folder: Path) -> None:
-    for path in folder.glob("*/config.yaml"):
-        path.write_text(path.read_text(encoding="utf-8").replace("liu2021", "nobody"), encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("harm", "message"),
-    [
-        (unfinish, r"sweep=\S+: none of its 4 runs is finished yet"),
-        (damage, r"\S+num_heads=4,seed=1/metrics\.json: not readable JSON"),
-        (leave_out, r"\S+num_heads=4,seed=1/metrics\.json: has no test\.signature\.bleu"),
-        (change_references, r"\S+heads=1,seed=1 and \S+heads=4,seed=1 were tested on different references"),
-        (change_language, r"\S+heads=1,seed=1 and \S+heads=4,seed=1 were trained on different corpora"),
-        (change_signature, r"\S+heads=1,seed=1 and \S+heads=4,seed=1 were scored differently"),
-        (cut, r"\S+heads=4,seed=1: its test\.hyp has 1 lines"),
-        (break_plan, r"\S+sweep\.json: not the plan of a sweep"),
-        (publish_nothing, r"study\.published=nobody: no such table; there are vaswani2017_a"),
-    ],
-)
-def test_a_sweep_that_cannot_be_read_is_one_line(harm, message, sweep, undrawn):
-    harm(sweep)
-    result = command("report", f"sweep={sweep}")
-    assert (result.code, result.out) == (2, "")
-    (line,) = result.errors
-    assert re.match(f"error: {message}", line)
-    assert not (sweep / "report.html").exists()
+@pytest.mark.parametrize(("files", "harm", "message"), HARMS)
+def test_a_sweep_that_cannot_be_read_is_one_line(files, harm, message, sweep, undrawn):
+    for path in sweep.glob(files):
+        harm(path)
+    (line,) = refused("report", f"sweep={sweep}", cwd=sweep)
+    assert re.match(message, line)
 
 
 def named(folder: Path) -> Names:
@@ -489,15 +459,15 @@ def test_of_two_losses_the_lower_wins(sweep):
 
 
 def test_seeds_needed_come_with_their_interval():
-    said = needed(compare([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]]), 0.3, "BLEU")
-    about, low, high = (int(number) for number in re.findall(r"(?:About|:|to) (\d+)", said))
+    text = needed(compare([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]]), 0.3, "BLEU")
+    about, low, high = (int(number) for number in re.findall(r"(?:About|:|to) (\d+)", text))
     assert low < about < high
     assert 40 <= about < 50
-    assert "0.3 BLEU four times in five" in said
+    assert "0.3 BLEU four times in five" in text
     drawn = np.random.default_rng(0).normal(size=(1000, 2))
-    own = interaction(np.repeat(drawn, 2, axis=1), [0, 0, 1, 1], 1000)
-    said = needed(compare([[36.0, 36.1], [36.0, 36.2]], own), 0.3, "BLEU")
-    assert said == "No number of seeds a row would detect a difference of 0.3 BLEU on these sentences."
+    of_sentences = interaction(np.repeat(drawn, 2, axis=1), [0, 0, 1, 1], 1000)
+    text = needed(compare([[36.0, 36.1], [36.0, 36.2]], of_sentences), 0.3, "BLEU")
+    assert text == "No number of seeds a row would detect a difference of 0.3 BLEU on these sentences."
     assert needed(compare([[36.0], [36.0]], interaction(drawn, [0, 1], 1000)), 0.3, "BLEU") == ""
 
 
@@ -539,12 +509,9 @@ def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):
     endpoint = bleu_endpoint(read_sweep(sweep), 100)
     assert (endpoint.splits, endpoint.sentences, endpoint.name) == (("valid", "test"), 60, "BLEU on valid + test")
     run = sweep / job(4, 2)
-    lines = {
-        kind: [line for split in endpoint.splits for line in (run / f"{split}.{kind}.de").read_text().splitlines()]
-        for kind in ("hyp", "ref")
-    }
-    expected = sacrebleu.corpus_bleu(lines["hyp"], [lines["ref"]])
-    assert endpoint.scores[1][1] == pytest.approx(expected.score)
+    texts = ("".join((run / f"{split}.{kind}.de").read_text() for split in endpoint.splits) for kind in ("hyp", "ref"))
+    hypotheses, references = (text.splitlines() for text in texts)
+    assert endpoint.scores[1][1] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
     headers = table_of_section(page_of(sweep), "Results").headers
     assert {"BLEU on valid + test", "valid BLEU", "test BLEU", "length ratio"} <= set(headers)
     assert not endpoint.flags
@@ -560,20 +527,15 @@ def test_without_validation_text_the_test_set_decides(sweep, undrawn):
 
 @pytest.mark.parametrize("counted", [True, False], ids=["from the text", "from metrics.json"])
 def test_the_length_ratio_stands_beside_bleu(counted, sweep, undrawn):
-    for path in sweep.glob("*/metrics.json"):
-        edit(path, test__length_ratio=0.875)
-    if not counted:
-        for path in sweep.glob("*/*.ref.de"):
-            path.unlink()
-    table = table_of_section(page_of(sweep), "Results")
+    for path in () if counted else sweep.glob("*/*.ref.de"):
+        path.unlink()
+    table = table_of_section(page_with(sweep, test__length_ratio=0.875), "Results")
     shown = [row[table.headers.index("length ratio")] for row in table.cells]
     assert all(0.9 < float(ratio) < 1.1 for ratio in shown) if counted else shown == ["0.875", "0.875"]
 
 
 def test_an_average_that_lost_is_flagged(sweep, undrawn):
-    for path in sweep.glob("*/metrics.json"):
-        edit(path, weights={"scored": "average", "valid_loss": {"average": 1.0, "last": 1.2}})
-    assert not page_of(sweep).flags
+    assert not page_with(sweep, weights={"scored": "average", "valid_loss": {"average": 1.0, "last": 1.2}}).flags
     edit(sweep / job(1, 1) / "metrics.json", weights__valid_loss__average=1.35, weights__scored="last")
     (flag,) = page_of(sweep).flags
     assert flag.startswith("The average lost in 1 of 4 runs: its validation loss was higher than that of the last")
@@ -589,12 +551,11 @@ def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
         last = float((path.parent / "logs" / "metrics.csv").read_text().splitlines()[-1].split(",")[5])
         edit(path, valid__loss=last + 0.17 + 0.01 * (index % 2))
     (flag,) = page_of(sweep).flags
-    assert flag.startswith(
-        "The scored weights are worse than the last by 0.17 to 0.18 nats of validation loss in 4 of 4 runs"
-    )
-    for path in sweep.glob("*/config.yaml"):  # a best checkpoint is no average; the best by BLEU may have more loss
-        target = "headcount.training.averaging.BestCheckpoint"
-        path.write_text(f"{path.read_text()}averaging:\n  _target_: {target}\n", encoding="utf-8")
+    worse = "The scored weights are worse than the last by 0.17 to 0.18 nats of validation loss in 4 of 4 runs"
+    assert flag.startswith(worse)
+    # A best checkpoint is no average; the best by BLEU may have more loss.
+    for path in sweep.glob("*/config.yaml"):
+        rewrite(path, "averaging:\n  _target_: headcount.training.averaging.BestCheckpoint\n{}".format)
     assert not page_of(sweep).flags
 
 
@@ -620,10 +581,8 @@ def test_a_spread_that_the_draw_of_sentences_explains_is_flagged(sweep):
     drawn = np.random.default_rng(0).normal(size=(1000, 4))
     for noise in (0.1, 2.0):
         comparison = compare(((36.0, 37.0), (36.2, 37.2)), interaction(noise * drawn, [0, 0, 1, 1], 60))
-        said = needed(comparison, 5.0, "BLEU").endswith(
-            "The draw of sentences alone explains the spread of these runs."
-        )
-        assert said == (noise > 1)
+        explained = "The draw of sentences alone explains the spread of these runs."
+        assert needed(comparison, 5.0, "BLEU").endswith(explained) == (noise > 1)
     assert "their draw makes nearly all of the error variance" in advice(sweep, noise=2.0)[0]
 
 
@@ -640,8 +599,7 @@ def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
 
 def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
     for path in sweep.glob("*/config.yaml"):
-        text = path.read_text(encoding="utf-8").replace("data:\n", "data:\n  test_size: 30\n")
-        path.write_text(text, encoding="utf-8")
+        rewrite(path, with_data("test_size: 30"))
     what, command = advice(sweep, noise=0.7)
     wanted = int(re.search(r"times as many, ([\d,]+) instead of 60", what)[1].replace(",", ""))
     assert command.endswith(f"seed=1,2 data.test_size={wanted - 30}")
@@ -657,8 +615,7 @@ def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
     ],
 )
 def test_a_margin_that_cannot_be_is_one_line(argument, message, sweep):
-    result = command("report", f"sweep={sweep}", argument)
-    assert (result.code, result.errors) == (2, [f"error: {message}"])
+    assert refused("report", f"sweep={sweep}", argument, cwd=sweep) == [message]
 
 
 def test_published_tables_are_whole():
@@ -673,8 +630,8 @@ def test_published_tables_are_whole():
 
 def test_power_prints_a_table():
     arguments = ("seeds=[2,3]", "rows=2", "studies=4", "resamples=20", "world.sentences=50", "effect=20")
-    result = command("power", *arguments)
-    assert (result.code, result.errors) == (0, []), result.err
+    result = completed("power", *arguments)
+    assert not result.errors
     first, _, _, _, *rows = result.out.splitlines()
     assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4, effect 8, margin 1.6; 4 studies of each")
     assert [row.split()[0] for row in rows] == ["2", "3"]
@@ -697,11 +654,9 @@ def test_power_prints_a_table():
         ("+world.x=1", "world.x: no such setting"),
     ],
 )
-def test_a_plan_that_cannot_be_is_one_line(argument, message):
-    result = command("power", argument)
-    assert (result.code, result.out) == (2, "")
-    (line,) = result.errors
-    assert line.startswith(f"error: {message}")
+def test_a_plan_that_cannot_be_is_one_line(argument, message, tmp_path):
+    (line,) = refused("power", argument, cwd=tmp_path)
+    assert line.startswith(message)
 
 
 TYPED = (("tiny", "pre"), ("tiny", "post"), ("big", "pre"))
@@ -714,7 +669,7 @@ def varied(folder: Path, plan: dict | None) -> list[str]:
         write_run(folder / f"run{index},seed=1", sentences(5), 0.2, 1, {"model": model})
     if plan:
         (folder / "sweep.json").write_text(json.dumps({"overrides": [], "jobs": plan}), encoding="utf-8")
-    return [row.label for row in read_sweep(folder).rows]
+    return rows_of(folder)
 
 
 def test_rows_are_named_by_their_overrides(tmp_path):
@@ -723,9 +678,8 @@ def test_rows_are_named_by_their_overrides(tmp_path):
 
 
 def test_rows_are_named_by_as_few_settings_as_distinguish_them(tmp_path):
-    assert varied(tmp_path, None) == [
-        f"d_feed_forward={told}" for told in ("32, norm=post", "32, norm=pre", "128, norm=pre")
-    ]
+    names = [f"d_feed_forward={rest}" for rest in ("32, norm=post", "32, norm=pre", "128, norm=pre")]
+    assert varied(tmp_path, None) == names
 
 
 def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
@@ -735,10 +689,8 @@ def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
 
 def test_one_of_a_count_is_in_the_singular(sweep):
     rows = read_sweep(sweep).rows
-    assert [Names("heads of keys and values", rows).full(row) for row in (0, 1)] == [
-        "1 head of keys and values",
-        "4 heads of keys and values",
-    ]
+    names = Names("heads of keys and values", rows)
+    assert [names.full(row) for row in (0, 1)] == ["1 head of keys and values", "4 heads of keys and values"]
     assert Names("d_k", rows).full(1) == "4"
 
 
@@ -746,6 +698,5 @@ def test_a_study_may_vary_a_setting_of_its_own(tmp_path):
     for arm in ("base", "encoder_1"):
         study = STUDY | {"varies": "study.arm", "arm": arm}
         write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
-    found = read_sweep(tmp_path)
-    assert [row.label for row in found.rows] == ["base", "encoder_1"]
-    assert not found.notes
+    assert rows_of(tmp_path) == ["base", "encoder_1"]
+    assert not read_sweep(tmp_path).notes

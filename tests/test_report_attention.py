@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from built import built
-from conftest import command
+from conftest import command, completed
 
 from headcount.report.attention_maps import look, plot
 from headcount.run.opened import open_run
@@ -17,8 +17,7 @@ WINDOW = built("model/cross_attention/gaussian_window")
 def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     sentence = "the dog sees the cat"
-    result = command("attention", "run=runs/first", f"text={sentence}", "output=seen", cwd=tmp_path)
-    assert result.code == 0, result.err
+    completed("attention", "run=runs/first", f"text={sentence}", "output=seen", cwd=tmp_path)
     assert {path.name for path in (tmp_path / "seen").iterdir()} == {"attention.html"} | {
         f"{kind}_1.{suffix}" for kind in ("cross", "encoder", "decoder") for suffix in ("svg", "png")
     }
@@ -29,8 +28,7 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     assert not re.search(r'(src|href)="http|url\(http|@import', page)
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
-    again = command("attention", "run=runs/first", f"text={sentence}", "output=again", cwd=tmp_path)
-    assert again.code == 0
+    completed("attention", "run=runs/first", f"text={sentence}", "output=again", cwd=tmp_path)
     for path in (tmp_path / "seen").glob("*.svg"):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import command
+from conftest import command, completed
 
 from headcount.training.callbacks import TrainingProgress
 
@@ -206,7 +206,7 @@ def test_a_cosine_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path):
 def test_no_step_of_a_run_made_longer_has_a_rate_of_zero(tiny, tmp_path, ends, planned):
     schedule = ("schedule=cosine", "schedule.warmup_steps=2", f"schedule.steps={ends}")
     given = (*tiny, *schedule, "trainer.max_steps=6", "logger=csv", "hydra.run.dir=runs/a")
-    assert command("train", *given, cwd=tmp_path).code == 0
+    completed("train", *given, cwd=tmp_path)
     run = tmp_path / "runs" / "a"
     assert resumed(run, "trainer.max_steps=12").code == 0
     rates = rows(run, "train/lr")

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, command
+from conftest import TINY, command, completed
 from datasets import Dataset
 from sacrebleu.metrics.bleu import BLEU
 
@@ -36,8 +36,7 @@ def rows(*contrasts: str) -> Dataset:
 def test_a_language_without_spaces_is_scored_by_characters_from_validation_to_evaluation(chinese, tmp_path):
     text = (f"data.root={chinese}", "data.target=zh", "data.directory=prepared")
     learn = ("trainer.max_steps=30", "validation.every=30", "model.d_model=32", "hydra.run.dir=run")
-    trained = command("train", *TINY, *text, *learn, cwd=tmp_path)
-    assert trained.code == 0, trained.err
+    completed("train", *TINY, *text, *learn, cwd=tmp_path)
     run = tmp_path / "run"
     figures = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     hypotheses, references = ((run / f"test.{kind}.zh").read_text("utf-8").splitlines() for kind in ("hyp", "ref"))
@@ -73,8 +72,7 @@ def test_runs_that_count_bleu_in_other_tokens_are_not_put_in_one_table(home, tmp
         (line,) = refused.errors
         assert (refused.code, refused.out) == (2, "")
         assert "runs/first counts BLEU in the tokens of 13a, runs/second in those of char" in line
-    alike = command(*both, "bleu_tokenizer=intl", cwd=tmp_path)
-    assert alike.code == 0, alike.err
+    alike = completed(*both, "bleu_tokenizer=intl", cwd=tmp_path)
     assert alike.out.count("tok:") == alike.out.count("tok:intl") == 2
     assert "its metrics.json is left as it is" in alike.out
     assert (tmp_path / "runs" / "second" / "metrics.json").read_bytes() == before

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import SCRIPTS, command
+from conftest import SCRIPTS, command, completed
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
@@ -70,8 +70,7 @@ def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pre
     assert "failed: model.num_heads=3: three is too many" in result.out
     assert "the same command again" in result.out
     (pretended / "mended").touch()
-    result = command("train", "--multirun", "model.num_heads=1,3,4", "threads=1", cwd=pretended)
-    assert result.code == 0, result.err
+    result = completed("train", "--multirun", "model.num_heads=1,3,4", "threads=1", cwd=pretended)
     assert "3 of 3 jobs done" in result.out
     assert "scripts/report.py sweep=runs/sweep_grammar" in result.out
     assert [len(starts(sweep, f"model.num_heads={heads}")) for heads in (1, 3, 4)] == [1, 2, 1]
@@ -87,8 +86,7 @@ def test_a_job_that_was_stopped_goes_on(pretended):
     result = command("train", "--multirun", "model.num_heads=7,8", "threads=1", cwd=pretended)
     assert result.code == 2
     assert "1 of 2 jobs done, 1 stopped" in result.out
-    result = command("train", "--multirun", "model.num_heads=7,8", "threads=1", cwd=pretended)
-    assert result.code == 0, result.err
+    completed("train", "--multirun", "model.num_heads=7,8", "threads=1", cwd=pretended)
     first, second = starts(sweep, "model.num_heads=7")
     assert "model.num_heads=7 " in first
     assert second.startswith(f"resume='{sweep / 'model.num_heads=7'}'")
@@ -100,7 +98,7 @@ def test_a_resumed_job_gets_the_settings_that_its_config_lacks(pretended):
     again = ["trust=[my.own]", "data.directory=d", "data.workers=1", "logger=csv", "checkpoint.every=9"]
     words = ("train", "--multirun", "model.num_heads=7", "seed=1", *again, "threads=1")
     assert "1 stopped" in command(*words, cwd=pretended).out
-    assert command(*words, cwd=pretended).code == 0
+    completed(*words, cwd=pretended)
     (job,) = sweep.glob("*/starts")
     assert starts(sweep, job.parent.name)[1].split()[1:] == [*again, "threads=1", "OMP_NUM_THREADS=1"]
 
@@ -177,8 +175,7 @@ def test_the_name_of_a_job():
 def test_jobs_that_differ_in_anything_swept_have_folders_of_their_own(pretended):
     sweep = pretended / "runs" / "sweep_multi30k"
     common = ("train", "--multirun", "data=multi30k", "data.workers=0")
-    result = command(*common, "data.root=a,b", "threads=1", cwd=pretended)
-    assert result.code == 0, result.err
+    completed(*common, "data.root=a,b", "threads=1", cwd=pretended)
     places = [f"data.root={root},data=multi30k" for root in "ab"]
     assert sorted(read_plan(sweep).jobs) == sorted(path.parent.name for path in sweep.glob("*/starts")) == places
 
@@ -210,8 +207,7 @@ def test_a_job_that_is_finished_on_other_text_is_not_taken_for_this_one(pretende
     job = shutil.copytree(home / "runs" / "second", pretended / "runs" / "sweep_multi30k" / "as_it_is")
     shutil.copytree(text, pretended / "other")
     common = ("train", "--multirun", *tiny, "hydra.sweep.subdir=as_it_is", "threads=1")
-    result = command(*common, cwd=pretended)
-    assert result.code == 0, result.err
+    completed(*common, cwd=pretended)
     assert not (job / "starts").exists()  # it was done
     result = command(*common, f"data.root={pretended / 'other'}", cwd=pretended)
     assert result.code == 0, result.err  # the same text elsewhere

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from conftest import command
+from conftest import command, completed
 
 TESTS = ("test", "test2017", "other")
 
@@ -35,8 +35,7 @@ def trained(tiny, text, tmp_path_factory):
         "data.tests={test2017:{source:2017.en,target:2017.de},other:other.tsv}",
         "hydra.run.dir=runs/first",
     )
-    result = command("train", *options, *own, cwd=home)
-    assert result.code == 0, result.err
+    result = completed("train", *options, *own, cwd=home)
     shutil.copytree(home / "runs" / "first", home / "runs" / "second")
     return home, result.out
 
@@ -66,8 +65,7 @@ def test_training_pairs_leak_into_none(trained):
 def test_one_evaluation_of_several(trained):
     home, _ = trained
     before = json.loads((home / "runs" / "first" / "metrics.json").read_text())
-    result = command("evaluate", "run=runs/first", "split=[test,test2017,other]", cwd=home)
-    assert result.code == 0, result.err
+    result = completed("evaluate", "run=runs/first", "split=[test,test2017,other]", cwd=home)
     rows = {line.split()[0]: line.split()[1:] for line in result.out.splitlines() if line}
     for split in TESTS:
         assert rows[split][0:3:2] == [f"{before[split]['bleu']:.2f}", f"{before[split]['chrf']:.2f}"]
@@ -78,8 +76,7 @@ def test_one_evaluation_of_several(trained):
 
 def test_two_runs_on_several(trained):
     home, _ = trained
-    result = command("evaluate", "run=[runs/first,runs/second]", "split=[test,other]", cwd=home)
-    assert result.code == 0, result.err
+    result = completed("evaluate", "run=[runs/first,runs/second]", "split=[test,other]", cwd=home)
     assert [" ".join(line.split()[:2]) for line in result.out.splitlines()[2:6]] == [
         "runs/first test",
         "runs/second test",

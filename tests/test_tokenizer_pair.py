@@ -3,7 +3,7 @@
 import pytest
 import torch
 from built import built, sentence_piece
-from conftest import command
+from conftest import completed
 from test_module import Toy, module, stream
 
 import headcount
@@ -48,13 +48,12 @@ def test_only_the_targets_embeddings_are_tied_to_the_output():
 
 def test_a_run_with_two_vocabularies(tiny, tmp_path):
     options = (*tiny, "tokenizer=separate", "tokenizer.target_vocab_size=300", "segmentation=bpe_dropout")
-    result = command("train", *options, "hydra.run.dir=run", cwd=tmp_path)
-    assert result.code == 0, result.err
+    completed("train", *options, "hydra.run.dir=run", cwd=tmp_path)
     assert "320 and 300 pieces" in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
     assert (tmp_path / "run" / "source.model").exists()
     assert not (tmp_path / "run" / "tokenizer.model").exists()
     assert len(headcount.load(tmp_path / "run").translate(["the dog", ""])) == 2
-    assert command("evaluate", "run=run", cwd=tmp_path).code == 0
+    completed("evaluate", "run=run", cwd=tmp_path)
 
 
 def test_settings_out_of_range_are_named():

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from built import sentence_piece, settings
-from conftest import command
+from conftest import command, completed
 from omegaconf import OmegaConf
 
 from headcount.run.directory import read_config
@@ -140,11 +140,9 @@ def test_a_run_that_was_trained_to_sample_samples(folder):
 
 def test_an_evaluation_with_another_search_or_an_ensemble_leaves_the_runs_as_they_are(folder):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    sampled = command("evaluate", "run=first", "search=mbr", "search.samples=4", cwd=folder)
-    assert sampled.code == 0, sampled.err
+    sampled = completed("evaluate", "run=first", "search=mbr", "search.samples=4", cwd=folder)
     assert "its metrics.json is left as it is" in sampled.out
-    both = command("evaluate", "run=[first,second]", "ensemble=true", "output=both.de", cwd=folder)
-    assert both.code == 0, both.err
+    both = completed("evaluate", "run=[first,second]", "ensemble=true", "output=both.de", cwd=folder)
     assert "first + second" in both.out
     assert "nothing was written" in both.out
     assert "translations: both.de" in both.out

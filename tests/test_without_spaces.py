@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import command
+from conftest import completed
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,7 @@ def run(with_chapter, tiny, tmp_path_factory) -> Path:
     options = [option for option in tiny if not option.startswith("data.root=")]
     learn = ("trainer.max_steps=80", "validation.every=80", "model.d_model=32")
     text = ("data.source=en", "data.target=zh", f"data.root={with_chapter}", "data.cleaning.max_words=null")
-    result = command("train", *options, *learn, *text, "hydra.run.dir=run", cwd=home)
-    assert result.code == 0, result.err
+    completed("train", *options, *learn, *text, "hydra.run.dir=run", cwd=home)
     return home / "run"
 
 
@@ -47,8 +46,7 @@ def test_it_is_learned_and_scored_as_chinese(run):
 
 
 def test_it_is_translated_into(run):
-    result = command("translate", f"run={run}", stdin=b"the dog sees the cat\n", cwd=run.parent)
-    assert result.code == 0, result.err
+    result = completed("translate", f"run={run}", stdin=b"the dog sees the cat\n", cwd=run.parent)
     (line,) = result.out.splitlines()
     assert line
     assert " " not in line
