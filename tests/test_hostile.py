@@ -4,9 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
+import conftest
 import pytest
 from built import files, hub
-from conftest import command, completed
+from conftest import completed, snapshot
 from omegaconf import OmegaConf
 
 FILES = {f"{split}_{side}": "x" for split in ("train", "valid", "test") for side in ("source", "target")}
@@ -26,21 +27,9 @@ def spoil(run: Path, **settings):
     OmegaConf.save(config, run / "config.yaml")
 
 
-def everything(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
-        for path in folder.rglob("*")
-        if not path.is_symlink()
-    }
-
-
 def refused(run: Path, *arguments: str) -> str:
     """The one line with which a command refuses the run; nothing has changed."""
-    before = everything(run.parents[1])
-    result = command(*arguments, cwd=run.parent)
-    assert result.code == 2, result
-    assert everything(run.parents[1]) == before
-    (line,) = result.errors
+    (line,) = conftest.refused(*arguments, cwd=run.parent, watched=run.parents[1])
     return line
 
 
@@ -75,9 +64,9 @@ def test_a_run_does_not_choose_where_data_is_prepared(run):
     (key,) = (path for path in (run.parent / "data" / "prepared").iterdir() if path.is_dir())
     shutil.move(key, elsewhere / "prepared")
     shutil.rmtree(run.parent / "data")
-    before = everything(elsewhere)
+    before = snapshot(elsewhere)
     completed("evaluate", "run=run", cwd=run.parent)
-    assert everything(elsewhere) == before
+    assert snapshot(elsewhere) == before
     assert not (run.parent / "data").exists()  # what is prepared there is read
 
 
@@ -114,7 +103,7 @@ def test_a_part_of_the_wrong_kind_is_refused(slot, target, run):
 def test_a_logger_stays_in_its_run(settings, run):
     spoil(run, **settings)
     line = refused(run, "train", "resume=run", "trainer.max_steps=10")
-    assert line.startswith("error: logger.csv: would write to ")
+    assert line.startswith("logger.csv: would write to ")
 
 
 @pytest.mark.parametrize("name", ["train.log", ".lock", "logs/metrics.csv", "checkpoints/average"])

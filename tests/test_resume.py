@@ -1,7 +1,6 @@
 """Resume: what may change acts, all else is refused, and nothing is touched before the checkpoint has loaded."""
 
 import csv
-import hashlib
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import command, completed
+from conftest import command, completed, failed, rewrite, snapshot
 
 from headcount.training.callbacks import TrainingProgress
 
@@ -22,22 +21,16 @@ def run(home, tmp_path) -> Path:
     return Path(shutil.copytree(home / "runs" / "second", tmp_path / "runs" / "second"))
 
 
-def resumed(run: Path, *arguments: str):
-    return command("train", f"resume=runs/{run.name}", *arguments, cwd=run.parents[1])
+def resume(run: Path, *arguments: str, of=completed):
+    return of("train", f"resume=runs/{run.name}", *arguments, cwd=run.parents[1])
 
 
 def refused(run: Path, *arguments: str) -> str:
-    """The one line with which a resume is refused, after a look whether every file is as it was."""
-    before = every_byte(run)
-    result = resumed(run, *arguments)
-    assert result.code == 2, result.err
-    assert every_byte(run) == before
-    (line,) = [line for line in result.errors if line.startswith("error")]
+    """The one line with which a resume is refused, which leaves every file as it was."""
+    before = snapshot(run)
+    (line,) = resume(run, *arguments, of=failed)
+    assert snapshot(run) == before
     return line
-
-
-def every_byte(folder: Path) -> dict[str, str]:
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
 
 
 def config(run: Path):
@@ -46,9 +39,14 @@ def config(run: Path):
 
 def change(run: Path, act) -> None:
     """Let `act` change the config.yaml of a run, as an earlier version or a person would have."""
-    found = config(run)
-    act(found)
-    (run / "config.yaml").write_text(yaml.safe_dump(found), encoding="utf-8")
+    settings = config(run)
+    act(settings)
+    (run / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+
+
+def forget_the_text(config) -> None:
+    """As earlier versions, which did not record the text."""
+    del config["data"]["fingerprint"]
 
 
 def rows(run: Path, name: str) -> dict[int, float]:
@@ -72,15 +70,11 @@ def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
 @pytest.mark.parametrize(
     ("spoil", "arguments", "expected"),
     [
-        (lambda found: found["model"].update(d_model=32), (), "does not fit the model in"),
-        (lambda found: found["data"].update(fingerprint="other"), (), "the text of its corpus has changed"),
-        (
-            lambda found: found["data"].pop("fingerprint", None),
-            ("++data.root=TEXT/../text0",),
-            "the text of its corpus is not recorded",
-        ),
-        (lambda found: None, ("trainer.devices=2",), "1 x 1 x 1 and would be 2 x 1 x 1"),
-        (lambda found: None, ("logger=mlflow", "logger.mlflow.tracking_uri=none://x"), "logger"),
+        (lambda config: config["model"].update(d_model=32), (), "does not fit the model in"),
+        (lambda config: config["data"].update(fingerprint="other"), (), "the text of its corpus has changed"),
+        (forget_the_text, ("++data.root=TEXT/../text0",), "the text of its corpus is not recorded"),
+        (lambda config: None, ("trainer.devices=2",), "1 x 1 x 1 and would be 2 x 1 x 1"),
+        (lambda config: None, ("logger=mlflow", "logger.mlflow.tracking_uri=none://x"), "logger"),
     ],
 )
 def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, arguments, expected):
@@ -103,23 +97,16 @@ def test_memory_that_does_not_suffice_is_no_fault_of_a_checkpoint(run, monkeypat
 
     monkeypatch.setattr("headcount.training.module.TranslationTask.on_fit_start", load)
     with pytest.raises(torch.OutOfMemoryError):
-        resumed(run, "trainer.max_steps=12")
+        resume(run, "trainer.max_steps=12")
 
 
 def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, text, tmp_path):
-    # As runs of earlier versions, which did not record their text.
     root = Path(shutil.copytree(text, tmp_path / "text"))
-    lines = (root / "train.de").read_text(encoding="utf-8").replace("der", "dieser").replace("sieht", "erblickt")
-    (root / "train.de").write_text(lines, encoding="utf-8")
-
-    def moved(found):
-        found["data"].pop("fingerprint", None)
-        found["data"]["root"] = str(root)
-
-    change(run, moved)
+    rewrite(root / "train.de", lambda text: text.replace("der", "dieser").replace("sieht", "erblickt"))
+    change(run, forget_the_text)
+    change(run, lambda config: config["data"].update(root=str(root)))
     before = (run / "tokenizer.model").read_bytes()
-    result = resumed(run, "trainer.max_steps=9")
-    assert result.code == 0, result.err
+    resume(run, "trainer.max_steps=9")
     assert (run / "tokenizer.model").read_bytes() == before
     assert "did not record which text" in (run / "train.log").read_text(encoding="utf-8")
 
@@ -127,8 +114,7 @@ def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, t
 def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
     root = shutil.copytree(text, tmp_path / "moved")
     settings = (f"++data.root={root}", f"data.directory={tmp_path / 'prepared'}", "trainer.max_steps=9")
-    result = resumed(run, *settings)
-    assert result.code == 0, result.err
+    resume(run, *settings)
     assert config(run)["data"]["root"] == str(root)
     assert list((tmp_path / "prepared" / "prepared").iterdir())
     with (root / "train.de").open("a", encoding="utf-8") as file:
@@ -139,8 +125,7 @@ def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
 def test_every_setting_that_may_change_acts(run):
     settings = ("trainer.max_steps=14", "validation.every=3", "validation.samples=1", "validation.metric=bleu")
     rest = ("validation.patience=1", "checkpoint.every=5", "logger=default", "search=greedy", "search.max_extra=7")
-    result = resumed(run, *settings, *rest, "data.workers=1", "threads=1", "trainer.accelerator=auto")
-    assert result.code == 0, result.err
+    resume(run, *settings, *rest, "data.workers=1", "threads=1", "trainer.accelerator=auto")
     # BLEU is 0 and stays so: the first validation is the best, the second has no better figure.
     assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["train"]["steps"] == 12
     assert sorted(rows(run, "valid/bleu")) == [3, 7, 8, 11]
@@ -151,53 +136,35 @@ def test_every_setting_that_may_change_acts(run):
     assert "translating the test split with beam 1" in log
     state = torch.load(run / "checkpoints" / "last-1.ckpt", weights_only=True)
     assert state["global_step"] == 10
-    assert config(run)["resumed"] == [
-        {
-            "after_step": 8,
-            "before": {
-                "search.beam": 5,
-                "search.max_extra": 10,
-                "search.max_ratio": 1,
-                "trainer.accelerator": "cpu",
-                "trainer.max_steps": 8,
-                "validation.every": 4,
-                "validation.metric": "loss",
-                "validation.patience": None,
-                "validation.samples": 3,
-            },
-        }
-    ]
+    validation = {"every": 4, "metric": "loss", "patience": None, "samples": 3}
+    before = {"search.beam": 5, "search.max_extra": 10, "search.max_ratio": 1, "trainer.accelerator": "cpu"}
+    before |= {"trainer.max_steps": 8, **{f"validation.{name}": value for name, value in validation.items()}}
+    assert config(run)["resumed"] == [{"after_step": 8, "before": before}]
 
 
 def test_curves_can_be_left_off_and_taken_up(run):
     before = (run / "logs" / "metrics.csv").read_bytes()
-    assert resumed(run, "trainer.max_steps=9", "logger=none").code == 0
+    resume(run, "trainer.max_steps=9", "logger=none")
     assert (run / "logs" / "metrics.csv").read_bytes() == before
-    assert resumed(run, "trainer.max_steps=10", "logger=csv").code == 0
+    resume(run, "trainer.max_steps=10", "logger=csv")
     assert sorted(rows(run, "train/loss")) == [*range(8), 9]
 
 
 def test_a_cosine_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path):
     cosine = (*tiny, "schedule=cosine", "data.budget.warmup_steps=2", "logger=csv")
     for name, steps in {"short": 8, "long": 14}.items():
-        assert (
-            command("train", *cosine, f"trainer.max_steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path).code
-            == 0
-        )
+        completed("train", *cosine, f"trainer.max_steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path)
     run, whole = tmp_path / "runs" / "short", tmp_path / "runs" / "long"
     short, long = rows(run, "train/lr"), rows(whole, "train/lr")
-    result = resumed(run, "trainer.max_steps=14")
-    assert result.code == 0, result.err
+    resume(run, "trainer.max_steps=14")
     assert rows(run, "train/lr") == {**long, **short}
     assert all(long[step] > 0 for step in range(8, 14))
+    planned = "the schedule was planned for 8 steps and is now planned for 14: after step 8 the learning rate is "
     log = (run / "train.log").read_text(encoding="utf-8")
-    assert (
-        "the schedule was planned for 8 steps and is now planned for 14: after step 8 the learning rate is "
-        f"{long[8]:.3g}, where it would have been 0\n"
-    ) in log
-    found = config(run)
-    assert found["schedule"]["steps"] == found["trainer"]["max_steps"] == 14
-    assert found["resumed"] == [{"after_step": 8, "before": {"schedule.steps": 8, "trainer.max_steps": 8}}]
+    assert f"{planned}{long[8]:.3g}, where it would have been 0\n" in log
+    settings = config(run)
+    assert settings["schedule"]["steps"] == settings["trainer"]["max_steps"] == 14
+    assert settings["resumed"] == [{"after_step": 8, "before": {"schedule.steps": 8, "trainer.max_steps": 8}}]
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     assert state["lr_schedulers"][0]["lr_lambdas"] == [None, None]
 
@@ -208,7 +175,7 @@ def test_no_step_of_a_run_made_longer_has_a_rate_of_zero(tiny, tmp_path, ends, p
     given = (*tiny, *schedule, "trainer.max_steps=6", "logger=csv", "hydra.run.dir=runs/a")
     completed("train", *given, cwd=tmp_path)
     run = tmp_path / "runs" / "a"
-    assert resumed(run, "trainer.max_steps=12").code == 0
+    resume(run, "trainer.max_steps=12")
     rates = rows(run, "train/lr")
     assert all(rates[step] > 0 for step in range(6, 12))
     assert config(run)["schedule"]["steps"] == planned
@@ -229,7 +196,7 @@ def test_a_run_that_goes_on_and_stops_keeps_no_score_of_its_former_weights(run, 
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingProgress, "on_train_batch_end", press)
-        assert resumed(run, "trainer.max_steps=12").code == 130
+        assert resume(run, "trainer.max_steps=12", of=command).code == 130
     after = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     assert after["train"]["steps"] > before["train"]["steps"]
     assert not {"test", "valid", "config_hash"} & set(after)
@@ -243,7 +210,7 @@ def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("headcount.training.callbacks.TrainingProgress.on_train_batch_end", killed)
         with pytest.raises(RuntimeError, match="killed"):
-            resumed(run, "trainer.max_steps=12")
+            resume(run, "trainer.max_steps=12")
     assert "config_hash" not in json.loads((run / "metrics.json").read_text(encoding="utf-8"))
 
 
@@ -251,8 +218,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(run):
     last = run / "checkpoints" / "last.ckpt"
     shutil.copy(last, last.with_name("last-1.ckpt"))
     last.write_bytes(last.read_bytes()[:1000])
-    result = resumed(run, "trainer.max_steps=9")
-    assert result.code == 0, result.err
+    resume(run, "trainer.max_steps=9")
     log = (run / "train.log").read_text(encoding="utf-8")
     assert "runs/second/checkpoints/last.ckpt is damaged (" in log
     assert "); going on from runs/second/checkpoints/last-1.ckpt, step 8\n" in log
