@@ -7,14 +7,13 @@ from omegaconf import DictConfig
 
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.run.console import main
+from headcount.run.console import run_script
 from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
 logger = logging.getLogger("headcount.report")
 
 
-@main("attention")
 def run(config: DictConfig) -> None:
     from headcount.report.attention_maps import draw  # here, because --help does not need it
 
@@ -27,4 +26,4 @@ def run(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run()
+    run_script("attention", run)

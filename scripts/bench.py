@@ -8,15 +8,14 @@ from omegaconf import DictConfig
 
 from headcount.benchmark.bench import benchmark
 from headcount.benchmark.settings import as_lists
-from headcount.run.console import main
+from headcount.run.console import run_script
 
 
-@main("bench")
-def run(config: DictConfig) -> None:
-    sys.stdout.write(benchmark(config, list(HydraConfig.get().overrides.task)))
+def run(config: DictConfig) -> str:
+    return benchmark(config, list(HydraConfig.get().overrides.task))
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that the processes of the peers end too
     sys.argv[1:] = as_lists(sys.argv[1:])
-    run()
+    run_script("bench", run)

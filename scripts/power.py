@@ -7,10 +7,9 @@ from omegaconf import DictConfig
 from headcount.errors import InputError
 from headcount.progress import progress_bar
 from headcount.run.config import Problems, keyword_arguments
-from headcount.run.console import main
+from headcount.run.console import run_script
 
 
-@main("power")
 def run(config: DictConfig) -> None:
     from headcount.report.statistics.power import power  # imported here: it takes longer than the rest
     from headcount.report.statistics.simulation import World
@@ -28,4 +27,4 @@ def run(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run()
+    run_script("power", run)

@@ -7,12 +7,11 @@ from omegaconf import DictConfig
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.run.config import keyword_arguments
-from headcount.run.console import main
+from headcount.run.console import run_script
 
 logger = logging.getLogger("headcount.report")
 
 
-@main("report")
 def run(config: DictConfig) -> None:
     from headcount.report.write import report  # imported here: it takes longer than the rest
 
@@ -22,4 +21,4 @@ def run(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run()
+    run_script("report", run)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from conftest import command, completed
 
-from headcount.training.finite import FiniteSteps, Step
 from headcount.training.loss import LabelSmoothing
+from headcount.training.module import FiniteSteps, Step
 
 
 def step(number: int, loss: float, norm: float) -> Step:

@@ -23,10 +23,10 @@ from headcount.machine import choose_precision, multiplies_bf16, use_faster_prod
 from headcount.run.config import Problems, build
 from headcount.run.console import CONF
 from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
-from headcount.run.fit import training_figures
 from headcount.run.opened import open_run
 from headcount.run.parts import check_processes
 from headcount.run.resolvers import peak_rate, run_directory
+from headcount.run.train import training_figures
 from headcount.run.values import fits, wrong_values
 
 

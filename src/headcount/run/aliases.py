@@ -19,6 +19,12 @@ RENAMED = {  # old: new
     "headcount.model.scores.LuongGeneral": "headcount.model.score_functions.LuongGeneral",
     "headcount.model.window.GaussianWindow": "headcount.model.gaussian_window.GaussianWindow",
 }
+RENAMED_SETTINGS = {  # of the command line, which only says so; old: the advice
+    "data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)",
+    "data.corpus": "data itself: data.corpus.seed is data.seed",
+    "experiment": "recipe=NAME (choices that were measured) and study=NAME (what is compared)",
+    "lineage": "study=lineage study/arm=NAME",
+}
 SEARCHES = ("beam.BeamSearch", "diverse.DiverseBeamSearch", "mbr.MinimumBayesRisk", "sampling.Sampling")
 ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its value before it existed}
     "headcount.data.corpora.FilesCorpus": dict.fromkeys(

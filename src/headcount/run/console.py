@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import functools
 import gc
 import itertools
 import logging
@@ -22,76 +21,61 @@ from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
 from headcount.machine import end_with_parent, use_faster_products, use_memory_again
+from headcount.run.aliases import RENAMED_SETTINGS
 from headcount.run.resolvers import CONF, register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
-RENAMED = {
-    "data.budget.average_every": "averaging.every (optimizer steps), or averaging.share (of the run)",
-    "data.corpus": "data itself: data.corpus.seed is data.seed",
-    "experiment": "recipe=NAME (choices that were measured) and study=NAME (what is compared)",
-    "lineage": "study=lineage study/arm=NAME",
-}
 
-register_resolvers()  # not in `main`: the processes that a launcher starts compose configs, and import only this module
+register_resolvers()  # here, since the processes that a launcher starts compose configs, and import only this module
 
 
-def main(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
-    """Decorate a function of a config as a script: Hydra's command line, logging, and for wrong input one line and exit
-    code 2 (`debug=true` shows the traceback)."""
+def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -> None:
+    """Run a function of a config as a script: Hydra's command line, logging, the text that it returns on standard
+    output, and for wrong input one line and exit code 2 (`debug=true` shows the traceback)."""
+    failed = False
 
-    def decorate(function: Callable[[DictConfig], None]) -> Callable[[], None]:
-        failed = False
+    def complain(error: Exception, where: str = "") -> None:
+        nonlocal failed
+        failed = True
+        if "debug=true" in sys.argv:
+            traceback.print_exception(error)
+        sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error))
 
-        def complain(error: Exception, where: str = "") -> None:
-            nonlocal failed
-            failed = True
-            if "debug=true" in sys.argv:
-                traceback.print_exception(error)
-            sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error))
+    def guarded(config: DictConfig) -> None:
+        try:
+            sys.stdout.write(function(config) or "")
+        except BrokenPipeError:
+            _stop_writing()
+        except WRONG as error:
+            # Printed here and not raised: Hydra would add a line, and show only the first error of a sweep.
+            hydra_config = HydraConfig.get()
+            sweep = hydra_config.mode == RunMode.MULTIRUN
+            complain(error, f"{Path(hydra_config.runtime.output_dir).name}: " if sweep else "")
+        finally:
+            _remove_if_empty()
 
-        @functools.wraps(function)
-        def guarded(config: DictConfig) -> None:
-            try:
-                function(config)
-            except BrokenPipeError:
-                _stop_writing()
-            except WRONG as error:
-                # Printed here and not raised: Hydra would add a line, and show only the first error of a sweep.
-                hydra_config = HydraConfig.get()
-                sweep = hydra_config.mode == RunMode.MULTIRUN
-                complain(error, f"{Path(hydra_config.runtime.output_dir).name}: " if sweep else "")
-            finally:
-                _remove_if_empty()
-
-        script = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)
-
-        def run() -> None:
-            gc.freeze()  # the garbage collector need not visit what was imported
-            os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
-            set_up_logging()
-            end_with_parent()
-            use_memory_again()
-            use_faster_products()
-            try:
-                script()
-                sys.stdout.flush()
-            except BrokenPipeError:
-                _stop_writing()
-            except WRONG as error:
-                complain(error)
-            except KeyboardInterrupt:
-                sys.exit(130)
-            if failed:
-                sys.exit(2)
-
-        return run
-
-    return decorate
+    gc.freeze()  # the garbage collector need not visit what was imported
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
+    set_up_logging()
+    end_with_parent()
+    use_memory_again()
+    use_faster_products()
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _stop_writing()
+    except WRONG as error:
+        complain(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if failed:
+        sys.exit(2)
 
 
 def _lines(error: Exception) -> list[str]:
     """The message, a line for each wrong setting; of Hydra's messages, the part that a user can act on."""
-    for old, now in RENAMED.items():
+    for old, now in RENAMED_SETTINGS.items():
         if f"'{old}" in str(error):
             return [f"{old}: is now {now}"]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

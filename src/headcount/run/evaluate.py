@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from headcount.data.corpora import read_parallel
 from headcount.decoding.translator import LineError
@@ -13,7 +13,7 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import write_text
 from headcount.run.directory import read_metrics
 from headcount.run.identity import recorded, with_text
-from headcount.run.opened import Run, ensemble, open_from_config
+from headcount.run.opened import Run, as_list, ensemble, open_runs
 from headcount.run.split_scores import Evaluation, evaluate_split, other_conventions, record
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
 
@@ -29,9 +29,8 @@ def evaluate(config: DictConfig) -> str:
     Figures and translations of a run's own text, weights and search go to its directory. Raises InputError.
     """
     check(config)
-    directories = as_list(config.run)
-    output = output_file(config.output, len(directories) == 1 or config.ensemble)
-    runs = {name: open_from_config(config, name) for name in directories}
+    output = output_file(config.output, len(as_list(config.run)) < 2 or config.ensemble)
+    runs = open_runs(config)
     tokenizer = common_tokenizer(config.bleu_tokenizer, runs)
     if config.ensemble:
         runs = {" + ".join(runs): ensemble(list(runs.values()))}
@@ -45,7 +44,7 @@ def evaluate(config: DictConfig) -> str:
         ((result,),) = (by_run.values() for by_run in results.values())
         write_text(output, "".join(line + "\n" for line in result.hypotheses))
         blocks.append(f"translations: {output}")
-    return "\n\n".join(blocks)
+    return "\n\n".join(blocks) + "\n"
 
 
 def is_recorded(config: DictConfig) -> bool:
@@ -127,25 +126,16 @@ def tables(
 
 def check(config: DictConfig) -> None:
     """Raises InputError for invalid or conflicting settings."""
-    directories, splits = as_list(config.run), as_list(config.split)
-    if not directories:
-        raise InputError("run=[]: give a run directory, or several")
+    splits = as_list(config.split)
     if not splits or "train" in splits or not all(isinstance(split, str) for split in splits):
         raise InputError(f"split={config.split}: must be test or valid, or the name of a further test set, or a list")
     if (config.input is None) != (config.reference is None):
         raise InputError("input= and reference= go together: the text to translate, and its translation")
-    if config.checkpoint and len(directories) > 1:
-        raise InputError("checkpoint= goes with one run: it replaces that run's weights")
     if config.output is not None and len(splits) > 1:
         raise InputError(f"output={config.output}: goes with one split")
     for name in ("lowercase", "moses", "ensemble", "other_text"):
         if not isinstance(config[name], bool):
             raise InputError(f"{name}={config[name]}: must be true or false")
-
-
-def as_list(setting: object) -> list[str]:
-    """A setting that may be a list, as a list without repetitions."""
-    return list(dict.fromkeys(setting)) if OmegaConf.is_list(setting) else [setting]  # type: ignore[call-overload,list-item]
 
 
 def output_file(output: str | None, one: bool) -> Path | None:

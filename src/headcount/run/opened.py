@@ -18,15 +18,18 @@ from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Codec, TranslationModel, Translator
 from headcount.errors import InputError
+from headcount.evaluation.likelihood import TargetScorer
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.config import build, build_corpus, build_data
+from headcount.run.config import build, build_corpus, build_data, keyword_arguments
 from headcount.run.directory import read_config
-from headcount.run.values import wrong_values
+from headcount.run.values import typed
 
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData
+
+OPENING = {"checkpoint", "device", "trust", "precision", "search"}  # settings of a script that `open_run` takes
 
 
 @dataclass
@@ -50,6 +53,11 @@ class Run:
     def bleu_tokenizer(self) -> str:
         """The tokenizer of the run's BLEU, by sacrebleu's name. Raises InputError, see `bleu_tokenizer`."""
         return bleu_tokenizer(self.languages[1], self.config.get("bleu_tokenizer"))
+
+    @property
+    def scorer(self) -> TargetScorer:
+        """Scores the pairs that are given to it."""
+        return TargetScorer(self.model, self.translator.encode, self.tokenizer.target.encode)
 
     def data(self) -> "TranslationData":
         """The run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
@@ -112,14 +120,26 @@ def open_run(
     return Run(directory, config, model, tokenizer, translator, trust)
 
 
+def as_list(setting: object) -> list[str]:
+    """A setting that may be a list, as a list without repetitions."""
+    return list(dict.fromkeys(setting)) if OmegaConf.is_list(setting) else [setting]  # type: ignore[call-overload,list-item]
+
+
+def open_runs(config: DictConfig) -> dict[str, Run]:
+    """The run, or the list of runs, of the setting `run`, by directory, see `open_from_config`. Raises InputError."""
+    directories = as_list(config.run)
+    if not directories:
+        raise InputError("run=[]: give a run directory, or several")
+    if config.checkpoint and len(directories) > 1:
+        raise InputError("checkpoint= goes with one run: it replaces that run's weights")
+    return {name: open_from_config(config, name) for name in directories}
+
+
 def open_from_config(config: DictConfig, directory: str) -> Run:
     """`open_run` with the settings of conf/evaluate.yaml, translate.yaml or score.yaml. Raises InputError."""
-    given: Any = OmegaConf.to_container(config)
-    settings = {name: given[name] for name in ("checkpoint", "device", "trust", "precision") if name in given}
-    values = settings | {"directory": directory}
-    if wrong := wrong_values(open_run, values, lambda name: "run" if name == "directory" else name):
-        raise InputError("\n".join(wrong))
-    return open_run(directory, search=given.get("search"), **settings)
+    if not isinstance(directory, str):
+        raise InputError(f"run={typed(directory)}: must be text or a path")
+    return open_run(directory, **keyword_arguments(open_run, config, without=set(config) - OPENING))
 
 
 def ensemble(runs: Sequence[Run]) -> Run:

@@ -1,21 +1,21 @@
 """Score given translations: their log-probability under a run's model."""
 
-from typing import TextIO
+import sys
 
 from omegaconf import DictConfig
 
 from headcount.data.corpora import read_parallel
 from headcount.errors import InputError
-from headcount.evaluation.likelihood import TargetScorer, perplexity
+from headcount.evaluation.likelihood import perplexity
 from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
 
-def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
-    """Score the pairs of conf/score.yaml: a line for each pair to `sink`, one for all to `summary`. Raises InputError.
+def score(config: DictConfig) -> str:
+    """Score the pairs of conf/score.yaml: a line for each pair; one for all goes to standard error.
 
     A line holds, between tabs, the log-probability in nats of the target given the source, with its end; the tokens of
-    the target, its end counted; and the perplexity, exp(-log-probability / tokens).
+    the target, its end counted; and the perplexity, exp(-log-probability / tokens). Raises InputError.
     """
     for name, what in {"source": "sentences", "target": "their translations"}.items():
         if not isinstance(config[name], str):
@@ -24,12 +24,13 @@ def score(config: DictConfig, sink: TextIO, summary: TextIO) -> None:
     sources, targets = read_parallel(config.source, config.target)
     if not sources:
         raise InputError(f"{config.source}: holds no line, so there is nothing to score")
-    scorer = TargetScorer(run.model, run.translator.encode, run.tokenizer.target.encode)
-    log_probs, tokens = scorer.score(sources, targets)
-    for log_prob, count in zip(log_probs, tokens, strict=True):
-        sink.write(f"{log_prob:.6f}\t{count}\t{perplexity(-log_prob / count):.4f}\n")
+    log_probs, tokens = run.scorer.score(sources, targets)
     whole, total = sum(log_probs), sum(tokens)
-    summary.write(
+    sys.stderr.write(
         f"{len(targets):,} pairs, {total:,} tokens: log-probability {whole:.4f} nats, "
         f"perplexity {perplexity(-whole / total):.4f}\n"
+    )
+    return "".join(
+        f"{log_prob:.6f}\t{count}\t{perplexity(-log_prob / count):.4f}\n"
+        for log_prob, count in zip(log_probs, tokens, strict=True)
     )

@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset
 
 from headcount.evaluation.contrastive import contrastive_accuracy
-from headcount.evaluation.likelihood import TargetScorer, perplexity
+from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import PRIMARY, Score, moses_bleu, score
 from headcount.files import write_bytes, write_text
 from headcount.progress import progress_bar
@@ -59,7 +59,7 @@ def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
     row, right and wrong [pair]: for each row that has a contrast its number, and the log-probability of the right and
     of the wrong translation; empty on a corpus without contrasts.
     """
-    scorer = TargetScorer(run.model, run.translator.encode, run.tokenizer.target.encode)
+    scorer = run.scorer
     log_prob, tokens = scorer.score(rows["source"], rows["target"])
     contrasts = rows["contrast"] if "contrast" in rows.column_names else []
     tested = np.array([row for row, contrast in enumerate(contrasts) if contrast], dtype=np.int64)

@@ -6,18 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from omegaconf import DictConfig
 
+from headcount.decoding.beam import greedy
+from headcount.errors import InputError
 from headcount.files import show
-from headcount.run.directory import update_metrics
-from headcount.run.fit import fit, save
+from headcount.machine import hardware, versions
+from headcount.model.flops import operations_per_token
+from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
 from headcount.run.parts import Parts
 from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import Figures, contrastive_table, score_table
-from headcount.run.training_run import TrainingRun, open_training_run
-from headcount.run.weights import verdict
+from headcount.run.training_run import OpenDirectory, TrainingRun, open_training_run, parameter_count
+from headcount.run.weights import scored_weights, verdict
+from headcount.training.averaging import save_weights
+from headcount.training.callbacks import ValidationStopped
+from headcount.training.module import TranslationTask
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +46,84 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
         scores = score_splits(run)
         update_metrics(run.directory, {"config_hash": config_hash(run.config)})  # the mark of a finished run
         return summary(run, trained, scores)
+
+
+def fit(run: TrainingRun) -> TranslationTask:
+    """Train the model of `run` to its last step, or until it is stopped.
+
+    Raises InputError for a checkpoint that does not fit, SystemExit where Lightning cannot stop between two steps.
+    """
+    task = training_task(run)
+    opening = OpenDirectory(run)
+    run.parts.trainer.callbacks.insert(0, opening)  # type: ignore[attr-defined]
+    try:
+        with contextlib.suppress(ValidationStopped):
+            checkpoint = run.resumed.checkpoint if run.resumed else None
+            run.parts.trainer.fit(task, datamodule=run.parts.data, ckpt_path=checkpoint)
+    except SystemExit as error:
+        # Lightning leaves so where it is interrupted, with an exit code of its own.
+        raise SystemExit(run.parts.interrupt.exit_code or 130) from error
+    except (RuntimeError, ValueError, KeyError) as error:
+        if opening.is_open or not run.resumed or isinstance(error, (InputError, torch.OutOfMemoryError)):
+            raise
+        raise run.resumed.misfit(error) from error
+    opening.open()  # where nothing was left to train
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    return task
+
+
+def training_task(run: TrainingRun) -> TranslationTask:
+    """The Lightning module of a run: its model, loss, optimizer and validation text."""
+    valid = run.parts.data.data["valid"]
+    return TranslationTask(
+        model=run.model,
+        translator=run.translator(greedy(run.parts.search)),
+        sources=valid["source"],
+        references=valid["target"],
+        seed=run.config.seed,
+        **run.parts.task,
+    )
+
+
+def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:
+    """Save the weights to use and begin metrics.json with the figures of training, which are returned.
+
+    Raises SystemExit where training was stopped: 130 for Ctrl-C, 143 for SIGTERM. The saved model can be used.
+    """
+    figures = training_figures(run)
+    weights, figures["weights"] = scored_weights(run.parts, task)
+    save_weights(weights, run.directory / "model.safetensors")
+    begin_metrics(run.directory, figures)
+    if run.parts.interrupt.exit_code:
+        step = run.parts.trainer.global_step
+        logger.info("stopped at step %d; the model so far can be used. Resume with:", step)
+        logger.info("  python scripts/train.py resume=%s", show(run.directory))
+        raise SystemExit(run.parts.interrupt.exit_code)
+    return figures
+
+
+def training_figures(run: TrainingRun) -> dict[str, Any]:
+    """The part of metrics.json about training itself."""
+    parts, model = run.parts, run.model
+    progress, step = parts.progress, parts.trainer.global_step
+    return {
+        "seed": run.config.seed,
+        "parameters": parameter_count(model),
+        "operations_per_token": operations_per_token(model, *parts.data.mean_lengths),
+        "model": model.head_counts,
+        "train": {
+            "steps": step,
+            "epochs": round(parts.data.epoch_of(step), 3),
+            "seconds": round(progress.seconds, 1),
+            "tokens": progress.tokens,
+            "tokens_per_second": round(progress.tokens / max(progress.step_seconds, 1e-9), 1),
+            "precision": parts.trainer.precision,
+        },
+        "versions": versions(),
+        "hardware": hardware(parts.trainer.strategy.root_device),  # the model itself is back on the CPU
+    }
 
 
 def score_splits(run: TrainingRun) -> dict[str, Figures]:
@@ -74,4 +160,4 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
         f"       make evaluate RUN={place} ARGS='lowercase=true'"
         + (f"\n       tensorboard --logdir {place}/logs" if "tensorboard" in run.config.logger else "")
     )
-    return "\n\n".join(blocks)
+    return "\n\n".join(blocks) + "\n"

@@ -5,33 +5,32 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, TextIO
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.run.opened import Run, ensemble, open_from_config
+from headcount.run.opened import Run, ensemble, open_runs
 from headcount.run.values import fits
 
 LINES_AT_ONCE = 2000  # at once: an endless input is translated as it comes, in full batches
 
 
-def translate(config: DictConfig, source: TextIO, sink: TextIO) -> None:
-    """Translate as conf/translate.yaml says: interactively at a terminal, otherwise as a filter. Raises InputError."""
-    directories = list(config.run) if OmegaConf.is_list(config.run) else [config.run]
-    if not directories:
-        raise InputError("run=[]: give a run directory, or several that translate as one")
-    if config.checkpoint and len(directories) > 1:
-        raise InputError("checkpoint= goes with one run: it replaces that run's weights")
+def translate(config: DictConfig) -> None:
+    """Translate standard input as conf/translate.yaml says: interactively at a terminal, otherwise as a filter.
+
+    Raises InputError.
+    """
     if not fits(config.nbest, int | None):
         raise InputError(f"nbest={config.nbest}: must be a whole number or null")
-    run = ensemble([open_from_config(config, name) for name in directories])
+    runs = open_runs(config)
+    run = ensemble(list(runs.values()))
     if config.nbest is not None:
         run.translator.search.check(config.nbest)
-    if source.isatty():
-        converse(run, ", ".join(directories), config.nbest or 1)
+    if sys.stdin.isatty():
+        converse(run, ", ".join(runs), config.nbest or 1)
     else:
-        translate_stream(run, source.buffer, sink, config.nbest)
+        translate_stream(run, sys.stdin.buffer, sys.stdout, config.nbest)
 
 
 def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None = None) -> None:

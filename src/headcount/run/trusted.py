@@ -6,59 +6,41 @@ from typing import Any
 
 from headcount.errors import InputError
 
-ATTENTION = {
-    "headcount.model.attention.ScaledDotProduct",
-    "headcount.model.gaussian_window.GaussianWindow",
-    "headcount.model.score_functions.Additive",
-    "headcount.model.score_functions.LuongDot",
-    "headcount.model.score_functions.LuongGeneral",
-}
+
+def _of(module: str, *classes: str) -> set[str]:
+    return {f"{module}.{name}" for name in classes}
+
+
+ATTENTION = (
+    _of("headcount.model.attention", "ScaledDotProduct")
+    | _of("headcount.model.gaussian_window", "GaussianWindow")
+    | _of("headcount.model.score_functions", "Additive", "LuongDot", "LuongGeneral")
+)
 # Classes that a run's config may build, by setting. `_target_` names code to call, so somebody else's config would be
 # code, unless only exact names are allowed in exact places. `trust=[...]` on the command line adds your own.
 TRUSTED = {
-    "averaging": {
-        "headcount.training.averaging.BestCheckpoint",
-        "headcount.training.averaging.CheckpointAverage",
-        "headcount.training.averaging.ExponentialAverage",
-    },
-    "checkpoint": {"headcount.training.callbacks.LastCheckpoint"},
-    "data": {
-        "headcount.data.corpora.FilesCorpus",
-        "headcount.data.corpora.HubCorpus",
-        "headcount.grammar.Copy",
-        "headcount.grammar.Grammar",
-    },
-    "data.cleaning": {"headcount.data.cleaning.Cleaning"},
-    "logger.*": {
-        "pytorch_lightning.loggers.CSVLogger",
-        "pytorch_lightning.loggers.MLFlowLogger",
-        "pytorch_lightning.loggers.TensorBoardLogger",
-        "pytorch_lightning.loggers.WandbLogger",
-    },
-    "loss": {"headcount.training.loss.LabelSmoothing", "headcount.training.loss.RDrop"},
-    "model": {"headcount.model.recurrent.Recurrent", "headcount.model.transformer.Transformer"},
+    "averaging": _of("headcount.training.averaging", "BestCheckpoint", "CheckpointAverage", "ExponentialAverage"),
+    "checkpoint": _of("headcount.training.callbacks", "LastCheckpoint"),
+    "data": _of("headcount.data.corpora", "FilesCorpus", "HubCorpus") | _of("headcount.grammar", "Copy", "Grammar"),
+    "data.cleaning": _of("headcount.data.cleaning", "Cleaning"),
+    "logger.*": _of("pytorch_lightning.loggers", "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"),
+    "loss": _of("headcount.training.loss", "LabelSmoothing", "RDrop"),
+    "model": _of("headcount.model", "recurrent.Recurrent", "transformer.Transformer"),
     "model.cross_attention": ATTENTION,
     "model.self_attention": ATTENTION,
-    "optimizer": {"torch.optim.AdamW"},
-    "schedule": {
-        "headcount.training.schedule.Constant",
-        "headcount.training.schedule.Cosine",
-        "headcount.training.schedule.InverseSquareRoot",
-        "headcount.training.schedule.Noam",
-    },
-    "search": {
-        "headcount.decoding.beam.BeamSearch",
-        "headcount.decoding.diverse.DiverseBeamSearch",
-        "headcount.decoding.mbr.MinimumBayesRisk",
-        "headcount.decoding.sampling.Sampling",
-    },
-    "segmentation": {
-        "headcount.data.subword_sampling.BpeDropout",
-        "headcount.data.subword_sampling.SampledSegmentation",
-    },
-    "tokenizer": {"headcount.data.tokenizer.SentencePiece", "headcount.data.tokenizer.SentencePiecePair"},
-    "trainer": {"pytorch_lightning.Trainer"},
-    "trainer.strategy": {"pytorch_lightning.strategies.DDPStrategy"},
+    "optimizer": _of("torch.optim", "AdamW"),
+    "schedule": _of("headcount.training.schedule", "Constant", "Cosine", "InverseSquareRoot", "Noam"),
+    "search": _of(
+        "headcount.decoding",
+        "beam.BeamSearch",
+        "diverse.DiverseBeamSearch",
+        "mbr.MinimumBayesRisk",
+        "sampling.Sampling",
+    ),
+    "segmentation": _of("headcount.data.subword_sampling", "BpeDropout", "SampledSegmentation"),
+    "tokenizer": _of("headcount.data.tokenizer", "SentencePiece", "SentencePiecePair"),
+    "trainer": _of("pytorch_lightning", "Trainer"),
+    "trainer.strategy": _of("pytorch_lightning.strategies", "DDPStrategy"),
 }
 
 
