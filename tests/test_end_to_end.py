@@ -244,7 +244,7 @@ def test_going_on_with_a_finished_run(tiny, tmp_path):
     run = trained(tmp_path, *tiny)
     before = (run / "config.yaml").read_bytes()
     for arguments, expected in {
-        (): "last.ckpt is at step 8 of 8: to go on, raise trainer.max_steps",
+        (): "last.ckpt is at step 8 of 8: to train on, raise trainer.max_steps",
         ("trainer.max_steps=x",): "trainer.max_steps=x: must be a whole number",
         ("hydra.run.dir=elsewhere", "trainer.max_steps=9"): "goes on in the directory of that run; leave it out",
     }.items():
@@ -446,6 +446,9 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
         (("segmentation=sampled",), "segmentation: SampledSegmentation needs tokenizer=unigram"),
         (("model.d_feed_forward=8",), "does not fit the model"),
         (("model.num_head=8",), "model.num_head"),
+        (("recipe=multi30k_de_en", "model.num_heads=2"), "recipe=multi30k_de_en: init_from="),
+        (("study=heads_by_kind", "study.arm=cross_8"), "leave it out, or add model.cross_heads=null"),
+        (("study=lineage", "study/arm=rnn"), "study/arm=rnn: init_from="),
     ],
 )
 def test_impossible_fine_tuning_gets_one_line(home, tiny, tmp_path, arguments, expected):

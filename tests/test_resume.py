@@ -17,7 +17,7 @@ from headcount.training.callbacks import TrainingProgress
 
 @pytest.fixture
 def run(home, tmp_path) -> Path:
-    """A run of eight steps, to go on with in its own folder."""
+    """A run of eight steps, to resume in its own folder."""
     return Path(shutil.copytree(home / "runs" / "second", tmp_path / "runs" / "second"))
 
 
@@ -221,7 +221,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(run):
     resume(run, "trainer.max_steps=9")
     log = (run / "train.log").read_text(encoding="utf-8")
     assert "runs/second/checkpoints/last.ckpt is damaged (" in log
-    assert "); going on from runs/second/checkpoints/last-1.ckpt, step 8\n" in log
+    assert "); resumed from runs/second/checkpoints/last-1.ckpt, step 8\n" in log
     for path in (last, last.with_name("last-1.ckpt")):
         path.write_bytes(b"")
     assert "start anew" in refused(run, "trainer.max_steps=10")

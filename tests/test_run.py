@@ -81,6 +81,17 @@ def test_build_trusts_exact_names_only():
         build(OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch", "beam": 5}), "search", ())
 
 
+def test_a_wrong_setting_of_a_part_of_the_model_gets_one_line():
+    node = settings("model/nano")
+    node.cross_attention = {
+        "_target_": "headcount.model.gaussian_window.GaussianWindow",
+        "_partial_": True,
+        "gaussian": 3,
+    }
+    with pytest.raises(InputError, match=r"^model\.cross_attention\.gaussian: no such setting; there are .*gaussians"):
+        build(node, "model", vocab_size=8)
+
+
 def test_problems_are_reported_once_and_together():
     def fail(message):
         raise ValueError(message)

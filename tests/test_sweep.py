@@ -1,4 +1,4 @@
-"""Sweeps: what is done once, what goes on, what fails alone. Most trainings here are of a script that only pretends,
+"""Sweeps: what is done once, what resumes, what fails alone. Most trainings here are of a script that only pretends,
 since what is tested is what happens around them; test_end_to_end has real ones."""
 
 import concurrent.futures
@@ -130,7 +130,7 @@ def wait_and_take(job):
 def test_a_training_that_is_asked_to_stop_while_it_is_scored_counts_as_stopped(pretended):
     result = command("train", "--multirun", "model.num_heads=9", "threads=1", cwd=pretended)
     assert "1 stopped" in result.out
-    assert "the same command goes on with it" in result.err
+    assert "the same command resumes it" in result.err
 
 
 def test_a_job_that_goes_on_is_told_where_its_text_lies_whatever_hydra_takes_for_the_corpus(monkeypatch, tmp_path):

@@ -39,8 +39,7 @@ def build(node: Any, setting: str, trust: Collection[str] | None = None, **argum
         if isinstance(values, dict):
             if "_target_" not in values:
                 raise InputError(f"{setting}: names no class (_target_) to build; choose an option of conf/{setting}")
-            own = {name: value for name, value in values.items() if name not in arguments}
-            if wrong := wrong_values(get_object(values["_target_"]), own, lambda name: f"{setting}.{name}"):
+            if wrong := _wrong_settings(values, setting, arguments):
                 raise InputError("\n".join(wrong))
         return instantiate(values, **arguments)
     except InstantiationException as error:
@@ -55,6 +54,17 @@ def build(node: Any, setting: str, trust: Collection[str] | None = None, **argum
         raise
     except OmegaConfBaseException as error:
         raise InputError(f"{setting}: {str(error).splitlines()[0]}") from error
+
+
+def _wrong_settings(node: Any, setting: str, given: Collection[str] = ()) -> list[str]:
+    """A line for each setting of `node`, or of an object in it, that its class cannot take; `given` ones aside."""
+    if not isinstance(node, dict):
+        return []
+    own = {name: value for name, value in node.items() if name not in given}
+    below = [line for name, value in own.items() for line in _wrong_settings(value, f"{setting}.{name}")]
+    if "_target_" not in node:
+        return below
+    return wrong_values(get_object(node["_target_"]), own, lambda name: f"{setting}.{name}") + below
 
 
 class Problems:
@@ -115,16 +125,9 @@ def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "Tra
     from headcount.data.module import TranslationData
 
     data = config.data
-    settings = {
-        "batch_tokens": data.batch_tokens,
-        "max_length": data.max_length,
-        "directory": data.directory,
-        "workers": data.workers,
-        "hide_source": data.hide_source,
-        "seed": config.seed,
-        "accumulation": config.trainer.accumulate_grad_batches,
-    }
     elsewhere = {"seed": "seed", "accumulation": "trainer.accumulate_grad_batches"}
+    settings: dict[str, Any] = {name: data[name] for name in BATCHES if name not in ("cleaning", "fingerprint")}
+    settings |= {name: OmegaConf.select(config, setting) for name, setting in elsewhere.items()}
     problems = Problems()
     problems.lines += wrong_values(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))
     parts = {

@@ -1,4 +1,4 @@
-"""Curves: open the loggers of a run, with the rows that a resumed run already has."""
+"""Learning curves: open the loggers of a run, with the rows that a resumed run already has."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ COLUMNS = ("epoch", "step", "train/loss", "train/lr", "valid/bleu", "valid/loss"
 def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = False) -> None:
     """Open every logger, those that write CSV with the rows of the steps before `start_step`.
 
-    validation_due: the run goes on with the validation of the last of these steps, so the row of that is left out.
+    validation_due: the run resumes with the validation of the last of these steps, so its row is left out.
     Raises InputError for a logger that cannot begin, such as one whose server is not there; then no file was changed.
     """
     for curves in sorted(loggers, key=lambda logger: isinstance(logger, CSVLogger)):
@@ -36,19 +36,16 @@ def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> Non
     if path.exists() and not kept.exists():
         path.replace(kept)
     rows = whole_rows(kept) if kept.exists() else []
+    repeated = start_step - 1 if validation_due else None
     experiment = curves.experiment
     experiment.metrics_keys = list(COLUMNS)
     experiment.metrics = [
         {name: cell for name, cell in row.items() if cell}
         for row in rows
-        if int(row["step"]) < start_step and not (validation_due and _validates(row, start_step))
+        if int(row["step"]) < start_step and not (int(row["step"]) == repeated and row.get("valid/loss"))
     ]
     curves.save()
     kept.unlink(missing_ok=True)
-
-
-def _validates(row: dict[str, str], step: int) -> bool:
-    return int(row["step"]) == step - 1 and bool(row.get("valid/loss"))
 
 
 def whole_rows(path: Path) -> list[dict[str, str]]:

@@ -61,7 +61,7 @@ def begin_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
 
 
 def mark_unfinished(directory: Path) -> None:
-    """Remove the mark of a finished run from metrics.json, since training goes on."""
+    """Remove the mark of a finished run from metrics.json, since training continues."""
     metrics = read_metrics(directory)
     if metrics.pop("config_hash", None):
         _write_metrics(directory, metrics)

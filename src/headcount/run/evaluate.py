@@ -39,7 +39,7 @@ def evaluate(config: DictConfig) -> str:
             read_metrics(run.directory)  # a damaged file is an error before the work, not after it
     texts = texts_to_score(config, runs)
     results = {split: score_text(config, split, rows, runs, tokenizer) for split, rows in texts.items()}
-    blocks = tables(config, texts, results, tokenizer)
+    blocks = tables(config, results, tokenizer)
     if output is not None:
         ((result,),) = (by_run.values() for by_run in results.values())
         write_text(output, "".join(line + "\n" for line in result.hypotheses))
@@ -79,27 +79,19 @@ def score_text(
     with_loss = config.input is None and not config.ensemble  # an ensemble has no one model whose loss it would be
     results = {}
     for name, run in runs.items():
-        references = list(rows[name]["target"])
         try:
             result = evaluate_split(run, rows[name], tokenizer, with_loss)
         except LineError as error:
             raise InputError(f"{config.input or split}, {error}") from error
-        others = other_conventions(
-            result.hypotheses, references, run.languages[1], tokenizer, config.lowercase, config.moses
-        )
+        others = other_conventions(result, run.languages[1], tokenizer, config.lowercase, config.moses)
         result.figures.update(others)
         if is_recorded(config):
-            record(run, split, result, references)
+            record(run, split, result)
         results[name] = result
     return results
 
 
-def tables(
-    config: DictConfig,
-    texts: Mapping[str, Mapping[str, Dataset]],
-    results: Mapping[str, Mapping[str, Evaluation]],
-    tokenizer: str,
-) -> list[str]:
+def tables(config: DictConfig, results: Mapping[str, Mapping[str, Evaluation]], tokenizer: str) -> list[str]:
     """The tables of all splits and runs, and a line about where the figures are kept."""
     figures = {split: {name: result.figures for name, result in each.items()} for split, each in results.items()}
     runs = next(iter(results.values()))
@@ -108,7 +100,7 @@ def tables(
         heading = f"{split}: " if len(results) > 1 else ""
         if len(runs) > 1:
             hypotheses = {name: result.hypotheses for name, result in by_run.items()}
-            references = list(next(iter(texts[split].values()))["target"])
+            references = next(iter(by_run.values())).references
             blocks.append(heading + comparison_table(hypotheses, references, tokenizer, config.lowercase))
         if any("contrastive" in figure for figure in figures[split].values()):
             blocks.append(heading + contrastive_table(figures[split]))

@@ -20,6 +20,7 @@ from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.run.identity import ASIDE
 
+PLAN = "sweep.json"
 LAST_BYTES = 4096  # of a log, in which its last lines are
 
 
@@ -50,17 +51,12 @@ def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] =
     sweep: the sweep's name, which a study gives it. swept: the settings that have several values; these are always in
     the name.
     """
-    overrides = list(overrides)
+    overrides = sorted(overrides)
     shared = ASIDE | {"study", "recipe"} if f"study={sweep}" in overrides else ASIDE
-
-    def distinguishes(override: str) -> bool:
-        setting = override.partition("=")[0]
-        return setting in swept or setting not in shared
-
-    overrides = sorted(filter(distinguishes, overrides))
-    full = ",".join(overrides) or "as_it_is"
+    given = [(setting, value, each) for each in overrides for setting, _, value in [each.partition("=")]]
+    full = ",".join(each for setting, _, each in given if setting in swept or setting not in shared) or "as_it_is"
     name = full.replace("/", "_")
-    paths = any("/" in value for setting, _, value in (each.partition("=") for each in overrides) if setting in swept)
+    paths = any("/" in value for setting, value, _ in given if setting in swept)
     if len(name) <= 200 and not paths:
         return name
     # File systems take 255 bytes, and no path in a name. A digest keeps folders apart; the end of a name, with the
@@ -72,12 +68,12 @@ def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] =
 def write_plan(sweep: Path, plan: Plan) -> None:
     """Write sweep.json; the folder is made if need be."""
     sweep.mkdir(parents=True, exist_ok=True)
-    write_text(_plan(sweep), json.dumps(asdict(plan), indent=2) + "\n")
+    write_text(sweep / PLAN, json.dumps(asdict(plan), indent=2) + "\n")
 
 
 def read_plan(sweep: Path) -> Plan:
     """The plan of a sweep, empty where there is none. Raises InputError for a damaged one."""
-    path = _plan(sweep)
+    path = sweep / PLAN
     if not path.is_file():
         return Plan()
     try:
@@ -92,11 +88,7 @@ def read_plan(sweep: Path) -> Plan:
 
 def is_sweep(directory: Path) -> bool:
     """Whether the directory has the plan of a sweep."""
-    return _plan(directory).exists()
-
-
-def _plan(sweep: Path) -> Path:
-    return sweep / "sweep.json"
+    return (directory / PLAN).exists()
 
 
 def begun_jobs(sweep: Path) -> list[str]:

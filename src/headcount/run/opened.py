@@ -105,7 +105,7 @@ def open_run(
     config = read_config(directory)
     weights = Path(checkpoint) if checkpoint else directory / "model.safetensors"
     if not weights.is_file():
-        hint = f"; training may still be under way, or go on with resume={directory}" if not checkpoint else ""
+        hint = f"; training may still be under way, or to be resumed with resume={directory}" if not checkpoint else ""
         raise InputError(f"{weights}: no such file{hint}")
     tokenizer = load_tokenizer(directory)
     settings: Any = OmegaConf.create(dict(search or {}))

@@ -72,9 +72,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     callbacks.append(checkpoint)  # after all whose state it keeps
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
     loggers = [attempt(build_logger, node, f"logger.{name}", directory) for name, node in config.logger.items()]
-    trainer = attempt(
-        build_trainer, config, directory, precision, [callback for callback in callbacks if callback is not None]
-    )
+    trainer = attempt(build_trainer, config, directory, precision, [each for each in callbacks if each is not None])
     problems.raise_all()
     task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
     return Parts(

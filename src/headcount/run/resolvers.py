@@ -1,4 +1,4 @@
-"""Resolvers: what conf/ may write between ${ and }, beside Hydra's own; and the one option that is no file."""
+"""OmegaConf resolvers: the functions of conf/ between ${ and }, beside Hydra's own; and the option that is no file."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ CONF = Path(__file__).parents[3] / "conf"
 
 
 def run_directory(resume: str | None) -> str:
-    """Where a single run goes: the run to go on with, or a new folder named after the time."""
+    """The directory of a single run: that of the run to resume, or a new one named after the time."""
     if resume:
         return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # `train` reports a missing one
     if int(os.environ.get("RANK", 0)) > 0:
@@ -35,7 +35,7 @@ def run_directory(resume: str | None) -> str:
 
 
 def sweep_directory(name: str, recipe: str | None, data: str) -> str:
-    """Where a sweep goes: a folder named after it and its recipe, or its corpus."""
+    """The directory of a sweep, named after it and its recipe, or its corpus."""
     return f"runs/{name}_{recipe or data}"
 
 

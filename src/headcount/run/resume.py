@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -21,11 +22,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.files import show
+from headcount.run.aliases import with_added_settings
 from headcount.run.config import build
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import recorded, settings_that_matter
+from headcount.run.resolvers import CONF
 from headcount.run.trusted import check_targets
-from headcount.run.values import fits
+from headcount.run.values import fits, flatten, typed, within
 
 SETTINGS = frozenset({"trainer.max_steps", "checkpoint.every", "threads", "data.workers", "data.directory"})
 SETTINGS |= {f"validation.{name}" for name in ("every", "samples", "patience", "metric")}
@@ -96,8 +99,8 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
     checkpoint, step, notes = newest_checkpoint(directory)
     if step > config.trainer.max_steps or (step == config.trainer.max_steps and is_finished(directory)):
         raise InputError(
-            f"{show(checkpoint)} is at step {step} of {config.trainer.max_steps}: to go on, raise trainer.max_steps; "
-            "to score it, use scripts/evaluate.py"
+            f"{show(checkpoint)} is at step {step} of {config.trainer.max_steps}: to train on, raise "
+            "trainer.max_steps; to score it, use scripts/evaluate.py"
         )
     notes += move_end_of_schedule(before, config, step)
     record_changes(before, config, step)
@@ -126,7 +129,7 @@ def changed(before: DictConfig, given: DictConfig, overrides: list[Override], di
             refused.append(f"{name} (give {INSTEAD[name]})" if name in INSTEAD else name)
     if refused:
         raise InputError(
-            f"{', '.join(refused)}: resume={show(directory)} goes on with that run as it was begun, and this cannot "
+            f"{', '.join(refused)}: resume={show(directory)} resumes that run as it was begun, and this cannot "
             f"change; to train its weights with other settings, give init_from={show(directory)}"
         )
     check_batch(before, config)
@@ -145,7 +148,7 @@ def check_batch(before: DictConfig, config: DictConfig) -> None:
         names = " x ".join(name.removeprefix("trainer.") for name in BATCH)
         raise InputError(
             f"trainer: {names} was {' x '.join(map(str, one))} and would be {' x '.join(map(str, other))}; a run that "
-            "goes on must keep the product, which makes its batches (accumulate more on fewer devices)"
+            "is resumed must keep the product, which makes its batches (accumulate more on fewer devices)"
         )
 
 
@@ -167,8 +170,8 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
         except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             damaged.append(f"{show(path)} is damaged ({(str(error) or type(error).__name__).splitlines()[0]})")
         else:
-            return path, step, [f"{note}; going on from {show(path)}, step {step}" for note in damaged]
-    raise InputError(f"{'; '.join(damaged)}; there is no other to go on from: start anew without resume=")
+            return path, step, [f"{note}; resumed from {show(path)}, step {step}" for note in damaged]
+    raise InputError(f"{'; '.join(damaged)}; there is no other to resume from: start anew without resume=")
 
 
 def step_of(checkpoint: Path) -> int:
@@ -181,7 +184,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def keep_as_last(checkpoint: Path) -> None:
-    """Where the run goes on from the checkpoint before the last, let it be the last: that was damaged."""
+    """Where the run is resumed from the checkpoint before the last, which was damaged, let it be the last."""
     if checkpoint.name != "last.ckpt":
         checkpoint.replace(checkpoint.with_name("last.ckpt"))
 
@@ -233,7 +236,39 @@ def initial_config(config: DictConfig, directory: Path) -> DictConfig:
             )
         if part == "model":
             OmegaConf.update(initial.model, setting, override.value(), force_add=True)
+    check_choices(config, initial, directory)
     return initial
+
+
+def check_choices(config: DictConfig, initial: DictConfig, directory: Path) -> None:
+    """Raises InputError for a recipe or a study whose settings of the model are not those of `initial`, which has the
+    model of the run in `directory`."""
+    chosen, taken = (
+        flatten({"model": with_added_settings(OmegaConf.to_container(each.model, resolve=True))})
+        for each in (config, initial)
+    )
+    for group in ("recipe", "study", "study/arm"):
+        option = HydraConfig.get().runtime.choices.get(group)
+        named = _settings_named(group, option) if option else []
+        other = [name for name in taken | chosen if within(name, named) and taken.get(name) != chosen.get(name)]
+        if other:
+            raise InputError(
+                f"{group}={option}: init_from={directory} brings its own model, with other settings; leave it out, or "
+                f"add {' '.join(f'{name}={typed(taken.get(name))}' for name in other)}"
+            )
+
+
+def _settings_named(group: str, option: str) -> list[str]:
+    """The settings and groups of the model that an option of conf/ names, or another that it is made of."""
+    path = CONF / group / f"{option}.yaml"
+    content = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}  # else an option of the user's own
+    named = list(flatten({"model": content.get("model", {})}))
+    for default in content.get("defaults", []):
+        if isinstance(default, str):
+            named += _settings_named(group, default) if default != "_self_" else []
+        else:
+            named += [key.removeprefix("override /").replace("/", ".") for key in default if "/model" in key]
+    return named
 
 
 def command_line() -> list[Override]:

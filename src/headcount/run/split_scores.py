@@ -1,7 +1,7 @@
 """Evaluate a run on one split and record the results."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from headcount.run.tables import Figures
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The evaluation of a run on one split: translations, figures for metrics.json, and by name the arrays of pairs.npz
-    (see `likelihoods`; empty without the loss)."""
+    """The evaluation of a run on one split: translations, references, figures for metrics.json, and by name the arrays
+    of pairs.npz (see `likelihoods`; empty without the loss)."""
 
     hypotheses: list[str]
+    references: list[str]
     figures: Figures
     arrays: dict[str, np.ndarray]
 
@@ -43,13 +44,13 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
     figures["signature"] = {name: figure.signature for name, figure in scores.items()}
     figures["search"] = run.translator.search.settings
     if not with_loss:
-        return Evaluation(hypotheses, figures, {})
+        return Evaluation(hypotheses, references, figures, {})
     arrays = likelihoods(run, rows)
     figures["loss"] = -sum(arrays["log_prob"].tolist()) / int(arrays["tokens"].sum())
     figures["ppl"] = perplexity(figures["loss"])
     if len(arrays["row"]):
         figures["contrastive"] = contrastive_figures(rows, arrays)
-    return Evaluation(hypotheses, figures, arrays)
+    return Evaluation(hypotheses, references, figures, arrays)
 
 
 def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
@@ -80,16 +81,14 @@ def contrastive_figures(rows: Dataset, arrays: Mapping[str, np.ndarray]) -> Figu
     return figures
 
 
-def other_conventions(
-    hypotheses: Sequence[str], references: Sequence[str], language: str, tokenizer: str, lowercase: bool, moses: bool
-) -> Figures:
+def other_conventions(result: Evaluation, language: str, tokenizer: str, lowercase: bool, moses: bool) -> Figures:
     """Scores by other conventions (lowercased; Moses tokens), each with its signature, by the convention's name."""
     figures: Figures = {}
     if lowercase:
-        scores = score(hypotheses, references, tokenizer, lowercase=True)
+        scores = score(result.hypotheses, result.references, tokenizer, lowercase=True)
         figures["lowercase"] = {name: _figures(figure) for name, figure in scores.items()}
     if moses:
-        figures["moses"] = {"bleu": _figures(moses_bleu(hypotheses, references, language))}
+        figures["moses"] = {"bleu": _figures(moses_bleu(result.hypotheses, result.references, language))}
     return figures
 
 
@@ -97,11 +96,11 @@ def _figures(figure: Score) -> Figures:
     return {name: value for name, value in asdict(figure).items() if value is not None}
 
 
-def record(run: Run, split: str, result: Evaluation, references: Sequence[str]) -> None:
+def record(run: Run, split: str, result: Evaluation) -> None:
     """Keep translations, references, likelihoods and figures in the run directory."""
     language = run.languages[1]
     write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in result.hypotheses))
-    write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in references))
+    write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in result.references))
     write_arrays(run.directory / f"{split}.pairs.npz", result.arrays)
     update_metrics(run.directory, {split: result.figures})
 

@@ -39,7 +39,7 @@ GIVEN_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.e
 def run_job(config: DictConfig, directory: Path) -> None:
     """Train the run of `config` in `directory`, in a child process, unless it is finished.
 
-    A job that was stopped goes on from its last checkpoint. The child has an environment of its own, so nothing of this
+    A job that was stopped resumes from its last checkpoint. The child has an environment of its own, so nothing of this
     process or of another job reaches it; its output goes to `job.log`. Another process with the same job waits until it
     has ended.
 
@@ -86,7 +86,7 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
         write_state(directory, "stopped")
         if children.signal:
             raise SystemExit(128 + children.signal)
-        raise InputError("stopped; the same command goes on with it")
+        raise InputError("stopped; the same command resumes it")
     if code or not is_finished(directory):
         write_state(directory, "failed")
         raise InputError(f"{failure(directory)}; see {show(log_path(directory))}")
@@ -101,14 +101,11 @@ def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[
     start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), str(SCRIPT)]
     task = list(HydraConfig.get().overrides.task)
     if resume:
+        again = [each for each in task if _setting(each) in GIVEN_AGAIN or _setting(each).startswith("logger.")]
         # The default corpus of conf/ may lack these settings: ++ adds them.
-        again = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in task if _is_given_again(each)]
+        again = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in again]
         return [*start, f"resume={quoted}", *again]
     return [*start, *task, f"hydra.run.dir={quoted}"]
-
-
-def _is_given_again(override: str) -> bool:
-    return _setting(override) in GIVEN_AGAIN or _setting(override).startswith("logger.")
 
 
 def _setting(override: str) -> str:

@@ -1,4 +1,4 @@
-"""Figures as tables for a person to read."""
+"""Tables of scores for the terminal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,6 @@ Figures = dict[str, Any]  # of a split, as in metrics.json
 
 # Ways to count other than the run's own: key and label.
 CONVENTIONS = {"lowercase": "lowercased", "moses": "lowercased, Moses tokens"}
-DIGITS = {"length ratio": ".3f"}  # of a column; others have two
 
 
 def score_table(figures: dict[str, Figures]) -> str:
@@ -31,7 +30,7 @@ def score_table(figures: dict[str, Figures]) -> str:
                 row[f"{METRICS[metric].label} {label}"] = score["value"]
         table.append(row)
     figure = next(iter(figures.values()))
-    digits = tuple(DIGITS.get(column, ".2f") for column in table[0])
+    digits = tuple(".3f" if column == "length ratio" else ".2f" for column in table[0])
     lines = [tabulate(table, headers="keys", floatfmt=digits), "", *_signature_lines(figure["signature"])]
     for convention, label in CONVENTIONS.items():
         signatures = {name: value["signature"] for name, value in figure.get(convention, {}).items()}
@@ -57,15 +56,8 @@ def comparison_table(
         }
         for name, row in comparisons.items()
     ]
-    return "\n".join(
-        [
-            "paired bootstrap against the first run, ± half a 95 % interval",
-            "",
-            tabulate(table, headers="keys"),
-            "",
-            *_signature_lines(signatures),
-        ]
-    )
+    heading = "paired bootstrap against the first run, ± half a 95 % interval"
+    return "\n".join([heading, "", tabulate(table, headers="keys"), "", *_signature_lines(signatures)])
 
 
 def contrastive_table(figures: dict[str, Figures]) -> str:

@@ -53,7 +53,15 @@ def fit(run: TrainingRun) -> TranslationTask:
 
     Raises InputError for a checkpoint that does not fit, SystemExit where Lightning cannot stop between two steps.
     """
-    task = training_task(run)
+    valid = run.parts.data.data["valid"]
+    task = TranslationTask(
+        model=run.model,
+        translator=run.translator(greedy(run.parts.search)),
+        sources=valid["source"],
+        references=valid["target"],
+        seed=run.config.seed,
+        **run.parts.task,
+    )
     opening = OpenDirectory(run)
     run.parts.trainer.callbacks.insert(0, opening)  # type: ignore[attr-defined]
     try:
@@ -72,19 +80,6 @@ def fit(run: TrainingRun) -> TranslationTask:
         dist.barrier()
         dist.destroy_process_group()
     return task
-
-
-def training_task(run: TrainingRun) -> TranslationTask:
-    """The Lightning module of a run: its model, loss, optimizer and validation text."""
-    valid = run.parts.data.data["valid"]
-    return TranslationTask(
-        model=run.model,
-        translator=run.translator(greedy(run.parts.search)),
-        sources=valid["source"],
-        references=valid["target"],
-        seed=run.config.seed,
-        **run.parts.task,
-    )
 
 
 def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:
@@ -133,9 +128,8 @@ def score_splits(run: TrainingRun) -> dict[str, Figures]:
     scores = {}
     for split in parts.data.held_out_splits:
         logger.info("translating the %s split with %s", split, parts.search)
-        rows = parts.data.data[split]
-        evaluation = evaluate_split(opened, rows, parts.task["bleu_tokenizer"])
-        record(opened, split, evaluation, rows["target"])
+        evaluation = evaluate_split(opened, parts.data.data[split], parts.task["bleu_tokenizer"])
+        record(opened, split, evaluation)
         scores[split] = evaluation.figures
     return scores
 

@@ -2,12 +2,10 @@
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
 from typing import BinaryIO, TextIO
 
 from omegaconf import DictConfig
 
-from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.run.opened import Run, ensemble, open_runs
@@ -59,18 +57,12 @@ def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None
         if nbest is None:
             sink.writelines(best.text + "\n" for best, *_ in translations)
         else:
-            sink.writelines(moses_lines(translations, written))
+            numbered = enumerate(translations, start=written)
+            sink.writelines(f"{row} ||| {text} ||| {score:.6f}\n" for row, best in numbered for text, score in best)
         written += len(translations)
         sink.flush()
         if wrong is not None:
             raise InputError(f"standard input, line {wrong}: {why}")
-
-
-def moses_lines(translations: Sequence[Sequence[Translation]], first: int) -> Iterator[str]:
-    """An n-best list, the sentences numbered from `first` on."""
-    for number, best in enumerate(translations, start=first):
-        for text, score in best:
-            yield f"{number} ||| {text} ||| {score:.6f}\n"
 
 
 def converse(run: Run, name: str, nbest: int = 1) -> None:

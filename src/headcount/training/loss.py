@@ -31,6 +31,7 @@ class LabelSmoothing:
     """
 
     passes = 1
+    alpha: float | None = None  # weight of the divergence of two passes
 
     def __init__(self, *, smoothing: float) -> None:
         if not 0 <= smoothing < 1:
@@ -39,15 +40,15 @@ class LabelSmoothing:
 
     def __call__(
         self,
-        hidden: Float[Tensor, "token d_model"],
+        hidden: Float[Tensor, "passes_and_token d_model"],
         weight: Float[Tensor, "vocab d_model"],
-        labels: Int[Tensor, "token"],
+        labels: Int[Tensor, "passes_and_token"],
     ) -> tuple[Tensor, Tensor]:
-        loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing, None)
-        return loss, likelihood.detach()
+        loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing, self.alpha)
+        return loss / self.passes, likelihood.detach() / self.passes
 
 
-class RDrop:
+class RDrop(LabelSmoothing):
     """R-Drop: two passes with different dropout, and the divergence of their predictions; Liang et al. 2021, "R-Drop:
     regularized dropout for neural networks", equation 4, halved so that a step is as large as one of label smoothing.
 
@@ -62,17 +63,8 @@ class RDrop:
     def __init__(self, *, alpha: float, smoothing: float) -> None:
         if alpha <= 0:
             raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss=label_smoothing")
+        super().__init__(smoothing=smoothing)
         self.alpha = alpha
-        self.smoothing = LabelSmoothing(smoothing=smoothing).smoothing
-
-    def __call__(
-        self,
-        hidden: Float[Tensor, "passes_and_token d_model"],
-        weight: Float[Tensor, "vocab d_model"],
-        labels: Int[Tensor, "passes_and_token"],
-    ) -> tuple[Tensor, Tensor]:
-        loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing, self.alpha)
-        return loss / 2, likelihood.detach() / 2
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):

@@ -116,7 +116,7 @@ class TranslationTask(pl.LightningModule):
         matrices = [p for p in self.model.parameters() if p.dim() == 2]
         others = [p for p in self.model.parameters() if p.dim() != 2]
         optimizer = self.optimizer_factory([{"params": matrices}, {"params": others, "weight_decay": 0.0}])
-        # Of a plain function nothing goes into a checkpoint: the schedule is the config's, also of a run that goes on.
+        # Of a plain function nothing goes into a checkpoint: the schedule is the config's, also of a resumed run.
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
@@ -149,7 +149,7 @@ class TranslationTask(pl.LightningModule):
         self.finite.look()  # before the search, whose message would say less
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        # Dropout as a function of (seed, position, rank): a run that is resumed goes on exactly as if never stopped,
+        # Dropout as a function of (seed, position, rank): a resumed run continues exactly as if never stopped,
         # and no generator state has to be saved for it.
         seed_everything_at(self.seed, 1 + batch_idx, self.global_rank)
 

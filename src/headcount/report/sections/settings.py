@@ -1,7 +1,5 @@
 """Experimental setup: corpus, machine, versions, and the settings of the runs."""
 
-from typing import Any
-
 import yaml
 
 from headcount.report.blocks import Code, Facts, Section
@@ -9,14 +7,14 @@ from headcount.report.flags import as_words
 from headcount.report.runs import Sweep
 from headcount.report.study import Study
 from headcount.report.table import Table
-from headcount.run.values import typed
+from headcount.run.values import nested, typed
 
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
 
 
 def section(study: Study) -> Section:
     sweep = study.sweep
-    shared = yaml.safe_dump(_nested(sweep.shared), sort_keys=False, allow_unicode=True)
+    shared = yaml.safe_dump(nested(sweep.shared), sort_keys=False, allow_unicode=True)
     differing = [_differing(sweep)] if sweep.differing else []
     settings = Code(shared, "yaml", "Settings that all runs share")
     return Section("How it was measured", (_facts(sweep), *differing, settings))
@@ -44,14 +42,3 @@ def _differing(sweep: Sweep) -> Table:
         values = [dict.fromkeys(typed(run.settings.get(name)) for run in row.runs) for row in sweep.rows]
         cells.append((name, *map(" or ".join, values)))
     return Table(("setting", *(row.label for row in sweep.rows)), tuple(cells))
-
-
-def _nested(settings: dict[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, value in settings.items():
-        node = tree
-        *groups, last = name.split(".")
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = value
-    return tree
