@@ -252,9 +252,10 @@ def check_choices(config: DictConfig, initial: DictConfig, directory: Path) -> N
         named = _settings_named(group, option) if option else []
         other = [name for name in taken | chosen if within(name, named) and taken.get(name) != chosen.get(name)]
         if other:
+            add = " ".join(f"{name}={typed(taken.get(name))}" for name in other)
             raise InputError(
-                f"{group}={option}: init_from={directory} brings its own model, with other settings; leave it out, or "
-                f"add {' '.join(f'{name}={typed(taken.get(name))}' for name in other)}"
+                f"{group}={option}: init_from={directory} brings its own model, with other settings; leave it out"
+                + ("" if "model._target_" in other else f", or add {add}")
             )
 
 
@@ -262,7 +263,7 @@ def _settings_named(group: str, option: str) -> list[str]:
     """The settings and groups of the model that an option of conf/ names, or another that it is made of."""
     path = CONF / group / f"{option}.yaml"
     content = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}  # else an option of the user's own
-    named = list(flatten({"model": content.get("model", {})}))
+    named = list(flatten(content.get("model", {}), "model."))
     for default in content.get("defaults", []):
         if isinstance(default, str):
             named += _settings_named(group, default) if default != "_self_" else []
