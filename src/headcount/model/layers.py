@@ -103,12 +103,15 @@ class LayerState(NamedTuple):
     past: in search, keys and values of the target so far, of all hypotheses of a sentence; None for a whole target.
     memory: keys and values of the source, [batch, kv_head, source, d_head], one for all hypotheses of a sentence.
     own, cross: states of the `Attend` of self-attention and of cross-attention; None for a kind without a state.
+    own_gate, cross_gate: in search, the gates of the heads of both, [sentence, head]; None for those of the model.
     """
 
     past: Cache | None
     memory: KeysValues
-    own: Any
-    cross: Any
+    own: Any = None
+    cross: Any = None
+    own_gate: Tensor | None = None
+    cross_gate: Tensor | None = None
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> "LayerState":
         """The state of these hypotheses; sentences: the sentences that remain, None if all do."""
@@ -117,7 +120,8 @@ class LayerState(NamedTuple):
             return self._replace(own=own, cross=cross)
         if self.past is not None:
             self.past.select(sentences)
-        return LayerState(self.past, self.memory.select(sentences), own, cross)
+        gates = (None if gate is None else gate.index_select(0, sentences) for gate in (self.own_gate, self.cross_gate))
+        return LayerState(self.past, self.memory.select(sentences), own, cross, *gates)
 
 
 class DecoderLayerOutput(NamedTuple):
@@ -151,8 +155,9 @@ class DecoderLayer(nn.Module):
         """The state before the first target position of a search, given the encoder's output."""
         # Made contiguous once, or attention would do so at every step.
         keys_values = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
-        own, cross = (each.attend.begin(len(memory)) for each in (self.self_attention, self.cross_attention))
-        return LayerState(Cache(), keys_values, own, cross)
+        attentions = self.self_attention, self.cross_attention
+        states = (each.attend.begin(len(memory)) for each in attentions)
+        return LayerState(Cache(), keys_values, *states, *(each.gate_by_sentence for each in attentions))
 
     def forward(
         self, x: Tensor, state: LayerState, target: AttentionScope, source: AttentionScope, need_weights: bool
@@ -164,10 +169,14 @@ class DecoderLayer(nn.Module):
         keys_values = self.self_attention.project(y, target.positions.step)
         if state.past is not None:
             keys_values = state.past.append(keys_values)
-        update, self_weights, own = self.self_attention(y, keys_values, *target, state.own, need_weights)
+        update, self_weights, own = self.self_attention(
+            y, keys_values, *target, state.own, need_weights, state.own_gate
+        )
         x = first.after(x, update)
         y = second.before(x)
-        update, cross_weights, cross = self.cross_attention(y, state.memory, *source, state.cross, need_weights)
+        update, cross_weights, cross = self.cross_attention(
+            y, state.memory, *source, state.cross, need_weights, state.cross_gate
+        )
         x = second.after(x, update)
         x = third.after(x, self.feed_forward(third.before(x)))
         return DecoderLayerOutput(x, self_weights, cross_weights, state._replace(own=own, cross=cross))

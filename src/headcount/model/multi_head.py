@@ -87,7 +87,8 @@ class MultiHeadAttention(nn.Module):
 
     `head_gate` [head] (or [batch, head], many settings in one pass) multiplies each head's output before W_O: Michel et
     al. 2019, "Are sixteen heads really better than one?", equation 2. It is ones by default: a zero masks a head, and
-    the gradient at one is the importance of the head.
+    the gradient at one is the importance of the head. A search keeps the gates of its sentences in its state, and gives
+    them as `gate`: finished sentences leave the batch.
 
     rotate: rotates queries and keys by their positions; without effect for a kind that reads no keys.
     """
@@ -113,6 +114,11 @@ class MultiHeadAttention(nn.Module):
         self.attend = kind
         self.register_buffer("head_gate", torch.ones(heads.count), persistent=False)
 
+    @property
+    def gate_by_sentence(self) -> Tensor | None:
+        """The gates, if they differ from sentence to sentence: [batch, head]."""
+        return self.head_gate if self.head_gate.dim() == 2 else None
+
     @torch.no_grad()
     def apply_gain(self) -> None:
         """Multiply the initial weights of queries and keys by the gain of the `Attend`."""
@@ -134,18 +140,19 @@ class MultiHeadAttention(nn.Module):
         positions: TokenPositions,
         state: Any = None,
         need_weights: bool = False,
+        gate: Tensor | None = None,
     ) -> AttentionOutput:
         """Output [batch, query, d_model] of queries x that attend to `context` where `mask` is True; weights and state
-        as in `AttentionOutput`."""
+        as in `AttentionOutput`; gate: in place of `head_gate`."""
         query = self.rotate(self._split(self.query(x)), positions.step)
         mask = local_mask(mask, self.heads, positions.query, positions.key)
         heads, weights, state = self.attend(query, *context, mask, positions, state, need_weights)
-        weight = self.output.weight
-        if self.head_gate.dim() == 1:
+        weight, gate = self.output.weight, self.head_gate if gate is None else gate
+        if gate.dim() == 1:
             # The same factors in W_O, which is smaller than the heads.
-            weight = weight * self.head_gate.repeat_interleave(self.heads.size)
+            weight = weight * gate.repeat_interleave(self.heads.size)
         else:
-            heads = heads * self.head_gate[..., None, None]
+            heads = heads * gate[..., None, None]
         return AttentionOutput(F.linear(heads.transpose(1, 2).flatten(2), weight, self.output.bias), weights, state)
 
     def _split(self, x: Tensor) -> Tensor:

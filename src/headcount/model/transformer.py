@@ -174,12 +174,22 @@ class Transformer(EncoderDecoder):
         return weights
 
     def _run(self, source: Tensor, source_mask: Tensor, target: Tensor, weights: AttentionWeights | None) -> Tensor:
-        memory = self._encode(source, source_mask, weights)
+        return self.decode(self.encode(source, source_mask, weights), source_mask, target, weights)
+
+    def decode(
+        self,
+        memory: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+        weights: AttentionWeights | None = None,
+    ) -> Float[Tensor, "batch target d_model"]:
+        """Decoder output at every position of a whole target, given the encoder's output; `weights` collects the
+        attention weights of each layer."""
         layers = self.layer_dropout(self.decoder)
-        states = [LayerState(None, layer.cross_attention.project(memory), None, None) for layer in layers]
+        states = [LayerState(None, layer.cross_attention.project(memory)) for layer in layers]
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
-        here, there = (torch.arange(each.shape[1], device=each.device) for each in (target, source))
+        here, there = (torch.arange(each.shape[1], device=each.device) for each in (target, memory))
         own = AttentionScope(causal, TokenPositions(here, here, None))
         cross = AttentionScope(source_mask[:, None, None, :], TokenPositions(here, there, None))
         x = self._embed("target", self.target_embedding, target)
@@ -188,7 +198,13 @@ class Transformer(EncoderDecoder):
     def _embed(self, side: str, embedding: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
         return self.dropout(self.positions[side](embedding(tokens) * self.d_model**0.5, start))
 
-    def _encode(self, source: Tensor, source_mask: Tensor | None, weights: AttentionWeights | None) -> Tensor:
+    def encode(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"] | None,
+        weights: AttentionWeights | None = None,
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The encoder's output; `weights` collects the attention weights of each layer."""
         x = self._embed("source", self.source_embedding, source)
         mask = None if source_mask is None else source_mask[:, None, None, :]
         positions = torch.arange(source.shape[1], device=source.device)
@@ -219,7 +235,7 @@ class Transformer(EncoderDecoder):
     def start(
         self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
     ) -> DecoderState:
-        memory = self._encode(source, source_mask, None)
+        memory = self.encode(source, source_mask)
         layers = [layer.start(memory) for layer in self.decoder]
         mask = None if source_mask is None else source_mask[:, None, None, :]
         # In half precision, sums of many log-probabilities would lose the differences between hypotheses.

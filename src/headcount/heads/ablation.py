@@ -1,0 +1,134 @@
+"""Ablation: what is lost without a head.
+
+Three kinds. Zero: the head's output is 0 (Michel et al. 2019), which the model has never met. Mean: it is the head's
+mean over the validation sentences. Resample: it is the head's output at a random token of another sentence.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headcount.data.batches import Sentences, collate
+from headcount.data.plan import in_order_of_length
+from headcount.data.tokenizer import PAD
+from headcount.heads.analysis import Analysis, Part
+from headcount.heads.evaluation_set import EvaluationSet, select
+from headcount.heads.interface import Heads, Layer
+from headcount.heads.likelihood import ROW_TOKENS, Fill, Progress, token_log_probs
+
+KINDS = ("zero", "mean", "resample")
+BANK = 4096  # outputs of each head that resampling draws from
+
+
+def without_each(heads: Heads) -> Tensor:
+    """Gates [1 + head, head]: all heads on, then each head alone off."""
+    ones = torch.ones(len(heads), len(heads), device=heads.model.device)
+    return torch.cat([ones[:1], ones - torch.eye(len(heads), device=ones.device)])
+
+
+def only_each(heads: Heads) -> Tensor:
+    """Gates [head, head]: of each head's layer that head alone on, all other layers whole (Michel et al. 2019, table
+    3)."""
+    gates = torch.ones(len(heads), len(heads), device=heads.model.device)
+    for number, head in enumerate(heads.names):
+        gates[number, heads.columns(head.place)] = 0
+        gates[number, number] = 1
+    return gates
+
+
+def without_pairs(heads: Heads) -> tuple[Tensor, list[tuple[int, int]]]:
+    """Gates [pair, head] with each pair of heads off, and the pairs."""
+    pairs = [(i, j) for i in range(len(heads)) for j in range(i)]
+    gates = torch.ones(len(pairs), len(heads), device=heads.model.device)
+    for row, pair in enumerate(pairs):
+        gates[row, list(pair)] = 0
+    return gates, pairs
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Outputs of every head at many tokens, [head, token, d_head] a layer."""
+
+    outputs: dict[Layer, Tensor]
+
+    def mean(self, layer: Layer, output: Tensor) -> Tensor:
+        """A `Fill` with the mean output of each head."""
+        return self.outputs[layer].mean(dim=1)[None, :, None, :]
+
+    def resampled(self, seed: int) -> Fill:
+        """A `Fill` with outputs at random tokens, drawn anew at each call."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def fill(layer: Layer, output: Tensor) -> Tensor:
+            bank = self.outputs[layer]
+            shape = (len(output), output.shape[2])  # batch, query
+            drawn = torch.randint(bank.shape[1], shape, generator=generator).to(bank.device)
+            return bank[:, drawn].transpose(0, 1)  # [batch, head, query, d_head]
+
+        return fill
+
+
+@torch.inference_mode()
+def bank(heads: Heads, source: Sentences, target: Sentences, seed: int = 0) -> Bank:
+    """Outputs of all heads at random tokens of these sentences."""
+    kept: dict[Layer, list[Tensor]] = {layer: [] for layer in heads.layers}
+    for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS):
+        batch = collate(source, target, rows, 0).to(heads.model.device)
+        with heads.recorded() as records:
+            heads.model(batch.source, batch.source_mask, batch.target_in)
+        for layer, (output,) in records.items():
+            real = batch.source_mask if layer.kind == "encoder" else batch.target_out.ne(PAD)
+            kept[layer].append(output.transpose(0, 1)[:, real])
+    generator = torch.Generator().manual_seed(seed)
+    outputs = {}
+    for layer, parts in kept.items():
+        whole = torch.cat(parts, dim=1)
+        outputs[layer] = whole[:, torch.randperm(whole.shape[1], generator=generator)[:BANK].to(whole.device)]
+    return Bank(outputs)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Log-probabilities in nats under each setting of the heads.
+
+    reference [setting, token]: of the tokens of the references; lengths [sentence]: tokens of each. right, wrong
+    [setting, pair]: of the right and of the wrong translation of each pair.
+    """
+
+    reference: np.ndarray
+    lengths: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+
+
+def effects(
+    heads: Heads, test: EvaluationSet, gates: Tensor, fill: Fill | None = None, progress: Progress | None = None
+) -> Effects:
+    """Likelihoods of references and of pairs under each row of `gates` [setting, head]."""
+    reference = token_log_probs(heads, test.source, test.target, gates, fill, progress)
+    pairs = select(test.source, test.tested)
+    wrong = token_log_probs(heads, pairs, test.contrast, gates, fill, progress)
+    return Effects(reference.values, reference.lengths, reference.sums[:, test.tested], wrong.sums)
+
+
+def ablation(analysis: Analysis, progress: Progress) -> dict[str, np.ndarray]:
+    """Effects of switching each head off, in three ways, and of leaving each alone in its layer: arrays KIND.reference
+    and so on, see `Effects`, for KIND in zero, mean, resample and only. Setting 0 of the first three is the whole
+    model; setting 1 + head is without that head."""
+    heads, test, valid = analysis.heads, analysis.test, analysis.valid
+    outputs = bank(heads, valid.source, valid.target, analysis.settings.seed)
+    fills = {"zero": None, "mean": outputs.mean, "resample": outputs.resampled(analysis.settings.seed)}
+    found = {kind: effects(heads, test, without_each(heads), fill, progress) for kind, fill in fills.items()}
+    found["only"] = effects(heads, test, only_each(heads), None, progress)
+    arrays = {f"{kind}.{name}": value for kind, each in found.items() for name, value in vars(each).items()}
+    return {**arrays, "head": np.array([str(head) for head in heads.names])}
+
+
+ABLATION = Part(
+    "ablation",
+    "each head switched off in turn",
+    ablation,
+    steps=lambda analysis: 4 * (len(analysis.test) + len(analysis.test.tested)),
+)

@@ -1,0 +1,83 @@
+"""Analysis of the heads of one run: what all its parts share, and the contract of a part."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headcount.errors import InputError
+from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
+from headcount.heads.interface import Heads
+from headcount.heads.likelihood import Progress
+from headcount.run.opened import Run
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of conf/heads.yaml that change the figures of a run.
+
+    test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn.
+    """
+
+    test: int | None
+    valid: int | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("test", "valid"):
+            most = getattr(self, name)
+            if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 2):
+                raise InputError(f"{name}={most}: must be 2 or more sentences, or null for all")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise InputError(f"seed={self.seed}: must be a whole number")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The run, its heads and its sentences. What is chosen is chosen on `valid`; figures are those of `test`."""
+
+    run: Run
+    settings: Settings
+
+    @cached_property
+    def heads(self) -> Heads:
+        return Heads(self.run.model)
+
+    @cached_property
+    def test(self) -> EvaluationSet:
+        return evaluation_set(self.run, self._data["test"], self.settings.test)
+
+    @cached_property
+    def valid(self) -> EvaluationSet:
+        return evaluation_set(self.run, self._data["valid"], self.settings.valid)
+
+    @cached_property
+    def _data(self) -> Any:
+        return self.run.data().data
+
+    @property
+    def directory(self) -> Path:
+        """The folder of the results, in the run directory."""
+        return self.run.directory / "heads"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an analysis; its arrays are one file, `heads/NAME.npz` of the run directory.
+
+    about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
+    since the last call, of `steps`. settings: the fields of `Settings` that it depends on, besides those of the
+    sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links.
+    """
+
+    name: str
+    about: str
+    measure: Callable[[Analysis, Progress], Arrays]
+    steps: Callable[[Analysis], int]
+    settings: tuple[str, ...] = ()
+    gold: bool = False

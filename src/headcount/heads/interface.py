@@ -1,0 +1,175 @@
+"""Interventions on attention heads: names, gates, replaced and recorded outputs.
+
+The output of a head is that of its `Attend`, [batch, query, d_head], before the output projection W_O. Gates multiply
+it (Michel et al. 2019, equation 2); a patch replaces it, with its mean, with that of another sentence, with that of a
+twin. Every context restores the model, also after an exception.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headcount.errors import InputError
+from headcount.model.attention import AttentionOutput
+from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.transformer import Transformer
+
+KINDS = ("encoder", "decoder", "cross")
+
+
+class Layer(NamedTuple):
+    """An attention of the model: its kind, "encoder", "decoder" or "cross", and its layer, counted from 1."""
+
+    kind: str
+    layer: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.layer}"
+
+
+class Head(NamedTuple):
+    """A head: the kind of its attention, its layer and its number there, both counted from 1. As text: cross2.1."""
+
+    kind: str
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.layer}.{self.head}"
+
+    @property
+    def place(self) -> Layer:
+        """The attention that it belongs to."""
+        return Layer(self.kind, self.layer)
+
+
+Edit = Callable[[Tensor], Tensor]
+"""The outputs of all heads of a layer, [batch, head, query, d_head], to those that take their place."""
+
+
+class Heads:
+    """The heads of a Transformer, in a fixed order: encoder, decoder, cross; by layer; by number.
+
+    names: all heads. layers: the attention module of each layer. A head is given as a `Head`, as text ("cross2.1") or
+    by its number in `names`. Raises InputError for a model that is no Transformer.
+    """
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        if not isinstance(model, Transformer):
+            raise InputError(f"a {type(model).__name__} has no heads to measure; give a run of a Transformer")
+        self.model = model
+        modules = {
+            "encoder": [layer.self_attention for layer in model.encoder],
+            "decoder": [layer.self_attention for layer in model.decoder],
+            "cross": [layer.cross_attention for layer in model.decoder],
+        }
+        self.layers: dict[Layer, MultiHeadAttention] = {
+            Layer(kind, number): module for kind in KINDS for number, module in enumerate(modules[kind], start=1)
+        }
+        self.names: tuple[Head, ...] = tuple(
+            Head(*layer, head) for layer, module in self.layers.items() for head in range(1, module.heads.count + 1)
+        )
+        self._numbers = {head: number for number, head in enumerate(self.names)}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def number(self, head: Head | str | int) -> int:
+        """The number of a head in `names`. Raises InputError for one that the model does not have."""
+        if isinstance(head, str):
+            match = re.fullmatch(r"([a-z]+)(\d+)\.(\d+)", head)
+            found: Any = Head(match[1], int(match[2]), int(match[3])) if match else None
+        else:
+            found = self.names[head] if isinstance(head, int) and 0 <= head < len(self) else head
+        if found not in self._numbers:
+            counts = ", ".join(f"{layer}.1 to {layer}.{module.heads.count}" for layer, module in self.layers.items())
+            raise InputError(f"{head}: no head of this model, which has {counts}")
+        return self._numbers[found]
+
+    def columns(self, layer: Layer) -> slice:
+        """The numbers of the heads of a layer."""
+        first = self._numbers.get(Head(*layer, 1), 0)
+        return slice(first, first + self.layers[layer].heads.count)
+
+    def gates(self, values: Mapping[Any, float] | None = None) -> Tensor:
+        """Gates [head] of all heads: 1, or the value given for a head."""
+        gates = torch.ones(len(self), device=self.model.device, dtype=self.model.output.weight.dtype)
+        for head, value in (values or {}).items():
+            gates[self.number(head)] = value
+        return gates
+
+    @contextmanager
+    def gated(self, gates: Tensor | Mapping[Any, float]) -> Iterator[None]:
+        """Multiply the heads' outputs by gates: of some heads, by head; or [head] or [batch, head], all heads in the
+        order of `names`, for the whole batch or for each of its sentences; in search, too. A gradient flows to them."""
+        values = gates if isinstance(gates, Tensor) else self.gates(gates)
+        before = {layer: module.head_gate for layer, module in self.layers.items()}
+        try:
+            for layer, module in self.layers.items():
+                module.head_gate = values[..., self.columns(layer)]
+            yield
+        finally:
+            for layer, module in self.layers.items():
+                module.head_gate = before[layer]
+
+    @contextmanager
+    def edited(self, edits: Mapping[Layer, Edit]) -> Iterator[None]:
+        """Pass the outputs of the heads of these layers through a function, before their gates."""
+        with ExitStack() as hooks:
+            for layer, edit in edits.items():
+                hooks.enter_context(_hook(self.layers[layer], edit))
+            yield
+
+    @contextmanager
+    def patched(self, outputs: Mapping[Any, Tensor]) -> Iterator[None]:
+        """Replace the outputs of heads: by head a tensor that fits [batch, query, d_head]."""
+        by_layer: dict[Layer, list[tuple[int, Tensor]]] = {}
+        for head, value in outputs.items():
+            name = self.names[self.number(head)]
+            by_layer.setdefault(name.place, []).append((name.head - 1, value))
+
+        def replacing(values: Sequence[tuple[int, Tensor]]) -> Edit:
+            def edit(output: Tensor) -> Tensor:
+                output = output.clone()
+                for head, value in values:
+                    output[:, head] = value.to(output.dtype)
+                return output
+
+            return edit
+
+        with self.edited({layer: replacing(values) for layer, values in by_layer.items()}):
+            yield
+
+    @contextmanager
+    def recorded(self) -> Iterator[dict[Layer, list[Tensor]]]:
+        """Record the outputs of all heads while the model runs: for each layer a tensor [batch, head, query, d_head] a
+        call, before gates."""
+        records: dict[Layer, list[Tensor]] = {layer: [] for layer in self.layers}
+
+        def recording(layer: Layer) -> Edit:
+            def edit(output: Tensor) -> Tensor:
+                records[layer].append(output)
+                return output
+
+            return edit
+
+        with self.edited({layer: recording(layer) for layer in self.layers}):
+            yield records
+
+
+@contextmanager
+def _hook(module: MultiHeadAttention, edit: Edit) -> Iterator[None]:
+    def after(_: Any, arguments: Any, found: AttentionOutput) -> AttentionOutput:
+        return found._replace(output=edit(found.output))
+
+    attend: Any = module.attend
+    handle = attend.register_forward_hook(after)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,129 @@
+"""Log-probability of each target token under many settings of the heads, in few passes of the model.
+
+The settings of a batch are rows of one larger batch. Where a setting leaves the heads of the encoder alone, its output
+is computed once.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headcount.data.batches import Batch, Sentences, collate
+from headcount.data.plan import in_order_of_length
+from headcount.data.tokenizer import PAD
+from headcount.heads.interface import Edit, Heads, Layer
+
+LOGITS_AT_ONCE = 512  # tokens whose logits [token, vocab] are in memory at the same time
+ROW_TOKENS = 4096  # padded tokens of all settings of a batch in one pass
+Progress = Callable[[int], None]
+
+
+class Fill(Protocol):
+    """The output that takes the place of a head that is switched off."""
+
+    def __call__(self, layer: Layer, output: Tensor) -> Tensor:
+        """A tensor that fits the outputs [batch, head, query, d_head] of a layer."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenLogProbs:
+    """Log-probabilities in nats of target tokens under each setting.
+
+    values: [setting, token], float32, the tokens of all sentences one after the other, ends counted. lengths: tokens of
+    each sentence, [sentence].
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def sums(self) -> np.ndarray:
+        """Log-probability of each sentence, [setting, sentence], float64."""
+        starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
+        if not len(self.lengths):
+            return np.zeros((len(self.values), 0))
+        return np.add.reduceat(self.values.astype(np.float64), starts, axis=1)
+
+
+@torch.inference_mode()
+def token_log_probs(
+    heads: Heads,
+    source: Sentences,
+    target: Sentences,
+    gates: Tensor,
+    fill: Fill | None = None,
+    progress: Progress | None = None,
+) -> TokenLogProbs:
+    """Log-probabilities of the targets under each row of `gates` [setting, head].
+
+    fill: the output of a head whose gate is 0 (in between: a mixture); None for zeros. progress: called with the number
+    of sentences done since the last call.
+    """
+    lengths = target.lengths
+    values = np.zeros((len(gates), int(lengths.sum())), dtype=np.float32)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS) if len(lengths) else ():
+        batch = collate(source, target, rows, 0).to(heads.model.device)
+        inside = batch.target_out.ne(PAD).cpu().numpy()
+        places = (starts[rows][:, None] + np.arange(inside.shape[1]))[inside]
+        for settings, found in _passes(heads, batch, gates, fill):
+            values[settings[:, None].cpu().numpy(), places] = found.cpu().numpy()[:, inside]
+        if progress is not None:
+            progress(len(rows))
+    return TokenLogProbs(values, lengths)
+
+
+def _passes(heads: Heads, batch: Batch, gates: Tensor, fill: Fill | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """The settings of each pass, and the log-probabilities [setting, batch, target] of its targets, 0 for padding."""
+    model, rows = heads.model, len(batch.source)
+    of_encoder = [number for number, head in enumerate(heads.names) if head.kind == "encoder"]
+    touched = (gates[:, of_encoder] != 1).any(dim=1)
+    memory = model.encode(batch.source, batch.source_mask)
+    at_once = max(1, ROW_TOKENS // max(batch.source.numel(), batch.target_in.numel()))
+    for encoder in (False, True):
+        for settings in (touched == encoder).nonzero()[:, 0].split(at_once):
+            count = len(settings)
+            if not count:
+                continue
+            target = batch.target_in.repeat(count, 1)
+            mask = batch.source_mask.repeat(count, 1)
+            with applied(heads, gates[settings].repeat_interleave(rows, dim=0), fill):
+                states = model.encode(batch.source.repeat(count, 1), mask) if encoder else memory.repeat(count, 1, 1)
+                hidden = model.decode(states, mask, target)
+            yield settings, log_probs(heads, hidden, batch.target_out.repeat(count, 1)).unflatten(0, (count, rows))
+
+
+@contextmanager
+def applied(heads: Heads, gates: Tensor, fill: Fill | None) -> Iterator[None]:
+    """Gates [batch, head] whose complement of `fill` takes the place of the heads' outputs."""
+    if fill is None:
+        with heads.gated(gates):
+            yield
+        return
+
+    def mixing(layer: Layer) -> Edit:
+        own = gates[:, heads.columns(layer), None, None]
+
+        def edit(output: Tensor) -> Tensor:
+            return torch.where(own == 1, output, own * output + (1 - own) * fill(layer, output))
+
+        return edit
+
+    changed = [layer for layer in heads.layers if (gates[:, heads.columns(layer)] != 1).any()]
+    with heads.edited({layer: mixing(layer) for layer in changed}):
+        yield
+
+
+def log_probs(heads: Heads, hidden: Tensor, target: Tensor) -> Tensor:
+    """Log-probabilities [batch, target] of target tokens, 0 for padding, given decoder output [batch, target, d]."""
+    parts = zip(hidden.flatten(0, 1).split(LOGITS_AT_ONCE), target.flatten().split(LOGITS_AT_ONCE), strict=True)
+    output = heads.model.output
+    losses = [F.cross_entropy(output(x).float(), y, ignore_index=PAD, reduction="none") for x, y in parts]
+    return -torch.cat(losses).view(target.shape)

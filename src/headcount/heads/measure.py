@@ -1,0 +1,77 @@
+"""Measurement of the heads of one run, part by part; each part is kept in a file, so that it is measured once."""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from headcount.errors import InputError
+from headcount.heads.ablation import ABLATION
+from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.progress import progress_bar
+from headcount.run.split_scores import write_arrays
+
+logger = logging.getLogger(__name__)
+
+PARTS: tuple[Part, ...] = (ABLATION,)
+COMMON = ("test", "valid", "seed")
+
+
+def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str, Arrays]:
+    """The arrays of these parts (None: of all that the run's corpus allows), measured now unless a file of the same
+    weights and settings has them. Raises InputError for an unknown part, or one that needs another corpus."""
+    known = {part.name: part for part in PARTS}
+    if unknown := [name for name in names or () if name not in known]:
+        raise InputError(f"parts: {unknown[0]!r} is not allowed; choose from {', '.join(known)}")
+    gold = bool(len(analysis.test.tested))
+    wrong = [name for name in names or () if known[name].gold and not gold]
+    if wrong:
+        raise InputError(f"parts: {wrong[0]} needs a corpus with twins of its sentences, such as the built-in one")
+    wanted = [known[name] for name in names] if names is not None else [part for part in PARTS if gold or not part.gold]
+    weights = weights_digest(analysis)
+    return {part.name: _measured(analysis, part, weights) for part in wanted}
+
+
+def _measured(analysis: Analysis, part: Part, weights: str) -> Arrays:
+    path = analysis.directory / f"{part.name}.npz"
+    key = part_key(analysis, part, weights)
+    if (kept := read_arrays(path)) is not None and str(kept.get("key")) == key:
+        logger.info("%s: kept from before", part.about)
+        return kept
+    analysis.directory.mkdir(exist_ok=True)
+    start = time.perf_counter()
+    with progress_bar(part.about, part.steps(analysis)) as progress:
+        arrays = part.measure(analysis, progress)
+    arrays |= {"key": np.array(key), "seconds": np.array(time.perf_counter() - start)}
+    write_arrays(path, arrays)
+    logger.info("%s: %.0f s", part.about, arrays["seconds"])
+    return arrays
+
+
+def weights_digest(analysis: Analysis) -> str:
+    """SHA-256 of the weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(analysis.run.model.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().float().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def part_key(analysis: Analysis, part: Part, weights: str) -> str:
+    """Names what the figures of a part follow from: the weights and the settings."""
+    settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)}
+    return hashlib.sha256(json.dumps([weights, part.name, settings]).encode()).hexdigest()[:16]
+
+
+def read_arrays(path: Path) -> Arrays | None:
+    """The arrays of a file of results; None where there is none. Raises InputError for a damaged one."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: not readable ({error}); remove it, and it is measured again") from error

@@ -1,0 +1,153 @@
+"""Interventions on heads: a gate of zero is a head cut out, a context always restores, gates survive a search."""
+
+import numpy as np
+import pytest
+import torch
+from built import ONE_LAYER, built
+
+from headcount.data.batches import Sentences
+from headcount.data.tokenizer import BOS, EOS
+from headcount.errors import InputError
+from headcount.heads.ablation import Bank, only_each, without_each, without_pairs
+from headcount.heads.interface import Head, Heads, Layer
+from headcount.heads.likelihood import token_log_probs
+
+VOCAB = 30
+
+
+@pytest.fixture(scope="module")
+def heads():
+    torch.manual_seed(1)
+    return Heads(built("model/nano", **{**ONE_LAYER, "decoder_layers": 2}, vocab_size=VOCAB).eval())
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    random = np.random.default_rng(0)
+    sides = [[random.integers(4, VOCAB, length).tolist() for length in random.integers(2, 9, 12)] for _ in range(2)]
+    return [Sentences.of(side) for side in sides]
+
+
+def test_names_are_in_a_fixed_order_and_found_by_text(heads):
+    assert [str(head) for head in heads.names] == [
+        *("encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "decoder2.1", "decoder2.2"),
+        *("cross1.1", "cross1.2", "cross2.1", "cross2.2"),
+    ]
+    assert heads.number("decoder2.1") == heads.number(Head("decoder", 2, 1)) == heads.number(4) == 4
+    assert heads.columns(Layer("cross", 2)) == slice(8, 10)
+    for wrong in ("cross3.1", "cross1.3", "encoder", 10, Head("memory", 1, 1)):
+        with pytest.raises(InputError, match=r"no head of this model, which has encoder1\.1 to encoder1\.2"):
+            heads.number(wrong)
+
+
+def test_a_model_without_such_heads_is_refused():
+    with pytest.raises(InputError, match="Recurrent has no heads"):
+        Heads(built("model/rnn", vocab_size=VOCAB, d_model=16))
+
+
+def test_a_gate_of_zero_is_the_head_cut_out_of_the_weights(heads, sentences):
+    for number, head in enumerate(heads.names):
+        gated = token_log_probs(heads, *sentences, heads.gates({head: 0})[None]).values
+        output = heads.layers[head.place].output
+        part = slice((head.head - 1) * 8, head.head * 8)
+        kept = output.weight[:, part].clone()
+        with torch.no_grad():
+            output.weight[:, part] = 0
+            cut = token_log_probs(heads, *sentences, heads.gates()[None]).values
+            output.weight[:, part] = kept
+        assert np.abs(gated - cut).max() < 1e-6
+        assert np.abs(gated - token_log_probs(heads, *sentences, heads.gates()[None]).values).max() > 1e-4, number
+
+
+def test_many_settings_at_once_are_those_one_at_a_time(heads, sentences):
+    gates = torch.cat([without_each(heads), only_each(heads), torch.rand(3, len(heads))])
+    together = token_log_probs(heads, *sentences, gates)
+    for row, gate in enumerate(gates):
+        alone = token_log_probs(heads, *sentences, gate[None])
+        assert np.abs(together.values[row] - alone.values[0]).max() < 1e-5
+    ends = np.cumsum(together.lengths)
+    parts = np.split(together.values.astype(float), ends[:-1], axis=1)
+    assert np.allclose(together.sums, np.stack([part.sum(axis=1) for part in parts], axis=1))
+
+
+def test_a_fill_of_zeros_is_a_gate_of_zero_and_its_own_output_changes_nothing(heads, sentences):
+    gates = without_each(heads)
+    zero = token_log_probs(heads, *sentences, gates)
+    filled = token_log_probs(heads, *sentences, gates, lambda layer, output: torch.zeros_like(output))
+    assert np.abs(zero.values - filled.values).max() < 1e-5
+    itself = token_log_probs(heads, *sentences, gates, lambda layer, output: output)
+    assert np.abs(itself.values - zero.values[:1]).max() < 1e-6
+
+
+def test_a_resampled_output_is_one_of_the_bank(heads):
+    layer = Layer("cross", 1)
+    outputs = torch.randn(2, 5, 8)
+    bank = Bank({layer: outputs})
+    drawn = bank.resampled(0)(layer, torch.zeros(3, 2, 4, 8))
+    for head in range(2):
+        assert all(any(row.equal(each) for each in outputs[head]) for row in drawn[:, head].flatten(0, 1))
+    assert bank.mean(layer, drawn).squeeze().allclose(outputs.mean(1))
+
+
+def test_every_context_restores_the_model_after_an_exception(heads, sentences):
+    before = token_log_probs(heads, *sentences, heads.gates()[None]).values
+    layer = Layer("cross", 1)
+    contexts = [
+        lambda: heads.gated({"cross1.1": 0}),
+        lambda: heads.patched({"cross1.1": torch.zeros(8)}),
+        lambda: heads.edited({layer: torch.zeros_like}),
+        heads.recorded,
+    ]
+    for context in contexts:
+        with pytest.raises(ZeroDivisionError), context():
+            raise ZeroDivisionError
+        assert np.array_equal(token_log_probs(heads, *sentences, heads.gates()[None]).values, before)
+        assert not heads.layers[layer].attend._forward_hooks
+    assert all(module.head_gate.equal(torch.ones(2)) for module in heads.layers.values())
+
+
+@torch.no_grad()
+def test_recorded_outputs_put_back_change_nothing_and_another_sentences_do(heads):
+    source, target = torch.randint(4, VOCAB, (2, 3, 6))
+    mask = torch.ones(3, 6, dtype=torch.bool)
+    with heads.recorded() as records:
+        whole = heads.model(source, mask, target)
+    own = {head: records[head.place][0][:, head.head - 1] for head in heads.names}
+    with heads.patched(own):
+        assert heads.model(source, mask, target).allclose(whole, atol=1e-6)
+    for head in heads.names:
+        with heads.patched({head: own[head].roll(1, dims=0)}):
+            assert not heads.model(source, mask, target).allclose(whole, atol=1e-4)
+
+
+@pytest.mark.parametrize("search", ["beam", "diverse", "sample"])
+def test_gates_of_each_sentence_in_a_search_are_those_one_at_a_time(heads, search):
+    torch.manual_seed(3)
+    lengths = [3, 7, 2, 5, 9, 4, 8, 6]
+    sources = [torch.randint(4, VOCAB, (length,)).tolist() for length in lengths]
+    gates = torch.rand(len(sources), len(heads)) * 3
+    method = built(f"search/{search}", max_ratio=1.5, max_extra=1)
+    limits = torch.tensor([method.limit(length) for length in lengths])
+    source, mask = torch.zeros(len(sources), 10, dtype=torch.long), torch.zeros(len(sources), 10, dtype=torch.bool)
+    for row, ids in enumerate(sources):
+        source[row, : len(ids) + 1] = torch.tensor([*ids, EOS])
+        mask[row, : len(ids) + 1] = True
+
+    def searched(rows, gate):
+        with heads.gated(gate):
+            state = heads.model.start(source[rows], mask[rows])
+            found = method.search(heads.model, state, [sources[row] for row in rows], limits[rows], 1, BOS, EOS)
+        return [best[0] for best in found]
+
+    rows = list(range(len(sources)))
+    together = searched(rows, gates)
+    alone = [searched([row], gates[row])[0] for row in rows]
+    assert [each.tokens for each in together] == [each.tokens for each in alone]
+    assert len({tuple(each.tokens) for each in together}) > 4
+    assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
+
+
+def test_pairs_are_all_and_each_once(heads):
+    gates, pairs = without_pairs(heads)
+    assert len(pairs) == len(set(pairs)) == 45
+    assert gates.sum(1).eq(8).all()
