@@ -116,14 +116,16 @@ def effects(
 def ablation(analysis: Analysis, progress: Progress) -> dict[str, np.ndarray]:
     """Effects of switching each head off, in three ways, and of leaving each alone in its layer: arrays KIND.reference
     and so on, see `Effects`, for KIND in zero, mean, resample and only. Setting 0 of the first three is the whole
-    model; setting 1 + head is without that head."""
+    model; setting 1 + head is without that head. Also head, the names, and of each pair its row, phenomenon and grade."""
     heads, test, valid = analysis.heads, analysis.test, analysis.valid
     outputs = bank(heads, valid.source, valid.target, analysis.settings.seed)
     fills = {"zero": None, "mean": outputs.mean, "resample": outputs.resampled(analysis.settings.seed)}
     found = {kind: effects(heads, test, without_each(heads), fill, progress) for kind, fill in fills.items()}
     found["only"] = effects(heads, test, only_each(heads), None, progress)
     arrays = {f"{kind}.{name}": value for kind, each in found.items() for name, value in vars(each).items()}
-    return {**arrays, "head": np.array([str(head) for head in heads.names])}
+    cells = np.array(test.groups).reshape(-1, 2)[test.group]
+    labels = {"row": test.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
+    return {**arrays, **labels, "head": np.array([str(head) for head in heads.names])}
 
 
 ABLATION = Part(
