@@ -116,7 +116,8 @@ def effects(
 def ablation(analysis: Analysis, progress: Progress) -> dict[str, np.ndarray]:
     """Effects of switching each head off, in three ways, and of leaving each alone in its layer: arrays KIND.reference
     and so on, see `Effects`, for KIND in zero, mean, resample and only. Setting 0 of the first three is the whole
-    model; setting 1 + head is without that head. Also head, the names, and of each pair its row, phenomenon and grade."""
+    model; setting 1 + head is without that head. Also head, the names, and row, phenomenon and grade
+    of each pair."""
     heads, test, valid = analysis.heads, analysis.test, analysis.valid
     outputs = bank(heads, valid.source, valid.target, analysis.settings.seed)
     fills = {"zero": None, "mean": outputs.mean, "resample": outputs.resampled(analysis.settings.seed)}
