@@ -1,16 +1,7 @@
 """Measure what each attention head of a run does and what it is worth; `--help` lists the settings."""
 
-from omegaconf import DictConfig
-
-from headcount.run.console import main
-
-
-@main("heads")
-def run(config: DictConfig) -> None:
-    from headcount.heads.command import heads  # here, because --help does not need it
-
-    heads(config)
-
+from headcount.heads.command import heads
+from headcount.run.console import run_script
 
 if __name__ == "__main__":
-    run()
+    run_script("heads", heads)
