@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import SCRIPTS, command, completed
+from conftest import SCRIPTS, command, completed, failed
 from safetensors.torch import load_file
 
 import headcount
@@ -48,22 +48,9 @@ def curves(run: Path) -> list[dict[str, str]]:
 
 def test_run_directory_holds_what_it_should(home):
     run = home / "runs" / "first"
-    assert {path.name for path in run.iterdir()} == {
-        ".lock",
-        "config.yaml",
-        "tokenizer.model",
-        "model.safetensors",
-        "checkpoints",
-        "metrics.json",
-        "logs",
-        "train.log",
-        "valid.hyp.de",
-        "valid.ref.de",
-        "test.hyp.de",
-        "test.ref.de",
-        "valid.pairs.npz",
-        "test.pairs.npz",
-    }
+    of_split = {f"{split}.{kind}" for split in ("valid", "test") for kind in ("hyp.de", "ref.de", "pairs.npz")}
+    model = {"config.yaml", "tokenizer.model", "model.safetensors", "metrics.json"}
+    assert {path.name for path in run.iterdir()} == {*model, *of_split, ".lock", "checkpoints", "logs", "train.log"}
     assert not list(home.rglob("*.part"))
     assert (home / "runs" / "latest").resolve() == home / "runs" / "second"
     assert "${" not in (run / "config.yaml").read_text(encoding="utf-8")
@@ -89,13 +76,8 @@ def test_run_directory_holds_what_it_should(home):
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 def test_sacrebleu_agrees(home, metric):
     run = home / "runs" / "first"
-    output = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", run / "test.ref.de", "-i", run / "test.hyp.de", "-m", metric, "-w", "9"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    answer = json.loads(output.stdout)
+    words = ["sacrebleu", run / "test.ref.de", "-i", run / "test.hyp.de", "-m", metric, "-w", "9"]
+    answer = json.loads(subprocess.run([sys.executable, "-m", *words], check=True, capture_output=True).stdout)
     figures = metrics(run)["test"]
     assert answer["score"] == pytest.approx(figures[metric], abs=1e-8)
     assert f"nrefs:{answer['nrefs']}|case:{answer['case']}" in figures["signature"][metric]
@@ -114,7 +96,6 @@ def test_evaluate_again_changes_nothing(home):
     result = completed("evaluate", "run=runs/first", cwd=home)
     assert f"{before['test']['bleu']:.2f}" in result.out
     assert before["test"]["signature"]["bleu"] in result.out
-    assert metrics(run) == before
     completed("evaluate", "run=runs/first", "split=valid", cwd=home)
     assert metrics(run) == before
 
@@ -167,7 +148,7 @@ def test_training_stops_when_validation_no_longer_improves(tiny, tmp_path):
 
 
 def test_an_average_that_lags_behind_is_not_scored(tiny, tmp_path):
-    result = command("train", *tiny, "averaging=ema", "averaging.decay=0.999", cwd=tmp_path)
+    result = completed("train", *tiny, "averaging=ema", "averaging.decay=0.999", cwd=tmp_path)
     run = (tmp_path / "runs" / "latest").resolve()
     last = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     kept = load_file(run / "model.safetensors")
@@ -248,25 +229,20 @@ def test_going_on_with_a_finished_run(tiny, tmp_path):
         ("trainer.max_steps=x",): "trainer.max_steps=x: must be a whole number",
         ("hydra.run.dir=elsewhere", "trainer.max_steps=9"): "goes on in the directory of that run; leave it out",
     }.items():
-        result = command("train", "resume=runs/latest", *arguments, cwd=tmp_path)
-        assert result.code == 2
-        (line,) = result.errors
+        (line,) = failed("train", "resume=runs/latest", *arguments, cwd=tmp_path)
         assert expected in line
         assert (run / "config.yaml").read_bytes() == before
         assert not (tmp_path / "elsewhere").exists()
     assert trained(tmp_path, "resume=runs/latest", "trainer.max_steps=12") == run
     assert metrics(run)["train"]["steps"] == 12
-    assert same_weights(
-        trained(tmp_path, *tiny, "trainer.max_steps=12") / "model.safetensors", run / "model.safetensors"
-    )
+    whole = trained(tmp_path, *tiny, "trainer.max_steps=12")
+    assert same_weights(whole / "model.safetensors", run / "model.safetensors")
 
 
 def test_sweep(tiny, tmp_path):
     """Two jobs, one of which cannot be: the other is as if run alone, and runs/latest is none of them."""
     single = trained(tmp_path, *tiny, "model.num_heads=4")
-    result = command("train", "--multirun", *tiny, "model.num_heads=3,4", "threads=1", cwd=tmp_path)
-    assert result.code == 2
-    (line,) = [line for line in result.errors if line.startswith("error")]
+    (line,) = failed("train", "--multirun", *tiny, "model.num_heads=3,4", "threads=1", cwd=tmp_path)
     assert "model.num_heads=3" in line
     assert "does not divide model.d_model=16" in line
     (finished,) = tmp_path.glob("runs/sweep_multi30k/*/config.yaml")
@@ -281,6 +257,19 @@ def test_sweep(tiny, tmp_path):
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent / "src")}
+DDP = ("trainer=ddp", "trainer.accelerator=cpu")
+
+
+def trained_by_two(folder: Path, *words: str, check: bool = True) -> subprocess.CompletedProcess:
+    """A training with two processes."""
+    line = [*TORCHRUN, SCRIPTS / "train.py", *words]
+    return subprocess.run(
+        line, cwd=folder, env=ENVIRONMENT, check=check, timeout=240, stderr=subprocess.PIPE, text=True
+    )
+
+
+def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return max((one[name] - other[name]).abs().max().item() for name in one)
 
 
 @pytest.mark.slow
@@ -365,18 +354,12 @@ def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     # Without dropout, whose numbers are drawn for each process.
     options = (*tiny, "model.dropout=0", "trainer.max_steps=20", "averaging.last=1", "checkpoint.every=5")
     one = trained(tmp_path, *options, "trainer.accumulate_grad_batches=2")
-    subprocess.run(
-        [*TORCHRUN, SCRIPTS / "train.py", *options, "trainer=ddp", "trainer.accelerator=cpu"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        check=True,
-        timeout=240,
-    )
+    trained_by_two(tmp_path, *options, *DDP)
     two = (tmp_path / "runs" / "latest").resolve()
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted({one.name, two.name, "latest"})
     first, second = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
-    assert max((first[name] - second[name]).abs().max().item() for name in first) < 1e-6
-    assert_goes_on_with_one_process_and_with_two(tmp_path, options, first)
+    assert distance(first, second) < 1e-6
+    assert_resumes_with_one_process_and_with_two(tmp_path, options, first)
     # Each process counts its own, and takes the others for alike.
     assert metrics(one)["train"]["tokens"] == metrics(two)["train"]["tokens"]
     assert metrics(one)["test"]["bleu"] == metrics(two)["test"]["bleu"]
@@ -387,8 +370,7 @@ def test_two_processes_score_the_better_weights_of_average_and_last(tiny, tmp_pa
     # A mean over half of the run lags behind at a rate that still moves the weights far.
     options = (*tiny, "model.dropout=0", "trainer.max_steps=20", "averaging=ema", "averaging.share=0.5")
     one = trained(tmp_path, *options, "trainer.accumulate_grad_batches=2")
-    command_line = [*TORCHRUN, SCRIPTS / "train.py", *options, "trainer=ddp", "trainer.accelerator=cpu"]
-    subprocess.run(command_line, cwd=tmp_path, env=ENVIRONMENT, check=True, timeout=240)
+    trained_by_two(tmp_path, *options, *DDP)
     two = (tmp_path / "runs" / "latest").resolve()
     first, second = metrics(one)["weights"], metrics(two)["weights"]
     assert first["scored"] == second["scored"] == "last"
@@ -399,23 +381,19 @@ def test_two_processes_score_the_better_weights_of_average_and_last(tiny, tmp_pa
 
 @pytest.mark.slow
 def test_two_processes_that_diverge_end_with_one_message_and_keep_no_weights(tiny, tmp_path):
-    options = (*tiny, "trainer.max_steps=20", "optimizer.lr=1e38", "trainer=ddp", "trainer.accelerator=cpu")
-    command_line = [*TORCHRUN, SCRIPTS / "train.py", *options]
-    ended = subprocess.run(command_line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=240)
+    ended = trained_by_two(tmp_path, *tiny, "trainer.max_steps=20", "optimizer.lr=1e38", *DDP, check=False)
     assert ended.returncode != 0
     assert "so training has diverged and nothing more is saved" in ended.stderr
     assert not list(tmp_path.glob("runs/*/model.safetensors"))
 
 
-def assert_goes_on_with_one_process_and_with_two(folder, options, expected):
+def assert_resumes_with_one_process_and_with_two(folder, options, expected):
     """Ten steps with two processes, five more, and the rest with one process that accumulates."""
-    begun = (*options, "trainer=ddp", "trainer.accelerator=cpu", "trainer.max_steps=10")
-    for words in (begun, ("resume=runs/latest", "trainer.max_steps=15")):
-        subprocess.run([*TORCHRUN, SCRIPTS / "train.py", *words], cwd=folder, env=ENVIRONMENT, check=True, timeout=240)
+    trained_by_two(folder, *options, *DDP, "trainer.max_steps=10")
+    trained_by_two(folder, "resume=runs/latest", "trainer.max_steps=15")
     one = ("trainer=cpu", "trainer.accumulate_grad_batches=2", "trainer.max_steps=20")
     run = trained(folder, "resume=runs/latest", *one)
-    weights = load_file(run / "model.safetensors")
-    assert max((weights[name] - expected[name]).abs().max().item() for name in expected) < 1e-6
+    assert distance(expected, load_file(run / "model.safetensors")) < 1e-6
     assert [row["step"] for row in curves(run) if row["train/loss"]] == [str(step) for step in range(20)]
 
 
@@ -425,9 +403,8 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
     still = trained(tmp_path, *tiny, f"init_from={first}", "optimizer.lr=0", "optimizer.weight_decay=0")
     assert same_weights(first / "model.safetensors", still / "model.safetensors")
     assert (first / "tokenizer.model").read_bytes() == (still / "tokenizer.model").read_bytes()
-    tuned = trained(
-        tmp_path, *tiny, f"init_from={first}", "data.source=de", "data.target=en", "model.dropout=0", "loss=r_drop"
-    )
+    turned = ("data.source=de", "data.target=en", "model.dropout=0", "loss=r_drop")
+    tuned = trained(tmp_path, *tiny, f"init_from={first}", *turned)
     assert not same_weights(first / "model.safetensors", tuned / "model.safetensors")
     assert (first / "tokenizer.model").read_bytes() == (tuned / "tokenizer.model").read_bytes()
     assert headcount.load(tuned).translate(["der Hund"])
@@ -453,7 +430,4 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
 )
 def test_impossible_fine_tuning_gets_one_line(home, tiny, tmp_path, arguments, expected):
     options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
-    result = command("train", *options, f"init_from={home}/runs/first", *arguments, cwd=tmp_path)
-    assert result.code == 2
-    (line,) = result.errors[-1:]
-    assert expected in line
+    assert expected in failed("train", *options, f"init_from={home}/runs/first", *arguments, cwd=tmp_path)[-1]

@@ -35,13 +35,9 @@ class Toy:
     def load(self) -> DatasetDict:
         self.loads += 1
         long = [(" and ".join(["the dog"] * n), " und ".join(["der Hund"] * n)) for n in (30, 31)]
-        return DatasetDict(
-            {
-                "train": self._dataset([*CLAUSES[:150], long[0]]),
-                "valid": self._dataset([*CLAUSES[150:165], ("  spaced  out ", " so  wie es war "), long[1]]),
-                "test": self._dataset(CLAUSES[165:]),
-            }
-        )
+        valid = [*CLAUSES[150:165], ("  spaced  out ", " so  wie es war "), long[1]]
+        splits = {"train": [*CLAUSES[:150], long[0]], "valid": valid, "test": CLAUSES[165:]}
+        return DatasetDict({split: self._dataset(pairs) for split, pairs in splits.items()})
 
     def _dataset(self, pairs):
         source, target = zip(*pairs, strict=True)
@@ -57,11 +53,16 @@ def module(directory, corpus=None, **settings):
     return TranslationData(corpus=corpus or Toy(), **defaults | settings)
 
 
-@pytest.fixture
-def prepared(tmp_path):
-    data = module(tmp_path)
+def made(directory, corpus=None, **settings):
+    """A module whose data is prepared."""
+    data = module(directory, corpus, **settings)
     data.prepare_data()
     return data
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    return made(tmp_path)
 
 
 def stream(data, count):
@@ -116,27 +117,18 @@ def equal(one, other):
     )
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"corpus": Toy("y")},
-        {"tokenizer": sentence_piece(310)},
-        {"cleaning": cleaning(max_words=50)},
-        {"max_length": 39},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_whatever_matters_makes_another_folder(prepared, tmp_path, change):
-    other = module(tmp_path, **change)
-    other.prepare_data()
-    assert other.prepared != prepared.prepared
+OTHER_DATA = {"corpus": Toy("y"), "tokenizer": sentence_piece(310), "cleaning": cleaning(max_words=9), "max_length": 39}
+
+
+@pytest.mark.parametrize("setting", OTHER_DATA)
+def test_whatever_matters_makes_another_folder(prepared, tmp_path, setting):
+    assert made(tmp_path, **{setting: OTHER_DATA[setting]}).prepared != prepared.prepared
 
 
 @pytest.mark.parametrize("change", [{"batch_tokens": 80}, {"seed": 2}, {"hide_source": True}, {"workers": 1}])
 def test_settings_that_do_not_change_the_data_share_a_folder(prepared, tmp_path, change):
     corpus = Toy()
-    other = module(tmp_path, corpus, **change)
-    other.prepare_data()
+    made(tmp_path, corpus, **change)
     assert corpus.loads == 0
 
 
@@ -195,8 +187,7 @@ def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
     part = prepared.prepared.with_suffix(".part")
     prepared.prepared.rename(part)
     (part / "report.json").write_text("{")
-    again = module(tmp_path)
-    again.prepare_data()
+    again = made(tmp_path)
     assert again.report == prepared.report
 
 
@@ -218,8 +209,7 @@ def test_the_tokenizer_of_a_run(prepared, tmp_path):
 
 
 def test_going_on_where_a_run_left_off(tmp_path):
-    data = module(tmp_path, accumulation=2)
-    data.prepare_data()
+    data = made(tmp_path, accumulation=2)
     steps = data.steps_per_epoch
     every = stream(data, 4 * (steps + 5))
     for start in (1, steps - 1, steps, steps + 3):
@@ -231,8 +221,7 @@ def test_going_on_where_a_run_left_off(tmp_path):
 
 
 def test_figures_of_the_first_epoch(tmp_path):
-    data = module(tmp_path, accumulation=2)
-    data.prepare_data()
+    data = made(tmp_path, accumulation=2)
     first = stream(data, 2 * data.steps_per_epoch)
     assert sorted(torch.cat([batch.rows for batch in first]).tolist()) == list(range(150))
     assert data.global_batch_tokens == sum(batch.tokens for batch in first) / data.steps_per_epoch
@@ -242,12 +231,10 @@ def test_figures_of_the_first_epoch(tmp_path):
 
 @pytest.mark.parametrize("from_environment", [True, False])
 def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeypatch, from_environment):
-    alone = module(tmp_path, accumulation=2)
-    alone.prepare_data()
+    alone = made(tmp_path, accumulation=2)
     shares = []
     for rank in range(2):
-        data = module(tmp_path)
-        data.prepare_data()
+        data = made(tmp_path)
         if from_environment:
             monkeypatch.setenv("RANK", str(rank))
             monkeypatch.setenv("WORLD_SIZE", "2")
@@ -260,8 +247,7 @@ def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeyp
 
 
 def test_a_hidden_source_is_its_end_alone(prepared, tmp_path):
-    hidden = module(tmp_path, hide_source=True)
-    hidden.prepare_data()
+    hidden = made(tmp_path, hide_source=True)
     batches = [*stream(hidden, 10), *hidden.val_dataloader()]
     assert all(torch.equal(batch.source, torch.full((len(batch.rows), 1), EOS)) for batch in batches)
     assert all(batch.source_mask.all() for batch in batches)
@@ -286,22 +272,13 @@ class CountTokens(pl.LightningModule):
 
 
 def test_lightning_trains_across_epochs_by_steps(tmp_path):
-    data = module(tmp_path / "data", accumulation=2)
-    data.prepare_data()
+    data = made(tmp_path / "data", accumulation=2)
     data.start_step = 3
     expected = [batch.rows.tolist() for batch in stream(data, 2 * (data.steps_per_epoch + 4))]
     task = CountTokens()
-    trainer = pl.Trainer(
-        max_steps=data.steps_per_epoch + 4,
-        accumulate_grad_batches=2,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        default_root_dir=tmp_path,
-    )
+    off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler")
+    settings = {"accumulate_grad_batches": 2, "accelerator": "cpu", "default_root_dir": tmp_path}
+    trainer = pl.Trainer(max_steps=data.steps_per_epoch + 4, **settings, **dict.fromkeys(off, False))
     trainer.fit(task, datamodule=data)
     assert task.seen == expected
 
@@ -336,8 +313,7 @@ def test_pieces_are_memory_mapped(prepared):
 
 
 def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
-    data = module(tmp_path, segmentation=BpeDropout(probability=0.5))
-    data.prepare_data()
+    data = made(tmp_path, segmentation=BpeDropout(probability=0.5))
     whole = stream(data, data.steps_per_epoch + 5)
     assert sorted(torch.cat([batch.rows for batch in whole[: data.steps_per_epoch]]).tolist()) == list(range(150))
     for batch in whole:
@@ -348,9 +324,8 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     by_row = {int(row): ids for batch in whole[: data.steps_per_epoch] for row, ids in each_row(batch)}
     again = {int(row): ids for batch in whole[data.steps_per_epoch :] for row, ids in each_row(batch)}
     assert any(by_row[row] != again[row] for row in again)  # the next epoch cuts anew
-    resumed = module(tmp_path, segmentation=BpeDropout(probability=0.5))
+    resumed = made(tmp_path, segmentation=BpeDropout(probability=0.5))
     resumed.start_step = 3
-    resumed.prepare_data()
     for batch, expected in zip(iter(resumed.train_dataloader()), whole[3:], strict=False):
         assert torch.equal(batch.source, expected.source)
         assert torch.equal(batch.target_out, expected.target_out)
@@ -366,16 +341,8 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     ],
 )
 def test_no_drawn_batch_exceeds_the_budget(tmp_path, model_type, segmentation, hide_source):
-    data = module(
-        tmp_path,
-        tokenizer=sentence_piece(310, model_type),
-        segmentation=segmentation,
-        accumulation=2,
-        hide_source=hide_source,
-        batch_tokens=200,
-        max_length=18,
-    )
-    data.prepare_data()
+    sizes = {"accumulation": 2, "batch_tokens": 200, "max_length": 18, "hide_source": hide_source}
+    data = made(tmp_path, tokenizer=sentence_piece(310, model_type), segmentation=segmentation, **sizes)
     batches = stream(data, 2 * data.steps_per_epoch)
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(150))
     largest = [max(batch.source.numel(), batch.target_out.numel()) for batch in batches]
@@ -392,8 +359,7 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "2")
-        data = module(tmp_path, segmentation=BpeDropout(probability=0.3))
-        data.prepare_data()
+        data = made(tmp_path, segmentation=BpeDropout(probability=0.3))
         shares.append(stream(data, 3 * data.steps_per_epoch))
     assert [len(share) for share in shares] == [3 * data.steps_per_epoch] * 2
     assert [batch.step_tokens for batch in shares[0]] == [batch.step_tokens for batch in shares[1]]
@@ -402,17 +368,18 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
 
 
 def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch):
-    data = module(tmp_path)
-    data.prepare_data()
+    data = made(tmp_path)
     step = sum(data.epochs.plan(epoch).steps for epoch in range(50)) + 2
     data.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 1, "global_step": step})()
     state = torch_copy(data.state_dict())
     planned, plan_epoch = [], plan.plan_epoch
-    monkeypatch.setattr(
-        plan, "plan_epoch", lambda *a, epoch, **b: (planned.append(epoch), plan_epoch(*a, epoch=epoch, **b))[1]
-    )
-    resumed = module(tmp_path)
-    resumed.prepare_data()
+
+    def counted(*lengths, epoch, **settings):
+        planned.append(epoch)
+        return plan_epoch(*lengths, epoch=epoch, **settings)
+
+    monkeypatch.setattr(plan, "plan_epoch", counted)
+    resumed = made(tmp_path)
     resumed.load_state_dict(state)
     resumed.start_step = step
     first = stream(resumed, 1)
