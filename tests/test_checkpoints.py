@@ -1,6 +1,7 @@
 """Checkpoints, curves, patience and best weights: training of one number, killed at every moment."""
 
 import csv
+import io
 import shutil
 import signal
 import zipfile
@@ -91,9 +92,8 @@ class Begin(pl.Callback):
 def numbers(home):
     """A function that trains in a directory, from its last checkpoint on if there is one; what was built for it."""
     base = OmegaConf.load(home / "runs" / "second" / "config.yaml")
-    base.merge_with_dotlist(
-        ["checkpoint.every=4", "validation.every=4", "validation.patience=5", "trainer.max_steps=18"]
-    )
+    every = ["checkpoint.every=4", "validation.every=4", "validation.patience=5", "trainer.max_steps=18"]
+    base.merge_with_dotlist(every)
     base.averaging = {"_target_": "headcount.training.averaging.BestCheckpoint", "metric": "loss"}
 
     def train(directory: Path, *settings: str, first=(), last=()):
@@ -119,16 +119,10 @@ def rows(directory):
 def left(parts):
     """All that must not depend on whether the run was killed."""
     (stopping,) = parts.trainer.early_stopping_callbacks
-    return (
-        parts.task.model.weight.item(),
-        parts.averaging.best,
-        parts.averaging.weights(parts.task.model, 0)["weight"].item(),
-        stopping.wait_count,
-        stopping.best_score.item(),
-        parts.trainer.global_step,
-        parts.progress.tokens,
-        rows(Path(parts.trainer.default_root_dir)),
-    )
+    averaged = parts.averaging.weights(parts.task.model, 0)["weight"].item()
+    weights = (parts.task.model.weight.item(), averaged, parts.averaging.best)
+    counts = (stopping.wait_count, stopping.best_score.item(), parts.trainer.global_step, parts.progress.tokens)
+    return weights, counts, rows(Path(parts.trainer.default_root_dir))
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +180,7 @@ def test_a_run_killed_while_it_saves_has_a_checkpoint(numbers, whole, tmp_path, 
 def accumulated(numbers, tmp_path_factory):
     """What a run leaves that was never stopped, by how many batches make a step, and that setting."""
     settings = {number: ("validation.every=2", f"trainer.accumulate_grad_batches={number}") for number in (1, 2)}
-    return {
-        number: (left(numbers(tmp_path_factory.mktemp("accumulated"), *each)), each)
-        for number, each in settings.items()
-    }
+    return {n: (left(numbers(tmp_path_factory.mktemp("run"), *given)), given) for n, given in settings.items()}
 
 
 @pytest.mark.parametrize(("step", "accumulation"), [(8, 2), (16, 1), (18, 1), (18, 2)])
@@ -198,16 +189,13 @@ def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(
 ):
     never, settings = accumulated[accumulation]
     after = []
+    stop = At("on_validation_batch_start", step, lambda: signal.raise_signal(signal.SIGTERM))
+    follow = At("on_validation_batch_end", step, lambda: after.append("not stopped"))
     with pytest.raises(ValidationStopped):
-        numbers(
-            tmp_path / "run",
-            *settings,
-            first=[At("on_validation_batch_start", step, lambda: signal.raise_signal(signal.SIGTERM))],
-            last=[At("on_validation_batch_end", step, lambda: after.append("not stopped"))],
-        )
+        numbers(tmp_path, *settings, first=[stop], last=[follow])
     assert not after
-    assert newest_checkpoint(tmp_path / "run")[1] == step
-    assert left(numbers(tmp_path / "run", *settings)) == never
+    assert newest_checkpoint(tmp_path)[1] == step
+    assert left(numbers(tmp_path, *settings)) == never
 
 
 def test_a_signal_in_the_step_before_a_validation_does_not_wait_for_it(numbers, whole, tmp_path):
@@ -238,21 +226,19 @@ def test_patience_is_that_of_the_config(numbers, tmp_path):
     assert numbers(tmp_path, "validation.every=1", "validation.patience=3").trainer.global_step > stopped
 
 
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def truncated(content: bytes) -> bytes:
+    return content[: len(content) // 2]
 
 
-def emptied(path: Path) -> None:
-    path.write_bytes(b"")
+def emptied(content: bytes) -> bytes:
+    return b""
 
 
-def flipped(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+def flipped(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("data.pkl")]
         place = archive.getinfo(name).header_offset + 200
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(bytes(content))
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
 def test_the_weights_of_the_steps_to_keep_are_files(numbers, tmp_path):
@@ -276,7 +262,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whol
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     last, before = (tmp_path / "checkpoints" / name for name in ("last.ckpt", "last-1.ckpt"))
     assert newest_checkpoint(tmp_path) == (last, 12, [])
-    damage(last)
+    last.write_bytes(damage(last.read_bytes()))
     path, step, (note,) = newest_checkpoint(tmp_path)
     assert (path, step) == (before, 8)
     assert "last.ckpt is damaged (" in note
@@ -284,8 +270,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whol
     if damage is truncated:  # going on is the same after all three
         keep_as_last(path)
         assert left(numbers(tmp_path)) == whole
-        damage(last)
-    damage(before)
+        last.write_bytes(damage(last.read_bytes()))
+    before.write_bytes(damage(before.read_bytes()))
     with pytest.raises(InputError, match=r"last\.ckpt is damaged .*last-1\.ckpt is damaged .*start anew") as error:
         newest_checkpoint(tmp_path)
     assert len(str(error.value).splitlines()) == 1

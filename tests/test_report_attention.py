@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from built import built
-from conftest import command, completed
+from conftest import completed, refused
 
 from headcount.report.attention_maps import look, plot
 from headcount.run.opened import open_run
@@ -79,18 +79,16 @@ def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, h
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "error: text=null: must be text; put it in quotes"),
-        (["text=5"], "error: text=5: must be text"),
-        (["text=' '"], "error: text=: must be a sentence to translate"),
-        (["text=a", "run=runs/none"], "error: runs/none is not a run directory"),
-        (["text=a", "output=taken/x"], "error: output=taken/x: can't be written to"),
+        ([], "text=null: must be text; put it in quotes"),
+        (["text=5"], "text=5: must be text"),
+        (["text=' '"], "text=: must be a sentence to translate"),
+        (["text=a", "run=runs/none"], "runs/none is not a run directory"),
+        (["text=a", "output=taken/x"], "output=taken/x: can't be written to"),
     ],
 )
 def test_impossible_drawings_get_one_line(arguments, line, home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     (tmp_path / "taken").touch()
     run = [] if any(word.startswith("run=") for word in arguments) else ["run=runs/first"]
-    result = command("attention", *run, *arguments, cwd=tmp_path)
-    assert result.code == 2
-    (found,) = result.errors
-    assert found.startswith(line)
+    (answer,) = refused("attention", *run, *arguments, cwd=tmp_path)
+    assert answer.startswith(line)

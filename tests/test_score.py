@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from conftest import command
+from conftest import command, completed, refused
 
 from headcount.run.opened import open_run
 
@@ -20,12 +20,11 @@ def folder(home, tmp_path):
 
 
 def score(folder, *arguments):
-    return command("score", "run=runs/first", *arguments, cwd=folder)
+    return completed("score", "run=runs/first", *arguments, cwd=folder)
 
 
 def test_a_line_a_pair_and_a_summary(folder):
     result = score(folder, "source=a.en", "target=a.de")
-    assert result.code == 0, result.err
     rows = [line.split("\t") for line in result.out.splitlines()]
     tokenizer = open_run(folder / "runs" / "first").tokenizer
     tokens = [len(ids) + 1 for ids in tokenizer.encode(TARGETS)]
@@ -62,7 +61,5 @@ def test_what_search_finds_has_the_score_that_search_gave_it(folder):
     ],
 )
 def test_wrong_wishes(arguments, message, folder):
-    result = score(folder, *arguments)
-    assert (result.code, result.out) == (2, "")
-    (line,) = result.errors
-    assert line.startswith(f"error: {message}")
+    (line,) = refused("score", "run=runs/first", *arguments, cwd=folder)
+    assert line.startswith(message)

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from conftest import command, completed
+from conftest import command, completed, refused
 
 TESTS = ("test", "test2017", "other")
 
@@ -77,12 +77,8 @@ def test_one_evaluation_of_several(trained):
 def test_two_runs_on_several(trained):
     home, _ = trained
     result = completed("evaluate", "run=[runs/first,runs/second]", "split=[test,other]", cwd=home)
-    assert [" ".join(line.split()[:2]) for line in result.out.splitlines()[2:6]] == [
-        "runs/first test",
-        "runs/second test",
-        "runs/first other",
-        "runs/second other",
-    ]
+    rows = [f"runs/{run} {split}" for split in ("test", "other") for run in ("first", "second")]
+    assert [" ".join(line.split()[:2]) for line in result.out.splitlines()[2:6]] == rows
     for split in ("test", "other"):
         assert f"{split}: paired bootstrap against the first run" in result.out
 
@@ -96,7 +92,5 @@ def test_two_runs_on_several(trained):
     ],
 )
 def test_no_such_split(trained, split, message):
-    result = command("evaluate", "run=runs/first", f"split={split}", cwd=trained[0])
-    assert result.code == 2
-    (line,) = result.errors
-    assert line.startswith(f"error: {message}")
+    (line,) = refused("evaluate", "run=runs/first", f"split={split}", cwd=trained[0])
+    assert line.startswith(message)

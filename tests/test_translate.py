@@ -2,10 +2,12 @@
 
 import re
 import shutil
+from functools import partial
 
+import conftest
 import pytest
 from built import sentence_piece, settings
-from conftest import command, completed
+from conftest import command, completed, rewrite, snapshot
 from omegaconf import OmegaConf
 
 from headcount.run.directory import read_config
@@ -26,10 +28,8 @@ def translate(folder, *arguments, source=SOURCE):
 
 
 def refused(folder, *arguments):
-    result = translate(folder, *arguments)
-    assert (result.code, result.out) == (2, ""), result
-    (line,) = result.errors
-    return line.removeprefix("error: ")
+    (line,) = conftest.refused("translate", *arguments, stdin=SOURCE.encode(), cwd=folder)
+    return line
 
 
 def nbest(folder, *arguments):
@@ -99,16 +99,15 @@ WRONG = {
 
 
 @pytest.mark.parametrize("arguments", WRONG)
-def test_wrong_wishes_are_told_in_a_line(arguments, folder, request):
+def test_wrong_wishes_get_one_line(arguments, folder, request):
     if "other" in arguments:
         shutil.copytree(folder / "second", folder / "other")
         shutil.copy(request.getfixturevalue("other_vocabulary"), folder / "other" / "tokenizer.model")
     if "backwards" in arguments:
         shutil.copytree(folder / "second", folder / "backwards")
-        path = folder / "backwards" / "config.yaml"
-        text = path.read_text(encoding="utf-8")
         swapped = {"source: en": "source: de", "target: de": "target: en"}
-        path.write_text(re.sub("|".join(swapped), lambda found: swapped[found[0]], text), encoding="utf-8")
+        swap = partial(re.sub, "|".join(swapped), lambda match: swapped[match[0]])
+        rewrite(folder / "backwards" / "config.yaml", swap)
     assert refused(folder, *arguments.split()).startswith(WRONG[arguments])
 
 
@@ -139,22 +138,21 @@ def test_a_run_that_was_trained_to_sample_samples(folder):
 
 
 def test_an_evaluation_with_another_search_or_an_ensemble_leaves_the_runs_as_they_are(folder):
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    before = snapshot(folder)
     sampled = completed("evaluate", "run=first", "search=mbr", "search.samples=4", cwd=folder)
     assert "its metrics.json is left as it is" in sampled.out
     both = completed("evaluate", "run=[first,second]", "ensemble=true", "output=both.de", cwd=folder)
     assert "first + second" in both.out
     assert "nothing was written" in both.out
     assert "translations: both.de" in both.out
-    assert {path: path.read_bytes() for path in before} == before
-    written = {path for path in folder.rglob("*") if path.is_file()} - set(before)
-    assert written == {folder / "both.de"}
+    after = snapshot(folder)
+    assert {name: after[name] for name in before} == before
+    assert {name for name in set(after) - set(before) if after[name]} == {"both.de"}
     # The same as the filter gives.
     data = open_run(folder / "first").data().data["test"]
     source = "".join(line + "\n" for line in data["source"])
-    assert (folder / "both.de").read_text(encoding="utf-8") == translate(
-        folder, "run=[first,second]", source=source
-    ).out
+    filtered = translate(folder, "run=[first,second]", source=source).out
+    assert (folder / "both.de").read_text(encoding="utf-8") == filtered
 
 
 @pytest.mark.parametrize(
@@ -166,5 +164,4 @@ def test_an_evaluation_with_another_search_or_an_ensemble_leaves_the_runs_as_the
     ],
 )
 def test_wrong_evaluations(arguments, message, folder):
-    result = command("evaluate", *arguments, cwd=folder)
-    assert (result.code, result.errors) == (2, [f"error: {message}"])
+    assert conftest.refused("evaluate", *arguments, cwd=folder) == [message]
