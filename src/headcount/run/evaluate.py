@@ -68,7 +68,10 @@ def texts_to_score(config: DictConfig, runs: Mapping[str, Run]) -> dict[str, dic
     data = {name: splits_of(name, run, splits, config.other_text) for name, run in runs.items()}
     texts = {split: {name: data[name][split] for name in runs} for split in splits}
     for split, rows in texts.items():
-        check_same_references(split, rows)
+        (first, common), *others = ((name, list(each["target"])) for name, each in rows.items())
+        for name, references in others:
+            if references != common:
+                raise InputError(f"{name}: another {split} split than {first}; compare runs of one corpus")
     return texts
 
 
@@ -191,14 +194,6 @@ def check_references(name: str, run: Run, split: str, references: Sequence[str])
     else:
         return
     raise InputError(f"{name}: does not record what text it was trained on, and {wrong}; {CHANGED}")
-
-
-def check_same_references(split: str, rows: Mapping[str, Dataset]) -> None:
-    """Raises InputError where the runs of `rows` have different references."""
-    (first, common), *others = ((name, list(each["target"])) for name, each in rows.items())
-    for name, references in others:
-        if references != common:
-            raise InputError(f"{name}: another {split} split than {first}; compare runs of one corpus")
 
 
 def labelled(figures: dict[str, dict[str, Figures]]) -> dict[str, Figures]:

@@ -63,18 +63,15 @@ class Run:
         """The run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
         otherwise prepared in the folder `data` of the current directory. Raises InputError."""
         # The config of somebody else's run may name any folder: it is read, and never written to.
-        data = self._data(self.config)
-        if not data.is_prepared:
-            config = self.config.copy()
-            config.data.directory = "data"
-            data = self._data(config)
+        config = self.config.copy()
+        for folder in (config.data.directory, "data"):
+            config.data.directory = folder
+            data = build_data(config, self.trust)
+            if config.get("init_from"):  # then the tokenizer was not trained on this corpus
+                data.use_tokenizer(self.tokenizer)
+            if data.is_prepared:
+                break
         data.prepare_data()
-        return data
-
-    def _data(self, config: DictConfig) -> "TranslationData":
-        data = build_data(config, self.trust)
-        if config.get("init_from"):  # then the tokenizer was not trained on this corpus
-            data.use_tokenizer(self.tokenizer)
         return data
 
 

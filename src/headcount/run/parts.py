@@ -60,9 +60,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     data = attempt(build_data, config)
     language = data.target_language if data else ""
     tokenizer = attempt(bleu_tokenizer, language, config.get("bleu_tokenizer"))
-    attempt(check_numbers, config)
-    attempt(check_scaling, config)
-    attempt(check_layer_dropout, config)
+    attempt(check_values, config)
     interrupt, progress = StopOnInterrupt(), TrainingProgress()
     callbacks = [interrupt, progress, averaging]
     if config.validation.patience is not None:
@@ -95,7 +93,7 @@ def build_trainer(config: DictConfig, directory: Path, precision: str, callbacks
         # Everything counts in optimizer steps: there is one endless epoch, with a validation every few batches.
         "max_epochs": -1,
         "check_val_every_n_epoch": None,
-        # `check_numbers` and `build_data` report one that is not a number.
+        # `check_values` and `build_data` report one that is not a number.
         "val_check_interval": math.prod(every) if all(fits(number, int) for number in every) else 1,
         "num_sanity_val_steps": 0,
         "enable_checkpointing": False,
@@ -145,28 +143,8 @@ def build_optimizer(optimizer: OptimizerFactory) -> None:
         raise InputError(f"optimizer: {error}") from error
 
 
-def check_scaling(config: DictConfig) -> None:
-    """Raises InputError for float16: its gradients are scaled, and clipping would not undo that."""
-    if config.trainer.precision in (16, "16", "16-mixed", "16-true"):
-        raise InputError(
-            f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "
-            "32-true or auto"
-        )
-
-
-def check_layer_dropout(config: DictConfig) -> None:
-    """Raises InputError where several processes would wait for the gradients of layers that one of them left out."""
-    strategy = config.trainer.strategy
-    finds = OmegaConf.is_dict(strategy) and strategy.get("find_unused_parameters", False)
-    if config.trainer.devices != 1 and config.model.get("layer_dropout") and not finds:
-        raise InputError(
-            f"model.layer_dropout={config.model.layer_dropout}: with several processes, add "
-            "+trainer.strategy.find_unused_parameters=true, or leave it at 0"
-        )
-
-
-def check_numbers(config: DictConfig) -> None:
-    """Raises InputError, with a line for each, for numbers that none of our constructors checks."""
+def check_values(config: DictConfig) -> None:
+    """Raises InputError, with a line for each, for values that none of our constructors checks."""
     at_least = {
         "validation.every": 1,
         "validation.samples": 0,
@@ -184,6 +162,19 @@ def check_numbers(config: DictConfig) -> None:
             wrong.append(f"{setting}={value}: must be {least} or more")
     if config.validation.metric not in MONITORED:
         wrong.append(f"validation.metric={config.validation.metric}: must be one of {', '.join(MONITORED)}")
+    if config.trainer.precision in (16, "16", "16-mixed", "16-true"):  # clipping would not undo the scale
+        wrong.append(
+            f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "
+            "32-true or auto"
+        )
+    strategy = config.trainer.strategy
+    finds = OmegaConf.is_dict(strategy) and strategy.get("find_unused_parameters", False)
+    if config.trainer.devices != 1 and config.model.get("layer_dropout") and not finds:
+        # They would wait for the gradients of layers that one of them left out.
+        wrong.append(
+            f"model.layer_dropout={config.model.layer_dropout}: with several processes, add "
+            "+trainer.strategy.find_unused_parameters=true, or leave it at 0"
+        )
     if wrong:
         raise InputError("\n".join(wrong))
 

@@ -118,10 +118,10 @@ def changed(before: DictConfig, given: DictConfig, overrides: list[Override], di
         elif name == "trainer":
             for each in DEVICES:
                 OmegaConf.update(config, each, OmegaConf.select(given, each), merge=False, force_add=True)
-        elif override.is_delete() and name.startswith(_within(*GROUPS)):
-            group, _, within = name.partition(".")
-            del config[group][within]
-        elif name in SETTINGS or name in BATCH or name.startswith(_within(*GROUPS)) or name in DEVICES:
+        elif override.is_delete() and within(name, GROUPS):
+            group, _, setting = name.partition(".")
+            del config[group][setting]
+        elif name in SETTINGS or name in BATCH or within(name, GROUPS) or name in DEVICES:
             OmegaConf.update(config, name, override.value(), merge=False, force_add=True)
         elif name in TEXTS and OmegaConf.select(before, name, default=...) is not ...:
             OmegaConf.update(config, name, override.value())
@@ -134,10 +134,6 @@ def changed(before: DictConfig, given: DictConfig, overrides: list[Override], di
         )
     check_batch(before, config)
     return config
-
-
-def _within(*groups: str) -> tuple[str, ...]:
-    return tuple(f"{group}." for group in groups)
 
 
 def check_batch(before: DictConfig, config: DictConfig) -> None:

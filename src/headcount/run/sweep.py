@@ -70,7 +70,7 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
     """Run the process of one job to its end. Raises InputError or SystemExit, see `run_job`."""
     begin = time.time()
     write_state(directory, "running")
-    with log_path(directory).open("wb") as log, forwarded_signals() as children:
+    with log_path(directory).open("wb") as log, forwarded_signals() as (children, signals):
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -82,10 +82,10 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
         )
         children.append(child)
         code = child.wait()
-    if children.signal or code in STOPPED:
+    if signals or code in STOPPED:
         write_state(directory, "stopped")
-        if children.signal:
-            raise SystemExit(128 + children.signal)
+        if signals:
+            raise SystemExit(128 + signals[-1])
         raise InputError("stopped; the same command resumes it")
     if code or not is_finished(directory):
         write_state(directory, "failed")
@@ -171,31 +171,27 @@ def _take_places(sweep: Path, names: list[str], needed: int, places: int, taken:
     return taken_names
 
 
-class Children(list["subprocess.Popen[bytes]"]):
-    """Processes to which a signal is passed on. signal: the last one that came, 0 if none did."""
-
-    signal = 0
-
-
 @contextlib.contextmanager
-def forwarded_signals() -> Iterator[Children]:
-    """While it is open, Ctrl-C and SIGTERM go to the processes in the list that it gives, and not to this one.
+def forwarded_signals() -> Iterator[tuple[list["subprocess.Popen[bytes]"], list[int]]]:
+    """While it is open, Ctrl-C and SIGTERM go to the processes in the first list that it gives, and not to this one;
+    the second list has the signals that came.
 
     Elsewhere than in the main thread, which alone gets signals, it does nothing.
     """
-    children = Children()
+    children: list[subprocess.Popen[bytes]] = []
+    signals: list[int] = []
 
     def forward(number: int, frame: object) -> None:
-        children.signal = number
+        signals.append(number)
         for child in children:
             child.send_signal(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield children
+        yield children, signals
         return
     before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield children
+        yield children, signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

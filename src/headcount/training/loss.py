@@ -68,22 +68,20 @@ class RDrop(LabelSmoothing):
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
-    """The gradient of softmax and cross-entropy is known in closed form, so it is computed along with the loss, a chunk
-    of tokens at a time: the logits of a whole batch, the largest tensor by far, never exist.
+    """Fused projection and cross-entropy: the gradient, known in closed form, is computed along with the loss, a chunk
+    of tokens at a time. The logits of a whole batch, the largest tensor by far, never exist.
 
     With p = softmax(W h), right token y, smoothing s and V words:
 
         loss = -(1 - s) log p_y - s/V sum_v log p_v          d loss / d logits = p - s/V - (1 - s) onehot(y)
 
-    Of these s/V is the same for every word: what it gives is a sum over the rows of W or over the tokens, known without
-    another pass over the logits. The right token's p_y - 1 + s is s less the sum of all other p. So it is exact where
-    p_y is near 1 - s, and p_y itself, rounded to bf16, would leave little of the difference.
+    The term s/V is the same for every word, so its share of the gradients is a sum over the rows of W or over the
+    tokens, without another pass over the logits. p_y - 1 + s is computed as s minus the sum of all other p, which is
+    exact where p_y is near 1 - s; p_y rounded to bf16 would not be.
 
-    With alpha, the second half of the tokens is the first once more, and alpha / 2 of what both differ by is added: see
-    `_difference`.
-
-    In mixed precision logits and p are in the lower one, p_y - 1 + s and sums in float32; with alpha, p and all that is
-    made of it, too. Where no gradient is wanted, as in validation, all is in the precision of the weights.
+    With alpha, the second half of the tokens repeats the first, and alpha / 2 of the divergence of both is added: see
+    `_difference`. In mixed precision, logits and p have the lower precision, p_y - 1 + s and sums float32; with alpha,
+    p is float32 too. Without gradients, as in validation, all have the precision of the weights.
     """
 
     @staticmethod
