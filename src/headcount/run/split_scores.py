@@ -3,6 +3,8 @@
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -99,7 +101,12 @@ def record(run: Run, split: str, result: Evaluation) -> None:
     language = run.languages[1]
     write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in result.hypotheses))
     write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in result.references))
-    content = io.BytesIO()
-    np.savez_compressed(content, **result.arrays)  # type: ignore[arg-type]
-    write_bytes(run.directory / f"{split}.pairs.npz", content.getvalue())
+    write_arrays(run.directory / f"{split}.pairs.npz", result.arrays)
     update_metrics(run.directory, {split: result.figures})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write a whole .npz file, for `numpy.load`."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    write_bytes(path, content.getvalue())
