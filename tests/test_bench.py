@@ -15,12 +15,12 @@ from conftest import SCRIPTS, command, completed, failed, refused
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.benchmark import bench, environments, operations, tables
+from headcount.benchmark import bench, environments, inputs
 from headcount.benchmark.bench import Bench
 from headcount.benchmark.environments import PeerError, environment, watch
 from headcount.benchmark.inputs import repeated
 from headcount.benchmark.peers.measure import Meter
-from headcount.benchmark.results import best
+from headcount.benchmark.results import BEGIN, END, best, page_with_tables
 from headcount.benchmark.settings import as_lists
 from headcount.benchmark.workloads import UNITS
 from headcount.errors import InputError
@@ -38,24 +38,24 @@ def test_operations_are_those_that_torch_counts():
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model.output(model(source, torch.ones_like(source, dtype=torch.bool), target))
     lengths = np.full(sentences, source_length), np.full(sentences, target_length)
-    assert 3 * counter.get_total_flops() == operations.training_operations(SIZE, VOCABULARY, *lengths)
+    assert 3 * counter.get_total_flops() == inputs.training_operations(SIZE, VOCABULARY, *lengths)
 
 
 def test_operations_of_decoding_are_those_of_one_forward_pass_without_the_masked_positions():
     steps, lengths = 6, np.array([4, 9])
-    decoding = operations.decoding_operations(SIZE, VOCABULARY, lengths, 1, steps)
-    forward = operations.training_operations(SIZE, VOCABULARY, lengths, np.full(2, steps)) / 3
+    decoding = inputs.decoding_operations(SIZE, VOCABULARY, lengths, 1, steps)
+    forward = inputs.training_operations(SIZE, VOCABULARY, lengths, np.full(2, steps)) / 3
     masked = 2 * len(lengths) * SIZE["decoder_layers"] * 2 * SIZE["d_model"] * (steps**2 - steps * (steps + 1) / 2)
     assert decoding == forward - masked
-    one_more = operations.decoding_operations(SIZE, VOCABULARY, lengths, 3, steps) - decoding
-    assert one_more == operations.decoding_operations(SIZE, VOCABULARY, lengths, 2, steps) * 2 - decoding * 2
+    one_more = inputs.decoding_operations(SIZE, VOCABULARY, lengths, 3, steps) - decoding
+    assert one_more == inputs.decoding_operations(SIZE, VOCABULARY, lengths, 2, steps) * 2 - decoding * 2
 
 
 def test_own_shapes_are_the_linear_layers_of_one_forward_pass():
-    products = operations.own_shapes(SIZE, VOCABULARY, 5)
+    products = inputs.own_shapes(SIZE, VOCABULARY, 5)
     lengths = np.ones(5)  # so short that attention is 2 d operations a token and layer, which is subtracted
     attention = 2 * 5 * 2 * SIZE["d_model"] * (SIZE["encoder_layers"] + 2 * SIZE["decoder_layers"])
-    forward = operations.training_operations(SIZE, VOCABULARY, lengths, lengths) / 3
+    forward = inputs.training_operations(SIZE, VOCABULARY, lengths, lengths) / 3
     assert sum(2 * m * k * n for m, k, n in products) == forward - attention
 
 
@@ -79,7 +79,7 @@ def test_lists_need_no_brackets(given, meant):
 
 WORK = "train, decode, ceiling, lightning, together, start, prepare, quality"
 MODELS = "base, big, deep_shallow, nano, rnn, rnn_bahdanau, rnn_graves, rnn_luong, tiny"
-MARKERS = f"{tables.BEGIN} and {tables.END}"
+MARKERS = f"{BEGIN} and {END}"
 WRONG_SETTINGS = [
     {
         "work=trian": f"work=trian: there are {WORK}",
@@ -205,19 +205,24 @@ def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch
 
 def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{tables.BEGIN}\nof last year\n{tables.END}\nafter\n")
+    page.write_text(f"before
+{BEGIN}
+of last year
+{END}
+after
+")
     completed("bench", "read=new/folder/rows.json", "table=page.md", cwd=tmp_path)
     text = page.read_text()
-    assert text.startswith(f"before\n{tables.BEGIN}\n")
-    assert text.endswith(f"{tables.END}\nafter\n")
+    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nafter\n")
     assert "last year" not in text
     assert "Translating, nano" in text
-    assert tables.page(text, rows) == text
+    assert page_with_tables(text, rows) == text
 
 
 def test_a_page_without_markers_is_refused():
     with pytest.raises(InputError, match="has no lines"):
-        tables.page("# Something else\n", [])
+        page_with_tables("# Something else\n", [])
 
 
 def test_a_peer_that_cannot_be_installed_gets_one_line(tmp_path, monkeypatch):

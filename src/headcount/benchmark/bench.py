@@ -18,11 +18,10 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from headcount.benchmark.environments import PeerError, environment, watch
-from headcount.benchmark.inputs import Inputs
-from headcount.benchmark.results import Measurement, Results, best
+from headcount.benchmark.inputs import Inputs, own_shapes
+from headcount.benchmark.results import Measurement, Results, best, page_with_tables, shown, tables
 from headcount.benchmark.settings import check, read_rows
-from headcount.benchmark.tables import page, shown, tables
-from headcount.benchmark.workloads import FP32_AND_BF16, HEADCOUNT, PEERS, SQUARE, WORKS, Group
+from headcount.benchmark.workloads import FP32_AND_BF16, HEADCOUNT, PEERS, SQUARE, WORKS, Case
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
@@ -70,7 +69,7 @@ def benchmark(config: DictConfig, overrides: Sequence[str]) -> str:
         return f"{text}next:  python scripts/bench.py read={file} table=docs/performance.md   (as a page)\n"
     path = Path(config.table)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page(path.read_text(encoding="utf-8") if path.exists() else "", rows))
+    write_text(path, page_with_tables(path.read_text(encoding="utf-8") if path.exists() else "", rows))
     return text
 
 
@@ -93,21 +92,21 @@ class Bench:
         self.results = Results(self.inputs, common)
 
     def measure_all(self) -> None:
-        """Every group of the works that were asked for, the ceilings first."""
+        """Every case of the works that were asked for, the ceilings first."""
         works = [work for work in WORKS if work in self.config.work]
         for name in self.config.peers:
             if set(PEERS[name].precisions) & set(works):
                 self._find_python(name)
         if {"train", "decode", "ceiling"} & set(works):
             for model in (None, *self.inputs.sizes):
-                self._measure(Group("ceiling", model))
+                self._measure(Case("ceiling", model))
         first = next(iter(self.inputs.sizes))
         models: dict[str, list[str | None]] = {work: [first] for work in ("lightning", "together", "start", "quality")}
         models |= {"ceiling": [], "prepare": [None]}
-        groups = [Group(work, model) for work in works for model in models.get(work, list(self.inputs.sizes))]
-        self._announce(groups)
-        for group in groups:
-            self._measure(group)
+        cases = [Case(work, model) for work in works for model in models.get(work, list(self.inputs.sizes))]
+        self._announce(cases)
+        for case in cases:
+            self._measure(case)
 
     def _find_python(self, peer: str) -> None:
         """Install the peer's environment where there is none; log it and leave the peer out where that fails."""
@@ -116,46 +115,47 @@ class Bench:
         except PeerError as error:
             logger.warning("%s is left out: %s", peer, error)
 
-    def systems(self, group: Group) -> list[System]:
+    def systems(self, case: Case) -> list[System]:
         """The systems that take turns."""
-        size = self.inputs.sizes.get(group.model or self.config.models[0])
-        job: dict[str, Any] = {"work": group.work, "model": size}
-        if group.work == "ceiling":
-            shapes = self.inputs.own_shapes(group.model) if group.model else [(SQUARE,) * 3]
-            job |= {"shapes": shapes, "seconds": min(5, self.config.seconds)}
+        config = self.config
+        size = self.inputs.sizes[case.model or config.models[0]]
+        job: dict[str, Any] = {"work": case.work, "model": size}
+        if case.work == "ceiling":
+            shapes = own_shapes(size, config.vocab_size, config.batch_tokens) if case.model else [(SQUARE,) * 3]
+            job |= {"shapes": shapes, "seconds": min(5, config.seconds)}
             return [System("torch", precision, "ceiling", job, keep=True) for precision in FP32_AND_BF16]
-        if group.work in ("start", "prepare"):
-            if group.work == "prepare":
+        if case.work in ("start", "prepare"):
+            if case.work == "prepare":
                 job["overrides"] = self.inputs.write_files()
             return [System("headcount", "auto", "headcount", job)]
-        if group.work == "lightning":
+        if case.work == "lightning":
             bare = System("bare loop", "auto", "headcount", job)
             return [System("headcount", "auto", "headcount", {**job, "work": "train"}), bare]
-        if group.work == "together":
+        if case.work == "together":
             one = {**job, "work": "train"}
             several = {**one, "threads": 1, "runs": self.threads}
             name = f"{self.threads} at once"
             return [System("headcount", "auto", "headcount", one), System(name, "auto", "headcount", several)]
-        if group.work == "quality":
+        if case.work == "quality":
             plain = System("plain operations", "32-true", "headcount", {**job, "plain": True})
             return [System("headcount", "auto", "headcount", {**job, "plain": False}), plain]
-        peers = {"headcount": HEADCOUNT, **{name: PEERS[name] for name in self.config.peers if name in self.pythons}}
+        peers = {"headcount": HEADCOUNT, **{name: PEERS[name] for name in config.peers if name in self.pythons}}
         return [
             System(name, precision, name, job, peer.keeps_all)
             for name, peer in peers.items()
-            for precision in peer.precisions.get(group.work, ())
+            for precision in peer.precisions.get(case.work, ())
         ]
 
-    def _measure(self, group: Group) -> None:
+    def _measure(self, case: Case) -> None:
         """Everybody in turn, once a round."""
-        remaining = self.systems(group)
-        results = self.results.groups.setdefault(group, {})
-        if group.work == "start":
-            self._try(group, 0, remaining[0])  # which fills the system's caches
+        remaining = self.systems(case)
+        results = self.results.cases.setdefault(case, {})
+        if case.work == "start":
+            self._try(case, 0, remaining[0])  # which fills the system's caches
         for round_ in range(1, self.config.rounds + 1):
             for system in list(remaining):
                 known = round_ == 1 and (system.name, system.requested) in results  # "auto" has chosen the same
-                result = None if known else self._try(group, round_, system)
+                result = None if known else self._try(case, round_, system)
                 if result is None:
                     remaining.remove(system)
                     continue
@@ -165,9 +165,9 @@ class Bench:
                 fastest = {system.name: best(results, system.name)[0]["requested"] for system in remaining}
                 remaining = [each for each in remaining if each.keep or each.requested == fastest[each.name]]
 
-    def _try(self, group: Group, round_: int, system: System) -> Measurement | None:
+    def _try(self, case: Case, round_: int, system: System) -> Measurement | None:
         """One measurement, logged in one line; None where a peer fails. Raises InputError where headcount does."""
-        what = f"{group.work} {group.model or ''}".strip()
+        what = f"{case.work} {case.model or ''}".strip()
         try:
             with Console(stderr=True).status(f"{what}, {system.name} {system.requested}"):
                 result = self.run_job(system, round_) | {"requested": system.requested, "keep": system.keep}
@@ -176,7 +176,7 @@ class Bench:
                 raise InputError(f"{what}, {system.name}: {error}") from error
             logger.warning("%s, %s %s is left out: %s", what, system.name, system.requested, error)
             return None
-        figure = shown(result["rate"], WORKS[group.work].figure)
+        figure = shown(result["rate"], WORKS[case.work].figure)
         turn = f"round {round_} of {self.config.rounds}" if round_ else "warm-up"
         logger.info("%-16s %-15s %-14s %-10s %s", what, turn, system.name, result["precision"], figure)
         return result
@@ -220,26 +220,26 @@ class Bench:
         result = json.loads(reports[-1])
         return {**result, "peak_memory": max(result["peak_memory"], peak)}
 
-    def _announce(self, groups: Iterable[Group]) -> None:
+    def _announce(self, cases: Iterable[Case]) -> None:
         """Log about how long it will take: a step reaches a quarter of the ceiling, a measurement begins in 8 s."""
         seconds, measurements, ceiling = 0.0, 0, self.results.ceiling(None, "fp32") or math.inf
-        for group in groups:
-            if group.work == "prepare":
+        for case in cases:
+            if case.work == "prepare":
                 count, each = self.config.rounds, self.config.pairs / 10_000
-            elif group.work == "quality":
-                operations, tokens = self.inputs.operations(group)
-                steps = self.inputs.configs[group.model or ""].trainer.max_steps
+            elif case.work == "quality":
+                operations, tokens = self.inputs.operations(case)
+                steps = self.inputs.configs[case.model or ""].trainer.max_steps
                 step = operations * min(1, self.config.batch_tokens / tokens) / (0.5 * ceiling)
                 count, each = 2 * self.config.rounds, steps * step
             else:
-                systems = self.systems(group)
+                systems = self.systems(case)
                 again = len({system.name for system in systems if not system.keep}) + sum(each.keep for each in systems)
                 count = len(systems) + (self.config.rounds - 1) * again
-                operations, whole = self.inputs.operations(group)
-                part = self.config.decode_batch if group.work == "decode" else self.config.batch_tokens
+                operations, whole = self.inputs.operations(case)
+                part = self.config.decode_batch if case.work == "decode" else self.config.batch_tokens
                 step = operations * min(1, part / whole) / (0.25 * ceiling)
                 window = max(self.config.warmup, step) + max(self.config.seconds, 3 * step)
-                each = 8 + step + (window if group.work != "start" else 0)
+                each = 8 + step + (window if case.work != "start" else 0)
             measurements += count
             seconds += count * each
         if measurements:

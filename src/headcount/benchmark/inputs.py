@@ -1,19 +1,20 @@
-"""The same input for everybody: the prepared corpus as token ids, and the models' sizes."""
+"""Inputs of the benchmark: the corpus as token ids, the models' sizes, and the arithmetic operations of both."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hydra import compose
 from omegaconf import DictConfig
 
-from headcount.benchmark.operations import decoding_operations, own_shapes, training_operations
-from headcount.benchmark.workloads import Group
+from headcount.benchmark.workloads import Case
 from headcount.data.corpora import SPLITS
 from headcount.errors import InputError
 from headcount.run.config import build_data
 
-SIZES = ("d_model", "encoder_layers", "decoder_layers", "d_feed_forward", "num_heads", "dropout")
+WIDTHS_AND_LAYERS = ("d_model", "d_feed_forward", "encoder_layers", "decoder_layers")
+SIZES = (*WIDTHS_AND_LAYERS, "num_heads", "dropout")
 
 
 class Inputs:
@@ -71,18 +72,14 @@ class Inputs:
                 overrides.append(f"data.{split}_{side}={path}")
         return [*overrides, f"data.vocab_size={data.tokenizer.vocab_size}"]
 
-    def operations(self, group: Group) -> tuple[float, float]:
+    def operations(self, case: Case) -> tuple[float, float]:
         """Operations of one pass over all sentences, and the number of target tokens (decode: sentences) in them."""
-        size, config = self.sizes[group.model or ""], self.config
-        if group.work == "decode":
+        size, config = self.sizes[case.model or ""], self.config
+        if case.work == "decode":
             steps = (config.beam, config.new_tokens)
             return decoding_operations(size, config.vocab_size, self.decode_lengths, *steps), len(self.decode_lengths)
         lengths = (self.source_lengths, self.target_lengths)
         return training_operations(size, config.vocab_size, *lengths), float(self.target_lengths.sum())
-
-    def own_shapes(self, model: str) -> list[tuple[int, int, int]]:
-        """The matrix products of the model's linear layers for one batch, see `operations.own_shapes`."""
-        return own_shapes(self.sizes[model], self.config.vocab_size, self.config.batch_tokens)
 
 
 def _vocab_size_is_set(overrides: Iterable[str], config: DictConfig) -> bool:
@@ -96,3 +93,49 @@ def repeated(lines: Sequence[str], count: int) -> Iterator[str]:
     for index in range(count):
         turn, row = divmod(index, len(lines))
         yield f"{lines[row]} {turn}" if turn else lines[row]
+
+
+def training_operations(
+    size: Mapping[str, Any], vocab_size: int, source_lengths: np.ndarray, target_lengths: np.ndarray
+) -> float:
+    """Operations of one training step over sentences of these lengths (ends counted), without padding.
+
+    With widths d and f, V words, E and D layers, and for each sentence S source and T target tokens, the
+    multiply-adds forward are
+
+        linear:     S E (4 d^2 + 2 d f)  +  T D (6 d^2 + 2 d f)  +  S D 2 d^2  +  T d V
+        attention:  E 2 d S^2  +  D 2 d (T^2 + S T)
+
+    where 4 d^2 are the projections of query, key, value and output, of which in cross-attention two read the source. A
+    multiply-add is two operations, and the backward pass takes twice the forward one: six in all. T^2 counts the full
+    square, as torch's flop counter does, though half of it is masked.
+    """
+    d, f, encoder, decoder = (size[name] for name in WIDTHS_AND_LAYERS)
+    s, t = source_lengths.astype(float), target_lengths.astype(float)
+    linear = s * encoder * (4 * d * d + 2 * d * f) + t * decoder * (6 * d * d + 2 * d * f)
+    linear += s * decoder * 2 * d * d + t * d * vocab_size
+    attention = encoder * 2 * d * s**2 + decoder * 2 * d * (t**2 + s * t)
+    return 3 * float(2 * (linear + attention).sum())
+
+
+def decoding_operations(
+    size: Mapping[str, Any], vocab_size: int, source_lengths: np.ndarray, beam: int, steps: int
+) -> float:
+    """Operations of translating sentences of these lengths (ends counted) in `steps` steps each.
+
+    Keys and values are cached, so a step computes one position of every beam. The terms are those of
+    `training_operations`; at step i a position attends to i target positions, itself included.
+    """
+    d, f, encoder, decoder = (size[name] for name in WIDTHS_AND_LAYERS)
+    s, positions = source_lengths.astype(float), beam * steps
+    encoding = s * (encoder * (4 * d * d + 2 * d * f) + decoder * 2 * d * d) + encoder * 2 * d * s**2
+    attended = beam * steps * (steps + 1) / 2 + positions * s
+    stepping = positions * (decoder * (6 * d * d + 2 * d * f) + d * vocab_size) + decoder * 2 * d * attended
+    return float(2 * (encoding + stepping).sum())
+
+
+def own_shapes(size: Mapping[str, Any], vocab_size: int, tokens: int) -> list[tuple[int, int, int]]:
+    """The linear layers of a forward pass over `tokens` tokens a side, as products [m, k] x [k, n]; no attention."""
+    d, f, encoder, decoder = (size[name] for name in WIDTHS_AND_LAYERS)
+    square, up, down = (tokens, d, d), (tokens, d, f), (tokens, f, d)
+    return [square] * (4 * encoder + 8 * decoder) + [up, down] * (encoder + decoder) + [(tokens, d, vocab_size)]

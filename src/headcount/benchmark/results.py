@@ -1,18 +1,22 @@
-"""Results: every measurement of a command, and the rows that are made of them."""
+"""Results of the benchmark: measurements, the rows made of them, and tables for the screen and for a Markdown page."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from headcount.benchmark.inputs import Inputs
-from headcount.benchmark.workloads import WORKS, Group
+from tabulate import tabulate
 
+from headcount.benchmark.inputs import Inputs
+from headcount.benchmark.workloads import SQUARE, UNITS, WORKS, Case
+from headcount.errors import InputError
+
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # around the part of a page that is replaced
 Measurement = dict[str, Any]  # what a script reports, with `requested`, the precision, and `keep`
 Measurements = dict[tuple[str, str], list[Measurement]]  # by system and precision; one each round
 
 
 class Results:
-    """The measurements of one command, by group.
+    """The measurements of one command, by case.
 
     common: what every row says of the machine and the command.
     """
@@ -20,61 +24,61 @@ class Results:
     def __init__(self, inputs: Inputs, common: Mapping[str, Any]) -> None:
         self.inputs = inputs
         self.common = common
-        self.groups: dict[Group, Measurements] = {}
+        self.cases: dict[Case, Measurements] = {}
 
     def ceiling(self, model: str | None, precision: str) -> float | None:
         """Operations a second of matrix products in that precision; None where they were not measured."""
-        products = self.groups.get(Group("ceiling", model), {})
+        products = self.cases.get(Case("ceiling", model), {})
         measured = products.get(("torch", ceiling_precision(precision) or ""))
         return statistics.median(rates(measured)) if measured else None
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each figure of the works that were asked for."""
         chosen = [work for work in WORKS if work in self.inputs.config.work]
-        return [row for work in chosen for group in self.groups if group.work == work for row in self._rows(group)]
+        return [row for work in chosen for case in self.cases if case.work == work for row in self._rows(case)]
 
-    def _rows(self, group: Group) -> Iterator[dict[str, Any]]:
+    def _rows(self, case: Case) -> Iterator[dict[str, Any]]:
         """A row for each system, in its best precision (or in all, where it keeps all)."""
-        measurements = self.groups[group]
+        measurements = self.cases[case]
         ours = best(measurements, "headcount")
         for (name, precision), measured in measurements.items():
             if not measured[0]["keep"] and measured is not best(measurements, name):
                 continue
             median = statistics.median(rates(measured))
             row = {
-                "work": group.work,
+                "work": case.work,
                 "peer": name,
-                "model": group.model,
+                "model": case.model,
                 "precision": precision,
-                WORKS[group.work].figure: median,
+                WORKS[case.work].figure: median,
                 "spread": [min(rates(measured)), max(rates(measured))],
                 "peak_memory": max(each["peak_memory"] for each in measured),
                 "rounds": len(measured),
                 "versions": measured[0]["versions"],
             }
-            if group.work in ("train", "decode", "lightning", "together") and ours:
+            if case.work in ("train", "decode", "lightning", "together") and ours:
                 row["ratio"] = statistics.median(rates(ours)) / median  # headcount's speed over this one's
-            if group.work in ("train", "decode"):
-                row |= self._shares(group, precision, median)
+            if case.work in ("train", "decode"):
+                row |= self._shares(case, precision, median)
                 row["per_step"] = statistics.median(each["per_step"] for each in measured)
                 row["other_precisions"] = {
                     other: statistics.median(rates(each))
                     for (system, other), each in measurements.items()
                     if system == name and other != precision and not each[0]["keep"]
                 }
-            if group.work == "prepare":
+            if case.work == "prepare":
                 row |= {"pairs": self.inputs.config.pairs, "pairs_kept": measured[0]["kept"]}
-            if group.work == "quality" and ours:
+            if case.work == "quality" and ours:
                 pairs = zip(rates(ours), rates(measured), strict=False)  # the last round may not be complete
                 row["difference"] = statistics.mean(our_loss - loss for our_loss, loss in pairs)
             yield {**row, **self.common}
 
-    def _shares(self, group: Group, precision: str, rate: float) -> dict[str, float | None]:
+    def _shares(self, case: Case, precision: str, rate: float) -> dict[str, float | None]:
         """The share reached of the rate of matrix products: of a large square, and of the model's own shapes."""
-        operations, whole = self.inputs.operations(group)
-        if group.work == "train":
+        operations, whole = self.inputs.operations(case)
+        if case.work == "train":
             whole += float(self.inputs.source_lengths.sum())
-        ceilings = {"ceiling": self.ceiling(None, precision), "own_shapes": self.ceiling(group.model, precision)}
+        ceilings = {"ceiling": self.ceiling(None, precision), "own_shapes": self.ceiling(case.model, precision)}
         reached = rate * operations / whole
         return {f"share_of_{name}": reached / ceiling if ceiling else None for name, ceiling in ceilings.items()}
 
@@ -95,3 +99,87 @@ def ceiling_precision(precision: str) -> str | None:
     if "bf16" in precision or "bfloat16" in precision:
         return "bf16"
     return "fp32" if "32" in precision else None
+
+
+def tables(rows: Sequence[Mapping[str, Any]], style: str) -> list[str]:
+    """A titled table for each work, and for train and decode one for each model. style: of tabulate."""
+    parts: list[str] = []
+    for work, (_, title) in WORKS.items():
+        of_work = [row for row in rows if row["work"] == work]
+        models = dict.fromkeys(row["model"] if work in ("train", "decode") else "" for row in of_work)
+        for model in models:
+            cells = [_cells(row) for row in of_work if not model or row["model"] == model]
+            titled = f"{title[0].upper()}{title[1:]}{f', {model}' if model else ''}"
+            headers = [name for name in cells[0] if any(each[name] for each in cells)]
+            body = [[each[name] for name in headers] for each in cells]
+            align = ["left" if name in ("", "model", "precision") else "right" for name in headers]
+            parts += [f"### {titled}\n" if style == "pipe" else f"\n{titled}\n"]
+            parts += [tabulate(body, headers, style, colalign=align, disable_numparse=True), ""]
+    return parts
+
+
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row as text, by column title; columns that stay empty are left out later."""
+    work, (name, _) = row["work"], WORKS[row["work"]]
+    unit, scale = UNITS[name]
+    who = {"ctranslate2": "ctranslate2 (anchor)"}.get(row["peer"], row["peer"])
+    if work == "ceiling":
+        who = f"linear layers of {row['model']}" if row["model"] else f"{SQUARE} x {SQUARE}"
+    elif work == "together":
+        who = "one" if row["peer"] == "headcount" else row["peer"]
+    elif work == "lightning":
+        who = "Lightning" if row["peer"] == "headcount" else row["peer"]
+    elif work == "prepare":
+        who = f"{row['pairs']:,} pairs"
+    ratio = row.get("ratio") if row["peer"] != "headcount" else None
+    shares = {"of ceiling": row.get("share_of_ceiling"), "of own shapes": row.get("share_of_own_shapes")}
+    return {
+        "": who,
+        "model": str(row["model"]) if work in ("lightning", "together", "start", "quality") else "",
+        "precision": row["precision"] if work != "prepare" else "",
+        unit: number(row[name] / scale),
+        "spread": " to ".join(number(value / scale) for value in row["spread"]),
+        "headcount is": f"{ratio:.2f} x" if ratio else "",
+        "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
+        **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
+        "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB",
+        "slower": ", ".join(f"{other} {number(value)}" for other, value in row.get("other_precisions", {}).items()),
+    }
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def shown(value: float, figure: str) -> str:
+    unit, scale = UNITS[figure]
+    return f"{number(value / scale)} {unit}"
+
+
+def page_parts(text: str) -> tuple[str, str]:
+    """The text before and after the tables. Raises InputError for a page without markers."""
+    begin, end = text.find(BEGIN), text.find(END)
+    if not text.strip():
+        return "# Performance\n\n", "\n"
+    if begin < 0 or end < begin:
+        raise InputError(f"the page has no lines {BEGIN} and {END}, between which the tables go")
+    return text[:begin], text[end + len(END) :]
+
+
+def page_with_tables(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page with new tables between the two markers; a new page if `text` is empty. Raises InputError."""
+    before, after = page_parts(text)
+    return f"{before}{BEGIN}\n\n{about(rows)}\n\n" + "\n".join(tables(rows, "pipe")) + f"\n{END}{after}"
+
+
+def about(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The origin of the figures: commands, date, machine and versions."""
+    first = rows[0]
+    commands = "\n".join(dict.fromkeys(row["command"] for row in rows))
+    versions = {name: value for row in rows for name, value in row["versions"].items() if value}
+    packages = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
+    return (
+        f"```bash\n{commands}\n```\n\n"
+        f"gave this on {first['date']}, on {first['threads']} thread{'s'[: first['threads'] > 1]} of "
+        f"{first['processor']}, with {packages}."
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.benchmark.tables import page_parts
+from headcount.benchmark.results import page_parts
 from headcount.benchmark.workloads import PEERS, WORKS
 from headcount.errors import InputError
 from headcount.run.resolvers import CONF

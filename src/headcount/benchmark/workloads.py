@@ -42,7 +42,7 @@ UNITS = {
 SQUARE = 2048  # rows and columns of the matrices whose product gives the machine's rate
 
 
-class Group(NamedTuple):
+class Case(NamedTuple):
     """What one table compares: a workload, at one size of model (None where there is no model)."""
 
     work: str

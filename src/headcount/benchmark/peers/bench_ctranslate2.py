@@ -9,12 +9,12 @@ from typing import Any
 import ctranslate2
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
-from measure import Meter, decode_batches, endless, read_job, report, several
+from measure import Job, Meter, Result, decode_batches, endless, main, several
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 
 
-def build_spec(job: dict[str, Any]) -> transformer_spec.TransformerSpec:
+def build_spec(job: Job) -> transformer_spec.TransformerSpec:
     size, vocab_size = job["model"], job["vocab_size"]
     width, hidden = size["d_model"], size["d_feed_forward"]
     random = np.random.default_rng(1)
@@ -63,7 +63,7 @@ def build_spec(job: dict[str, Any]) -> transformer_spec.TransformerSpec:
     return spec
 
 
-def decode(job: dict[str, Any]) -> dict[str, Any]:
+def decode(job: Job) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         build_spec(job).save(folder)
         translator = ctranslate2.Translator(
@@ -72,8 +72,8 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
     steps = job["new_tokens"]
     # Several batches at once: it is fastest with one worker per thread, each with its own batch.
     parts = [[[f"p{number}" for number in row] for row in part] for part in several(decode_batches(job))]
-    meter = Meter(job)
-    for rows in endless(parts):
+
+    def translate(rows: list[list[str]]) -> int:
         out = translator.translate_batch(
             rows,
             beam_size=job["beam"],
@@ -83,12 +83,10 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
         )
         if any(len(each.hypotheses[0]) != steps for each in out):
             raise SystemExit(f"translations of {sorted({len(each.hypotheses[0]) for each in out})} tokens, not {steps}")
-        meter.step(len(rows))
-        if meter.done:
-            break
-    return meter.result()
+        return len(rows)
+
+    return Meter(job).measure(endless(parts), translate)
 
 
 if __name__ == "__main__":
-    job = read_job()
-    report(decode(job), job["precision"], ("ctranslate2",))
+    main({"decode": decode}, ("ctranslate2",))

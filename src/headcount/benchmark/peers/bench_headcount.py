@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
-from measure import BOS, EOS, PAD, Meter, decode_batches, endless, read_job, report, several
+from measure import BOS, EOS, PAD, Meter, WindowOverError, decode_batches, endless, read_job, report, several
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
@@ -33,11 +33,7 @@ PACKAGES = ("headcount", "torch", "pytorch-lightning")
 ENDLESS = 10**9
 
 
-class WindowOverError(Exception):
-    """The window of the measurement is over: raised by a callback to leave training."""
-
-
-class Stop(pl.Callback):
+class StepCounter(pl.Callback):
     """Counts each optimizer step, and leaves training when the window is over.
 
     bare: `bare_loop` makes the steps instead of Lightning.
@@ -58,7 +54,7 @@ class Stop(pl.Callback):
             raise WindowOverError
 
 
-class Widened:
+class PaddedVocabulary:
     """A tokenizer with a larger `vocab_size` than its own, so that everybody's model has the same output layer."""
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
@@ -77,9 +73,9 @@ def train(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -
     def with_meter(parts: Parts) -> None:
         trainer: Any = parts.trainer
         trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, LastCheckpoint)]
-        trainer.callbacks.append(Stop(meter, job["work"] == "lightning"))
+        trainer.callbacks.append(StepCounter(meter, job["work"] == "lightning"))
         parts.data.prepare_data()
-        tokenizer: Any = Widened(parts.data.tokenizer, job["vocab_size"])
+        tokenizer: Any = PaddedVocabulary(parts.data.tokenizer, job["vocab_size"])
         parts.data.tokenizer = tokenizer
 
     precision = train_until_over(config, folder, with_meter)
@@ -157,13 +153,7 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
     translator.size = job["decode_batch"]
     # Several batches at once, as from a file.
     parts = [[" ".join(map(str, row)) for row in part] for part in several(decode_batches(job))]
-    meter = Meter(job)
-    for lines in endless(parts):
-        translator.translate(lines)
-        meter.step(len(lines))
-        if meter.done:
-            break
-    return meter.result(), job["precision"]
+    return Meter(job).measure(endless(parts), lambda lines: len(translator.translate(lines))), job["precision"]
 
 
 def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
@@ -176,18 +166,18 @@ def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
 
 def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
     """The validation loss at the end of training, with headcount's own operations or with torch's plain ones."""
-    judge = Judge(job["plain"])
+    final = FinalLoss(job["plain"])
 
-    def judged(parts: Parts) -> None:
-        parts.trainer.callbacks.append(judge)  # type: ignore[attr-defined]
+    def with_final_loss(parts: Parts) -> None:
+        parts.trainer.callbacks.append(final)  # type: ignore[attr-defined]
         if job["plain"]:
             parts.task["loss"] = PlainLabelSmoothing(smoothing=parts.task["loss"].smoothing)
 
-    precision = train_until_over(config, folder, judged)
-    return {"rate": judge.loss}, precision
+    precision = train_until_over(config, folder, with_final_loss)
+    return {"rate": final.loss}, precision
 
 
-class Judge(pl.Callback):
+class FinalLoss(pl.Callback):
     """Computes the validation loss of the trained weights in float32 with plain operations, then leaves training.
 
     plain: whether the training uses plain operations, too.

@@ -14,7 +14,9 @@ import importlib.metadata
 import logging
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from string import Template
 from typing import Any
 
 sys.modules.setdefault("importlib_metadata", importlib.metadata)  # 1
@@ -22,16 +24,11 @@ sys.modules.setdefault("importlib_metadata", importlib.metadata)  # 1
 import joeynmt.prediction  # noqa: E402
 import joeynmt.training  # noqa: E402
 import torch  # noqa: E402
+import yaml  # noqa: E402
 from joeynmt.config import parse_global_args  # noqa: E402
 from joeynmt.prediction import predict, prepare  # noqa: E402
 from joeynmt.training import TrainManager  # noqa: E402
-from measure import Meter, decode_batches, read_job, read_pairs, report  # noqa: E402
-
-PACKAGES = ("joeynmt", "torch")
-
-
-class WindowOverError(Exception):
-    """The window of the measurement is over: raised to leave a training loop or a search."""
+from measure import Job, Meter, Result, WindowOverError, decode_batches, main, read_pairs  # noqa: E402
 
 
 class Manager(TrainManager):
@@ -60,87 +57,27 @@ def write_text(path: Path, rows: list[list[int]]) -> None:
     path.write_text("".join(" ".join(f"p{number}" for number in row) + "\n" for row in rows), encoding="utf-8")
 
 
-def write_vocabulary(job: dict[str, Any], path: Path) -> None:
+def write_vocabulary(job: Job, path: Path) -> None:
     special = ["<unk>", "<pad>", "<s>", "</s>"]
     words = special + [f"p{number}" for number in range(len(special), job["vocab_size"])]
     path.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
 
 
-def config(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+def config(job: Job, folder: Path) -> dict[str, Any]:
     """Joey NMT's config for this job, with its files in `folder`."""
     write_vocabulary(job, folder / "vocab.txt")
-    side = {"level": "word", "lowercase": False, "voc_file": str(folder / "vocab.txt")}
-    return {
-        "name": "bench",
-        "model_dir": str(folder),
-        "use_cuda": False,
-        "data": {
-            "train": str(folder / "train"),
-            "dev": str(folder / "dev"),
-            "dataset_type": "plain",
-            "src": {"lang": "source", **side},
-            "trg": {"lang": "target", **side},
-        },
-        "training": training_config(job),
-        "testing": {
-            "beam_size": job["beam"],
-            "beam_alpha": 1.0,
-            "batch_size": job["decode_batch"],
-            "batch_type": "sentence",
-            "max_output_length": job["new_tokens"],
-        },
-        "model": model_config(job["model"]),
-    }
+    sentences = max(1, round(job["batch_tokens"] / job["mean_target"]))
+    values = {"folder": folder, "sentences": sentences, "embedding_deviation": job["model"]["d_model"] ** -0.5}
+    template = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    filled: dict[str, Any] = yaml.safe_load(template.substitute(job | job["model"] | values))
+    return filled
 
 
-def training_config(job: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "optimizer": "adamw",
-        "learning_rate": 1e-3,
-        "learning_rate_min": 0.0,
-        "scheduling": "warmupinversesquareroot",
-        "learning_rate_warmup": 2000,
-        "label_smoothing": job["smoothing"],
-        "clip_grad_norm": job["clip"],
-        "normalization": "tokens",
-        # Its own batch type "token" counts padding, of which it has much: half as many real tokens a batch.
-        "batch_size": max(1, round(job["batch_tokens"] / job["mean_target"])),
-        "batch_type": "sentence",
-        "epochs": 10**6,
-        "validation_freq": 10**9,
-        "logging_freq": 100,
-    }
-
-
-def model_config(size: dict[str, Any]) -> dict[str, Any]:
-    def stack(layers: int) -> dict[str, Any]:
-        return {
-            "type": "transformer",
-            "num_layers": layers,
-            "num_heads": size["num_heads"],
-            "embeddings": {"embedding_dim": size["d_model"], "scale": True, "dropout": size["dropout"]},
-            "hidden_size": size["d_model"],
-            "ff_size": size["d_feed_forward"],
-            "dropout": size["dropout"],
-            "layer_norm": "pre",
-        }
-
-    return {
-        "initializer": "xavier_uniform",
-        "embed_initializer": "normal",
-        "embed_init_weight": size["d_model"] ** -0.5,
-        "tied_embeddings": True,
-        "tied_softmax": True,
-        "encoder": stack(size["encoder_layers"]),
-        "decoder": stack(size["decoder_layers"]),
-    }
-
-
-def autocast(job: dict[str, Any]) -> dict[str, Any]:  # 4
+def autocast(job: Job) -> dict[str, Any]:  # 4
     return {"device_type": "cpu", "dtype": torch.bfloat16, "enabled": job["precision"] == "bf16"}
 
 
-def train(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+def train(job: Job, folder: Path) -> Result:
     source, target = read_pairs(job)
     for split, rows in {"train": slice(None), "dev": slice(8)}.items():
         write_text(folder / f"{split}.source", source[rows])
@@ -154,7 +91,7 @@ def train(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return meter.result()
 
 
-def decode(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+def decode(job: Job, folder: Path) -> Result:
     batches = decode_batches(job)
     size = job["decode_batch"]
     # Full batches only: Joey NMT cuts the text by itself, so a short batch would shift all later ones.
@@ -181,23 +118,13 @@ def decode(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     joeynmt.prediction.search = counted
     with contextlib.suppress(WindowOverError):
         while True:
-            predict(
-                model,
-                data,
-                arguments.device,
-                arguments.n_gpu,
-                compute_loss=False,
-                args=arguments.test,
-                autocast=autocast(job),
-            )
+            settings = {"compute_loss": False, "args": arguments.test, "autocast": autocast(job)}
+            predict(model, data, arguments.device, arguments.n_gpu, **settings)
     return meter.result()
 
 
 if __name__ == "__main__":
-    job = read_job()
     logging.disable(logging.CRITICAL)
-    torch.set_num_threads(job["threads"])
-    torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as name:
-        result = {"train": train, "decode": decode}[job["work"]](job, Path(name))
-    report(result, job["precision"], PACKAGES)
+        works = {"train": train, "decode": decode}
+        main({work: partial(function, folder=Path(name)) for work, function in works.items()}, ("joeynmt", "torch"))

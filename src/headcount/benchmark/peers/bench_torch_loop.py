@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import BOS, EOS, PAD, Meter, decode_batches, endless, padded, read_job, read_pairs, report
+from measure import BOS, EOS, PAD, Job, Meter, Result, decode_batches, endless, main, padded, read_pairs
 from torch import Tensor, nn
 
 
@@ -55,7 +55,7 @@ def additive(mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape).masked_fill(mask, -math.inf)
 
 
-def batches(job: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
+def batches(job: Job) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
     """Endless batches: sentences sorted by length, cut by the token budget, the batches shuffled every epoch.
 
     Yields source, decoder input, labels and the number of real tokens.
@@ -82,15 +82,16 @@ def batches(job: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]
             yield source_in, target_in, target_out, tokens
 
 
-def autocast(job: dict[str, Any]) -> contextlib.AbstractContextManager:
+def autocast(job: Job) -> contextlib.AbstractContextManager:
     return torch.autocast("cpu", torch.bfloat16, enabled=job["precision"] == "bf16")
 
 
-def train(job: dict[str, Any]) -> dict[str, Any]:
+def train(job: Job) -> Result:
     model = Model(job["model"], job["vocab_size"])
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
-    meter = Meter(job)
-    for source, target_in, target_out, tokens in batches(job):
+
+    def step(batch: tuple[Tensor, Tensor, Tensor, int]) -> int:
+        source, target_in, target_out, tokens = batch
         with autocast(job):
             logits = model(source, target_in)
         loss = F.cross_entropy(
@@ -100,23 +101,21 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), job["clip"])
         optimizer.step()
-        meter.step(tokens)
-        if meter.done:
-            break
-    return meter.result()
+        return tokens
+
+    return Meter(job).measure(batches(job), step)
 
 
 @torch.inference_mode()
-def decode(job: dict[str, Any]) -> dict[str, Any]:
+def decode(job: Job) -> Result:
     model = Model(job["model"], job["vocab_size"]).eval()
-    meter = Meter(job)
-    for rows in endless(decode_batches(job)):
+
+    def translate(rows: list[list[int]]) -> int:
         with autocast(job):
             search(model, torch.from_numpy(padded([[*row, EOS] for row in rows])), job["beam"], job["new_tokens"])
-        meter.step(len(rows))
-        if meter.done:
-            break
-    return meter.result()
+        return len(rows)
+
+    return Meter(job).measure(endless(decode_batches(job)), translate)
 
 
 def search(model: Model, source: Tensor, beam: int, steps: int) -> Tensor:
@@ -140,7 +139,4 @@ def search(model: Model, source: Tensor, beam: int, steps: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    job = read_job()
-    torch.set_num_threads(job["threads"])
-    torch.manual_seed(1)
-    report({"train": train, "decode": decode}[job["work"]](job), job["precision"], ("torch",))
+    main({"train": train, "decode": decode}, ("torch",))

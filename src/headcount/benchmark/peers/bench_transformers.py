@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from measure import BOS, EOS, PAD, Meter, decode_batches, endless, padded, read_job, read_pairs, report
+from measure import BOS, EOS, PAD, Job, Meter, Result, decode_batches, endless, main, padded, read_pairs
 from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 from transformers.utils import logging
 
-PACKAGES = ("transformers", "accelerate", "torch")
 
-
-def build_model(job: dict[str, Any]) -> MarianMTModel:
+def build_model(job: Job) -> MarianMTModel:
     size = job["model"]
     return MarianMTModel(
         MarianConfig(
@@ -67,7 +65,7 @@ class Trainer(Seq2SeqTrainer):
         return super().training_step(model, inputs, *arguments, **keywords)
 
 
-class Stop(TrainerCallback):
+class StepCounter(TrainerCallback):
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.trainer: Trainer
@@ -77,12 +75,12 @@ class Stop(TrainerCallback):
         control.should_training_stop = self.meter.done
 
 
-def train(job: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def train(job: Job) -> Result:
     source, target = ([[*row, EOS] for row in side] for side in read_pairs(job))
     lengths = [max(len(a), len(b)) for a, b in zip(source, target, strict=True)]
     data = Dataset.from_dict({"input_ids": source, "labels": target, "length": lengths})
     meter = Meter(job)
-    stop = Stop(meter)
+    counter = StepCounter(meter)
     with tempfile.TemporaryDirectory() as folder:
         arguments = Seq2SeqTrainingArguments(
             output_dir=folder,
@@ -103,21 +101,21 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Any], str]:
             dataloader_pin_memory=False,
         )
         trainer = Trainer(
-            model=build_model(job), args=arguments, train_dataset=data, data_collator=collate, callbacks=[stop]
+            model=build_model(job), args=arguments, train_dataset=data, data_collator=collate, callbacks=[counter]
         )
-        stop.trainer = trainer
+        counter.trainer = trainer
         trainer.train()
-    return meter.result(), job["precision"]
+    return meter.result()
 
 
 @torch.inference_mode()
-def decode(job: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def decode(job: Job) -> Result:
     model = build_model(job).eval()
     if job["precision"] == "bf16":
         model = model.to(torch.bfloat16)
     steps = job["new_tokens"]
-    meter = Meter(job)
-    for rows in endless(decode_batches(job)):
+
+    def translate(rows: list[list[int]]) -> int:
         source = torch.from_numpy(padded([[*row, EOS] for row in rows]))
         out = model.generate(
             input_ids=source,
@@ -129,15 +127,11 @@ def decode(job: dict[str, Any]) -> tuple[dict[str, Any], str]:
         )
         if out.shape != (len(rows), steps + 1):
             raise SystemExit(f"translations of shape {tuple(out.shape)}, not of {steps} steps")
-        meter.step(len(rows))
-        if meter.done:
-            break
-    return meter.result(), job["precision"]
+        return len(rows)
+
+    return Meter(job).measure(endless(decode_batches(job)), translate)
 
 
 if __name__ == "__main__":
-    job = read_job()
     logging.set_verbosity_error()
-    torch.set_num_threads(job["threads"])
-    torch.manual_seed(1)
-    report(*{"train": train, "decode": decode}[job["work"]](job), PACKAGES)
+    main({"train": train, "decode": decode}, ("transformers", "accelerate", "torch"))

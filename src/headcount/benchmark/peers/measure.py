@@ -1,11 +1,11 @@
-"""Shared by all peers: the job, a meter, the token ids and the report. Needs only numpy, in every environment."""
+"""Measurement, as all peers share it: the job, a meter, the token ids and the report. Needs only numpy."""
 
 import itertools
 import json
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,27 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as headcount numbers them
 LEAST = 2, 3  # steps of the warm-up, and of the window after it
 
 
-def read_job() -> dict[str, Any]:
+Job = dict[str, Any]
+Result = dict[str, Any]
+
+
+def read_job() -> Job:
     """The job: the JSON file that the command line names."""
     return json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+
+
+def main(works: Mapping[str, Callable[[Job], Result]], packages: tuple[str, ...]) -> None:
+    """Do the work of the job with the function of that name, and report its result. Torch, if it is imported, gets the
+    job's number of threads and a seed."""
+    job = read_job()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(job["threads"])
+        torch.manual_seed(1)
+    report(works[job["work"]](job), job["precision"], packages)
+
+
+class WindowOverError(Exception):
+    """The window of the measurement is over: raised to leave a training loop or a search of somebody else."""
 
 
 class Meter:
@@ -27,7 +45,7 @@ class Meter:
     done: whether the window is long enough. The job may set `least`, the fewest steps of warm-up and window.
     """
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: Job) -> None:
         self.warmup = job["warmup"]
         self.seconds = job["seconds"]
         self.least_warmup, self.least_steps = job.get("least", LEAST)
@@ -49,7 +67,15 @@ class Meter:
             return False
         return self.times[-1] - self.times[self.first] >= self.seconds
 
-    def result(self) -> dict[str, float]:
+    def measure(self, batches: Iterable[Any], process: Callable[[Any], float]) -> Result:
+        """Process batches until the window is long enough; `process` returns the amount done. See `result`."""
+        for batch in batches:
+            self.step(process(batch))
+            if self.done:
+                break
+        return self.result()
+
+    def result(self) -> Result:
         """The rate (amount a second), and the window: its seconds, steps, and amount per step."""
         first = self.first or 0
         seconds, amount = self.times[-1] - self.times[first], sum(self.amounts[first + 1 :])
@@ -57,7 +83,7 @@ class Meter:
         return {"rate": amount / seconds, "seconds": seconds, "steps": steps, "per_step": amount / steps}
 
 
-def report(result: dict[str, Any], precision: str, packages: tuple[str, ...]) -> None:
+def report(result: Result, precision: str, packages: tuple[str, ...]) -> None:
     """Print the result as JSON, the last line of standard output."""
     result |= {
         "precision": precision,
@@ -83,13 +109,13 @@ def _version(package: str) -> str | None:
         return None
 
 
-def read_pairs(job: dict[str, Any]) -> tuple[list[list[int]], list[list[int]]]:
+def read_pairs(job: Job) -> tuple[list[list[int]], list[list[int]]]:
     """Source and target of the training pairs as token ids, without beginning and end of sentence."""
     arrays = np.load(job["arrays"])
     return _rows(arrays, "source"), _rows(arrays, "target")
 
 
-def decode_batches(job: dict[str, Any]) -> list[list[list[int]]]:
+def decode_batches(job: Job) -> list[list[list[int]]]:
     """The sentences to translate, without end of sentence, in batches of similar lengths.
 
     The batches are shuffled, in the same order for everybody, so that any part of them is representative.
