@@ -4,8 +4,7 @@ import pytest
 from built import files, hub
 from conftest import pairs_of
 
-from headcount.data.corpora import read_parallel
-from headcount.data.corpora.text import ParallelText, read_chunks, read_lines
+from headcount.data.corpora.text import ParallelText, read_chunks, read_lines, read_parallel
 from headcount.errors import InputError
 
 SPLITS = {"train": 3, "valid": 2, "test": 1}

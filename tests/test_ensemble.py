@@ -10,8 +10,8 @@ from headcount.data.tokenizer import EOS as END
 from headcount.data.tokenizer import PAD
 from headcount.decoding.beam import Beams
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.search import grow
-from headcount.decoding.translator import TranslationModel, Translator
+from headcount.decoding.search import TranslationModel, grow
+from headcount.decoding.translator import Translator
 from headcount.model.transformer import Transformer
 
 

@@ -9,7 +9,7 @@ from hydra import compose
 from omegaconf import DictConfig
 
 from headcount.benchmark.workloads import Case
-from headcount.data.corpora import SPLITS
+from headcount.data.corpora.corpus import SPLITS
 from headcount.errors import InputError
 from headcount.run.config import build_data
 

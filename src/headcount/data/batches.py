@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,15 +41,9 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(
-            source=move(self.source),
-            source_mask=move(self.source_mask),
-            target_in=move(self.target_in),
-            target_out=move(self.target_out),
-            rows=move(self.rows),
-            step_tokens=self.step_tokens,
-            tokens=self.tokens,
-        )
+        fields = vars(self).items()
+        moved: Any = {name: move(value) if isinstance(value, Tensor) else value for name, value in fields}
+        return Batch(**moved)
 
 
 @dataclass(frozen=True)

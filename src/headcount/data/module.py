@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, TrainStream
 from headcount.data.cleaning import Cleaning, CleaningReport
-from headcount.data.corpora import Corpus, further_names, language_codes
+from headcount.data.corpora.corpus import Corpus, further_names, language_codes
 from headcount.data.plan import Epochs, Lengthening, plan_split
 from headcount.data.prepare import prepare, read_sentences
 from headcount.data.subword_sampling import Segmentation, sample_pieces

@@ -19,7 +19,7 @@ from datasets import Dataset
 
 from headcount.data.batches import Sentences
 from headcount.data.cleaning import TOO_MANY_PIECES, CheckResult, Cleaning, CleaningReport, Filter, ForbiddenText
-from headcount.data.corpora import SPLITS, Corpus, Pairs, further_names, one_line
+from headcount.data.corpora.corpus import SPLITS, Corpus, Pairs, further_names, one_line
 from headcount.data.tokenizer import AnyTokenizer, Trainable, save_tokenizer
 from headcount.data.workers import SIDES, Workers
 from headcount.machine import cores

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Hypotheses, Hypothesis, SearchMethod
+from headcount.decoding.search import Hypotheses, Hypothesis, Limits, SearchMethod
 
 
 def length_penalty(length: Tensor | int, alpha: float) -> Tensor | float:
@@ -35,9 +35,7 @@ class BeamSearch(SearchMethod):
         if self.alpha < 0:
             raise ValueError(f"search.alpha={self.alpha}: must be 0 (no length penalty) or more; 1 is usual")
 
-    def begin(
-        self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Hypotheses:
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
         return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count)
 
 
@@ -53,9 +51,7 @@ class Beams:
     A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them.
     """
 
-    def __init__(
-        self, limits: Int[Tensor, "sentence"], beam: int, *, bos: int, eos: int, alpha: float = 1.0, count: int = 1
-    ) -> None:
+    def __init__(self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float = 1.0, count: int = 1) -> None:
         device = limits.device
         self.limits = limits
         self.beam = beam

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.decoding.beam import Beams, BeamSearch, best_extensions
-from headcount.decoding.search import Hypotheses, Hypothesis
+from headcount.decoding.search import Hypotheses, Hypothesis, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,7 @@ class DiverseBeamSearch(BeamSearch):
     def settings(self) -> dict[str, Any]:
         return super().settings | {"groups": self.number_of_groups}
 
-    def begin(
-        self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Hypotheses:
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
         size = self.beam // self.number_of_groups
         groups = [
             Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.decoding.translator import TranslationModel
+from headcount.decoding.search import TranslationModel
 
 
 class Ensemble:

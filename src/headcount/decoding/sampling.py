@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Decode, Hypotheses, Hypothesis, NotFiniteError, SearchMethod, Translation
+from headcount.decoding.search import Decode, Hypotheses, Hypothesis, Limits, NotFiniteError, SearchMethod, Translation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,7 @@ class Sampling(SearchMethod):
     def rows(self, count: int) -> int:
         return count  # the first samples are the same, however many follow
 
-    def begin(
-        self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Hypotheses:
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
         steps, samples = (limits + 1).tolist(), self.rows(count)
         noise = np.zeros((len(sources), samples, max(steps)), dtype=np.float32)
         for row, source, length in zip(noise, sources, steps, strict=True):

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from headcount.errors import InputError
 
-State = TypeVar("State")
+Limits = Int[Tensor, "sentence"]
+"""Most tokens of each translation, without its end-of-sentence."""
 Decode = Callable[[list[list[int]]], list[str]]
 
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
@@ -33,17 +34,25 @@ class NotFiniteError(InputError):
 
 
 @runtime_checkable
-class StepModel(Protocol[State]):
-    """The two calls that search makes to a model."""
+class TranslationModel(Protocol):
+    """The contract of a model that search can use."""
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def max_length(self) -> int | None:
+        """Most tokens of a source with its end, and of a target with its beginning; None: any number."""
+
+    def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
+        """The state before the first target token. source [sentence, source]; mask: True = real token, None: all."""
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Log-probabilities [row, vocab] of the token after `tokens` [row]. Search may write into them, and
         does not need them after the next step."""
-        ...
 
-    def reorder(self, state: State, rows: Tensor, sentences: Tensor) -> State:
+    def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is row `rows[i]` of `state`; `sentences`: those that remain in the batch, in order."""
-        ...
 
 
 class Hypothesis(NamedTuple):
@@ -68,28 +77,23 @@ class Hypotheses(Protocol):
     @property
     def newest(self) -> Int[Tensor, "sentence row"]:
         """The last token of each hypothesis; before the first step the beginning-of-sentence, one row a sentence."""
-        ...
 
     @property
     def done(self) -> Bool[Tensor, "sentence"]:
         """Which sentences are finished."""
-        ...
 
     def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence new_row"]:
         """Add a token to each hypothesis; returns the row that each new hypothesis extends."""
-        ...
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         """Keep only these sentences."""
-        ...
 
     def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
         """The finished hypotheses of each of these sentences, in the order of the n-best list."""
-        ...
 
 
 def grow(
-    model: StepModel[State], state: State, limits: Int[Tensor, "sentence"], hypotheses: Hypotheses, eos: int
+    model: TranslationModel, state: Any, limits: Limits, hypotheses: Hypotheses, eos: int
 ) -> list[list[Hypothesis]]:
     """Extend `hypotheses` token by token until all are finished; returns the finished ones of every sentence.
 
@@ -175,10 +179,10 @@ class SearchMethod(ABC):
 
     def search(
         self,
-        model: StepModel[State],
-        state: State,
+        model: TranslationModel,
+        state: Any,
         sources: list[list[int]],
-        limits: Int[Tensor, "sentence"],
+        limits: Limits,
         count: int,
         bos: int,
         eos: int,
@@ -191,9 +195,7 @@ class SearchMethod(ABC):
         return self.width
 
     @abstractmethod
-    def begin(
-        self, sources: list[list[int]], limits: Int[Tensor, "sentence"], count: int, bos: int, eos: int
-    ) -> Hypotheses:
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
         """The hypotheses of these sources before the first token, for `count` translations of each."""
 
     def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:

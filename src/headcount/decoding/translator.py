@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
-from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, StepModel, Translation
+from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel
 from headcount.errors import InputError
 
 MOST_WORKERS = 8  # batches at once; only one at a time runs Python, so more would wait for each other
@@ -21,23 +20,6 @@ class Codec(Protocol):
 
     def encode(self, texts: list[str]) -> list[list[int]]: ...
     def decode(self, ids: list[list[int]]) -> list[str]: ...
-
-
-@runtime_checkable
-class TranslationModel(StepModel[Any], Protocol):
-    """A `StepModel` with its initial state, its device and its longest sequence."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def max_length(self) -> int | None:
-        """Most tokens of a source with its end, and of a target with its beginning; None: any number."""
-        ...
-
-    def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
-        """The state before the first target token. source [sentence, source]; mask: True = real token, None: all."""
-        ...
 
 
 class LineError(InputError):

@@ -4,7 +4,13 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
+
+Source = Int[Tensor, "batch source"]
+SourceMask = Bool[Tensor, "batch source"]
+"""True = a token of the source, not padding."""
+Target = Int[Tensor, "batch target"]
 
 
 class AttentionWeights(NamedTuple):
@@ -40,19 +46,19 @@ class EncoderDecoder(nn.Module, ABC):
         """Heads in each layer, for each kind of attention of the model."""
 
     @abstractmethod
-    def forward(self, source: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
-        """Decoder output [batch, target, d_model] at every target position, given source [batch, source], True in
-        source_mask for its tokens, and the target before that position."""
+    def forward(self, source: Source, source_mask: SourceMask, target: Target) -> Tensor:
+        """Decoder output [batch, target, d_model] at every target position, given the source and the target before
+        that position."""
 
     @abstractmethod
-    def attention_weights(self, source: Tensor, source_mask: Tensor, target: Tensor) -> AttentionWeights:
+    def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         """Weights of every head, never averaged, when `target` is translated from `source`; of the layers that run, in
         eval mode all."""
 
     # The three calls of a search: see headcount.decoding.search.
 
     @abstractmethod
-    def start(self, source: Tensor, source_mask: Tensor | None) -> Any:
+    def start(self, source: Source, source_mask: SourceMask | None) -> Any:
         """The state of a search before the first target token; source_mask None: no source has padding."""
 
     @abstractmethod
@@ -65,7 +71,7 @@ class EncoderDecoder(nn.Module, ABC):
         """The state whose row i is row `rows[i]` of the old state; `sentences`: the sentences that remain, in order."""
 
 
-def make_embeddings(
+def new_embeddings(
     vocab_size: int, source_vocab_size: int | None, d_model: int, tied: bool
 ) -> tuple[nn.Embedding, nn.Embedding]:
     """Embeddings of source and target: one matrix if they are tied and have one vocabulary (source_vocab_size None)."""

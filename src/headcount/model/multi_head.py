@@ -20,7 +20,8 @@ from headcount.model.cache import KeysValues
 from headcount.model.head_plan import HeadPlan, local_mask
 from headcount.model.positions import Rotate, unrotated
 
-SharedKey = Float[Tensor, "batch kv_head key d_head"]
+KV = Float[Tensor, "batch kv_head key d_head"]
+"""Keys or values that several heads share."""
 
 
 class RepeatedKeys(nn.Module, Attend):
@@ -34,14 +35,7 @@ class RepeatedKeys(nn.Module, Attend):
         return self.attend.begin(rows)
 
     def forward(
-        self,
-        query: Query,
-        key: SharedKey,
-        value: SharedKey,
-        mask: Mask,
-        positions: TokenPositions,
-        state: Any,
-        need_weights: bool,
+        self, query: Query, key: KV, value: KV, mask: Mask, positions: TokenPositions, state: Any, need_weights: bool
     ) -> AttentionOutput:
         group = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
@@ -57,14 +51,7 @@ class FoldedQueries(nn.Module, Attend):
         self.attend = attend
 
     def forward(
-        self,
-        query: Query,
-        key: SharedKey,
-        value: SharedKey,
-        mask: Mask,
-        positions: TokenPositions,
-        state: None,
-        need_weights: bool,
+        self, query: Query, key: KV, value: KV, mask: Mask, positions: TokenPositions, state: None, need_weights: bool
     ) -> AttentionOutput:
         heads, queries = query.shape[1:3]
         group = heads // key.shape[1]

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, TokenPositions, named
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
-from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, make_embeddings
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, Source, SourceMask, Target, new_embeddings
 from headcount.model.head_plan import HeadPlan, heads_per_layer
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.settings import check_choice, check_probability, choose
@@ -91,7 +91,7 @@ class Recurrent(EncoderDecoder):
         (count,) = heads_per_layer("model.num_heads", num_heads, 1, d_model, head_size)
         self.d_model = d_model
         self.look = look
-        embeddings = make_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
+        embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.source_embedding, self.target_embedding = embeddings
         self.dropout = Dropout(dropout)
         self.encoder = kind(d_model, d_model // 2, batch_first=True, bidirectional=True)
@@ -115,20 +115,10 @@ class Recurrent(EncoderDecoder):
         """Heads of the attention, if the model has one."""
         return {} if self.attention is None else {"cross_heads": [self.attention.heads.count]}
 
-    def forward(
-        self,
-        source: Int[Tensor, "batch source"],
-        source_mask: Bool[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
-    ) -> Float[Tensor, "batch target d_model"]:
+    def forward(self, source: Source, source_mask: SourceMask, target: Target) -> Float[Tensor, "batch target d_model"]:
         return self._decode(source, source_mask, target, None)
 
-    def attention_weights(
-        self,
-        source: Int[Tensor, "batch source"],
-        source_mask: Bool[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
-    ) -> AttentionWeights:
+    def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         """Weights of the cross-attention, the only attention of the model."""
         steps: list[Tensor] = []
         self._decode(source, source_mask, target, steps.append)
@@ -148,9 +138,7 @@ class Recurrent(EncoderDecoder):
     def _embed(self, embedding: nn.Embedding, tokens: Tensor) -> Tensor:
         return self.dropout(embedding(tokens) * self.d_model**0.5)
 
-    def start(
-        self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
-    ) -> RecurrentState:
+    def start(self, source: Source, source_mask: SourceMask | None) -> RecurrentState:
         x = self._embed(self.source_embedding, source)
         lengths = torch.full((len(x),), x.shape[1]) if source_mask is None else source_mask.sum(dim=1)
         with torch.autocast(x.device.type, enabled=False):  # in full precision: errors of a recurrence add up

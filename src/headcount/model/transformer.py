@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import Cache
 from headcount.model.dropout import Dropout, LayerDropout
-from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, make_embeddings
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, Source, SourceMask, Target, new_embeddings
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.head_plan import HeadCounts, plan_heads
 from headcount.model.layers import (
@@ -112,7 +112,7 @@ class Transformer(EncoderDecoder):
         position_kind = choose("positions", positions, POSITIONS)
         self.d_model = d_model
         self.kv_heads = kv_heads
-        embeddings = make_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
+        embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.source_embedding, self.target_embedding = embeddings
         sides = {side: position_kind(d_model, max_positions) for side in ("source", "target")}
         self.positions = nn.ModuleDict(sides)
@@ -155,20 +155,10 @@ class Transformer(EncoderDecoder):
             "cross_heads": [layer.cross_attention.heads.count for layer in self.decoder],
         } | kv_heads
 
-    def forward(
-        self,
-        source: Int[Tensor, "batch source"],
-        source_mask: Bool[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
-    ) -> Float[Tensor, "batch target d_model"]:
+    def forward(self, source: Source, source_mask: SourceMask, target: Target) -> Float[Tensor, "batch target d_model"]:
         return self._run(source, source_mask, target, None)
 
-    def attention_weights(
-        self,
-        source: Int[Tensor, "batch source"],
-        source_mask: Bool[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
-    ) -> AttentionWeights:
+    def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         weights = AttentionWeights([], [], [])
         self._run(source, source_mask, target, weights)
         return weights
@@ -232,9 +222,7 @@ class Transformer(EncoderDecoder):
                 weights.cross.append(cross_weights)
         return self.decoder_norm(x), new_states
 
-    def start(
-        self, source: Int[Tensor, "sentence source"], source_mask: Bool[Tensor, "sentence source"] | None
-    ) -> DecoderState:
+    def start(self, source: Source, source_mask: SourceMask | None) -> DecoderState:
         memory = self.encode(source, source_mask)
         layers = [layer.start(memory) for layer in self.decoder]
         mask = None if source_mask is None else source_mask[:, None, None, :]

@@ -14,7 +14,7 @@ from headcount.run.trusted import check_targets
 from headcount.run.values import wrong_values
 
 if TYPE_CHECKING:
-    from headcount.data.corpora import Corpus
+    from headcount.data.corpora.corpus import Corpus
     from headcount.data.module import TranslationData
 
 # The settings of `data` beside the corpus: how its text becomes batches, and what other groups of the config take.

@@ -6,7 +6,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict
 from omegaconf import DictConfig
 
-from headcount.data.corpora import read_parallel
+from headcount.data.corpora.text import read_parallel
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu_tokenizer

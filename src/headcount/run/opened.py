@@ -12,11 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from headcount.data.corpora import language_codes
+from headcount.data.corpora.corpus import language_codes
 from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, TokenizerPair, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.search import SearchMethod
-from headcount.decoding.translator import Codec, TranslationModel, Translator
+from headcount.decoding.search import SearchMethod, TranslationModel
+from headcount.decoding.translator import Codec, Translator
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
 from headcount.evaluation.metrics import bleu_tokenizer

@@ -4,7 +4,7 @@ import sys
 
 from omegaconf import DictConfig
 
-from headcount.data.corpora import read_parallel
+from headcount.data.corpora.text import read_parallel
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import perplexity
 from headcount.run.opened import open_from_config

@@ -4,21 +4,5 @@ A corpus gives the splits train, valid and test, and further test sets, as text 
 read in chunks of rows. Nothing is cleaned here.
 """
 
-from headcount.data.corpora.corpus import SPLITS, Corpus, Pairs, further_names, language_codes, one_line
-from headcount.data.corpora.files import FilesCorpus
-from headcount.data.corpora.held_out import HeldOut
-from headcount.data.corpora.hub import HubCorpus
-from headcount.data.corpora.text import read_parallel
-
-__all__ = [
-    "SPLITS",
-    "Corpus",
-    "FilesCorpus",
-    "HeldOut",
-    "HubCorpus",
-    "Pairs",
-    "further_names",
-    "language_codes",
-    "one_line",
-    "read_parallel",
-]
+from headcount.data.corpora.files import FilesCorpus as FilesCorpus
+from headcount.data.corpora.hub import HubCorpus as HubCorpus

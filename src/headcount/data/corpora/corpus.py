@@ -43,11 +43,9 @@ class Corpus(Protocol):
     def load(self) -> Mapping[str, Pairs | Dataset]:
         """The splits train, valid and test, and further test sets under other names; columns `source`, `target` and
         any others that the corpus has."""
-        ...
 
     def fingerprint(self) -> str:
         """A hash of the text that `load` gives. Every process of every run calls it at its start."""
-        ...
 
 
 def language_codes(source: str, target: str) -> tuple[str, str]:
