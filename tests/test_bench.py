@@ -205,12 +205,7 @@ def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch
 
 def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
     page = tmp_path / "page.md"
-    page.write_text(f"before
-{BEGIN}
-of last year
-{END}
-after
-")
+    page.write_text(f"before\n{BEGIN}\nof last year\n{END}\nafter\n")
     completed("bench", "read=new/folder/rows.json", "table=page.md", cwd=tmp_path)
     text = page.read_text()
     assert text.startswith(f"before\n{BEGIN}\n")

@@ -19,14 +19,13 @@ from headcount.evaluation.metrics import METRICS, score
 from headcount.report.blocks import Code, Section
 from headcount.report.drawing import Plot
 from headcount.report.endpoint import Endpoint, bleu_endpoint
-from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import SECTIONS, Page, make_page
 from headcount.report.read import read_sweep
 from headcount.report.sections.next_steps import next_steps
 from headcount.report.sections.published import published
 from headcount.report.statistics.comparison import compare, interaction
-from headcount.report.study import Study
+from headcount.report.study import Margins, Study
 from headcount.report.table import Table
 from headcount.report.verdicts import Names, needed, pair_verdict, summary
 from headcount.report.write import html, results_csv

@@ -8,7 +8,7 @@ import torch
 from built import built
 from conftest import completed, refused
 
-from headcount.report.attention_maps import look, plot
+from headcount.report.attention_maps import attention_maps, plot
 from headcount.run.opened import open_run
 
 WINDOW = built("model/cross_attention/gaussian_window")
@@ -35,7 +35,7 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
 
 def test_weights_stand_beside_their_tokens(home):
     run = open_run(home / "runs" / "first")
-    seen = look(run, "the dog sees the cat", "der Hund sieht den Kater")
+    seen = attention_maps(run, "the dog sees the cat", "der Hund sieht den Kater")
     assert [layer.name for layer in seen.layers] == ["cross_1", "encoder_1", "decoder_1"]
     for layer in seen.layers:
         assert layer.weights.shape == (2, len(layer.queries), len(layer.keys))
@@ -45,7 +45,7 @@ def test_weights_stand_beside_their_tokens(home):
     assert "".join(encoder.keys) == "▁the▁dog▁sees▁the▁cat</s>"
     assert "".join(cross.queries) == "<s>▁der▁Hund▁sieht▁den▁Kater"
     assert not decoder.weights.triu(1).any()
-    assert look(run, "the dog sees the cat").target == run.translator.translate(["the dog sees the cat"])[0]
+    assert attention_maps(run, "the dog sees the cat").target == run.translator.translate(["the dog sees the cat"])[0]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, h
     torch.manual_seed(0)
     sizes = {"vocab_size": run.tokenizer.target.vocab_size, "d_model": 16, "num_heads": 2}
     run = replace(run, model=built(f"model/{model}", **sizes, cross_attention=WINDOW, **settings).eval())
-    seen = look(run, "the dog sees the cat", "der Hund sieht den Kater")
+    seen = attention_maps(run, "the dog sees the cat", "der Hund sieht den Kater")
     windowed = {"cross", "encoder", "decoder"} if "self_attention" in settings else {"cross"}
     layers = [layer for layer in seen.layers if layer.kind in windowed]
     assert len(layers) == {"rnn_graves": 1, "nano": 5 if "self_attention" in settings else 2}[model]

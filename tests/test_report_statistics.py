@@ -20,7 +20,7 @@ from headcount.report.statistics.bootstrap import (
     sentence_counts,
 )
 from headcount.report.statistics.comparison import compare, critical, interaction
-from headcount.report.statistics.planning import Plan, plans
+from headcount.report.statistics.planning import PowerAnalysis, plans
 from headcount.report.statistics.simulation import World, analyse, simulate
 from headcount.report.statistics.variances import moderated
 from headcount.run.console import CONF
@@ -264,24 +264,24 @@ def test_no_accuracy_differs_by_more_than_there_is():
 
 
 def test_more_seeds_and_fewer_rows_have_more_power():
-    plan = Plan(variance=0.16, sentences=0.01, sentences_df=500, rows=4)
+    plan = PowerAnalysis(variance=0.16, sentences=0.01, sentences_df=500, rows=4)
     needed = plan.seeds_needed(1.0)
     assert 2 < needed < 20
     assert plan.power(1.0, int(needed)) >= 0.8 > plan.power(1.0, int(needed) - 1)
     assert plan.detectable(int(needed)) <= 1.0 < plan.detectable(int(needed) - 1)
-    assert Plan(0.16, 0.01, 500, 2).seeds_needed(1.0) < needed
+    assert PowerAnalysis(0.16, 0.01, 500, 2).seeds_needed(1.0) < needed
     assert plan.seeds_needed(0.3) == math.inf  # the sentences alone leave a deviation of 0.1
-    assert Plan(0.16, 0.0, 500, 4).seeds_needed(0.3) < 100
+    assert PowerAnalysis(0.16, 0.0, 500, 4).seeds_needed(0.3) < 100
 
 
 def test_sentences_help_where_their_draw_makes_the_error():
-    noisy = Plan(variance=0.09, sentences=0.04, sentences_df=500, rows=3, noise=0.09)
+    noisy = PowerAnalysis(variance=0.09, sentences=0.04, sentences_df=500, rows=3, noise=0.09)
     assert noisy.share(3) == 1
     assert noisy.seeds_needed(0.5) == math.inf
     times = noisy.sentences_needed(0.5, 3)
     assert 2 < times < 100
     assert noisy.with_sentences(times).power(0.5, 3) >= 0.8 > noisy.with_sentences(times - 1).power(0.5, 3)
-    steady = Plan(variance=0.09, sentences=0.0, sentences_df=500, rows=3)
+    steady = PowerAnalysis(variance=0.09, sentences=0.0, sentences_df=500, rows=3)
     assert steady.share(3) == 0
     assert steady.sentences_needed(0.3, 3) == math.inf
     assert steady.seeds_needed(0.3) < 100
@@ -297,7 +297,7 @@ def test_planned_power_is_reached():
         scores = draw.normal(size=(4, seeds)) * 0.4 + np.array([[0.0], [0.0], [0.0], [effect]])
         deviation = math.sqrt(scores.var(axis=1, ddof=1).mean() / seeds)
         hits += (scores[3].mean() - scores[0].mean()) / deviation > threshold
-    assert Plan(0.16, 0.0, 1e4, 4).power(effect, seeds) == pytest.approx(hits / 2000, abs=0.03)
+    assert PowerAnalysis(0.16, 0.0, 1e4, 4).power(effect, seeds) == pytest.approx(hits / 2000, abs=0.03)
 
 
 @pytest.mark.parametrize("truth", [20.0, 36.0, 60.0])

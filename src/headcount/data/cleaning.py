@@ -136,13 +136,8 @@ class CheckResult(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaning:
-    """Rules that drop pairs from the training split.
-
-    enabled: False leaves the text unchanged. max_words: most words (by white space) of either side; None for no limit.
-    max_ratio: most times that the longer side is as long as the shorter, in characters (one of Chinese, Japanese or
-    Korean counts two), if the longer has more than 12; None for no limit. drop_duplicates: of equal pairs, keep the
-    first. drop_leaks: drop a pair whose source or target occurs in valid or test.
-    """
+    """Rules that drop pairs from the training split: `cleaning` in conf/data/default.yaml. Words are counted by white
+    space, lengths in characters, see `WIDE` and `SHORT`."""
 
     enabled: bool
     max_words: int | None

@@ -45,13 +45,10 @@ class TranslationData(pl.LightningDataModule):
     Training batches are endless, epoch after epoch, and are counted in optimizer steps. To resume a run, set
     `start_step` before `train_dataloader` is called.
 
-    tokenizer: a trained one, or the settings of its training. batch_tokens: most padded tokens of either side in one
-    micro-batch of one process. directory: parent of the prepared data. seed: of the order of batches. max_length: most
-    pieces of either side in train; longer pairs are dropped; None for no limit but `batch_tokens`. workers: processes
-    that build batches beside the training process. accumulation: micro-batches in one optimizer step of one process.
-    hide_source: every source is only the end of sentence, so a model learns from the target alone. segmentation:
-    subword sampling in train, every epoch anew; None for always the best segmentation. A sentence keeps its best
-    segmentation in an epoch if the sampled one exceeds its batch or `max_length`.
+    conf/data/default.yaml explains the settings. tokenizer: a trained one, or the settings of its training. seed: of
+    the order of batches. max_length: None for no limit but `batch_tokens`. accumulation: micro-batches in one optimizer
+    step of one process. segmentation: None for always the best segmentation. A sentence keeps its best segmentation in
+    an epoch if the sampled one exceeds its batch or `max_length`.
     """
 
     tokenizer: AnyTokenizer

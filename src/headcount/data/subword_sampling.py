@@ -36,8 +36,7 @@ class SampledSegmentation:
     """Unigram sampling: p(segmentation) is proportional to its unigram probability to the power of alpha (Kudo 2018,
     "Subword regularization", section 3.2).
 
-    alpha: 0 would make all segmentations equally probable. candidates: sample from the most probable ones, this many
-    (l in the paper); None for all. Raises ValueError for values out of range.
+    candidates: l in the paper. Raises ValueError for values out of range.
     """
 
     alpha: float

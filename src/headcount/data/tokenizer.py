@@ -134,10 +134,7 @@ def _real(sequence: list[int]) -> list[int]:
 class SentencePiece:
     """Settings of the training of a sentencepiece model (Kudo and Richardson 2018).
 
-    vocab_size: pieces, with 4 special ones and 256 bytes. model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo
-    2018). character_coverage: share of the text's characters that get a piece of their own; the others are spelled in
-    bytes. sample_bytes: the tokenizer is trained on a random sample of this size if both sides together have more text;
-    sentencepiece needs up to 25 times as many bytes of memory.
+    conf/tokenizer/bpe.yaml explains them. model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo 2018).
     """
 
     vocab_size: int
@@ -231,10 +228,8 @@ class TokenizerPair:
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePiecePair:
-    """Settings of the training of a sentencepiece model for each language; the others are those of `SentencePiece`.
-
-    vocab_size: pieces of the source language. target_vocab_size: pieces of the target language; None for as many.
-    """
+    """Settings of the training of a sentencepiece model for each language: those of `SentencePiece`, of which
+    vocab_size is that of the source language. target_vocab_size: None for as many."""
 
     vocab_size: int
     target_vocab_size: int | None

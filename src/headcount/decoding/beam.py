@@ -17,11 +17,8 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor | float:
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch(SearchMethod):
-    """Beam search: the most probable translations among those that a beam of hypotheses finds.
-
-    beam: hypotheses kept, 1 for greedy search. alpha: exponent of the length penalty (Wu et al. 2016, equation 14), 0
-    for none.
-    """
+    """Beam search: the most probable translations among those that a beam of hypotheses finds; greedy with a beam of 1.
+    Settings: conf/search/beam.yaml."""
 
     width_setting = "beam"
 

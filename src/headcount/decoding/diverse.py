@@ -14,11 +14,8 @@ from headcount.decoding.search import Hypotheses, Hypothesis, Limits
 
 @dataclass(frozen=True, kw_only=True)
 class DiverseBeamSearch(BeamSearch):
-    """Diverse beam search: Vijayakumar et al. 2018, "Diverse beam search", algorithm 1 with Hamming diversity.
-
-    beam: hypotheses kept, of all groups together. groups: number of groups that the beam is divided into; None: one for
-    each hypothesis. diversity: what a token costs, in nats, each time that an earlier group has just chosen it.
-    """
+    """Diverse beam search: Vijayakumar et al. 2018, "Diverse beam search", algorithm 1 with Hamming diversity. The beam
+    is that of all groups together. Settings: conf/search/diverse.yaml."""
 
     groups: int | None
     diversity: float

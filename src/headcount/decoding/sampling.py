@@ -15,11 +15,9 @@ from headcount.decoding.search import Decode, Hypotheses, Hypothesis, Limits, No
 class Sampling(SearchMethod):
     """Ancestral sampling: each token is drawn from the model's distribution, given those before it.
 
-    samples: translations of each source, drawn independently; they are given as drawn, neither sorted nor made
-    distinct, and their score is the model's own log-probability, whatever the settings here. temperature: divides the
-    log-probabilities; 1 is the model's distribution, less is sharper. top_k: draw from the k most probable tokens only
-    (Fan et al. 2018). top_p: draw from the smallest set of most probable tokens whose probabilities sum to this, after
-    the cut to k (Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1). None: no cut.
+    Samples are given as drawn, neither sorted nor made distinct, and their score is the model's own log-probability,
+    whatever the settings here (conf/search/sample.yaml). top_k: Fan et al. 2018; top_p, after the cut to k: Holtzman et
+    al. 2020, "The curious case of neural text degeneration", section 3.1.
 
     What is drawn for a source follows from `seed` and the source only, but for rounding: not from the batch, nor from
     the other lines. So a line that comes twice gets the same translation twice; `samples` gives several.

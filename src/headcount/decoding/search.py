@@ -136,11 +136,8 @@ def grow(
 class SearchMethod(ABC):
     """A search strategy: the settings that all have in common, and how they bound a batch of sentences.
 
-    max_ratio, max_extra: a translation has at most max_ratio x source pieces + max_extra pieces, ends not counted.
-    batch_tokens: source tokens x rows of a sentence in a batch; a third of the longest translation's, if that is more.
-    max_source: pieces that a source may have; None for no limit.
-
-    A strategy adds its own settings as fields. Raises ValueError for a value out of range.
+    A strategy adds its own settings as fields; the common ones are explained in conf/search/default.yaml. Raises
+    ValueError for a value out of range.
     """
 
     width_setting: ClassVar[str]  # the field with the rows of a sentence, at most that many translations of it

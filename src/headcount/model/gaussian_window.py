@@ -1,7 +1,7 @@
 """Gaussian window attention: no score and no softmax, but a window that slides along the keys."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -73,14 +73,7 @@ class GaussianWindow(nn.Module, Attend):
         return Mixture(heights, widths, state.centres.unflatten(0, (len(query), -1)).transpose(1, 2) + steps)
 
     def forward(
-        self,
-        query: Query,
-        key: Key,
-        value: Key,
-        mask: Mask,
-        positions: TokenPositions,
-        state: Centres | None,
-        need_weights: bool,
+        self, query: Query, key: Key, value: Key, mask: Mask, positions: TokenPositions, state: Any, need_weights: bool
     ) -> AttentionOutput:
         with torch.autocast(query.device.type, enabled=False):  # rounding errors would add up in the sum
             heights, widths, centres = self.mixture(query, state)

@@ -57,11 +57,8 @@ class RecurrentState(NamedTuple):
 class Recurrent(EncoderDecoder):
     """Encoder-decoder of recurrent cells.
 
-    cell: "gru" or "lstm". look: whether the decoder attends to the source "before" or "after" its cell, or not: "none".
-        feed: input of the next step after a look "after": the "output" o_t, or the "context" c_t.
-    num_heads, cross_attention: heads of the attention, and the factory of its `Attend`.
-    head_size, tied_embeddings, dropout and source_vocab_size: as in the Transformer; dropout acts on embeddings and
-        before the output layer.
+    conf/model/rnn.yaml explains the settings. feed: for look "after", the next step reads the "output" o_t or the
+    "context" c_t. dropout: on embeddings and before the output layer. source_vocab_size: as in the Transformer.
 
     Raises ValueError, naming the setting, its value and what is allowed.
     """

@@ -52,14 +52,10 @@ class DecoderState(NamedTuple):
 class Transformer(EncoderDecoder):
     """Encoder and decoder with any head count in any layer.
 
-    num_heads to local_window: see `plan_heads`. norm: "pre" or "post". positions: "sinusoidal", "learned" or "rotary".
-    feed_forward: "relu", "gelu" or "swiglu"; d_feed_forward is its hidden width. tied_embeddings: source, target and
-        output share one matrix (Press and Wolf 2017).
-    dropout acts on embeddings and on each sublayer's output, attention_dropout on attention weights,
-        activation_dropout inside the feed-forward, layer_dropout on whole layers; each a probability in [0, 1).
-    self_attention, cross_attention: build the `Attend` of encoder and decoder self-attention, and of cross-attention.
-    source_vocab_size: pieces of a separate source vocabulary, whose embeddings are shared with nothing; None: one
-        vocabulary of both languages.
+    conf/model/default.yaml explains the settings; num_heads to local_window: see `plan_heads`. d_feed_forward: hidden
+    width of the feed-forward. tied_embeddings: Press and Wolf 2017. dropout: on embeddings and on each sublayer's
+    output. source_vocab_size: pieces of a separate source vocabulary, whose embeddings are shared with nothing; None:
+    one vocabulary of both languages.
 
     Raises ValueError, naming the setting, its value, what is allowed and the fix.
     """

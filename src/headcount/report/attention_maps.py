@@ -62,7 +62,7 @@ class AttentionMaps:
 
 
 @torch.inference_mode()
-def look(run: Run, text: str, target: str | None = None) -> AttentionMaps:
+def attention_maps(run: Run, text: str, target: str | None = None) -> AttentionMaps:
     """Attention weights of a run while it translates `text` to `target`, to its own translation if None.
 
     Raises InputError for a model without attention.
@@ -166,7 +166,7 @@ def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
     """
     if not text.strip():
         raise InputError("text=: must be a sentence to translate")
-    maps = look(run, text, target)
+    maps = attention_maps(run, text, target)
     plots = {kind: [plot(layer) for layer in maps.layers if layer.kind == kind] for kind in KINDS}
     try:
         output.mkdir(parents=True, exist_ok=True)

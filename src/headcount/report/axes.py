@@ -56,7 +56,7 @@ class Scale:
             axes.plot([x] * len(row), row, "o", color=colour, markersize=4, alpha=0.6, zorder=2)
 
 
-def look(index: int) -> tuple[str, str]:
+def style_of(index: int) -> tuple[str, str]:
     """The colour and the marker of a row or a line."""
     return COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
 

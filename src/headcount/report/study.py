@@ -1,13 +1,38 @@
 """The study of a report: what all its sections share, computed once."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, bleu_endpoint
-from headcount.report.margins import Margins
 from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.verdicts import Names
+from headcount.run.values import fits, typed, wrong_values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margins:
+    """Margins of equality: rows are equal if their difference is certain to be smaller. bleu: points. loss: nats.
+    accuracy: of contrastive pairs, percentage points."""
+
+    bleu: float
+    loss: float
+    accuracy: float
+
+    @classmethod
+    def of(cls, settings: Mapping[str, float]) -> "Margins":
+        """From settings by name. Raises InputError for a name or a number that is not allowed."""
+        wrong = [
+            f"margin.{name}={typed(value)}: must be a number above 0"
+            for name, value in settings.items()
+            if not fits(value, float) or not 0 < value < math.inf
+        ]
+        if wrong := wrong or wrong_values(cls, settings, lambda name: f"margin.{name}"):
+            raise InputError("\n".join(wrong))
+        return cls(**settings)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from headcount.errors import InputError
 from headcount.files import write_bytes, write_text
-from headcount.report.margins import Margins
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
-from headcount.report.study import Study
+from headcount.report.study import Margins, Study
 from headcount.run.jobs import is_sweep, read_plan, write_plan
 from headcount.run.values import flatten
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from headcount.data.corpora.corpus import SPLITS, Pairs, fingerprint, language_codes, test_set_name
 from headcount.data.corpora.held_out import HeldOut
-from headcount.data.corpora.tables import FORMATS, Column, Table
+from headcount.data.corpora.tables import FORMATS, Column, TableFile
 from headcount.data.corpora.text import ParallelText
 from headcount.errors import InputError
 
@@ -17,7 +17,7 @@ class SplitTexts:
     """The files of every split, and the splits that are held out of train."""
 
     languages: tuple[str, str]
-    texts: Mapping[str, ParallelText | Table]
+    texts: Mapping[str, ParallelText | TableFile]
     held_out: HeldOut
 
     def load(self) -> dict[str, Pairs]:
@@ -29,7 +29,7 @@ class SplitTexts:
         return self.held_out.cut(splits)
 
     def fingerprint(self) -> str:
-        tables = {split: text for split, text in self.texts.items() if isinstance(text, Table)}
+        tables = {split: text for split, text in self.texts.items() if isinstance(text, TableFile)}
         further = {
             **self.held_out.settings,
             "tests": [split for split in self.texts if split not in SPLITS],
@@ -41,11 +41,8 @@ class SplitTexts:
 class FilesCorpus:
     """Parallel text in local files: for each split two files, plain or gzip, one sentence a line, or one table.
 
-    source, target: language codes. train_source ... test_target: two files a split. train, valid, test: instead of two
-    files, a table with both sides, see `Table`. source_column, target_column: a column's name, or its number from 1 if
-    the table has no header; None for the language code. held_out, max_pairs: splits without a file, and the size of
-    train, see `HeldOut`. tests: further test sets by name: `{source: PATH, target: PATH}`, or the path of a table.
-    Raises ValueError for a setting that is missing, or two that exclude each other.
+    conf/data/files.yaml explains the settings; see also `TableFile` and `HeldOut`. Raises ValueError for a setting that
+    is missing, or two that exclude each other.
     """
 
     def __init__(
@@ -125,12 +122,12 @@ def check_places(
         )
 
 
-def text_at(setting: str, where: Any, columns: tuple[Column, Column]) -> ParallelText | Table:
+def text_at(setting: str, where: Any, columns: tuple[Column, Column]) -> ParallelText | TableFile:
     """Two files `{source: PATH, target: PATH}`, or one table. Raises ValueError for another value or another format."""
     if isinstance(where, Mapping) and set(where) == {"source", "target"} and all(where.values()):
         return ParallelText(Path(str(where["source"])), Path(str(where["target"])))
     if isinstance(where, str | Path):
-        table = Table(Path(where), *columns)
+        table = TableFile(Path(where), *columns)
         if table.format not in FORMATS:
             raise ValueError(
                 f"{setting}={where}: a file with both sides must end in .tsv, .csv, .jsonl (each plain or .gz) or "

@@ -89,9 +89,9 @@ class HeldOut:
         train = Pairs(rows - leaving, lambda count: _without(whole, sources, count))
         return {**splits, "train": train, **parts}
 
-    def _smallest(self, pairs: Pairs, count: int) -> tuple[list["Group"], int]:
+    def _smallest(self, pairs: Pairs, count: int) -> tuple[list["SourceGroup"], int]:
         """The `count` groups of smallest hash, in that order, and the number of all rows."""
-        groups: dict[bytes, Group] = {}
+        groups: dict[bytes, SourceGroup] = {}
         bound, rows = b"\xff" * 16, 0
         for table in pairs.iter(CHUNK):
             rows += table.num_rows
@@ -99,7 +99,7 @@ class HeldOut:
                 key = self._hash(normal := normalise(source))
                 if key > bound or not normal or not (translation := normalise(target)):
                     continue
-                groups.setdefault(key, Group()).add(self._hash(f"{normal}\n{translation}"), source, target)
+                groups.setdefault(key, SourceGroup()).add(self._hash(f"{normal}\n{translation}"), source, target)
             if len(groups) > 2 * count:  # not at every chunk, since sorting is slow
                 groups = {key: groups[key] for key in sorted(groups)[:count]}
                 bound = max(groups)
@@ -110,7 +110,7 @@ class HeldOut:
 
 
 @dataclass
-class Group:
+class SourceGroup:
     """The pairs of one source. rows: their number. best: the pair to hold out, as (hash, source, target)."""
 
     rows: int = 0

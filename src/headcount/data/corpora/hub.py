@@ -27,15 +27,9 @@ class HubCorpus:
 
     Two layouts are supported: one column a language (`en`, `de`), or one column `translation` that holds both.
 
-    path: name on the hub, such as `bentrevett/multi30k`, or a folder in the hub's layout; None with `root`. source,
-    target: language codes. name: configuration of the data set, if it has several. revision: branch, tag or commit;
-    None for the newest when the data is prepared. root: a folder with `{train,valid,test}.<language>`, plain or `.gz`,
-    read instead of the hub. splits: the data set's names of train, valid and test; None for a split that is held out.
-    source_field, target_field: the data set's names of source and target; None for the language codes. streaming: read
-    the text over the network without storing it. held_out, max_pairs: splits that the data set lacks, and the size of
-    train, see `HeldOut`. tests: further test sets by name: the data set's name of the split (with `root`: the stem of
-    its files), or files `{source: PATH, target: PATH}`.
-    Raises ValueError for a setting that is missing, or two that exclude each other.
+    conf/data/hub.yaml explains the settings; see also `HeldOut`. path: None with `root`. revision: None for the newest
+    when the data is prepared. tests: a split that is named is, with `root`, the stem of its files. Raises ValueError
+    for a setting that is missing, or two that exclude each other.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ TextPairs = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Table:
+class TableFile:
     """A file with a pair a row, in the format of its suffix.
 
     path: ends in .tsv, .csv, .jsonl or .parquet; .gz may follow the first three. source, target: columns: the name, or

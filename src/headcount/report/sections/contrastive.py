@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from headcount.report.axes import Scale, look, plot
+from headcount.report.axes import Scale, plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import INK, Plot
 from headcount.report.runs import Row
@@ -121,7 +121,7 @@ def _plot(study: Study, phenomenon: str, every: Sequence[Cell]) -> Plot:
 
     def draw(axes: Axes) -> None:
         for index, cell in enumerate(cells):
-            colour, marker = look(index)
+            colour, marker = style_of(index)
             scale.dots(axes, cell.scores, colour)
             margins = [cell.comparison.margin(row) or 0.0 for row in range(len(study.rows))]
             ends = [  # no accuracy is below 0 or above 100 %

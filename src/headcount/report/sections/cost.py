@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from headcount.report.axes import Scale, legend, look, plot
+from headcount.report.axes import Scale, legend, plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
 from headcount.report.study import Study
@@ -36,7 +36,7 @@ def _plot(study: Study, name: str, label: str, costs: Sequence[Sequence[float]],
     def draw(axes: Axes) -> None:
         names = Scale.of(study.sweep).labels
         for index, scores in enumerate(endpoint.scores):
-            colour, marker = look(index)
+            colour, marker = style_of(index)
             axes.plot(costs[index], scores, marker, color=colour, markersize=4, alpha=0.5)
             axes.errorbar(
                 means[index], bleu.means[index], bleu.margin(index) or 0.0, color=colour, marker=marker,

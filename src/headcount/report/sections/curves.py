@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from headcount.report.axes import Scale, legend, look, plot
+from headcount.report.axes import Scale, legend, plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
 from headcount.report.study import Study
@@ -31,7 +31,7 @@ def _plot(study: Study, name: str, title: str, rows: Sequence[Sequence[Curve]]) 
 
     def draw(axes: Axes) -> None:
         for index, (label, curves) in enumerate(zip(Scale.of(study.sweep).labels, rows, strict=True)):
-            colour, marker = look(index)
+            colour, marker = style_of(index)
             for curve in curves:
                 axes.plot(*_columns(curve), color=colour, linewidth=0.7, alpha=0.4)
             steps, means = _columns(_mean([curve for curve in curves if curve]))

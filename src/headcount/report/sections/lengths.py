@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from headcount.report.axes import Scale, legend, look, plot
+from headcount.report.axes import Scale, legend, plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
 from headcount.report.statistics.bootstrap import Floats, bleu_of
@@ -68,7 +68,7 @@ def _plot(study: Study, groups: Sequence[LengthGroup]) -> Plot:
     def draw(axes: Axes) -> None:
         at = range(len(groups))
         for index, label in enumerate(Scale.of(study.sweep).labels):
-            colour, marker = look(index)
+            colour, marker = style_of(index)
             means = [group.comparison.means[index] for group in groups]
             axes.plot(at, means, color=colour, marker=marker, markersize=5, linewidth=1.2, label=label)
         axes.set_xticks(at, [group.label for group in groups])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headcount.report.blocks import Code, Section
 from headcount.report.endpoint import Endpoint
 from headcount.report.runs import Sweep
-from headcount.report.statistics.planning import Plan, plans
+from headcount.report.statistics.planning import PowerAnalysis, plans
 from headcount.report.study import Study
 from headcount.run.values import at
 
@@ -60,7 +60,7 @@ def _more(study: Study) -> Step | None:
     return f"Train {2 * seeds} seeds a row, {gain}:", _seeds(sweep, 2 * seeds)
 
 
-def _sentences(sweep: Sweep, endpoint: Endpoint, plan: Plan, effect: float) -> Step:
+def _sentences(sweep: Sweep, endpoint: Endpoint, plan: PowerAnalysis, effect: float) -> Step:
     seeds = max(endpoint.comparison.counts)
     times = plan.sentences_needed(effect, seeds)
     if times <= MOST_TIMES:

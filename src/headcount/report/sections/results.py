@@ -1,4 +1,4 @@
-"""Results: what each row cost and reached, in means over seeds."""
+"""Results: scores and cost of each row, means over seeds."""
 
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS, PRIMARY

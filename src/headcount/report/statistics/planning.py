@@ -17,7 +17,7 @@ TABLE = (2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0, 60.0, NORMAL_DF)
 
 
 @dataclass(frozen=True)
-class Plan:
+class PowerAnalysis:
     """The variances that decide the power of a comparison of all pairs of rows, if all rows vary alike.
 
     variance: between seeds. noise: the part of it that is due to the draw of sentences. sentences: the variance that
@@ -31,7 +31,7 @@ class Plan:
     rows: int
     noise: float = 0.0
 
-    def with_sentences(self, times: float) -> "Plan":
+    def with_sentences(self, times: float) -> "PowerAnalysis":
         """The same plan with `times` as many sentences."""
         seeds = max(self.variance - self.noise, 0)
         return replace(
@@ -81,7 +81,7 @@ class Plan:
         return high
 
 
-def plans(comparison: Comparison) -> tuple[Plan, Plan, Plan] | None:
+def plans(comparison: Comparison) -> tuple[PowerAnalysis, PowerAnalysis, PowerAnalysis] | None:
     """Plans with the variances as estimated, and at the lower and at the upper ends of their 95 % intervals.
 
     None with one seed a row, which gives no variance between seeds.
@@ -95,7 +95,7 @@ def plans(comparison: Comparison) -> tuple[Plan, Plan, Plan] | None:
     low, high = (spread.total_df / float(stats.chi2.ppf(end, spread.total_df)) for end in (1 - ERROR / 2, ERROR / 2))
     for factor, errors in ((1.0, 0.0), (low, -SURE), (high, SURE)):
         seeds = max(spread.pooled * factor, noise)
-        drafts.append(Plan(seeds, max(typical + errors * error, 0.0), df, len(comparison.means), noise))
+        drafts.append(PowerAnalysis(seeds, max(typical + errors * error, 0.0), df, len(comparison.means), noise))
     return drafts[0], drafts[1], drafts[2]
 
 
