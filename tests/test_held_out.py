@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from conftest import pairs_of
 
-from headcount.data.corpora import Pairs, held_out
+from headcount.data.corpora import held_out
+from headcount.data.corpora.corpus import Pairs
 from headcount.data.corpora.held_out import HeldOut, first
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
