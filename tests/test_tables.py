@@ -9,7 +9,7 @@ import pytest
 from built import files
 from conftest import pairs_of
 
-from headcount.data.corpora.tables import Table
+from headcount.data.corpora.tables import TableFile
 from headcount.errors import InputError
 
 ONE_LINE = str.maketrans("\u2028\x85", "  ")
@@ -41,7 +41,7 @@ def write(path, pairs=PAIRS):
 @pytest.mark.parametrize("name", ["t.tsv", "t.tsv.gz", "t.csv", "t.csv.gz", "t.jsonl", "t.jsonl.gz", "t.parquet"])
 @pytest.mark.parametrize("at_once", [1, 3, 100])
 def test_every_format_gives_the_same_pairs(tmp_path, name, at_once):
-    pairs = Table(write(tmp_path / name), "en", "de").pairs()
+    pairs = TableFile(write(tmp_path / name), "en", "de").pairs()
     assert pairs.num_rows == len(PAIRS)
     assert pairs_of(pairs, at_once) == pairs_of(pairs, at_once) == EXPECTED
     assert all(table.num_rows <= at_once for table in pairs.iter(at_once))
@@ -61,7 +61,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, name, at_once):
 )
 def test_peculiarities_of_each_format(tmp_path, name, content, columns, expected):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
-    pairs = Table(tmp_path / name, *columns).pairs()
+    pairs = TableFile(tmp_path / name, *columns).pairs()
     assert [tuple(pair.values()) for pair in pairs_of(pairs)] == expected
 
 
@@ -69,10 +69,10 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
     records = [{"en": "a\nb", "de": None}, {"en": "c", "de": "d"}]
     columns = {"translation": records, "number": [1, 2], "de": pa.array(["x", "y"]).dictionary_encode()}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    assert [pair["source"] for pair in pairs_of(Table(tmp_path / "t.parquet", "en", "de").pairs())] == ["a b", "c"]
-    assert [pair["target"] for pair in pairs_of(Table(tmp_path / "t.parquet", "en", "de").pairs())] == ["x", "y"]
+    assert [pair["source"] for pair in pairs_of(TableFile(tmp_path / "t.parquet", "en", "de").pairs())] == ["a b", "c"]
+    assert [pair["target"] for pair in pairs_of(TableFile(tmp_path / "t.parquet", "en", "de").pairs())] == ["x", "y"]
     with pytest.raises(InputError, match="column number holds int64 and no text"):
-        Table(tmp_path / "t.parquet", "en", "number").pairs()
+        TableFile(tmp_path / "t.parquet", "en", "number").pairs()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
 def test_a_wrong_row_is_named_with_its_line(tmp_path, name, content, columns, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as error:
-        Table(tmp_path / f"t{name[1:]}", *columns).pairs()
+        TableFile(tmp_path / f"t{name[1:]}", *columns).pairs()
     assert "\n" not in str(error.value)
 
 
@@ -111,7 +111,7 @@ def test_damaged_parquet_says_how_far_it_could_be_read(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 2000] = b"x" * 2000
     path.write_bytes(content)
-    pairs = Table(path, "en", "de").pairs()
+    pairs = TableFile(path, "en", "de").pairs()
     with pytest.raises(InputError, match=r"t.parquet: cannot be read after row \d+"):
         pairs_of(pairs, 500)
 
