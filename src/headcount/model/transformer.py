@@ -165,8 +165,8 @@ class Transformer(EncoderDecoder):
     def decode(
         self,
         memory: Float[Tensor, "batch source d_model"],
-        source_mask: Bool[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
+        source_mask: SourceMask,
+        target: Target,
         weights: AttentionWeights | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """Decoder output at every position of a whole target, given the encoder's output; `weights` collects the
@@ -185,10 +185,7 @@ class Transformer(EncoderDecoder):
         return self.dropout(self.positions[side](embedding(tokens) * self.d_model**0.5, start))
 
     def encode(
-        self,
-        source: Int[Tensor, "batch source"],
-        source_mask: Bool[Tensor, "batch source"] | None,
-        weights: AttentionWeights | None = None,
+        self, source: Source, source_mask: SourceMask | None, weights: AttentionWeights | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         """The encoder's output; `weights` collects the attention weights of each layer."""
         x = self._embed("source", self.source_embedding, source)
