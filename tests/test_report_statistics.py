@@ -11,14 +11,8 @@ from scipy import stats
 from sweeps import changed, sentences
 
 from headcount.report.sections.contrastive import contrastive_cells
-from headcount.report.statistics.bootstrap import (
-    COUNTS,
-    bleu_of,
-    bootstrapped_bleu,
-    resampled_bleu,
-    resamples,
-    sentence_counts,
-)
+from headcount.report.statistics import bootstrap
+from headcount.report.statistics.bootstrap import bleu_of, resampled_bleu, resamples, sentence_counts
 from headcount.report.statistics.comparison import compare, critical, interaction
 from headcount.report.statistics.planning import PowerAnalysis, plans
 from headcount.report.statistics.simulation import World, analyse, simulate
@@ -86,7 +80,7 @@ def test_a_resample_is_the_corpus_with_sentences_drawn():
 def test_a_bootstrap_in_blocks_draws_as_many(monkeypatch):
     monkeypatch.setattr("headcount.report.statistics.bootstrap.BLOCK", 100)
     counts = sentence_counts(CORPORA["translations"], REFERENCES, "13a")[None]
-    found = bootstrapped_bleu(counts, 11)
+    found = bootstrap.bootstrapped_bleu(counts, 11)
     assert found.shape == (11, 1)
     assert len(np.unique(found)) == 11
 
@@ -156,8 +150,8 @@ def test_one_seed_a_row_leaves_the_sentences():
     counts = world.draw(np.array([30.0, 36.0]), 1, np.random.default_rng(1))
     comparison = analyse(counts, 2, resamples(300, 500, 1))
     (pair,) = comparison.differences
-    bootstrap = np.diff(resampled_bleu(counts, resamples(300, 500, 1)), axis=1).std(ddof=1)
-    assert pair.deviation == pytest.approx(bootstrap)
+    deviation = np.diff(resampled_bleu(counts, resamples(300, 500, 1)), axis=1).std(ddof=1)
+    assert pair.deviation == pytest.approx(deviation)
     assert comparison.margin(0) is None
     assert plans(comparison) is None
     assert compare([[30.0], [36.0]]).differences == ()
@@ -304,7 +298,7 @@ def test_planned_power_is_reached():
 def test_a_simulated_run_has_the_bleu_that_was_asked_for(truth):
     world = world_of(sentences=40_000, seed_deviation=0.0)
     counts = world.draw(np.array([truth]), 1, np.random.default_rng(1))
-    assert counts.shape == (1, 40_000, COUNTS)
+    assert counts.shape == (1, 40_000, bootstrap.COUNTS)
     assert bleu_of(counts.sum(axis=1))[0] == pytest.approx(truth, abs=0.5)
 
 
@@ -392,17 +386,15 @@ class Tree:
 
 def results(draw, rows, seeds, right):
     """Rows of runs whose chances are alike but for the seed."""
-    found = []
-    for _ in range(rows):
-        runs = []
-        for _ in range(seeds):
-            tree = {}
-            for name, (chance, spread) in right.items():
-                won = draw.binomial(PAIRS, min(max(chance + spread * draw.standard_normal(), 0), 1))
-                tree[name] = {"hard": {"accuracy": 100 * won / PAIRS, "pairs": PAIRS}}
-            runs.append(tree)
-        found.append(Results(runs))
-    return found
+
+    def tested(chance, spread):
+        won = draw.binomial(PAIRS, min(max(chance + spread * draw.standard_normal(), 0), 1))
+        return {"hard": {"accuracy": 100 * won / PAIRS, "pairs": PAIRS}}
+
+    def run():
+        return {name: tested(*chances) for name, chances in right.items()}
+
+    return [Results([run() for _ in range(seeds)]) for _ in range(rows)]
 
 
 def test_phenomena_near_their_ceiling_raise_no_alarm():
@@ -421,10 +413,10 @@ def test_a_phenomenon_that_one_row_fails_is_found():
     good, bad = {"order": (0.99, 0.0), "pronoun": (0.95, 0.0)}, {"order": (0.99, 0.0), "pronoun": (0.6, 0.02)}
     rows = [*results(draw, 2, 3, good), *results(draw, 1, 3, bad)]
     cells = {cell.phenomenon: cell for cell in contrastive_cells(rows)}
-    told = {
-        name: [(p.first, p.second) for p in cell.comparison.differences if p.differs] for name, cell in cells.items()
-    }
-    assert told == {"order": [], "pronoun": [(0, 2), (1, 2)], "all": [(0, 2), (1, 2)]}
+    differing = {"order": [], "pronoun": [(0, 2), (1, 2)], "all": [(0, 2), (1, 2)]}
+    for name, cell in cells.items():
+        assert [(p.first, p.second) for p in cell.comparison.differences if p.differs] == differing.pop(name)
+    assert not differing
     assert cells["all"].pairs == 250
 
 

@@ -53,12 +53,8 @@ def test_any_text_comes_back(tokenizer):
 
 def test_decode_stops_at_the_end_and_skips_special_pieces(tokenizer):
     (ids,) = tokenizer.encode(["the red dog"])
-    assert tokenizer.decode([[BOS, *ids, EOS, *ids], [PAD, *ids, UNK, PAD], [], [EOS, 5]]) == [
-        "the red dog",
-        "the red dog",
-        "",
-        "",
-    ]
+    decoded = tokenizer.decode([[BOS, *ids, EOS, *ids], [PAD, *ids, UNK, PAD], [], [EOS, 5]])
+    assert decoded == ["the red dog", "the red dog", "", ""]
 
 
 def test_pieces_match_ids(tokenizer):

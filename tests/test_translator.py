@@ -167,9 +167,8 @@ def endless(model) -> Transformer:
 
 
 def test_the_end_of_a_source_is_none_of_its_pieces(endless):
-    found = translator(endless, built("search/beam", beam=2, max_ratio=2, max_extra=3)).translate(
-        ["abcdefgh", "z", "ab"]
-    )
+    search = built("search/beam", beam=2, max_ratio=2, max_extra=3)
+    found = translator(endless, search).translate(["abcdefgh", "z", "ab"])
     assert [len(translation) for translation in found] == [19, 5, 7]
 
 
@@ -192,18 +191,16 @@ def test_no_translation_passes_the_positions_that_were_learned(search):
         assert each.max_length == 8
         lines = ["abcdefg", "z", "", "gfedcba"]
         assert all(len(translation) <= 7 for translation in translator(each, search).translate(lines))
-        with pytest.raises(
-            LineError, match=r"^line 3: 8 pieces, and the model has positions for 7 and the end; cut it"
-        ):
+        line = r"^line 3: 8 pieces, and the model has positions for 7 and the end; cut it"
+        with pytest.raises(LineError, match=line):
             translator(each, search).translate(["abc", "", "abcdefgh", "z"])
     assert built("model/nano", vocab_size=30, **ONE_LAYER).max_length is None
 
 
 def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model, monkeypatch):
     short = translator(model, built("search/beam", beam=1, max_source=5))
-    with pytest.raises(
-        LineError, match=r"^line 2: 6 pieces, more than search\.max_source=5; cut it into sentences, or"
-    ):
+    line = r"^line 2: 6 pieces, more than search\.max_source=5; cut it into sentences, or"
+    with pytest.raises(LineError, match=line):
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
     assert len(translator(model, built("search/beam", beam=1, max_source=None)).translate(["abcde" * 210])) == 1
 
@@ -234,7 +231,7 @@ def test_a_batch_holds_no_more_than_its_translations_may_take(model, monkeypatch
         assert rows == 1 or (4 * rows * (source + 1) <= 200 and 4 * rows * (limit + 1) <= 3 * 200 + 3 * 4 * rows)
 
 
-def test_weights_that_are_no_numbers_are_told_with_the_name_of_the_model(model):
+def test_weights_that_are_no_numbers_are_reported_with_the_name_of_the_model(model):
     broken = copy.deepcopy(model)
     with torch.no_grad():
         broken.decoder[0].cross_attention.value.weight[0, 0] = float("nan")
