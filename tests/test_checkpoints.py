@@ -267,7 +267,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whol
     assert (path, step) == (before, 8)
     assert "last.ckpt is damaged (" in note
     assert note.endswith("last-1.ckpt, step 8")
-    if damage is truncated:  # going on is the same after all three
+    if damage is truncated:  # a resumed run is the same after all three
         keep_as_last(path)
         assert left(numbers(tmp_path)) == whole
         last.write_bytes(damage(last.read_bytes()))

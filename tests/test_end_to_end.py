@@ -227,7 +227,7 @@ def test_going_on_with_a_finished_run(tiny, tmp_path):
     for arguments, expected in {
         (): "last.ckpt is at step 8 of 8: to train on, raise trainer.max_steps",
         ("trainer.max_steps=x",): "trainer.max_steps=x: must be a whole number",
-        ("hydra.run.dir=elsewhere", "trainer.max_steps=9"): "goes on in the directory of that run; leave it out",
+        ("hydra.run.dir=elsewhere", "trainer.max_steps=9"): "continues in the directory of that run; leave it out",
     }.items():
         (line,) = failed("train", "resume=runs/latest", *arguments, cwd=tmp_path)
         assert expected in line

@@ -76,8 +76,8 @@ def contrastive_figures(rows: Dataset, arrays: Mapping[str, np.ndarray]) -> Figu
     groups = list(zip(pairs["phenomenon"], pairs["grade"], strict=True))
     accuracy = contrastive_accuracy(arrays["right"].tolist(), arrays["wrong"].tolist(), groups)
     figures: dict[str, Figures] = {}
-    for (phenomenon, grade), wins in sorted(accuracy.items()):
-        figures.setdefault(phenomenon, {})[grade] = {"accuracy": wins.percent, "pairs": wins.total}
+    for (phenomenon, grade), (percent, number) in sorted(accuracy.items()):
+        figures.setdefault(phenomenon, {})[grade] = {"accuracy": percent, "pairs": number}
     return figures
 
 

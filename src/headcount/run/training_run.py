@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 class TrainingRun:
     """A run to train.
 
-    resumed: the run that goes on, None for a new one. held: the open lock of the directory, and its log.
+    resumed: the run that is resumed, None for a new one. held: the open lock of the directory, and its log.
     description: see `describe`.
     """
 
@@ -110,7 +110,7 @@ def open_training_run(
 def starting_config(
     config: DictConfig, directory: Path, held: contextlib.ExitStack
 ) -> tuple[DictConfig, Resumed | None]:
-    """The config of a new run, of one that starts with the weights of another, or of one that goes on; and the latter.
+    """The config of a new run, of one that starts with the weights of another, or of a resumed run; and that run.
 
     Raises InputError.
     """
@@ -118,7 +118,7 @@ def starting_config(
         resumed = _resumed(config, directory, held)
         return resumed.config, resumed
     if (directory / "config.yaml").exists():
-        raise InputError(f"{show(directory)} holds a run already: go on with it by resume=, or move it away")
+        raise InputError(f"{show(directory)} holds a run already: resume it with resume=, or move it away")
     return initial_config(config, Path(config.init_from)) if config.init_from else config, None
 
 
@@ -126,7 +126,7 @@ def _resumed(config: DictConfig, directory: Path, held: contextlib.ExitStack) ->
     run = Path(config.resume)
     read_config(run)  # raises InputError where it is not a run
     if directory.resolve() != run.resolve():
-        raise InputError(f"hydra.run.dir={directory}: resume={run} goes on in the directory of that run; leave it out")
+        raise InputError(f"hydra.run.dir={directory}: resume={run} continues in the directory of that run; leave it out")
     check_links(run)
     if int(os.environ.get("RANK", 0)) == 0:
         held.enter_context(locked(run))
@@ -162,7 +162,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 class OpenDirectory(Callback):
     """Writes the first files of a run's directory when training starts: Lightning has loaded the checkpoint by then. A
-    run that cannot go on is left as it was, to the last byte."""
+    run that cannot be resumed is left as it was, to the last byte."""
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
