@@ -126,7 +126,9 @@ def _resumed(config: DictConfig, directory: Path, held: contextlib.ExitStack) ->
     run = Path(config.resume)
     read_config(run)  # raises InputError where it is not a run
     if directory.resolve() != run.resolve():
-        raise InputError(f"hydra.run.dir={directory}: resume={run} continues in the directory of that run; leave it out")
+        raise InputError(
+            f"hydra.run.dir={directory}: resume={run} continues in the directory of that run; leave it out"
+        )
     check_links(run)
     if int(os.environ.get("RANK", 0)) == 0:
         held.enter_context(locked(run))
