@@ -12,12 +12,13 @@ import numpy as np
 from headcount.errors import InputError
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.importance import IMPORTANCE
 from headcount.progress import progress_bar
 from headcount.run.split_scores import write_arrays
 
 logger = logging.getLogger(__name__)
 
-PARTS: tuple[Part, ...] = (ABLATION,)
+PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE)
 COMMON = ("test", "valid", "seed")
 
 
