@@ -164,3 +164,19 @@ def home(tiny, tmp_path_factory) -> Path:
     for name, options in {"first": learn, "second": tiny}.items():
         completed("train", *options, f"hydra.run.dir=runs/{name}", cwd=folder)
     return folder
+
+
+@pytest.fixture
+def sweep(tmp_path) -> Path:
+    """A small toy sweep to be changed."""
+    from sweeps import write_sweep
+
+    return write_sweep(tmp_path / "sweep", {1: 0.45, 4: 0.2}, seeds=(1, 2), lines=30)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Plots are empty, since drawing takes most of the time."""
+    from headcount.report.drawing import Plot  # here, since few tests need matplotlib
+
+    monkeypatch.setattr(Plot, "of", lambda name, title, *_: Plot(name, title, "", b""))

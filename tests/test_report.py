@@ -9,53 +9,21 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
-import sacrebleu
 from conftest import completed, refused, rewrite
+from reports import ROWS, edit, job, page_of, rows_of, section_of, table_of_section, with_data
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import METRICS, score
-from headcount.report.blocks import Code, Section
-from headcount.report.drawing import Plot
-from headcount.report.endpoint import Endpoint, bleu_endpoint
+from headcount.report.blocks import Code
 from headcount.report.markdown import markdown
-from headcount.report.page import SECTIONS, Page, make_page
+from headcount.report.page import SECTIONS
 from headcount.report.read import read_sweep
-from headcount.report.sections.next_steps import next_steps
 from headcount.report.sections.published import published
-from headcount.report.statistics.comparison import compare, interaction
-from headcount.report.study import Margins, Study
-from headcount.report.table import Table
-from headcount.report.verdicts import Names, needed, pair_verdict, summary
 from headcount.report.write import html, results_csv
 from headcount.run.directory import is_finished
 
-ROWS = {1: 0.45, 4: 0.2}
-MARGINS = Margins(bleu=0.5, loss=0.02, accuracy=5.0)
 EMPTY = {"br", "meta", "img", "hr", "link", "input"}
-
-
-def edit(path: Path, **changes) -> None:
-    """Change figures, given as test__bleu=1; None takes one away."""
-    figures = json.loads(path.read_text(encoding="utf-8"))
-    for name, value in changes.items():
-        node, *groups, last = figures, *name.split("__")
-        for group in groups:
-            node = node[group]
-        node[last] = value
-        if value is None:
-            del node[last]
-    path.write_text(json.dumps(figures), encoding="utf-8")
-
-
-def with_data(line: str):
-    """Gives a config a line more under data."""
-    return lambda text: text.replace("data:\n", f"data:\n  {line}\n")
-
-
-def job(heads: int, seed: int) -> str:
-    return f"model.num_heads={heads},seed={seed}"
 
 
 @pytest.fixture(scope="module")
@@ -64,43 +32,6 @@ def reported(tmp_path_factory) -> Path:
     folder = write_sweep(tmp_path_factory.mktemp("sweep"), ROWS)
     assert completed("report", f"sweep={folder}", "resamples=200").out == ""
     return folder
-
-
-@pytest.fixture
-def sweep(tmp_path) -> Path:
-    """A small sweep to be changed."""
-    return write_sweep(tmp_path / "sweep", ROWS, seeds=(1, 2), lines=30)
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Plots are empty, since drawing takes most of the time."""
-    monkeypatch.setattr(Plot, "of", lambda name, title, *_: Plot(name, title, "", b""))
-
-
-def page_of(folder: Path) -> Page:
-    return make_page(Study.of(read_sweep(folder), 0.3, 100, MARGINS))
-
-
-def page_with(folder: Path, **changes) -> Page:
-    """The page where every run of a sweep has other figures."""
-    for path in folder.glob("*/metrics.json"):
-        edit(path, **changes)
-    return page_of(folder)
-
-
-def rows_of(folder: Path) -> list[str]:
-    return [row.label for row in read_sweep(folder).rows]
-
-
-def section_of(page: Page, title: str) -> Section:
-    (section,) = (section for section in page.sections if section.title == title)
-    return section
-
-
-def table_of_section(page: Page, title: str) -> Table:
-    (table,) = (block for block in section_of(page, title).blocks if isinstance(block, Table))
-    return table
 
 
 class Checker(HTMLParser):
@@ -433,177 +364,6 @@ def test_a_sweep_that_cannot_be_read_is_one_line(files, harm, message, sweep, un
     assert re.match(message, line)
 
 
-def named(folder: Path) -> Names:
-    return Names.of(read_sweep(folder))
-
-
-@pytest.mark.parametrize(
-    ("scores", "words"),
-    [
-        ([[30.0, 31.0, 30.5], [36.0, 37.0, 36.5]], "differ: 4 heads beat 1"),
-        ([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]], "differ: 1 head beats 4"),
-        ([[36.0, 36.01, 36.02], [36.2, 36.21, 36.22]], "differ: 4 heads beat 1, by less than 0.5 BLEU"),
-        ([[36.0, 36.1, 36.2], [36.05, 36.1, 36.15]], "equal within 0.5 BLEU"),
-        ([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]], "undecided"),
-    ],
-)
-def test_a_pair_differs_is_equal_or_undecided(scores, words, sweep):
-    (pair,) = compare(scores).differences
-    assert pair_verdict(pair, named(sweep), 0.5, "BLEU") == words
-
-
-def test_of_two_losses_the_lower_wins(sweep):
-    (pair,) = compare([[1.0, 1.1, 1.05], [2.0, 2.1, 2.05]]).differences
-    assert pair_verdict(pair, named(sweep), 0.02, "nats", higher=False) == "differ: 1 head beats 4"
-
-
-def test_seeds_needed_come_with_their_interval():
-    text = needed(compare([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]]), 0.3, "BLEU")
-    about, low, high = (int(number) for number in re.findall(r"(?:About|:|to) (\d+)", text))
-    assert low < about < high
-    assert 40 <= about < 50
-    assert "0.3 BLEU four times in five" in text
-    drawn = np.random.default_rng(0).normal(size=(1000, 2))
-    of_sentences = interaction(np.repeat(drawn, 2, axis=1), [0, 0, 1, 1], 1000)
-    text = needed(compare([[36.0, 36.1], [36.0, 36.2]], of_sentences), 0.3, "BLEU")
-    assert text == "No number of seeds a row would detect a difference of 0.3 BLEU on these sentences."
-    assert needed(compare([[36.0], [36.0]], interaction(drawn, [0, 1], 1000)), 0.3, "BLEU") == ""
-
-
-@pytest.mark.parametrize(
-    ("scores", "text"),
-    [
-        ([[30.0, 31.0], [36.0, 37.0]], r"4 heads reach the highest test BLEU, 36\.5 on average, and beat 1\.$"),
-        (
-            [[36.0, 37.0], [36.4, 36.9]],
-            r"4 heads reach the highest test BLEU, 36\.6 on average\. Undecided against 1\.$",
-        ),
-        (
-            [[36.0, 36.1, 36.2], [36.05, 36.1, 36.2]],
-            r"4 heads reach the highest test BLEU, 36\.1 on average\. Equal within 0\.5 BLEU: 1\.$",
-        ),
-        ([[36.0], [30.0]], r"1 head reaches the highest test BLEU, 36\.0\. With one seed a row and no text"),
-        ([[36.0, 36.1]], "There is a single row"),
-        (
-            [[30.0, 31.0], [36.0, 37.0], [36.2, 36.9]],
-            r"16 heads reach the highest test BLEU, 36\.\d on average, and beat 1\. Undecided against 4\. Of 3 pairs "
-            r"of rows, 2 differ, none is equal within 0\.5 BLEU and 1 is undecided\.$",
-        ),
-    ],
-)
-def test_sentences_of_a_study(scores, text, sweep):
-    write_run(sweep / "more", sentences(30), 0.2, 1, {"model": {"num_heads": 16, "norm": "pre"}, "study": STUDY})
-    assert re.match(text, summary(compare(scores), named(sweep), "test BLEU", 0.5))
-
-
-def test_rows_whose_names_begin_with_a_number_are_not_counted(tmp_path):
-    for arm in ("1 rnn", "8 dot"):
-        study = STUDY | {"varies": "study.arm", "arm": arm, "label": "step"}
-        write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
-    (pair,) = compare([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]]).differences
-    assert pair_verdict(pair, named(tmp_path), 0.5, "BLEU") == "differ: step 1 rnn beats step 8 dot"
-
-
-def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):
-    endpoint = bleu_endpoint(read_sweep(sweep), 100)
-    assert (endpoint.splits, endpoint.sentences, endpoint.name) == (("valid", "test"), 60, "BLEU on valid + test")
-    run = sweep / job(4, 2)
-    texts = ("".join((run / f"{split}.{kind}.de").read_text() for split in endpoint.splits) for kind in ("hyp", "ref"))
-    hypotheses, references = (text.splitlines() for text in texts)
-    assert endpoint.scores[1][1] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
-    headers = table_of_section(page_of(sweep), "Results").headers
-    assert {"BLEU on valid + test", "valid BLEU", "test BLEU", "length ratio"} <= set(headers)
-    assert not endpoint.flags
-
-
-def test_without_validation_text_the_test_set_decides(sweep, undrawn):
-    (sweep / job(4, 2) / "valid.hyp.de").unlink()
-    page = page_of(sweep)
-    assert f"{job(4, 2)} lack the valid translations (valid.hyp)" in " ".join(page.flags)
-    assert "The primary endpoint is test BLEU" in markdown(page)
-    assert "30 sentences" in markdown(page)
-
-
-@pytest.mark.parametrize("counted", [True, False], ids=["from the text", "from metrics.json"])
-def test_the_length_ratio_stands_beside_bleu(counted, sweep, undrawn):
-    for path in () if counted else sweep.glob("*/*.ref.de"):
-        path.unlink()
-    table = table_of_section(page_with(sweep, test__length_ratio=0.875), "Results")
-    shown = [row[table.headers.index("length ratio")] for row in table.cells]
-    assert all(0.9 < float(ratio) < 1.1 for ratio in shown) if counted else shown == ["0.875", "0.875"]
-
-
-def test_an_average_that_lost_is_flagged(sweep, undrawn):
-    assert not page_with(sweep, weights={"scored": "average", "valid_loss": {"average": 1.0, "last": 1.2}}).flags
-    edit(sweep / job(1, 1) / "metrics.json", weights__valid_loss__average=1.35, weights__scored="last")
-    (flag,) = page_of(sweep).flags
-    assert flag.startswith("The average lost in 1 of 4 runs: its validation loss was higher than that of the last")
-    assert "by 0.15 nats" in flag
-    by_bleu = {"valid_bleu": {"average": 30.0, "last": 29.0}, "valid_loss": {"average": 1.35, "last": 1.2}}
-    edit(sweep / job(1, 1) / "metrics.json", weights={"scored": "average", **by_bleu})
-    assert not page_of(sweep).flags
-
-
-def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
-    """Older runs, whose metrics.json names no weights, but whose log ends with a lower loss."""
-    for index, path in enumerate(sorted(sweep.glob("*/metrics.json"))):
-        last = float((path.parent / "logs" / "metrics.csv").read_text().splitlines()[-1].split(",")[5])
-        edit(path, valid__loss=last + 0.17 + 0.01 * (index % 2))
-    (flag,) = page_of(sweep).flags
-    worse = "The scored weights are worse than the last by 0.17 to 0.18 nats of validation loss in 4 of 4 runs"
-    assert flag.startswith(worse)
-    # A best checkpoint is no average; the best by BLEU may have more loss.
-    for path in sweep.glob("*/config.yaml"):
-        rewrite(path, "averaging:\n  _target_: headcount.training.averaging.BestCheckpoint\n{}".format)
-    assert not page_of(sweep).flags
-
-
-def advice(sweep: Path, noise: float) -> tuple[str, str]:
-    """The first step, where the seeds of a row lie 1 BLEU apart and the draw of 60 sentences makes `noise` of that."""
-    scores = ((36.0, 37.0), (36.2, 37.2))
-    drawn = noise * np.random.default_rng(0).normal(size=(1000, 4))
-    comparison = compare(scores, interaction(drawn, [0, 0, 1, 1], 60))
-    endpoint = Endpoint(("valid", "test"), 60, scores, (), comparison)
-    return next_steps(Study(read_sweep(sweep), endpoint, MARGINS, 1.0))[0]
-
-
-def test_advice_is_more_of_what_is_missing(sweep):
-    what, command = advice(sweep, noise=0.1)
-    assert what.startswith("Train ")
-    assert "seed=1,2,3," in command
-    what, command = advice(sweep, noise=0.7)
-    assert re.match(r"Score more sentences: their draw makes nearly all of the error .* instead of 60, would be", what)
-    assert command.endswith("seed=1,2 'data.tests={NAME:{source:FILE,target:FILE}}'")
-
-
-def test_a_spread_that_the_draw_of_sentences_explains_is_flagged(sweep):
-    drawn = np.random.default_rng(0).normal(size=(1000, 4))
-    for noise in (0.1, 2.0):
-        comparison = compare(((36.0, 37.0), (36.2, 37.2)), interaction(noise * drawn, [0, 0, 1, 1], 60))
-        explained = "The draw of sentences alone explains the spread of these runs."
-        assert needed(comparison, 5.0, "BLEU").endswith(explained) == (noise > 1)
-    assert "their draw makes nearly all of the error variance" in advice(sweep, noise=2.0)[0]
-
-
-def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
-    pairs = "Every pair of rows: validation loss"
-    note = table_of_section(page_of(sweep), pairs).note
-    assert "(studentised range), over seeds" in note
-    for path in sweep.glob("*/metrics.json"):
-        heads, seed = (int(part.rpartition("=")[2]) for part in path.parent.name.split(","))
-        edit(path, valid__loss=2 + seed * (1.0 if heads == 1 else 1e-6))
-    note = table_of_section(page_of(sweep), pairs).note
-    assert "(studentised range or Bonferroni's bound, whichever is larger), over seeds" in note
-
-
-def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
-    for path in sweep.glob("*/config.yaml"):
-        rewrite(path, with_data("test_size: 30"))
-    what, command = advice(sweep, noise=0.7)
-    wanted = int(re.search(r"times as many, ([\d,]+) instead of 60", what)[1].replace(",", ""))
-    assert command.endswith(f"seed=1,2 data.test_size={wanted - 30}")
-
-
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
@@ -625,77 +385,3 @@ def test_published_tables_are_whole():
         assert bool(table.rows) == bool(table.convention) == bool(table.label)
         assert table.read == bool(table.rows)
     assert [row.bleu for row in published(["vaswani2017_a"])[0].rows] == [24.9, 25.5, 25.8, 25.8, 25.4]
-
-
-def test_power_prints_a_table():
-    arguments = ("seeds=[2,3]", "rows=2", "studies=4", "resamples=20", "world.sentences=50", "effect=20")
-    result = completed("power", *arguments)
-    assert not result.errors
-    first, _, _, _, *rows = result.out.splitlines()
-    assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4, effect 8, margin 1.6; 4 studies of each")
-    assert [row.split()[0] for row in rows] == ["2", "3"]
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("seeds=[1]", "seeds=[1]: each must be 2 or more"),
-        ("seeds=[]", "seeds=[]: must be one number or more"),
-        ("seeds=3", "seeds=3: must be a list"),
-        ("rows=1", "rows=1: must be 2 or more"),
-        ("studies=0", "studies=0: must be 1 or more"),
-        ("margin=0", "margin=0: must be more than 0"),
-        ("world.deviations=[1,3]", "world.deviations=[1, 3]: must be one for each of the 4 rows, or none"),
-        ("world.deviations=[-1]", "world.deviations=[-1]: each must be 0 or more"),
-        ("world.sentences=0", "world.sentences=0: must be 1 or more"),
-        ("world.noise=-1", "world.noise=-1: must be 0 or more"),
-        ("world.bleu=x", "world.bleu=x: must be a number"),
-        ("+world.x=1", "world.x: no such setting"),
-    ],
-)
-def test_a_plan_that_cannot_be_is_one_line(argument, message, tmp_path):
-    (line,) = refused("power", argument, cwd=tmp_path)
-    assert line.startswith(message)
-
-
-TYPED = (("tiny", "pre"), ("tiny", "post"), ("big", "pre"))
-
-
-def varied(folder: Path, plan: dict | None) -> list[str]:
-    """The names of rows that differ in several settings, of which one follows from another."""
-    for index, (norm, size, width) in enumerate([("pre", 16, 32), ("post", 16, 32), ("pre", 64, 128)]):
-        model = {"norm": norm, "d_model": size, "d_feed_forward": width}
-        write_run(folder / f"run{index},seed=1", sentences(5), 0.2, 1, {"model": model})
-    if plan:
-        (folder / "sweep.json").write_text(json.dumps({"overrides": [], "jobs": plan}), encoding="utf-8")
-    return rows_of(folder)
-
-
-def test_rows_are_named_by_their_overrides(tmp_path):
-    plan = {f"run{i},seed=1": [f"model={size}", f"model.norm={norm}", "seed=1"] for i, (size, norm) in enumerate(TYPED)}
-    assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
-
-
-def test_rows_are_named_by_as_few_settings_as_distinguish_them(tmp_path):
-    names = [f"d_feed_forward={rest}" for rest in ("32, norm=post", "32, norm=pre", "128, norm=pre")]
-    assert varied(tmp_path, None) == names
-
-
-def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.report.rows.LONGEST", 5)
-    assert varied(tmp_path, None) == ["run0", "run1", "run2"]
-
-
-def test_one_of_a_count_is_in_the_singular(sweep):
-    rows = read_sweep(sweep).rows
-    names = Names("heads of keys and values", rows)
-    assert [names.full(row) for row in (0, 1)] == ["1 head of keys and values", "4 heads of keys and values"]
-    assert Names("d_k", rows).full(1) == "4"
-
-
-def test_a_study_may_vary_a_setting_of_its_own(tmp_path):
-    for arm in ("base", "encoder_1"):
-        study = STUDY | {"varies": "study.arm", "arm": arm}
-        write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
-    assert rows_of(tmp_path) == ["base", "encoder_1"]
-    assert not read_sweep(tmp_path).notes

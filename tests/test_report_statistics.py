@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import yaml
+from conftest import completed, refused
 from scipy import stats
 from sweeps import changed, sentences
 
@@ -427,3 +428,34 @@ def test_pairs_come_in_the_order_of_rows():
 def test_seeds_that_agree_at_the_ceiling_tell_less_than_they_seem_to():
     rows = [Results([{"order": {"easy": {"accuracy": value, "pairs": PAIRS}}}] * 3) for value in (100.0, 99.2, 98.4)]
     assert not any(pair.differs for cell in contrastive_cells(rows) for pair in cell.comparison.differences)
+
+
+def test_power_prints_a_table():
+    arguments = ("seeds=[2,3]", "rows=2", "studies=4", "resamples=20", "world.sentences=50", "effect=20")
+    result = completed("power", *arguments)
+    assert not result.errors
+    first, _, _, _, *rows = result.out.splitlines()
+    assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4, effect 8, margin 1.6; 4 studies of each")
+    assert [row.split()[0] for row in rows] == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("seeds=[1]", "seeds=[1]: each must be 2 or more"),
+        ("seeds=[]", "seeds=[]: must be one number or more"),
+        ("seeds=3", "seeds=3: must be a list"),
+        ("rows=1", "rows=1: must be 2 or more"),
+        ("studies=0", "studies=0: must be 1 or more"),
+        ("margin=0", "margin=0: must be more than 0"),
+        ("world.deviations=[1,3]", "world.deviations=[1, 3]: must be one for each of the 4 rows, or none"),
+        ("world.deviations=[-1]", "world.deviations=[-1]: each must be 0 or more"),
+        ("world.sentences=0", "world.sentences=0: must be 1 or more"),
+        ("world.noise=-1", "world.noise=-1: must be 0 or more"),
+        ("world.bleu=x", "world.bleu=x: must be a number"),
+        ("+world.x=1", "world.x: no such setting"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_one_line(argument, message, tmp_path):
+    (line,) = refused("power", argument, cwd=tmp_path)
+    assert line.startswith(message)

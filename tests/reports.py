@@ -1,0 +1,60 @@
+"""Pages of toy sweeps, and their parts."""
+
+import json
+from pathlib import Path
+
+from headcount.report.blocks import Section
+from headcount.report.page import Page, make_page
+from headcount.report.read import read_sweep
+from headcount.report.study import Margins, Study
+from headcount.report.table import Table
+
+ROWS = {1: 0.45, 4: 0.2}
+MARGINS = Margins(bleu=0.5, loss=0.02, accuracy=5.0)
+
+
+def edit(path: Path, **changes) -> None:
+    """Change figures, given as test__bleu=1; None takes one away."""
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in changes.items():
+        node, *groups, last = figures, *name.split("__")
+        for group in groups:
+            node = node[group]
+        node[last] = value
+        if value is None:
+            del node[last]
+    path.write_text(json.dumps(figures), encoding="utf-8")
+
+
+def with_data(line: str):
+    """Gives a config a line more under data."""
+    return lambda text: text.replace("data:\n", f"data:\n  {line}\n")
+
+
+def job(heads: int, seed: int) -> str:
+    return f"model.num_heads={heads},seed={seed}"
+
+
+def page_of(folder: Path) -> Page:
+    return make_page(Study.of(read_sweep(folder), 0.3, 100, MARGINS))
+
+
+def page_with(folder: Path, **changes) -> Page:
+    """The page where every run of a sweep has other figures."""
+    for path in folder.glob("*/metrics.json"):
+        edit(path, **changes)
+    return page_of(folder)
+
+
+def rows_of(folder: Path) -> list[str]:
+    return [row.label for row in read_sweep(folder).rows]
+
+
+def section_of(page: Page, title: str) -> Section:
+    (section,) = (section for section in page.sections if section.title == title)
+    return section
+
+
+def table_of_section(page: Page, title: str) -> Table:
+    (table,) = (block for block in section_of(page, title).blocks if isinstance(block, Table))
+    return table
