@@ -22,17 +22,25 @@ class Settings:
     """Settings of conf/heads.yaml that change the figures of a run.
 
     test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn.
+    path_pairs: most pairs whose direct paths from head to head are measured, as many of each phenomenon; path_senders:
+    most heads whose paths are; None: all.
     """
 
     test: int | None
     valid: int | None
     seed: int
+    path_pairs: int | None
+    path_senders: int | None
 
     def __post_init__(self) -> None:
         for name in ("test", "valid"):
             most = getattr(self, name)
             if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 2):
                 raise InputError(f"{name}={most}: must be 2 or more sentences, or null for all")
+        for name in ("path_pairs", "path_senders"):
+            most = getattr(self, name)
+            if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+                raise InputError(f"{name}={most}: must be 1 or more, or null for all")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise InputError(f"seed={self.seed}: must be a whole number")
 

@@ -13,12 +13,14 @@ from headcount.errors import InputError
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.importance import IMPORTANCE
+from headcount.heads.patching import TWINS
+from headcount.heads.paths import PATHS
 from headcount.progress import progress_bar
 from headcount.run.split_scores import write_arrays
 
 logger = logging.getLogger(__name__)
 
-PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE)
+PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE, TWINS, PATHS)
 COMMON = ("test", "valid", "seed")
 
 

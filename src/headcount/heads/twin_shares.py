@@ -1,0 +1,124 @@
+"""Shares of the way to the twin: the effects of patched heads and paths by phenomenon, from the arrays of a file.
+
+A share is the sum of the moves of the log-odds over the sum of the whole distances to the twins: a ratio of means, so
+that pairs that the model hardly distinguishes weigh little. 1: the head alone carries the cue. Shares do not add up to
+1: heads in a row carry the same cue one after the other, and heads side by side may replace each other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.errors import InputError
+from headcount.report.statistics.bootstrap import Floats, resamples
+
+DRAWS = 2000
+ERROR = 0.05
+LEAST = 0.1  # share of an edge that a circuit shows
+ROUNDING = 1e-6  # a smaller standard error is rounding
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares [row, phenomenon] with paired bootstrap intervals over pairs, from low to high, that hold for the whole
+    table at once (max-T). They are NaN where the interval of the distance includes 0: the model does not distinguish
+    these twins, so there is no way to be a share of.
+
+    rows: names of heads, layers or paths. distance [phenomenon]: mean log-odds of the twin minus those of the sentence,
+    in nats; pairs [phenomenon]: their number.
+    """
+
+    rows: tuple[str, ...]
+    phenomena: tuple[str, ...]
+    share: Floats
+    low: Floats
+    high: Floats
+    distance: Floats
+    pairs: NDArray[np.int64]
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Where the interval excludes 0."""
+        found: NDArray[np.bool_] = (self.low > 0) | (self.high < 0)
+        return found
+
+
+def move_shares(
+    rows: Sequence[object],
+    patched: NDArray,
+    base: NDArray,
+    twin: NDArray,
+    phenomenon: NDArray,
+    draws: int = DRAWS,
+    error: float = ERROR,
+    seed: int = 0,
+) -> Shares:
+    """Shares by phenomenon. patched [row, pair]; base, twin, phenomenon [pair]."""
+    phenomena = tuple(sorted(set(phenomenon.tolist())))
+    moves, ways = patched - base, twin - base
+    inside = [phenomenon == each for each in phenomena]
+    drawn = [_drawn(moves[:, each], ways[each], draws, error, seed + n) for n, each in enumerate(inside)]
+    share = np.stack([moves[:, pairs].sum(axis=1) / ways[pairs].sum() for pairs in inside], axis=1)
+    resampled = np.stack(drawn, axis=2)  # [draw, row, phenomenon]
+    deviation = np.maximum(resampled.std(axis=0), ROUNDING)
+    largest = np.nan_to_num(abs(resampled - share) / deviation).max(axis=(1, 2))
+    half = np.quantile(largest, 1 - error) * deviation
+    share = np.where(np.isnan(half), np.nan, share)
+    distance = np.array([ways[pairs].mean() for pairs in inside])
+    counts = np.array([pairs.sum() for pairs in inside])
+    return Shares(tuple(map(str, rows)), phenomena, share, share - half, share + half, distance, counts)
+
+
+def _drawn(moves: Floats, ways: Floats, draws: int, error: float, seed: int) -> Floats:
+    """Shares of resamples [draw, row]; NaN where the interval of the distance includes 0."""
+    weights = resamples(len(ways), draws, seed)
+    distance = weights @ ways
+    low, high = np.quantile(distance, [error / 2, 1 - error / 2])
+    if low <= 0 <= high:
+        return np.full((draws, len(moves)), np.nan)
+    found: Floats = (weights @ moves.T) / distance[:, None]
+    return found
+
+
+def twin_shares(arrays: Mapping[str, NDArray], rows: str = "head", group: str = "phenomenon", seed: int = 0) -> Shares:
+    """Shares of each head, or of each layer (rows "layer"), from the arrays of `twins`; group: "phenomenon" or another
+    array [pair]. Raises InputError for other rows."""
+    if rows not in ("head", "layer"):
+        raise InputError(f"rows={rows}: must be head or layer")
+    patched = arrays["patched" if rows == "head" else "layers"]
+    return move_shares(arrays[rows].tolist(), patched, arrays["base"], arrays["twin"], arrays[group], seed=seed)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A direct path of a circuit and its share of the way to the twin, with its interval."""
+
+    sender: str
+    receiver: str
+    share: float
+    low: float
+    high: float
+
+
+def edges(arrays: Mapping[str, NDArray], seed: int = 0) -> tuple[list[tuple[str, str]], Shares]:
+    """All direct paths of `paths`, those to the output included, as sender and receiver, and their shares."""
+    heads = [name for name in arrays["sender"].tolist() if name != "source"]
+    ends = list(zip(arrays["path_sender"].tolist(), arrays["path_receiver"].tolist(), strict=True))
+    ends += [(name, "output") for name in heads]
+    moved = np.concatenate([arrays["path"], arrays["direct"][: len(heads)]])
+    names = [f"{sender} > {receiver}" for sender, receiver in ends]
+    return ends, move_shares(names, moved, arrays["base"], arrays["twin"], arrays["phenomenon"], seed=seed)
+
+
+def circuit(arrays: Mapping[str, NDArray], phenomenon: str, least: float = LEAST, seed: int = 0) -> list[Edge]:
+    """The paths of a phenomenon whose share is at least `least` and whose interval excludes 0, in the order of the
+    arrays. Raises InputError for an unknown phenomenon."""
+    ends, shares = edges(arrays, seed)
+    if phenomenon not in shares.phenomena:
+        raise InputError(f"phenomenon={phenomenon}: must be one of {', '.join(shares.phenomena)}")
+    column = shares.phenomena.index(phenomenon)
+    kept = np.flatnonzero(shares.clear[:, column] & (abs(shares.share[:, column]) >= least))
+    figures = (shares.share, shares.low, shares.high)
+    return [Edge(*ends[row], *(float(figure[row, column]) for figure in figures)) for row in kept]

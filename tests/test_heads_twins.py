@@ -1,0 +1,343 @@
+"""Patching between twins: a planted head carries the whole cue, others none of it; all cross heads are the twin; small
+differences add up over direct paths."""
+
+from dataclasses import fields
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from built import ONE_LAYER, built, sentence_piece
+from datasets import Dataset
+from omegaconf import OmegaConf
+from torch import nn
+
+from headcount.data.batches import Sentences
+from headcount.data.tokenizer import BOS, EOS
+from headcount.errors import InputError
+from headcount.heads.analysis import Analysis, Settings
+from headcount.heads.evaluation_set import evaluation_set
+from headcount.heads.interface import Head, Heads, Layer
+from headcount.heads.patching import TwinPairs, Twins, each_head, evenly, twin_effects, twins
+from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of, reaches
+from headcount.heads.twin_alignment import places
+from headcount.heads.twin_shares import circuit, move_shares, twin_shares
+from headcount.run.resolvers import CONF
+
+VOCAB = 30
+FIRST = Layer("decoder", 1)  # reads the translation alone, so its outputs are the twin's
+
+
+def heads_of(**changes):
+    torch.manual_seed(1)
+    shape = {**ONE_LAYER, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": VOCAB, **changes}
+    return Heads(built("model/nano", **shape).eval())
+
+
+@pytest.fixture(scope="module")
+def heads():
+    return heads_of()
+
+
+def random_pairs(lengths, others, seed=0):
+    """Random pairs of these source lengths; a token has the twin's token at the same place, if there is one."""
+    random = np.random.default_rng(seed)
+
+    def drawn(sizes):
+        return [random.integers(4, VOCAB, size).tolist() for size in sizes]
+
+    source, twin = drawn(lengths), drawn(others)
+    ends = random.integers(2, 8, (2, len(lengths)))
+    starts = drawn([2] * len(lengths))
+    right, wrong = ([start + end for start, end in zip(starts, drawn(side), strict=True)] for side in ends)
+    place = [
+        np.array([*(i if i < other else -1 for i in range(own)), other])
+        for own, other in zip(lengths, others, strict=True)
+    ]
+    return TwinPairs(*map(Sentences.of, (source, right, twin, wrong)), place)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return random_pairs([3, 5, 9, 4, 7, 2], [5, 5, 6, 2, 8, 2])
+
+
+EQUAL = [3, 5, 9, 4, 7, 2]
+
+
+def patch(heads, pairs, *names):
+    """Effects of patching these heads together."""
+    chosen = torch.zeros(1, len(heads), dtype=torch.bool)
+    chosen[0, [heads.number(name) for name in names]] = True
+    return twin_effects(heads, pairs, chosen)
+
+
+def test_words_are_aligned_and_changed_words_to_those_in_their_place():
+    same = places(["▁the", "▁dog", "s", "▁sleep", "."], ["▁the", "▁dog", "▁sleep", "."])
+    assert same.tolist() == [0, 1, 1, 2, 3, 4]
+    longer = places(["▁the", "▁dog", "▁sleep", "s", "."], ["▁the", "▁d", "o", "gs", "▁sleep", "."])
+    assert longer.tolist() == [0, 3, 4, 4, 5, 6]  # word by word
+    gone = places(["▁he", "▁did", "▁not", "▁go", "."], ["▁he", "▁went", "."])
+    assert gone.tolist() == [0, 1, 1, 1, 2, 3]  # a block
+    assert places(["▁A", "▁b", "▁c"], ["▁A", "▁c"]).tolist() == [0, -1, 1, 2]
+    assert places(["▁A", "▁c"], ["▁A", "▁b", "▁c"]).tolist() == [0, 2, 3]
+    assert places(["▁", "Lena", "'", "s", "▁cat", ";"], ["▁Lena", "'", "s", "▁cat"]).tolist() == [0, 1, 1, 2, 3, -1, 4]
+    assert places([], []).tolist() == [0]
+
+
+def log_odds(heads, source, right, wrong, outputs=None):
+    """Log-odds of one pair, one translation at a time; outputs: what replaces heads, for each translation."""
+    found = []
+    for number, target in enumerate((right, wrong)):
+        ids = torch.tensor([[*source, EOS]])
+        with heads.patched(outputs[number] if outputs else {}):
+            hidden = heads.model(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[BOS, *target]]))
+        log_probs = heads.model.output(hidden)[0].log_softmax(dim=-1)
+        found.append(log_probs[torch.arange(len(target) + 1), [*target, EOS]].sum().item())
+    return found[0] - found[1]
+
+
+@torch.no_grad()
+def test_many_pairs_and_heads_at_once_are_each_pair_and_head_alone(heads, pairs):
+    together = twin_effects(heads, pairs, each_head(heads)[: len(heads)])
+    for row in range(len(pairs)):
+        source, right, twin, wrong = (side.row(row) for side in (pairs.source, pairs.right, pairs.twin, pairs.wrong))
+        assert together["base"][row] == pytest.approx(log_odds(heads, source, right, wrong), abs=1e-5)
+        assert together["twin"][row] == pytest.approx(log_odds(heads, twin, right, wrong), abs=1e-5)
+        for number, head in enumerate(heads.names):
+            outputs = []
+            for target in (right, wrong):
+                records = []
+                for text in (source, twin):
+                    ids = torch.tensor([[*text, EOS]])
+                    with heads.recorded() as record:
+                        heads.model(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[BOS, *target]]))
+                    records.append(record[head.place][0][:, head.head - 1])
+                own, other = records
+                if head.kind == "encoder":
+                    there = [own[0, i] if j < 0 else other[0, j] for i, j in enumerate(pairs.places[row])]
+                    other = torch.stack(there)[None]
+                outputs.append({head: other})
+            alone = log_odds(heads, source, right, wrong, outputs)
+            assert together["patched"][number, row] == pytest.approx(alone, abs=1e-5), head
+
+
+def test_all_cross_heads_together_are_the_twin(heads, pairs):
+    cross = [head for head in heads.names if head.kind == "cross"]
+    found = patch(heads, pairs, *cross)
+    assert found["patched"][0] == pytest.approx(found["twin"], abs=1e-5)
+    fewer = patch(heads, pairs, *cross[1:])
+    assert abs(fewer["patched"][0] - fewer["twin"]).min() > 1e-4
+
+
+def test_a_heads_own_output_moves_nothing(heads, pairs):
+    own = TwinPairs(pairs.source, pairs.right, pairs.source, pairs.wrong, [np.arange(n) for n in pairs.source.lengths])
+    found = twin_effects(heads, own, each_head(heads))
+    assert found["patched"] == pytest.approx(found["base"][None].repeat(len(each_head(heads)), 0), abs=1e-5)
+    moved = path_effects(heads, own, [*range(len(heads)), None])
+    for name in ("total", "direct", "path"):
+        assert abs(moved[name] - moved["base"]).max() < 1e-5
+
+
+def test_the_whole_encoder_output_is_the_twin_where_all_tokens_are_aligned(heads, pairs):
+    equal = random_pairs(EQUAL, EQUAL)
+    found = twin_effects(heads, equal, each_head(heads)[:1])
+    assert found["memory"] == pytest.approx(found["twin"], abs=1e-5)
+    assert path_effects(heads, equal, [None])["total"][0] == pytest.approx(found["twin"], abs=1e-5)
+    other = twin_effects(heads, pairs, each_head(heads)[:1])
+    assert abs(other["memory"] - other["twin"]).max() > 1e-3
+
+
+def restrict(linear, inputs=None, outputs=None):
+    """Zero all weights but those from `inputs` to `outputs`, and the biases."""
+    kept = torch.zeros_like(linear.weight)
+    kept[outputs or slice(None), inputs or slice(None)] = 1
+    linear.weight.data *= kept
+    if linear.bias is not None:
+        linear.bias.data.zero_()
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """The cue goes from the source through encoder1.1, cross1.1 and decoder2.2 to the logits: each writes into numbers
+    of the residual stream that only the next one reads."""
+    heads = heads_of()
+    model = heads.model
+    source, first, second, third = (slice(start, start + 4) for start in range(0, 16, 4))
+    chain = {"encoder1.1": (source, first), "cross1.1": (first, second), "decoder2.2": (second, third)}
+    for layer, module in heads.layers.items():
+        ends, head = next(
+            ((ends, heads.names[heads.number(name)]) for name, ends in chain.items() if name.startswith(str(layer))),
+            (None, None),
+        )
+        if ends is None:
+            restrict(module.output, slice(0, 0), slice(0, 0))
+            continue
+        for linear in (module.key, module.value):
+            restrict(linear, inputs=ends[0])
+        restrict(module.output, slice((head.head - 1) * 8, head.head * 8), ends[1])
+    for layer in [*model.encoder, *model.decoder]:
+        for residual in layer.residuals:
+            residual.norm = nn.Identity()
+        for linear in (each for each in layer.feed_forward.modules() if isinstance(each, nn.Linear)):
+            restrict(linear, slice(0, 0), slice(0, 0))
+    model.encoder_norm = model.decoder_norm = nn.Identity()
+    model.output = nn.Linear(16, VOCAB, bias=False)
+    with torch.no_grad():
+        model.source_embedding.weight[:, 4:] = 0
+        model.source_embedding.weight *= 20
+    restrict(model.output, inputs=third)
+    return heads
+
+
+CHAIN = ("encoder1.1", "cross1.1", "decoder2.2")
+
+
+def test_planted_heads_carry_the_whole_cue_and_the_others_nothing_of_it(planted):
+    found = twin_effects(planted, random_pairs(EQUAL, EQUAL), each_head(planted)[: len(planted)])
+    assert abs(found["twin"] - found["base"]).min() > 1e-3
+    for number, head in enumerate(planted.names):
+        wanted = found["twin"] if str(head) in CHAIN else found["base"]
+        assert found["patched"][number] == pytest.approx(wanted, abs=1e-5), head
+
+
+def test_planted_paths_are_found_and_no_others(planted):
+    found = path_effects(planted, random_pairs(EQUAL, EQUAL), [*range(len(planted)), None])
+    names = [*map(str, planted.names), SOURCE]
+    links = set(zip((SOURCE, *CHAIN), CHAIN, strict=False))
+    ends = [(names[path.sender], names[path.receiver]) for path in paths_of(planted, [*range(len(planted)), None])]
+    assert links < set(ends)
+    for row, end in enumerate(ends):
+        wanted = found["twin"] if end in links else found["base"]
+        assert found["path"][row] == pytest.approx(wanted, abs=1e-5), end
+    for row, name in enumerate(names):
+        assert found["direct"][row] == pytest.approx(found["twin" if name == CHAIN[-1] else "base"], abs=1e-5), name
+
+
+def test_direct_paths_are_those_past_no_other_head(heads):
+    senders = [*range(len(heads)), None]
+    for batch in (batch for _, batch in random_pairs(EQUAL, EQUAL).batches()):
+        with torch.inference_mode():
+            runs = Twins(heads, batch)
+            _, received = direct(runs, senders)
+        for number, sender in enumerate(senders):
+            name = None if sender is None else heads.names[sender]
+            if name is not None and name.place == FIRST:
+                continue
+            for head in heads.names:
+                moved = received[head.place][number] - runs.base[head.place]
+                assert (moved[:, head.head - 1].abs().max().item() > 1e-5) == reaches(name, head), (name, head)
+    assert reaches(Head("decoder", 1, 1), Head("cross", 1, 1))
+    assert not reaches(Head("cross", 1, 1), Head("decoder", 1, 1))
+    assert not reaches(Head("encoder", 1, 1), Head("decoder", 2, 1))
+
+
+def test_small_effects_add_up_over_the_direct_paths():
+    """At first order, a sender's total effect is its direct effect and those of its paths to all receivers."""
+    heads = heads_of(tied_embeddings=False)
+    heads.model.double()
+    half = VOCAB // 2
+    with torch.no_grad():
+        embedding = heads.model.source_embedding.weight
+        embedding[half:] = embedding[:half] + 1e-5 * torch.randn(half, embedding.shape[1], dtype=torch.float64)
+    pairs = random_pairs(EQUAL, EQUAL)
+    source = [(np.array(pairs.source.row(row)) % (half - 4) + 4).tolist() for row in range(len(pairs))]
+    twin = [[piece + half for piece in each] for each in source]
+    close = TwinPairs(Sentences.of(source), pairs.right, Sentences.of(twin), pairs.wrong, pairs.places)
+    senders = [*range(len(heads)), None]
+    found = path_effects(heads, close, senders)
+    moved = {name: found[name] - found["base"] for name in ("total", "direct", "path")}
+    sender_of = np.array([path.sender for path in paths_of(heads, senders)])
+    for number, sender in enumerate(senders):
+        total = moved["direct"][number] + moved["path"][sender_of == number].sum(axis=0)
+        if sender is None or heads.names[sender].place != FIRST:
+            assert abs(moved["total"][number]).max() > 1e-8
+        assert total == pytest.approx(moved["total"][number], rel=2e-3, abs=1e-9)
+
+
+def test_pairs_are_taken_from_each_group_alike():
+    group = np.array([0] * 50 + [1] * 3 + [2] * 20)
+    taken = evenly(group, 13)
+    assert np.bincount(group[taken]).tolist() == [5, 3, 5]
+    assert len(set(taken)) == 13
+    assert evenly(group, None).tolist() == list(range(73))
+
+
+def shares_of(random, pairs=40, share=0.3, way=-4.0):
+    ways = way + random.standard_normal((2, pairs)).ravel()
+    moves = np.stack([share * ways + random.standard_normal(2 * pairs), random.standard_normal(2 * pairs)])
+    phenomenon = np.array(["case", "order"]).repeat(pairs)
+    return move_shares(["cross1.1", "cross1.2"], 1 + moves, np.ones(2 * pairs), 1 + ways, phenomenon, draws=200)
+
+
+def test_shares_are_ratios_of_means_with_simultaneous_intervals():
+    base, twin = np.array([2.0, 1, 3, 3]), np.array([-2.0, 1, -3, 1])
+    patched = np.array([[1.0, 2, 3, 3], [-2, 1, -3, 1]])
+    found = move_shares(["a", "b"], patched, base, twin, np.array(["x", "x", "y", "y"]), draws=10)
+    assert found.phenomena == ("x", "y")
+    assert found.distance.tolist() == [-2, -4]
+    random = np.random.default_rng(0)
+    tables = [shares_of(random) for _ in range(200)]
+    truth = np.array([[0.3, 0.3], [0, 0]])
+    missed = np.mean([((table.low > truth) | (table.high < truth)).any() for table in tables])
+    assert missed < 0.12
+    assert np.mean([table.share for table in tables], axis=0) == pytest.approx(truth, abs=0.01)
+    assert np.mean([table.clear[0].all() for table in tables]) > 0.9
+    # Twins that the model does not distinguish: there is no way to be a share of.
+    assert np.isnan(shares_of(random, way=0.0, share=0.0).share).all()
+
+
+ROWS = [
+    ("in the house he sleeps", "into the house he sleeps", "im Haus", "ins Haus", "case", "easy"),
+    ("he did not go home", "he went home", "er ging nicht", "er ging", "negation", "hard"),
+] * 6
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    columns = ("source", "twin", "target", "contrast", "phenomenon", "grade")
+    rows = Dataset.from_list([dict(zip(columns, row, strict=True)) for row in ROWS])
+    tokenizer = sentence_piece(290).train(rows["source"], rows["target"])
+    translator = SimpleNamespace(encode=tokenizer.encode, hide_source=False)
+    torch.manual_seed(1)
+    model = built("model/nano", **ONE_LAYER, vocab_size=tokenizer.vocab_size).eval()
+    run = SimpleNamespace(model=model, tokenizer=tokenizer, translator=translator)
+    conf = OmegaConf.load(CONF / "heads.yaml")
+    settings = {field.name: conf[field.name] for field in fields(Settings)}
+    found = Analysis(run, Settings(**settings | {"path_pairs": 4, "path_senders": 2}))
+    found.__dict__["test"] = found.__dict__["valid"] = evaluation_set(run, rows)
+    return found
+
+
+def test_the_arrays_of_a_corpus_give_shares_by_phenomenon(analysis):
+    done = []
+    arrays = twins(analysis, done.append)
+    assert sum(done) == 12
+    assert arrays["patched"].shape == (6, 12)
+    assert arrays["layers"].shape == (3, 12)
+    assert arrays["same_length"].tolist() == [a == b for a, b in zip(*lengths(analysis), strict=True)]
+    cross = arrays["layer"].tolist().index("cross1")
+    assert arrays["layers"][cross] == pytest.approx(arrays["twin"], abs=1e-5)
+    shares = twin_shares(arrays, "layer")
+    assert shares.share[cross] == pytest.approx(1, abs=1e-3)
+    assert twin_shares(arrays, group="grade").phenomena == ("easy", "hard")
+    with pytest.raises(InputError, match="rows=cell: must be head or layer"):
+        twin_shares(arrays, "cell")
+
+
+def lengths(analysis):
+    encode = analysis.run.tokenizer.encode
+    return [[len(ids) for ids in encode([row[side] for row in ROWS])] for side in (0, 1)]
+
+
+def test_the_circuit_of_a_phenomenon_is_its_clear_paths(analysis):
+    arrays = paths(analysis, lambda done: None)
+    assert arrays["base"].shape == (4,)
+    assert len(arrays["sender"]) == 3
+    assert arrays["sender"][-1] == SOURCE
+    assert arrays["path"].shape == (len(arrays["path_sender"]), 4)
+    found = circuit(arrays, "case", least=0.0)
+    assert {edge.receiver for edge in found if edge.sender == SOURCE} <= {*map(str, analysis.heads.names)}
+    assert all(edge.low > 0 or edge.high < 0 for edge in found)
+    with pytest.raises(InputError, match="phenomenon=order: must be one of case, negation"):
+        circuit(arrays, "order")
