@@ -1,7 +1,9 @@
-"""The command `heads`: measure the heads of a run, and write the results."""
+"""The command `heads`: measure the heads of a run, or of all runs of a sweep, and write the page."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -9,20 +11,78 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.heads.analysis import Analysis, Settings
-from headcount.heads.measure import measure
+from headcount.heads.measure import kept, measure
+from headcount.heads.page import HeadsPage, run_page, write
+from headcount.heads.results import Results, Study
+from headcount.heads.study_page import study_page
+from headcount.report.read import read_sweep
+from headcount.report.runs import Sweep
 from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
 logger = logging.getLogger(__name__)
 
+STRIKING = 3  # findings in the summary
 
-def heads(config: DictConfig) -> None:
-    """Measure the heads as conf/heads.yaml says. Raises InputError."""
+
+def heads(config: DictConfig) -> str:
+    """Measure the heads as conf/heads.yaml says, and write the page; returns the summary. Raises InputError."""
     values: Any = OmegaConf.to_container(config)
     parts = values["parts"]
     if parts is not None and not (isinstance(parts, list) and all(isinstance(part, str) for part in parts)):
         raise InputError(f"parts={typed(parts)}: must be a list of names, such as [ablation], or null for all")
+    for name in ("sweep", "output"):
+        if not isinstance(values[name], str | None):
+            raise InputError(f"{name}={typed(values[name])}: must be a directory, or null")
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
-    analysis = Analysis(open_from_config(config, config.run), settings)
+    if values["sweep"] is None:
+        results = measured(config, config.run, settings, parts)
+        output = Path(values["output"] or results.directory / "heads")
+        return _summary(write_page(run_page(results), output), output, f"make heads SWEEP={show(Path('runs'))}/...")
+    sweep = read_sweep(Path(values["sweep"]))
+    output = Path(values["output"] or sweep.directory / "heads")
+    page = study_page(measured_sweep(config, sweep, settings, parts))
+    return _summary(write_page(page, output), output, f"make report SWEEP={show(sweep.directory)}")
+
+
+def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequence[str] | None) -> Results:
+    """The results of one run, measured now where they are missing. Raises InputError."""
+    analysis = Analysis(open_from_config(config, directory), settings)
     measure(analysis, parts)
-    logger.info("written: %s", show(analysis.directory))
+    run = analysis.run
+    return Results(run.directory.name, run.directory, run.languages, kept(analysis))
+
+
+def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: Sequence[str] | None) -> Study:
+    """The results of all finished runs of a sweep; a run without heads is left out, with a note. Raises InputError
+    where none has heads."""
+    results, notes = {}, list(sweep.notes)
+    for number, run in enumerate(sweep.runs, start=1):
+        logger.info("%d of %d runs: %s", number, len(sweep.runs), run.name)
+        try:
+            results[run.name] = measured(config, str(run.directory), settings, parts)
+        except InputError as error:
+            notes.append(f"{run.name} is left out: {error}")
+            logger.warning("%s", notes[-1])
+        else:
+            write(run_page(results[run.name]), run.directory / "heads")
+    if not results:
+        raise InputError(f"sweep={sweep.directory}: {notes[-1]}")
+    rows = {row.label: [results[run.name] for run in row.runs if run.name in results] for row in sweep.rows}
+    seeds = {run.name: run.seed for run in sweep.runs}
+    rows = {label: found for label, found in rows.items() if found}
+    return Study(sweep.directory, sweep.design.label or "row", rows, seeds, sweep.unfinished, tuple(notes))
+
+
+def write_page(page: HeadsPage, output: Path) -> HeadsPage:
+    write(page, output)
+    for flag in page.page.flags:
+        logger.warning("%s", flag)
+    return page
+
+
+def _summary(page: HeadsPage, output: Path, following: str) -> str:
+    """The most striking findings, the files and the next command."""
+    place = show(output.absolute())
+    lines = [f"- {finding}" for finding in page.findings[:STRIKING]] or ["- no effect can be distinguished from chance"]
+    return "\n".join([*lines, f"page: {place}/heads.html   (heads.md, heads.csv, plots/)", f"next:  {following}", ""])

@@ -12,6 +12,7 @@ import numpy as np
 from headcount.errors import InputError
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.examples import ATTENTION, EXAMPLES
 from headcount.heads.importance import IMPORTANCE
 from headcount.heads.patching import TWINS
 from headcount.heads.paths import PATHS
@@ -20,7 +21,7 @@ from headcount.run.split_scores import write_arrays
 
 logger = logging.getLogger(__name__)
 
-PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE, TWINS, PATHS)
+PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE, TWINS, PATHS, EXAMPLES, ATTENTION)
 COMMON = ("test", "valid", "seed")
 
 
@@ -53,6 +54,17 @@ def _measured(analysis: Analysis, part: Part, weights: str) -> Arrays:
     write_arrays(path, arrays)
     logger.info("%s: %.0f s", part.about, arrays["seconds"])
     return arrays
+
+
+def kept(analysis: Analysis) -> dict[str, Arrays]:
+    """The arrays of all parts that were measured with these weights and settings."""
+    weights = weights_digest(analysis)
+    found = {part: read_arrays(analysis.directory / f"{part.name}.npz") for part in PARTS}
+    return {
+        part.name: arrays
+        for part, arrays in found.items()
+        if arrays is not None and str(arrays.get("key")) == part_key(analysis, part, weights)
+    }
 
 
 def weights_digest(analysis: Analysis) -> str:

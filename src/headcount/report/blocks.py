@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from headcount.report.drawing import Plot
 from headcount.report.table import Table
 
@@ -13,6 +15,14 @@ class Plots:
 
     plots: tuple[Plot, ...]
     small: bool = False
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """HTML of the page, and the plots that take its place in Markdown."""
+
+    html: Markup
+    plots: tuple[Plot, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,10 +47,10 @@ class Section:
     """A heading and the blocks below it. A text is a paragraph, a section a part with a smaller heading."""
 
     title: str
-    blocks: tuple["str | Plots | Table | Facts | Code | Section", ...]
+    blocks: tuple["str | Plots | Drawn | Table | Facts | Code | Section", ...]
 
     @property
     def plots(self) -> Iterator[Plot]:
         for block in self.blocks:
-            if isinstance(block, Plots | Section):
+            if isinstance(block, Plots | Drawn | Section):
                 yield from block.plots

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from headcount.report.blocks import Code, Facts, Plots, Section
+from headcount.report.blocks import Code, Drawn, Facts, Plots, Section
 from headcount.report.drawing import Plot
 from headcount.report.page import Page
 from headcount.report.table import Table
@@ -33,7 +33,7 @@ def _section(section: Section, heading: str) -> Iterator[str]:
         match block:
             case str():
                 yield _escape(block)
-            case Plots():
+            case Plots() | Drawn():
                 yield "\n".join(map(_image, block.plots))
             case Table():
                 yield block.markdown

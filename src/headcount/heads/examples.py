@@ -1,0 +1,70 @@
+"""Examples: sentences translated with each head switched off, and the attention of every head over a few of them."""
+
+import numpy as np
+
+from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.evaluation_set import EvaluationSet
+from headcount.heads.likelihood import Progress
+from headcount.report.attention_maps import attention_maps
+
+SENTENCES = 40  # translated without each head
+SHOWN = 8  # whose attention is kept
+
+
+def chosen(test: EvaluationSet, most: int) -> np.ndarray:
+    """Rows of at most `most` test sentences, as many of each phenomenon, evenly spread; of all, where there is none."""
+    if not len(test.tested):
+        return _spread(np.arange(len(test)), most)
+    count = len(test.phenomena)
+    each = [_spread(np.flatnonzero(test.phenomenon == number), max(1, most // count)) for number in range(count)]
+    return np.asarray(test.tested[np.concatenate(each)])
+
+
+def _spread(rows: np.ndarray, most: int) -> np.ndarray:
+    places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
+    return np.asarray(rows[places])
+
+
+def examples(analysis: Analysis, progress: Progress) -> Arrays:
+    """Translations by the run's own search: whole [sentence], and without [head, sentence], a head's outputs 0. Beside
+    them source, reference, phenomenon and grade [sentence], and the names in head."""
+    heads, translator, test = analysis.heads, analysis.run.translator, analysis.test
+    rows = test.rows.select(chosen(test, SENTENCES))
+    sources = list(rows["source"])
+    whole = translator.translate(sources, progress)
+    without = []
+    for head in heads.names:
+        with heads.gated({head: 0}):
+            without.append(translator.translate(sources, progress))
+    labels = {name: list(rows[name]) if len(test.tested) else [""] * len(rows) for name in ("phenomenon", "grade")}
+    texts = {"source": sources, "reference": list(rows["target"]), "whole": whole, "without": without, **labels}
+    return {"head": _names(analysis), **{name: np.array(text, dtype=np.str_) for name, text in texts.items()}}
+
+
+def attention(analysis: Analysis, progress: Progress) -> Arrays:
+    """Attention weights while the run translates: for sentence I the arrays I.source, I.translation, I.KIND.query and
+    I.KIND.key, the tokens, and I.KIND.LAYER, the weights [head, query, key]."""
+    test = analysis.test
+    arrays: Arrays = {"head": _names(analysis)}
+    for number, row in enumerate(chosen(test, SHOWN).tolist()):
+        maps = attention_maps(analysis.run, test.rows[row]["source"])
+        arrays |= {f"{number}.source": np.array(maps.source), f"{number}.translation": np.array(maps.target)}
+        for layer in maps.layers:
+            tokens = {"query": list(layer.queries), "key": list(layer.keys)}
+            arrays |= {f"{number}.{layer.kind}.{name}": np.array(text) for name, text in tokens.items()}
+            arrays[f"{number}.{layer.kind}.{layer.number}"] = layer.weights.numpy().astype(np.float16)
+        progress(1)
+    return arrays
+
+
+def _names(analysis: Analysis) -> np.ndarray:
+    return np.array([str(head) for head in analysis.heads.names])
+
+
+EXAMPLES = Part(
+    "examples",
+    "translations without each head",
+    examples,
+    steps=lambda analysis: len(chosen(analysis.test, SENTENCES)) * (1 + len(analysis.heads)),
+)
+ATTENTION = Part("attention", "attention of every head", attention, steps=lambda analysis: SHOWN)

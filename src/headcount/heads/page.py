@@ -1,0 +1,118 @@
+"""The page of the heads of a run: HTML that needs nothing else, Markdown, CSV and drawings."""
+
+import csv
+import io
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from headcount.errors import InputError
+from headcount.files import write_text
+from headcount.heads.cards import Card, attention, cards
+from headcount.heads.results import Results, Row, Subject
+from headcount.heads.sections import SUBJECTS
+from headcount.report.markdown import markdown
+from headcount.report.page import Page
+
+logger = logging.getLogger(__name__)
+
+MEANING = (
+    "encoder: self-attention of the encoder; decoder: that of the decoder; cross: from the decoder to the source. "
+    "cross2.1 is head 1 of layer 2."
+)
+
+
+@dataclass(frozen=True)
+class HeadsPage:
+    """A page with the rows of its heads.csv, its findings, the cards of heads and the sentences of attention."""
+
+    page: Page
+    rows: tuple[Row, ...]
+    findings: tuple[str, ...]
+    cards: Sequence[Card] = ()
+    attention: Sequence[dict[str, Any]] = ()
+
+
+def run_page(results: Results) -> HeadsPage:
+    """The page of one run."""
+    found, flags = subjects(results, SUBJECTS)
+    source, target = results.languages
+    about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
+    page = made(f"Heads of {results.name}", about, found, flags)
+    every = cards(results, [each.figures for each in found])
+    return HeadsPage(page, rows(found), findings(found), every, attention(results))
+
+
+def subjects(results: Any, modules: Iterable[ModuleType]) -> tuple[list[Subject], list[str]]:
+    """All subjects whose part was measured, and a flag for each that failed."""
+    found, flags = [], []
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        make: Callable[[Any], Subject | None] = module.subject
+        try:
+            subject = make(results)
+        except Exception as error:  # whatever is wrong with one subject, the others are right
+            logger.debug("subject %s", name, exc_info=True)
+            flags.append(f"The section '{name}' is missing, since it failed: {type(error).__name__}: {error}")
+        else:
+            found += [subject] if subject else []
+    return found, flags
+
+
+def made(title: str, about: str, found: Sequence[Subject], flags: Sequence[str]) -> Page:
+    """A page of these subjects."""
+    verdict = (
+        " ".join(findings(found)[:3]) or "No part of these results has an effect that can be distinguished from chance."
+    )
+    return Page(title, verdict, about, "", (), tuple(flags), tuple(each.section for each in found))
+
+
+def rows(found: Iterable[Subject]) -> tuple[Row, ...]:
+    """Rows of heads.csv."""
+    return tuple(row for subject in found for row in subject.rows)
+
+
+def findings(found: Iterable[Subject]) -> tuple[str, ...]:
+    """Sentences, the most striking one of each subject first."""
+    return tuple(finding for subject in found for finding in subject.findings)
+
+
+def html(page: HeadsPage) -> str:
+    """The page as a single file."""
+    loader = ChoiceLoader([PackageLoader("headcount.heads", "."), PackageLoader("headcount.report", ".")])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.get_template("heads.html.jinja")
+    return template.render(page=page.page, cards=page.cards, attention=page.attention) + "\n"
+
+
+def heads_csv(lines: Iterable[Row]) -> str:
+    """A line for each row."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(Row)])
+    for row in lines:
+        writer.writerow([_cell(value) for value in astuple(row)])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def write(page: HeadsPage, directory: Path) -> Path:
+    """Write heads.html, heads.md, heads.csv and plots/; returns the HTML file. Raises InputError."""
+    try:
+        (directory / "plots").mkdir(parents=True, exist_ok=True)
+        for plot in page.page.plots:
+            write_text(directory / "plots" / f"{plot.name}.svg", plot.file)
+        write_text(directory / "heads.csv", heads_csv(page.rows))
+        write_text(directory / "heads.md", markdown(page.page))
+        write_text(directory / "heads.html", html(page))
+    except OSError as error:
+        raise InputError(f"{directory}: can't be written to ({error.strerror or error})") from error
+    return directory / "heads.html"

@@ -1,0 +1,82 @@
+"""Results of one run on disk, RUN/heads/*.npz, and the subjects of a page that are computed from them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from headcount.heads.analysis import Arrays
+from headcount.heads.statistics import EffectTable, effect_table
+from headcount.report.blocks import Section
+from headcount.report.runs import Unfinished
+
+Figures = dict[str, list[tuple[str, str]]]
+"""Names and values of figures, by head."""
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Arrays of one run by the name of their part. name: of the run. languages: codes of source and target."""
+
+    name: str
+    directory: Path
+    languages: tuple[str, str]
+    parts: Mapping[str, Arrays]
+
+    def get(self, part: str) -> Arrays | None:
+        """The arrays of a part; None where it was not measured."""
+        return self.parts.get(part)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The names of all heads."""
+        named = (arrays["head"].tolist() for arrays in self.parts.values() if "head" in arrays)
+        return tuple(next(named, ()))
+
+    @cache  # noqa: B019 - results live as long as the command
+    def effects(self, kind: str, endpoint: str) -> EffectTable | None:
+        """Effects of each head; None where ablation was not measured."""
+        arrays = self.get("ablation")
+        return None if arrays is None else effect_table(arrays, kind, endpoint)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of heads.csv: the effect or the figure of a head in one column of one endpoint."""
+
+    head: str
+    endpoint: str
+    column: str
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A subject of the page. rows: of heads.csv. findings: sentences, the most striking one first. figures: a few of
+    each head, for its card."""
+
+    section: Section
+    rows: tuple[Row, ...] = ()
+    findings: tuple[str, ...] = ()
+    figures: Figures = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Results of the runs of a sweep. label: the name of what its rows differ in. rows: the runs by label of their row.
+    seeds: by name of the run."""
+
+    directory: Path
+    label: str
+    rows: Mapping[str, Sequence[Results]]
+    seeds: Mapping[str, int]
+    unfinished: tuple[Unfinished, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> list[Results]:
+        return [run for row in self.rows.values() for run in row]

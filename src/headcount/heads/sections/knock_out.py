@@ -1,0 +1,156 @@
+"""The knock-out map: effect of each head, switched off, on the loss and on each phenomenon."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from headcount.heads.ablation import KINDS
+from headcount.heads.pictures import drawn, effect_map, signed
+from headcount.heads.results import Figures, Results, Row, Subject
+from headcount.heads.statistics import LOSS, EffectTable
+from headcount.report.blocks import Section
+from headcount.report.table import Table, interval, p_value
+from headcount.report.verdicts import listed
+
+UNITS = {"accuracy": ("points", 0), "margin": ("nats", 2)}
+NOTE = (
+    "A row is a head whose output is set to 0 while all else stays as it is. Red: worse without the head; blue: "
+    "better. Pale and hatched: not significant. The loss is in nats a sentence and has a scale of its own. Intervals "
+    "(95 %) and p-values hold for all cells of a map at once (max-T over resamples of the test sentences)."
+)
+LIMIT = (
+    "An output of 0 is one that the model has never met, and other heads may take over the work of a head that is "
+    "missing. One run is one seed: heads of another seed have other places."
+)
+MOST = 20  # rows of the table
+POINTS = 10  # of accuracy
+
+
+def subject(results: Results) -> Subject | None:
+    """The map, the largest effects, and a row of heads.csv for each cell of each kind of ablation."""
+    loss = results.effects("zero", "margin")
+    if loss is None:
+        return None
+    tables = {name: table for name in UNITS if (table := results.effects("zero", name)) and len(table.columns) > 1}
+    maps = [
+        effect_map(f"knock_out_{name}", name, f"Change of {name} without each head", table, *UNITS[name])
+        for name, table in tables.items()
+    ] or [effect_map("knock_out_loss", LOSS, "Change of the loss without each head", loss, "nats", 2)]
+    first = next(iter(tables.values()), loss)
+    section = Section(
+        "What is lost without each head", (_verdict(first), drawn(maps), NOTE, _largest(tables or {LOSS: loss}), LIMIT)
+    )
+    return Subject(section, tuple(_rows(results)), tuple(_findings(tables)), _figures(first, loss))
+
+
+def _verdict(table: EffectTable) -> str:
+    sure = table.verdict == "differs"
+    names = [name for name in table.columns if name != LOSS]
+    free = [head for head, cut in zip(table.rows, table.free, strict=True) if cut]
+    count = int(sure.any(axis=1).sum())
+    parts = [f"{count} of {len(table.rows)} heads change something that can be distinguished from chance"]
+    for name in names:
+        found = [head for head, row in zip(table.rows, sure[:, table.columns.index(name)], strict=True) if row]
+        parts += [f"{name}: {', '.join(found)}"] if found else []
+    cut = f"Free to cut by loss (an equivalence, one head at a time): {', '.join(free) or 'none'}."
+    return f"{'; '.join(parts)}. {cut}"
+
+
+def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
+    """The largest loss of accuracy, and the phenomenon lost without a head that matters little for the loss.
+
+    Significance is that of the margin, which has more power; accuracy is easier to read.
+    """
+    if set(tables) != set(UNITS):
+        return
+    table, margin = tables["accuracy"], tables["margin"]
+    columns = [column for column, name in enumerate(table.columns) if name != LOSS]
+    sure = (margin.verdict == "differs") & (margin.harm > 0) & (table.harm > 0)
+    harmful = sorted(
+        ((row, column) for row, column in np.argwhere(sure) if column in columns), key=lambda cell: -table.harm[cell]
+    )
+    if not harmful:
+        return
+    yield _finding(tables, *harmful[0])
+    by_loss = np.argsort(np.argsort(table.harm[:, table.columns.index(LOSS)]))
+    cheap = [cell for cell in harmful if by_loss[cell[0]] < len(table.rows) / 3 and table.harm[cell] >= 5]
+    if cheap:
+        row = cheap[0][0]
+        place = f"number {int(by_loss[row]) + 1} of {len(table.rows)}"
+        yield f"{_finding(tables, *cheap[0])} By loss it is {place}, the cheapest first."
+    lost = {table.columns[column] for row, column in harmful if table.harm[row, column] >= POINTS}
+    which = f": {listed(sorted(lost))}" if lost else ""
+    yield f"{len(lost)} of {len(columns)} phenomena lose {POINTS} points or more without a single head{which}."
+
+
+def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
+    table, margin = tables["accuracy"], tables["margin"]
+    before, change = table.whole[column], table.estimate[row, column]
+    p, nats = p_value(margin.p[row, column]), signed(margin.estimate[row, column], 2)
+    return (
+        f"Without {table.rows[row]}, {table.columns[column]} falls from {before:.1f} to {before + change:.1f} % "
+        f"({signed(change, 1)} points {interval(ends(table, row, column), 1)}; margin {nats} nats "
+        f"{interval(ends(margin, row, column))}, p {p})."
+    )
+
+
+def ends(table: EffectTable, row: int, column: int) -> tuple[float, float]:
+    """The interval of a cell."""
+    return float(table.low[row, column]), float(table.high[row, column])
+
+
+def _largest(tables: Mapping[str, EffectTable]) -> Table:
+    """The effects that differ from 0 in any table, the largest first."""
+    first = next(iter(tables.values()))
+    differs = np.any([table.verdict == "differs" for table in tables.values()], axis=0)
+    if len(first.columns) > 1:
+        differs[:, first.columns.index(LOSS)] = False
+    cells = sorted(map(tuple, np.argwhere(differs)), key=lambda cell: -abs(first.estimate[cell]))
+    lines = [(first.rows[row], first.columns[column], *_line(tables, row, column)) for row, column in cells[:MOST]]
+    headers = ["head", "column"]
+    for name in tables:
+        headers += [f"{name}, {UNITS.get(name, ('nats', 0))[0]}", "95 % interval", "p"]
+    more = f"The largest {MOST} of {len(cells)}; all are in heads.csv." if len(cells) > MOST else ""
+    return Table(tuple(headers), tuple(lines), more, frozenset({0, 1}))
+
+
+def _line(tables: Mapping[str, EffectTable], row: int, column: int) -> Iterator[str]:
+    for name, table in tables.items():
+        digits = 1 if name == "accuracy" else 2
+        yield signed(table.estimate[row, column], digits)
+        yield interval(ends(table, row, column), digits)
+        yield p_value(table.p[row, column])
+
+
+def _rows(results: Results) -> Iterator[Row]:
+    for kind in KINDS:
+        for endpoint in UNITS:
+            table = results.effects(kind, endpoint)
+            if table is not None:
+                yield from cells(table, kind, endpoint, LOSS if endpoint == "margin" else "")
+
+
+def cells(table: EffectTable, kind: str, endpoint: str, loss: str) -> Iterator[Row]:
+    """A row of heads.csv for each cell of a table; the loss only where it has a name."""
+    for row, column in np.ndindex(*table.estimate.shape):
+        name = table.columns[column]
+        measure = loss if name == LOSS else endpoint
+        if measure:
+            arrays: Sequence = (table.estimate, table.low, table.high, table.p)
+            estimate, low, high, p = (float(array[row, column]) for array in arrays)
+            verdict = str(table.verdict[row, column])
+            yield Row(table.rows[row], f"{kind}.{measure}", name, estimate, low, high, p, verdict)
+
+
+def _figures(table: EffectTable, loss: EffectTable) -> Figures:
+    place = loss.columns.index(LOSS)
+    figures: Figures = {}
+    for row, head in enumerate(table.rows):
+        between, verdict = interval(ends(loss, row, place)), loss.verdict[row, place]
+        lines = [("loss without it", f"{signed(loss.estimate[row, place], 2)} nats a sentence {between}, {verdict}")]
+        for column, name in enumerate(table.columns):
+            if name != LOSS and table.verdict[row, column] == "differs":
+                between = interval(ends(table, row, column), 1)
+                lines.append((name, f"{signed(table.estimate[row, column], 1)} points {between}"))
+        figures[head] = lines
+    return figures

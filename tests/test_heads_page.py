@@ -1,0 +1,238 @@
+"""The page of the heads: parts that are missing leave their section out, text is escaped, keys and names are there."""
+
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import completed, refused, snapshot
+
+from headcount.heads.cards import marked
+from headcount.heads.page import html, run_page, write
+from headcount.heads.results import Results, Study
+from headcount.heads.sections import knock_out
+from headcount.heads.study_page import study_page
+from headcount.report.runs import Unfinished
+
+HEADS = ("encoder1.1", "encoder1.2", "cross1.1")
+HOSTILE = "<script>alert('&')</script>|`x`"
+
+
+def ablated(pairs: int = 120, gold: bool = True) -> dict[str, np.ndarray]:
+    """Arrays of `ablation` of three heads: without the last, order is at chance, and nothing else changes."""
+    random = np.random.default_rng(0)
+    reference = np.repeat(random.normal(-0.2, 0.01, (1, pairs * 3)), 1 + len(HEADS), axis=0)
+    reference[3] -= random.uniform(0.5, 1.5, pairs * 3)
+    labels = np.array(["order", "case"] * (pairs // 2)) if gold else np.array([], dtype=str)
+    rows = np.arange(len(labels))
+    right = np.repeat(random.normal(-1, 0.1, (1, len(rows))), 1 + len(HEADS), axis=0)
+    wrong = np.repeat(random.normal(-5, 0.1, (1, len(rows))), 1 + len(HEADS), axis=0)
+    wrong[3, labels == "order"] = right[3, labels == "order"] + random.normal(0, 1, (labels == "order").sum())
+    one = {"reference": reference, "lengths": np.full(pairs, 3), "right": right, "wrong": wrong}
+    arrays = {f"{kind}.{name}": value for kind in ("zero", "mean", "resample") for name, value in one.items()}
+    return arrays | {"head": np.array(HEADS), "row": rows, "phenomenon": labels, "grade": labels}
+
+
+def translated() -> dict[str, np.ndarray]:
+    whole = np.array([f"der Hund {HOSTILE} schläft", "die Katze sieht ihn"])
+    without = np.stack([whole, whole, np.array([f"ein Hund {HOSTILE} schläft", whole[1]])])
+    texts = {"source": [f"the dog {HOSTILE} sleeps", "the cat sees him"], "reference": whole}
+    labels = {name: np.array(["order", "case"]) for name in ("phenomenon", "grade")}
+    return {"head": np.array(HEADS), "whole": whole, "without": without, **labels} | {
+        name: np.array(text) for name, text in texts.items()
+    }
+
+
+def attended() -> dict[str, np.ndarray]:
+    arrays = {"head": np.array(HEADS), "0.source": np.array(HOSTILE), "0.translation": np.array("der Hund")}
+    for kind, count in {"encoder": 2, "cross": 1}.items():
+        arrays |= {f"0.{kind}.{side}": np.array(["</s>", HOSTILE]) for side in ("query", "key")}
+        arrays[f"0.{kind}.1"] = np.stack([np.array([[1.0, 0.0], [0.5, 0.5]], np.float16)] * count)
+    return arrays
+
+
+def results(**parts) -> Results:
+    return Results("a run", Path("runs/a"), ("en", "de"), parts)
+
+
+@pytest.fixture(scope="module")
+def full() -> Results:
+    return results(ablation=ablated(), examples=translated(), attention=attended())
+
+
+@pytest.fixture(scope="module")
+def page(full) -> str:
+    return html(run_page(full))
+
+
+class Reader(HTMLParser):
+    """Elements of a page, and text outside of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if not {"script", "style"} & set(self.open):
+            self.text.append(data)
+
+    def with_(self, name: str, **attributes) -> list[dict]:
+        wanted = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+        return [given for tag, given in self.elements if tag == name and wanted.items() <= given.items()]
+
+
+def test_the_map_names_each_cell_and_has_one_tab_stop(page):
+    read = Reader(page)
+    grids = read.with_("table", role="grid")
+    assert len(grids) == 2
+    assert all(grid["aria-label"] for grid in grids)
+    links = [given for given in read.with_("a") if "data-head" in given]
+    assert len(links) == 2 * len(HEADS) * (1 + 3)
+    assert sum(link["tabindex"] == "0" for link in links) == 2
+    ids = [given["id"] for _, given in read.elements if "id" in given]
+    assert len(ids) == len(set(ids))
+    assert {link["href"].removeprefix("#") for link in links} <= set(ids)  # a click opens a head without scripts, too
+    sure = [link["aria-label"] for link in links if link.get("aria-label", "").endswith("differs")]
+    assert any(label.startswith("cross1.1 off, order: -") for label in sure)
+    assert not any("case" in label or label.startswith("encoder") for label in sure)
+
+
+def test_a_dialog_is_named_and_keys_are_handled(page):
+    read = Reader(page)
+    (dialog,) = read.with_("dialog")
+    assert dialog["aria-labelledby"] in {given.get("id") for given in read.with_("h2")}
+    assert all(f"{key}:" in page for key in ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"))
+
+
+def test_the_page_needs_nothing_else(page):
+    assert not re.search(r'(src|href)="(?!#)|url\((?!#)|@import|https?://(?!www\.w3\.org)', page)
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport"' in page
+
+
+def test_text_of_a_run_is_escaped(page):
+    read = Reader(page)
+    assert len(read.with_("script")) == 2
+    assert any(HOSTILE in text for text in read.text)
+    data = re.search(r'<script type="application/json" id="sentences">(.*?)</script>', page, re.DOTALL)
+    (sentence,) = json.loads(data[1])
+    assert sentence["source"] == HOSTILE
+    assert sentence["weights"]["encoder1.2"] == ["z0", "ii"]
+
+
+def test_words_that_differ_are_marked():
+    before, after = marked("der Hund <b> schläft", "ein Hund <b> schläft tief")
+    assert before == "<mark>der</mark> Hund &lt;b&gt; schläft"
+    assert after == "<mark>ein</mark> Hund &lt;b&gt; schläft <mark>tief</mark>"
+
+
+def test_the_planted_head_is_the_first_finding(full):
+    found = run_page(full)
+    assert found.findings[0].startswith("Without cross1.1, order falls from 100.0 to ")
+    assert found.findings[-1] == "1 of 2 phenomena lose 10 points or more without a single head: order."
+    assert found.page.verdict.startswith(found.findings[0])
+    cross = next(card for card in found.cards if card.head == "cross1.1")
+    assert (len(cross.changes), cross.same) == (1, 1)
+    assert [name for name, _ in cross.figures] == ["loss without it", "order"]
+    assert not run_page(full).page.flags
+
+
+def test_files_are_the_page_markdown_a_table_and_drawings(full, tmp_path):
+    path = write(run_page(full), tmp_path / "heads")
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    text = (tmp_path / "heads" / "heads.md").read_text(encoding="utf-8")
+    for picture in re.findall(r"\]\(([^)]+)\)", text):
+        assert (tmp_path / "heads" / picture).read_text(encoding="utf-8").startswith("<svg")
+    assert "plots/knock_out_accuracy.svg" in text
+    with (tmp_path / "heads" / "heads.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["head", "endpoint", "column", "estimate", "low", "high", "p", "verdict"]
+    cells = [(row["head"], row["endpoint"], row["column"]) for row in rows]
+    assert len(cells) == len(set(cells)) == len(HEADS) * 3 * (1 + 2 * 2)
+    (row,) = [row for row in rows if (row["head"], row["endpoint"], row["column"]) == ("cross1.1", "zero.loss", "loss")]
+    assert float(row["low"]) < float(row["estimate"]) < float(row["high"])
+    assert row["verdict"] == "differs"
+
+
+@pytest.mark.parametrize("parts", [(), ("examples",), ("attention",), ("examples", "attention")])
+def test_what_was_not_measured_is_left_out(parts, full):
+    page = run_page(results(**{name: full.parts[name] for name in parts}))
+    assert not page.page.sections
+    assert not page.page.flags
+    assert bool(page.cards) == bool(parts)
+    assert "role=grid" not in html(page).replace('"', "").replace("[role=grid]", "")
+
+
+def test_a_corpus_without_contrasts_has_a_map_of_the_loss():
+    page = run_page(results(ablation=ablated(gold=False)))
+    assert not page.page.flags
+    assert html(page).count('role="grid"') == 1
+    assert {row.column for row in page.rows} == {"loss"}
+
+
+def test_a_section_that_fails_is_a_flag(full, monkeypatch):
+    def broken(results):
+        raise ZeroDivisionError("a | b")
+
+    monkeypatch.setattr(knock_out, "subject", broken)
+    page = run_page(full)
+    (flag,) = page.page.flags
+    assert "'knock_out' is missing" in flag
+    assert len(page.cards) == len(HEADS)
+    assert "ZeroDivisionError" in html(page)
+
+
+def test_the_page_of_a_sweep_has_a_line_a_run(full):
+    rows = {"1": [full], "2": [Results("b run", Path("runs/b"), ("en", "de"), full.parts)]}
+    study = Study(Path("runs"), "heads", rows, {"a run": 1, "b run": 2}, (Unfinished("c", "stopped"),), ("a note",))
+    page = study_page(study)
+    assert page.page.flags == ("a note",)
+    assert "2 of 3 runs" in page.page.progress
+    (table,) = page.page.sections[0].blocks
+    assert [line[:2] for line in table.cells] == [("1", "1"), ("2", "2")]
+    assert all(line[3].startswith("cross1.1 −") and line[3].endswith("*") for line in table.cells)
+    assert "<dialog" not in html(page)
+    assert len({row.head for row in page.rows}) == 2 * len(HEADS)
+
+
+def test_the_command_measures_a_run_once(home, tmp_path):
+    shutil.copytree(home / "runs" / "first", tmp_path / "run")
+    arguments = ("run=run", "parts=[ablation,examples]", "test=4", "valid=4")
+    said = completed("heads", *arguments, cwd=tmp_path)
+    assert re.search(r"page: run/heads/heads\.html .*\nnext:  make heads SWEEP=", said.out)
+    measured = snapshot(tmp_path / "run")
+    completed("heads", *arguments, cwd=tmp_path)
+    assert snapshot(tmp_path / "run") == measured
+    said = completed("heads", "sweep=.", *arguments[1:], "output=all", cwd=tmp_path)
+    assert "page: all/heads.html" in said.out
+    assert "run" in (tmp_path / "all" / "heads.md").read_text(encoding="utf-8")
+    assert snapshot(tmp_path / "run") == measured
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run=nowhere"], "nowhere is not a run directory"),
+        (["sweep=nowhere"], "sweep=nowhere: no such directory"),
+        (["sweep=3"], "sweep=3: must be a directory, or null"),
+        (["run=runs/first", "parts=[all]"], "parts: 'all' is not allowed; choose from ablation"),
+        (["run=runs/first", "test=1"], "test=1: must be 2 or more sentences"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments, line, home):
+    assert line in refused("heads", *arguments, cwd=home)[0]
