@@ -4,6 +4,7 @@ Text is normalised here, by `normalise`, and not by sentencepiece (its rule is "
 character that the vocabulary lacks, so no text is lost.
 """
 
+import functools
 import hashlib
 import io
 import itertools
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
 
 from headcount.errors import InputError
@@ -24,7 +26,7 @@ from headcount.files import write_bytes
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 MAX_BYTES = 4192  # sentencepiece does not train on longer lines
 
-_SPACE_MARK = "\u2581"  # sentencepiece's sign for a space, which decoded text cannot distinguish from a space
+SPACE_MARK = "\u2581"  # sentencepiece's sign for a space, which decoded text cannot distinguish from a space
 
 
 def normalise(text: str) -> str:
@@ -35,7 +37,7 @@ def normalise(text: str) -> str:
     """
     if text.isascii():  # most text; of the steps below only one can change it
         return " ".join(text.split())
-    text = unicodedata.normalize("NFC", text).replace(_SPACE_MARK, " ")
+    text = unicodedata.normalize("NFC", text).replace(SPACE_MARK, " ")
     text = " ".join(text.split())
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _SURROGATE.search(text) else text
 
@@ -107,6 +109,13 @@ class Tokenizer:
         """The text of every sequence up to its first EOS, without other special numbers; each is one line."""
         texts: list[str] = self._processor.decode([_real(sequence) for sequence in ids])
         return [" ".join(text.split()) for text in texts]  # a model can generate the bytes of line ends
+
+    @functools.cached_property
+    def piece_bytes(self) -> np.ndarray:
+        """Bytes of UTF-8 that each piece spells, its space mark counted, [vocab]."""
+        pieces = [self._processor.id_to_piece(number) for number in range(self.vocab_size)]
+        sizes = [1 if self._processor.is_byte(i) else len(piece.encode()) for i, piece in enumerate(pieces)]
+        return np.array(sizes, dtype=np.int64)
 
     def pieces(self, text: str) -> list[str]:
         """The pieces as strings, for attention maps; "▁" is a space."""

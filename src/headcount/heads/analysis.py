@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 
 from headcount.errors import InputError
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
@@ -63,6 +64,11 @@ class Analysis:
     @cached_property
     def valid(self) -> EvaluationSet:
         return evaluation_set(self.run, self._data["valid"], self.settings.valid)
+
+    @property
+    def train(self) -> Dataset:
+        """The training text, with all columns of the corpus."""
+        return self._data["train"]
 
     @cached_property
     def _data(self) -> Any:

@@ -1,0 +1,184 @@
+"""Roles of heads by their attention: positional, local, spread, on ends, punctuation or rare words.
+
+Queries of self-attention are the tokens of a text; the token itself is at offset 0, the one before it at -1. A query of
+cross-attention is the position that predicts a target token; an offset is the source position less the position of that
+token. Ends are no queries.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headcount.data.tokenizer import normalise
+from headcount.grammar.corpus import words
+from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.evaluation_set import EvaluationSet
+from headcount.heads.interface import KINDS
+from headcount.heads.likelihood import Progress
+from headcount.heads.observed import VIEWS, Attention, Observed, When, observed
+from headcount.heads.spelling import Spelled, padded
+
+LEVELS = ("pieces", "words")
+WINDOW = 8  # the largest offset with a figure of its own
+OFFSETS = tuple(range(-WINDOW - 1, WINDOW + 2))  # the first and the last: all that are farther
+MEASURES = ("distance", "entropy", "confidence", "rest", "punctuation", "rare", "rarest")
+RARE = 0.1  # the share of the training text that is made of rare words
+SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
+WHEN: dict[str, When] = {"encoder": "after", "decoder": "after", "cross": "before"}
+POSITIONAL = 0.9  # Voita et al. 2019, section 5.1
+DRAWS = 1000
+
+
+def roles(analysis: Analysis, progress: Progress) -> Arrays:
+    """Attention of each head on the test sentences, as sums over the queries of each sentence.
+
+    For LEVEL in pieces, words: LEVEL.queries [sentence, kind], their number. LEVEL.measures [sentence, view, head,
+    measure], see `measured`; LEVEL.even [sentence, kind, measure], those of a head that attends to all alike.
+    LEVEL.weight, LEVEL.maxima [sentence, view, head, offset]: share of attention at each offset, and the number of
+    queries whose maximum is there; LEVEL.valid [view, head, offset]: the maxima on the validation sentences. Views:
+    weight, norm. Also head, kind (of each head), view, measure, offset, the names.
+    """
+    frequencies = [word_frequencies(analysis.train[side]) for side in ("source", "target")]
+    arrays = _measured(analysis, analysis.test, frequencies, progress)
+    valid = _measured(analysis, analysis.valid, frequencies, progress)
+    arrays |= {f"{level}.valid": valid[f"{level}.maxima"].sum(axis=0, dtype=np.int64) for level in LEVELS}
+    heads = analysis.heads.names
+    names = {"head": list(map(str, heads)), "kind": [head.kind for head in heads]}
+    names |= {"view": VIEWS, "measure": MEASURES, "offset": OFFSETS}
+    return arrays | {name: np.array(values) for name, values in names.items()}
+
+
+ROLES = Part("roles", "attention of each head", roles, steps=lambda analysis: len(analysis.test) + len(analysis.valid))
+
+
+MARKS = ("punctuation", "rare", "rarest")
+
+
+class Marked:
+    """Marks of the words of many sentences: punctuation, rare words, and the rarest word of the sentence."""
+
+    def __init__(self, spelled: Spelled, frequencies: Mapping[str, int]) -> None:
+        self._most = rare_words(frequencies)
+        self._frequencies = frequencies
+        self._words = spelled.words
+
+    def batch(self, rows: NDArray[np.int64]) -> Tensor:
+        """[batch, word, mark], 0 or 1."""
+        return padded([self._marks(self._words[row]) for row in rows.tolist()])
+
+    def _marks(self, text: Sequence[str]) -> NDArray[np.float32]:
+        counts = [self._frequencies.get(word, 0) for word in text]
+        marks = [
+            (not any(map(str.isalnum, word)), count <= self._most, count == min(counts))
+            for word, count in zip(text, counts, strict=True)
+        ]
+        return np.array(marks, dtype=np.float32).reshape(-1, len(MARKS))
+
+
+def word_frequencies(texts: Iterable[str]) -> Counter[str]:
+    """The number of times that each word occurs."""
+    return Counter(word for text in texts for word in words(normalise(text)))
+
+
+def rare_words(frequencies: Mapping[str, int], share: float = RARE) -> int:
+    """The largest frequency of a rare word: all words of at most this frequency are at most this share of the text; 0
+    if there is none."""
+    counts = np.sort(np.fromiter(frequencies.values(), np.int64))
+    rare = [count for count in np.unique(counts) if counts[counts <= count].sum() <= share * counts.sum()]
+    return int(max(rare, default=0))
+
+
+def _measured(
+    analysis: Analysis, sentences: EvaluationSet, frequencies: Sequence[Mapping[str, int]], progress: Progress
+) -> Arrays:
+    tokenizer, sides = analysis.run.tokenizer, ("source", "target")
+    spelled = {
+        side: Spelled(getattr(tokenizer, side), getattr(sentences, side), sentences.rows[side]) for side in sides
+    }
+    marked = {side: Marked(spelled[side], counts) for side, counts in zip(sides, frequencies, strict=True)}
+    found: dict[str, list[NDArray]] = {}
+    order = []
+    for batch in observed(analysis.heads, sentences.source, sentences.target):
+        device = batch.source.device
+        words = {side: spelled[side].batch(batch.rows).to(device) for side in sides}
+        marks = {side: marked[side].batch(batch.rows).to(device) for side in sides}
+        for name, values in batch_measures(batch, words, marks).items():
+            found.setdefault(name, []).append(values.cpu().numpy())
+        order.append(batch.rows)
+        progress(len(batch.rows))
+    back = np.argsort(np.concatenate(order))
+    whole = {name: np.concatenate(parts)[back] for name, parts in found.items()}
+    return {name: whole[name].astype(kind) for name, kind in TYPES.items()}
+
+
+TYPES = {
+    f"{level}.{name}": kind
+    for level in LEVELS
+    for name, kind in {
+        "queries": np.int32, "measures": np.float32, "even": np.float32,
+        "weight": np.float16, "maxima": np.uint16,
+    }.items()
+}
+
+
+def batch_measures(batch: Observed, words: Mapping[str, Tensor], marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The arrays of `roles` for a batch. words [batch, piece, word] and marks [batch, word, mark]: by side."""
+    parts: dict[str, list[Tensor]] = {}
+    for kind in KINDS:
+        of_query, of_key = (words[side] for side in SIDES[kind])
+        mark = marks[SIDES[kind][1]]
+        attention, even = batch.pieces(kind, WHEN[kind]), batch.even(kind, WHEN[kind])
+        levels = {
+            "pieces": (attention, even, of_query.sum(dim=2), of_key @ mark),
+            "words": (attention.words(of_query, of_key), even.words(of_query, of_key), of_query.amax(dim=1), mark),
+        }
+        for level, (each, flat, asked, marked) in levels.items():
+            asked = asked.gt(0).float()
+            found = {"queries": asked.sum(dim=1), "measures": measured(each, asked, marked)}
+            found |= {"even": measured(flat, asked, marked)[:, 0, 0]}
+            found |= dict(zip(("weight", "maxima"), profiles(each, asked), strict=True))
+            for name, values in found.items():
+                parts.setdefault(f"{level}.{name}", []).append(values)
+    by_head = ("measures", "weight", "maxima")
+    return {
+        name: torch.cat(values, dim=2) if name.endswith(by_head) else torch.stack(values, dim=1)
+        for name, values in parts.items()
+    }
+
+
+def measured(attention: Attention, asked: Tensor, marks: Tensor) -> Tensor:
+    """Measures of each head, summed over the queries of a sentence, [batch, view, head, measure].
+
+    distance: positions between query and key times the share, ends left out. entropy: in nats. confidence: the largest
+    share but for ends (Voita et al. 2019, section 5). rest: the share on the end of the source or the beginning of the
+    target. punctuation, rare: the share there. rarest: whether the maximum is the rarest word. asked [batch, query]: 1
+    for a query that counts. marks [batch, key, mark].
+    """
+    share, rest = attention
+    place = torch.arange(max(share.shape[-2:]), device=share.device)
+    distance = (place[: share.shape[-2], None] - place[: share.shape[-1]]).abs()
+    whole = torch.cat([share, rest[..., None].clamp_min(0)], dim=-1)
+    largest = share.max(dim=-1)
+    on = torch.einsum("vbhqk,bkm->mvbhq", share, marks[..., :2])
+    rarest = marks[None, :, None, :, 2].expand(*share.shape[:3], -1).gather(-1, largest.indices)
+    columns = [(share * distance).sum(dim=-1), torch.special.entr(whole).sum(dim=-1), largest.values, rest, *on, rarest]
+    sums = torch.einsum("mvbhq,bq->bvhm", torch.stack(columns), asked)
+    return sums
+
+
+def profiles(attention: Attention, asked: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of attention, and the number of maxima, at each offset, [batch, view, head, offset]."""
+    share = attention.share * asked[:, None, :, None]
+    largest = torch.zeros_like(share).scatter_(-1, attention.share.argmax(dim=-1, keepdim=True), 1.0)
+    return by_offset(share), by_offset(largest * asked[:, None, :, None])
+
+
+def by_offset(share: Tensor) -> Tensor:
+    """Sums [batch, view, head, offset] over the diagonals of [view, batch, head, query, key]."""
+    near = [share.diagonal(offset, dim1=-2, dim2=-1).sum(dim=-1) for offset in OFFSETS[1:-1]]
+    below, above = share.tril(OFFSETS[0]).sum(dim=(-2, -1)), share.triu(OFFSETS[-1]).sum(dim=(-2, -1))
+    return torch.stack([below, *near, above], dim=-1).transpose(0, 1)

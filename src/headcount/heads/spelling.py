@@ -1,0 +1,70 @@
+"""Words and the pieces that spell them.
+
+Words are those of the built-in corpus: punctuation marks are words. A piece may be a part of a word, a whole word, a
+byte of a character, or several words.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headcount.data.batches import Sentences
+from headcount.data.tokenizer import SPACE_MARK, Tokenizer, normalise
+from headcount.grammar.corpus import words
+
+
+def spelling(sizes: NDArray[np.int64], text: str) -> NDArray[np.float32]:
+    """Share of each piece's bytes in each word, [piece, word]; rows sum to one.
+
+    sizes: bytes of each piece, see `Tokenizer.piece_bytes`. A space mark belongs to the word behind it. Raises
+    ValueError for sizes of another text.
+    """
+    owners = _words_of_bytes(text)
+    if len(owners) != sizes.sum():
+        raise ValueError(f"pieces of {sizes.sum()} bytes do not spell a text of {len(owners)}: {text!r}")
+    shares = np.zeros((len(sizes), owners[-1] + 1 if len(owners) else 0), dtype=np.float32)
+    np.add.at(shares, (np.repeat(np.arange(len(sizes)), sizes), owners), np.repeat(1 / sizes, sizes))
+    return shares
+
+
+def _words_of_bytes(text: str) -> NDArray[np.int64]:
+    """The word of each byte of the text, in which a mark stands for each space and before the first word."""
+    normal, at, sizes = normalise(text), 0, []
+    found = words(normal)
+    for word in found:
+        mark = at == 0 or not normal.startswith(word, at)
+        sizes.append(mark * len(SPACE_MARK.encode()) + len(word.encode()))
+        at += (mark and at > 0) + len(word)
+    return np.repeat(np.arange(len(found)), sizes)
+
+
+class Spelled:
+    """Many sentences of one language, as pieces and as words. words [sentence]: the words of each."""
+
+    def __init__(self, tokenizer: Tokenizer, sentences: Sentences, texts: Sequence[str]) -> None:
+        self._sizes = tokenizer.piece_bytes
+        self._sentences = sentences
+        self._texts = texts
+        self.words = [words(normalise(text)) for text in texts]
+
+    def batch(self, rows: NDArray[np.int64]) -> Tensor:
+        """`spelling` of these sentences, [batch, piece, word], zeros for padding."""
+        return padded([self._spelling(row) for row in rows.tolist()])
+
+    def _spelling(self, row: int) -> NDArray[np.float32]:
+        pieces = self._sentences.row(row)
+        if not pieces:  # a source that the model does not read
+            return np.zeros((0, len(self.words[row])), dtype=np.float32)
+        return spelling(self._sizes[pieces], self._texts[row])
+
+
+def padded(arrays: Sequence[NDArray[np.float32]]) -> Tensor:
+    """Arrays of different sizes as one, [array, ...], zeros for padding."""
+    longest = np.max([array.shape for array in arrays], axis=0)
+    whole = np.zeros((len(arrays), *longest), dtype=np.float32)
+    for place, array in zip(whole, arrays, strict=True):
+        place[tuple(map(slice, array.shape))] = array
+    return torch.from_numpy(whole)
