@@ -24,7 +24,7 @@ from headcount.model.multi_head import MultiHeadAttention
 
 VIEWS = ("weight", "norm")
 When = Literal["before", "after"]
-"""The decoder's query of a target token: the position before it, which predicts it, or the one after, which reads it."""
+"""The query of a target token: the position before it, which predicts it, or the one after, which reads it."""
 
 
 class Attention(NamedTuple):

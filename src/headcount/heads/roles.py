@@ -7,6 +7,7 @@ token. Ends are no queries.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from headcount.heads.interface import KINDS
 from headcount.heads.likelihood import Progress
 from headcount.heads.observed import VIEWS, Attention, Observed, When, observed
 from headcount.heads.spelling import Spelled, padded
+from headcount.heads.statistics import Floats, Ratio, ratio
 
 LEVELS = ("pieces", "words")
 WINDOW = 8  # the largest offset with a figure of its own
@@ -30,7 +32,7 @@ RARE = 0.1  # the share of the training text that is made of rare words
 SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
 WHEN: dict[str, When] = {"encoder": "after", "decoder": "after", "cross": "before"}
 POSITIONAL = 0.9  # Voita et al. 2019, section 5.1
-DRAWS = 1000
+NEAR = {"previous": -1, "same": 0, "next": 1}
 
 
 def roles(analysis: Analysis, progress: Progress) -> Arrays:
@@ -47,7 +49,7 @@ def roles(analysis: Analysis, progress: Progress) -> Arrays:
     valid = _measured(analysis, analysis.valid, frequencies, progress)
     arrays |= {f"{level}.valid": valid[f"{level}.maxima"].sum(axis=0, dtype=np.int64) for level in LEVELS}
     heads = analysis.heads.names
-    names = {"head": list(map(str, heads)), "kind": [head.kind for head in heads]}
+    names: dict[str, Sequence[object]] = {"head": [str(head) for head in heads], "kind": [head.kind for head in heads]}
     names |= {"view": VIEWS, "measure": MEASURES, "offset": OFFSETS}
     return arrays | {name: np.array(values) for name, values in names.items()}
 
@@ -119,8 +121,11 @@ TYPES = {
     f"{level}.{name}": kind
     for level in LEVELS
     for name, kind in {
-        "queries": np.int32, "measures": np.float32, "even": np.float32,
-        "weight": np.float16, "maxima": np.uint16,
+        "queries": np.int32,
+        "measures": np.float32,
+        "even": np.float32,
+        "weight": np.float16,
+        "maxima": np.uint16,
     }.items()
 }
 
@@ -182,3 +187,51 @@ def by_offset(share: Tensor) -> Tensor:
     near = [share.diagonal(offset, dim1=-2, dim2=-1).sum(dim=-1) for offset in OFFSETS[1:-1]]
     below, above = share.tril(OFFSETS[0]).sum(dim=(-2, -1)), share.triu(OFFSETS[-1]).sum(dim=(-2, -1))
     return torch.stack([below, *near, above], dim=-1).transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class RoleFigures:
+    """Figures of all heads, each a `Ratio` of arrays [head].
+
+    offset [head]: the fixed offset with the most maxima on the validation sentences. figures: "positional", the share
+    of maxima at that offset; "previous", "same", "next", the share of attention at -1, 0, 1; "distance", mean of the
+    attention but for ends; "entropy" in nats; and the means over queries of the other `MEASURES`. even: of heads that
+    attend to all alike, the measures.
+    """
+
+    heads: tuple[str, ...]
+    offset: NDArray[np.int64]
+    figures: Mapping[str, Ratio]
+    even: Mapping[str, Floats]
+
+    @property
+    def positional(self) -> NDArray[np.bool_]:
+        """Whether the maxima are at one offset for 90 % of queries (Voita et al. 2019, section 5.1), [head]."""
+        return self.figures["positional"].value >= POSITIONAL
+
+    @property
+    def effective(self) -> Floats:
+        """exp(entropy): as many keys share the attention if it is even, [head]."""
+        return np.exp(self.figures["entropy"].value)
+
+
+def role_figures(arrays: Mapping[str, NDArray], level: str = "pieces", view: str = "weight") -> RoleFigures:
+    """The figures of all heads from the arrays of `roles`, with intervals by bootstrap over sentences.
+
+    level: between pieces or words. view: by weight or by norm.
+    """
+    look = arrays["view"].tolist().index(view)
+    kinds = [KINDS.index(kind) for kind in arrays["kind"]]
+    queries = arrays[f"{level}.queries"][:, kinds].astype(np.float64)
+    measures = dict(
+        zip(MEASURES, np.moveaxis(arrays[f"{level}.measures"][:, look].astype(np.float64), -1, 0), strict=True)
+    )
+    best = arrays[f"{level}.valid"][look, :, 1:-1].argmax(axis=-1) + 1
+    maxima = arrays[f"{level}.maxima"][:, look, np.arange(len(best)), best]
+    at = {name: arrays[f"{level}.weight"][:, look, :, OFFSETS.index(offset)] for name, offset in NEAR.items()}
+    figures = {name: ratio(sums, queries) for name, sums in {"positional": maxima, **at, **measures}.items()}
+    figures["distance"] = ratio(measures["distance"], queries - measures["rest"])
+    even = arrays[f"{level}.even"].sum(axis=0, dtype=np.float64)[kinds] / queries.sum(axis=0)[:, None]
+    return RoleFigures(
+        tuple(arrays["head"].tolist()), arrays["offset"][best], figures, dict(zip(MEASURES, even.T, strict=True))
+    )

@@ -215,3 +215,24 @@ def step_down(statistic: Floats, null: Floats) -> Floats:
     p = np.empty_like(statistic)
     p[order] = np.maximum.accumulate((beyond + 1) / (len(null) + 1))
     return p
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ratios of sums over sentences with percentile intervals of 95 % each, by bootstrap."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+def ratio(above: NDArray, below: NDArray, draws: int = 1000, seed: int = 0) -> Ratio:
+    """The sum of `above` over sentences by that of `below`, [...]; both [sentence, ...]; nan where `below` is 0."""
+    above, below = np.broadcast_arrays(above.astype(np.float64), below.astype(np.float64))
+    sentences, shape = len(above), above.shape[1:]
+    weights = resamples(sentences, draws, seed)
+    sums = [weights @ each.reshape(sentences, -1) for each in (above, below)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn, value = sums[0] / sums[1], above.sum(axis=0) / below.sum(axis=0)
+    low, high = np.quantile(drawn, (ERROR / 2, 1 - ERROR / 2), axis=0).reshape(2, *shape)
+    return Ratio(np.asarray(value), low, high)

@@ -1,0 +1,198 @@
+"""Claims about roles: a head has a role if it attends along a link of grammar and its loss harms that phenomenon.
+
+Both are needed. Attention: the head's maximum is on the other end of the link more often than the best fixed offset
+would be (chosen on the validation sentences; Voita et al. 2019, section 5.2), and than it would be on links whose
+offsets are shuffled, by at least ten points. Effect: without the head, the margin of the right translation over the
+wrong one falls by at least a tenth on sentences about the phenomenon that rests on the link.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.heads.gold import DIRECTIONS, RELATIONS
+from headcount.heads.interface import KINDS
+from headcount.heads.observed import VIEWS
+from headcount.heads.roles import role_figures
+from headcount.heads.statistics import ERROR, EffectTable, Floats, Sample, compared, effect_table
+
+PHENOMENA = {
+    "subject": ("agreement",),
+    "antecedent": ("pronoun",),
+    "sense": ("ambiguity",),
+    "conjunction": ("order", "punctuation"),
+}
+GAIN = 0.1  # over both baselines
+HARM = 0.1  # of the margin of the whole model
+LEAST = 20  # links, or there is no figure
+Arrays = Mapping[str, NDArray]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The links of one relation in one direction, as the heads of a kind follow them.
+
+    right [head, link]: the maximum is on the other end. fixed [link]: it is at the best fixed offset. matched [head,
+    link]: the probability that the offset of a random link of the relation, of those that fit into this sentence, is
+    that of the maximum. sentence [link].
+    """
+
+    right: Floats
+    fixed: Floats
+    matched: Floats
+    sentence: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A head and a relation, in the direction and by the view with the surest gain.
+
+    rate: share of links whose other end has the largest share of attention; fixed, matched: the baselines; gain over
+    the larger one, and low, the lower end of its simultaneous interval. elsewhere: the rate on links that the best
+    fixed offset misses, nan if there are none. phenomenon: the one of the relation that
+    suffers most without the head; harm: its loss of margin in nats; relative: as a share of the whole model's; p:
+    corrected for all heads and phenomena. positional: the head is positional, see `RoleFigures`.
+    """
+
+    head: str
+    relation: str
+    direction: str
+    view: str
+    links: int
+    rate: float
+    fixed: float
+    matched: float
+    gain: float
+    low: float
+    elsewhere: float
+    phenomenon: str
+    harm: float
+    relative: float
+    p: float
+    positional: bool
+
+    @property
+    def attends(self) -> bool:
+        """Whether it follows the link beyond both baselines, and not by its position alone."""
+        return self.low > 0 and self.gain >= GAIN and not self.positional
+
+    @property
+    def matters(self) -> bool:
+        """Whether the phenomenon suffers without it."""
+        return self.p <= ERROR and self.relative >= HARM
+
+    @property
+    def claimed(self) -> bool:
+        return self.attends and self.matters
+
+
+def claimed_roles(roles: Arrays, gold: Arrays, ablation: Arrays) -> list[Claim]:
+    """Every head with every relation, from the arrays of the parts roles, gold and ablation; `Claim.claimed` says which
+    are roles. Gains are one family, effects (of zero ablation on margins) another."""
+    effects = effect_table(ablation)
+    positional = dict(zip(roles["head"].tolist(), role_figures(roles).positional.tolist(), strict=True))
+    claims = []
+    for kind in KINDS:
+        heads = tuple(name for name in gold["head"].tolist() if name.startswith(kind))
+        cells = {
+            (relation, direction, view): found
+            for relation in RELATIONS
+            for direction in DIRECTIONS
+            for view in VIEWS
+            if heads and len((found := followed(gold, kind, relation, direction, view)).sentence) >= LEAST
+        }
+        gains = gain_table(heads, cells) if cells else None
+        for number, head in enumerate(heads):
+            for relation in RELATIONS:
+                own = [cell for cell in cells if cell[0] == relation]
+                if gains is not None and own:
+                    surest = max(own, key=lambda cell: lowest(gains, number, cell))
+                    claims.append(_claim(head, number, surest, cells[surest], gains, effects, positional[head]))
+    return claims
+
+
+def _claim(
+    head: str,
+    number: int,
+    cell: tuple[str, str, str],
+    found: Followed,
+    gains: EffectTable,
+    effects: EffectTable,
+    positional: bool,
+) -> Claim:
+    relation, direction, view = cell
+    rate, fixed, matched = (float(x.mean()) for x in (found.right[number], found.fixed, found.matched[number]))
+    missed = found.right[number, found.fixed == 0]
+    row = effects.rows.index(head)
+    columns = [effects.columns.index(name) for name in PHENOMENA[relation] if name in effects.columns]
+    column = max(columns, key=lambda column: effects.harm[row, column] / effects.whole[column])
+    harm, whole = float(effects.harm[row, column]), float(effects.whole[column])
+    return Claim(
+        head=head,
+        relation=relation,
+        direction=direction,
+        view=view,
+        links=len(found.sentence),
+        rate=rate,
+        fixed=fixed,
+        matched=matched,
+        gain=rate - max(fixed, matched),
+        low=lowest(gains, number, cell),
+        elsewhere=float(missed.mean()) if len(missed) else float("nan"),
+        phenomenon=effects.columns[column],
+        harm=harm,
+        relative=harm / whole if whole > 0 else 0.0,
+        p=float(effects.p[row, column]) if harm > 0 else 1.0,
+        positional=positional,
+    )
+
+
+def lowest(gains: EffectTable, head: int, cell: tuple[str, str, str]) -> float:
+    """The lower end of a head's gain over both baselines."""
+    return float(min(gains.low[head, gains.columns.index(" ".join((*cell, name)))] for name in ("fixed", "matched")))
+
+
+def gain_table(heads: tuple[str, ...], cells: Mapping[tuple[str, str, str], Followed]) -> EffectTable:
+    """Gains of the heads of one kind over both baselines, one column for each cell and baseline; the three kinds share
+    the error of the family."""
+    columns = [
+        Sample(" ".join((*cell, name)), found.right - baseline, found.sentence, 0.0, -1, 0.0, 1 / len(found.sentence))
+        for cell, found in cells.items()
+        for name, baseline in (("fixed", found.fixed), ("matched", found.matched))
+    ]
+    return compared(heads, columns, error=ERROR / len(KINDS))
+
+
+def followed(gold: Arrays, kind: str, relation: str, direction: str, view: str) -> Followed:
+    """How the heads of a kind follow the links of a relation, from the arrays of `gold`."""
+    way, look = DIRECTIONS.index(direction), VIEWS.index(view)
+    own = (gold["relation"] == relation) & (gold[f"{kind}.link"][:, way, 2] > 0)
+    query, key, keys = gold[f"{kind}.link"][own, way].astype(np.int64).T
+    found = gold[f"{kind}.found"][own, look, :, way].astype(np.int64).T
+    fixed = best_offset(gold[f"valid.{kind}.link"][gold["valid.relation"] == relation, way])
+    return Followed(
+        (found == key).astype(np.float64),
+        (key - query == fixed).astype(np.float64),
+        matched(key - query, found - query, -query, keys - query),
+        gold["row"][own].astype(np.int64),
+    )
+
+
+def best_offset(links: NDArray) -> int | None:
+    """The most frequent offset from query to key of links [link, 3]; None without links."""
+    query, key, keys = links.astype(np.int64).T
+    offsets, counts = np.unique((key - query)[keys > 0], return_counts=True)
+    return int(offsets[counts.argmax()]) if len(offsets) else None
+
+
+def matched(offsets: NDArray, found: NDArray, low: NDArray, high: NDArray) -> Floats:
+    """Probability that a random one of `offsets` [link], of those from low [link] to below high [link], is the one that
+    each head found, [head, link]."""
+    if not len(offsets):
+        return np.zeros(found.shape)
+    shift = int(max(abs(offsets).max(), abs(found).max(), abs(low).max(), abs(high).max()))
+    counts = np.bincount(offsets + shift, minlength=2 * shift + 1)
+    below = np.concatenate([[0], np.cumsum(counts)])  # links with a smaller offset
+    return counts[found + shift] / (below[high + shift] - below[low + shift])

@@ -1,0 +1,116 @@
+"""Heads against gold structure: planted heads are found, random heads and shuffled links show nothing, alignment error
+by hand."""
+
+import numpy as np
+import planted
+import pytest
+
+from headcount.heads.claims import best_offset, claimed_roles, matched
+from headcount.heads.gold import ABSENT, Link, aligned, alignment, first_target, gold, met
+from headcount.heads.roles import roles
+
+HEADS = ["encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "cross1.1", "cross1.2"]
+
+
+def measured(model, shuffled=False):
+    given = planted.analysis(model, shuffled)
+    return roles(given, lambda done: None), gold(given, lambda done: None)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return measured(planted.planted_model())
+
+
+def ablation(harmful=(), phenomenon="agreement"):
+    """Results in which `harmful` heads, and no others, take a phenomenon its margin."""
+    random = np.random.default_rng(3)
+    row = np.arange(60)
+    names = np.array(["agreement", "case"] * 30)
+    margins = 2 + 0.1 * random.standard_normal((1 + len(HEADS), 60))
+    for head in harmful:
+        margins[1 + HEADS.index(head), names == phenomenon] -= 2
+    reference = -random.random((1 + len(HEADS), 120))
+    return {
+        "zero.reference": reference,
+        "zero.lengths": np.full(60, 2),
+        "head": np.array(HEADS),
+        "zero.right": margins,
+        "zero.wrong": np.zeros_like(margins),
+        "row": row,
+        "phenomenon": names,
+    }
+
+
+def test_a_role_is_claimed_where_attention_and_effect_agree(found):
+    claims = claimed_roles(*found, ablation(["encoder1.2", "cross1.1"]))
+    claimed = [claim for claim in claims if claim.claimed]
+    assert [(claim.head, claim.relation, claim.direction) for claim in claimed] == [
+        ("encoder1.2", "subject", "forward")
+    ]
+    assert claimed[0].rate == claimed[0].elsewhere == 1
+    assert claimed[0].phenomenon == "agreement"
+    assert claimed[0].relative == pytest.approx(1, abs=0.1)
+    assert claimed[0].fixed < 0.3 > claimed[0].matched
+    assert {claim.head for claim in claims if claim.matters} == {"encoder1.2", "cross1.1"}
+
+
+@pytest.mark.parametrize("effects", [ablation(), ablation(["encoder1.2"], "case"), ablation(["encoder1.1"])])
+def test_no_role_without_the_effect_on_its_phenomenon(found, effects):
+    claims = claimed_roles(*found, effects)
+    assert [claim.head for claim in claims if claim.attends] == ["encoder1.2"]
+    assert not any(claim.claimed for claim in claims)
+
+
+@pytest.mark.parametrize(("model", "shuffled"), [(planted.random_model, False), (planted.planted_model, True)])
+def test_random_models_and_shuffled_links_show_no_gain(model, shuffled):
+    claims = claimed_roles(*measured(model(), shuffled), ablation(HEADS))
+    assert len(claims) >= 4
+    assert not any(claim.attends for claim in claims)
+
+
+def test_the_aligning_head_is_found_and_the_first_of_the_last_layer_is_another(found):
+    aligning = alignment(found[1])
+    assert aligning.heads == ("cross1.1", "cross1.2")
+    assert (aligning.best[1], aligning.best[2], aligning.marian) == (1, 0, 0)
+    assert aligning.errors.value[0, :, 0] == pytest.approx([0.9, 0], abs=0.1)
+    assert aligning.errors.value[0, 1, 1] > 0.8
+    assert aligning.excess.low > 0.8
+    assert aligning.diagonal.value == 0
+
+
+def test_alignment_error_rate_worked_by_hand():
+    # Three target words, two source words; gold: 0-0, 0-1, 1-2. The head points to 0, 1, 1 before, to 1, 1, 0 after.
+    pairs = np.array([[0, 0], [0, 1], [1, 2]])
+    before, after = np.eye(2)[[0, 1, 1]], np.eye(2)[[1, 1, 0]]
+    shares = {"cross": before[None, None], "after": after[None, None]}
+    counts = aligned(shares, pairs, 2, 3)
+    assert counts["right"].tolist() == [[[2, 0]]]
+    assert (counts["targets"], counts["pairs"], counts["diagonal"]) == (3, 3, 2)
+    arrays = {name: np.array([value] * 4) for name, value in counts.items()}
+    arrays |= {f"valid.{name}": value for name, value in arrays.items()} | {"head": np.array(["cross1.1"])}
+    errors = alignment(arrays).errors
+    assert errors.value.flatten().tolist() == pytest.approx([1 - 2 * 2 / 6, 1])
+    assert errors.low[0, 0, 0] == pytest.approx(1 / 3)
+
+
+def test_a_link_as_each_kind_of_head_meets_it():
+    first = first_target(np.array([[0, 3], [0, 1], [2, 4], [3, 0]]))
+    assert first == {0: 1, 2: 4, 3: 0}
+    assert met("encoder", 2, 0, first, 5) == Link(2, 0, 5)
+    assert met("cross", 2, 0, first, 5) == Link(4, 0, 5)
+    assert met("cross", 1, 0, first, 5) == ABSENT
+    assert met("decoder", 2, 0, first, 5) == Link(4, 1, 4)
+    for unwritten in ((0, 2), (2, 1), (1, 2), (0, 0)):
+        assert met("decoder", *unwritten, first, 5) == ABSENT
+
+
+def test_baselines_worked_by_hand():
+    links = np.array([[3, 2, 9], [4, 3, 9], [1, 5, 9], [-1, -1, 0], [-1, -1, 0], [-1, -1, 0]])
+    assert best_offset(links) == -1
+    assert best_offset(links[3:]) is None
+    # Offsets -1, -1, 4: in the second sentence of four words only -1 fits behind word 2.
+    offsets, query, keys = np.array([-1, -1, 4]), np.array([3, 2, 1]), np.array([9, 4, 9])
+    found = np.array([[-1, -1, 4], [4, 1, 0]])
+    expected = [[2 / 3, 1, 1 / 3], [1 / 3, 0, 0]]
+    assert matched(offsets, found, -query, keys - query).tolist() == [pytest.approx(row) for row in expected]
