@@ -10,6 +10,7 @@ from invariants import check_cached_decoding, check_padding_changes_nothing, che
 from test_configs import composed
 from torch import nn
 
+from headcount.model.attention import TokenPositions
 from headcount.model.dropout import LayerDropout
 from headcount.model.head_plan import heads_per_layer
 from headcount.model.layers import PostNorm
@@ -23,10 +24,13 @@ KINDS = {
     path.stem: built(f"model/cross_attention/{path.stem}")
     for path in sorted((CONF / "model" / "cross_attention").glob("*.yaml"))
 }
+WITHOUT = {"encoder_heads": [0, 2], "decoder_heads": [3, 0], "cross_heads": [0, 1], "head_size": 4}
 OPTIONS = [
     {},
     {"norm": "post", "positions": "learned"},
     {"num_heads": [1, 2], "head_size": 5},
+    *({"self_attention": kind, "cross_attention": kind} | WITHOUT for kind in KINDS),
+    WITHOUT | {"kv_heads": 1, "positions": "rotary", "norm": "post"},
     {"cross_heads": [2, 8]},
     {"positions": "rotary"},
     {"positions": "rotary", "encoder_heads": [2, 4], "decoder_heads": [8, 1], "max_positions": 1},
@@ -346,7 +350,13 @@ def test_learned_positions_end():
         ({"num_heads": 5}, r"model\.num_heads=5 does not divide model\.d_model=16: the nearest that do are 4 and 8"),
         ({"cross_heads": 32}, r"model\.cross_heads=32 does not divide model\.d_model=16: the nearest that do are 16"),
         ({"encoder_heads": [4, 4, 4]}, r"model\.encoder_heads=\[4, 4, 4\]: 3 numbers for 2 layers"),
-        ({"decoder_heads": 0}, r"model\.decoder_heads=0: must be 1 or more"),
+        (
+            {"decoder_heads": 0},
+            r"model\.decoder_heads=0: must be 1 or more; 0, a layer without heads, needs model\.head_size",
+        ),
+        ({"decoder_heads": -1}, r"model\.decoder_heads=-1: must be 1 or more$"),
+        ({"decoder_heads": -1, "head_size": 4}, r"model\.decoder_heads=-1: must be 0 or more$"),
+        ({"num_heads": 0, "head_size": 4}, r"model\.num_heads=0: must be 1 or more in at least one layer"),
         ({"head_size": 0}, r"model\.head_size=0"),
         ({"norm": "middle"}, r"model\.norm=middle: must be one of pre, post"),
         ({"positions": "none"}, r"model\.positions=none: must be one of sinusoidal, learned, rotary"),
@@ -376,6 +386,25 @@ def test_wrong_settings_say_what_is_allowed(settings, message):
 )
 def test_heads_per_layer(heads, head_size, expected):
     assert heads_per_layer("model.num_heads", heads, 3, 16, head_size) == expected
+
+
+def test_a_layer_without_heads_adds_a_bias_alone_and_trains():
+    model = make(**WITHOUT)
+    source, mask, target = batch()
+    attention = model.encoder[0].self_attention
+    x = torch.randn(3, 6, 16).double()
+    positions = TokenPositions(torch.arange(6), torch.arange(6), None)
+    output = attention(x, attention.project(x), mask[:, None, None], positions).output
+    assert output.equal(attention.output.bias.expand(3, 6, 16))
+    before = [parameter.clone() for parameter in model.parameters() if parameter.numel()]
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    model.output(model(source, mask, target)).square().mean().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())  # or several processes would wait
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    optimizer.step()
+    after = [parameter for parameter in model.parameters() if parameter.numel()]
+    changed = [not one.equal(other) for one, other in zip(before, after, strict=True)]
+    assert all(changed)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ class GaussianWindow(nn.Module, Attend):
         heights, widths, steps = (query.to(exact) @ weight + bias).clamp(max=LARGEST).exp().chunk(3, -1)
         if state is None:
             return Mixture(heights, widths, steps.cumsum(dim=2))
-        return Mixture(heights, widths, state.centres.unflatten(0, (len(query), -1)).transpose(1, 2) + steps)
+        before = state.centres.unflatten(0, (len(query), query.shape[2])).transpose(1, 2)
+        return Mixture(heights, widths, before + steps)
 
     def forward(
         self, query: Query, key: Key, value: Key, mask: Mask, positions: TokenPositions, state: Any, need_weights: bool

@@ -29,7 +29,7 @@ HeadCounts = int | Sequence[int]
 class HeadPlan:
     """The heads of one attention.
 
-    count: heads of queries. size: d_head. kv: heads of keys and values, each shared by `count / kv` neighbouring heads
+    count: heads of queries; of a layer without heads, 0: its sublayer adds the bias of the output projection alone. size: d_head. kv: heads of keys and values, each shared by `count / kv` neighbouring heads
     of queries: Ainslie et al. 2023, "GQA: training generalized multi-query Transformer models"; one is the multi-query
     attention of Shazeer 2019, "Fast Transformer decoding". local: the first heads, which attend to at most `window`
     positions to either side; the others attend to all.
@@ -77,11 +77,13 @@ def plan_heads(
         return heads_per_layer(f"model.{setting}", heads, depth, d_model, head_size)
 
     def plans(counts: list[int], local: int) -> list[HeadPlan]:
-        return [HeadPlan(n, head_size or d_model // n, kv_heads or n, local, local_window) for n in counts]
+        return [HeadPlan(n, head_size or d_model // n, min(n, kv_heads or n), local, local_window) for n in counts]
 
     encoder = counts("encoder_heads", kinds[0], layers[0])
     decoder = counts("decoder_heads", kinds[1], layers[1])
     cross = counts("cross_heads", kinds[2], layers[1])
+    if not any(encoder + decoder + cross):
+        raise ValueError("model.num_heads=0: must be 1 or more in at least one layer")
     check_kv_heads(kv_heads, {*encoder, *decoder, *cross})
     check_local_heads(local_heads, local_window, encoder + decoder)
     return ModelHeads(plans(encoder, local_heads), plans(decoder, local_heads), plans(cross, 0))
@@ -90,8 +92,8 @@ def plan_heads(
 def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, head_size: int | None) -> list[int]:
     """`heads` as one number for each layer.
 
-    Raises ValueError for another number of numbers, for one below 1 and, without head_size, for one that does not
-    divide d_model.
+    Raises ValueError for another number of numbers, for one below 0 and, without head_size, for 0 and for one that does
+    not divide d_model.
     """
     per_layer = [heads] * layers if isinstance(heads, int) else list(heads)
     if len(per_layer) != layers:
@@ -99,8 +101,9 @@ def heads_per_layer(name: str, heads: HeadCounts, layers: int, d_model: int, hea
             f"{name}={per_layer}: {len(per_layer)} numbers for {layers} layers; give one number, or {layers}"
         )
     for count in per_layer:
-        if count < 1:
-            raise ValueError(f"{name}={count}: must be 1 or more")
+        if count < (head_size is None):
+            zero = "; 0, a layer without heads, needs model.head_size" if count == 0 else ""
+            raise ValueError(f"{name}={count}: must be {0 if head_size else 1} or more{zero}")
         if head_size is None and d_model % count:
             fits = [n for n in range(1, d_model + 1) if d_model % n == 0]
             below = max(n for n in fits if n < count)

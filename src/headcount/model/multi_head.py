@@ -1,5 +1,6 @@
 """Multi-head attention: queries, keys and values projected and split into heads, the heads gated and merged."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -87,13 +88,13 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads = heads
-        self.query = nn.Linear(d_model, heads.count * heads.size)
+        self.query = projection(d_model, heads.count * heads.size)
         kind = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
         self.gain = kind.gain
         # No projection that no output depends on: several processes would wait for its gradients.
-        self.key = nn.Linear(d_model, heads.kv * heads.size) if kind.reads_keys else None
-        self.value = nn.Linear(d_model, heads.kv * heads.size)
-        self.output = nn.Linear(heads.count * heads.size, d_model)
+        self.key = projection(d_model, heads.kv * heads.size) if kind.reads_keys else None
+        self.value = projection(d_model, heads.kv * heads.size)
+        self.output = projection(heads.count * heads.size, d_model)
         self.rotate = rotate if kind.reads_keys else unrotated
         if heads.kv < heads.count:
             # A class derived from ScaledDotProduct may treat each head in its own way.
@@ -144,4 +145,11 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         # [batch, position, head * d_head] -> [batch, head, position, d_head]
-        return x.unflatten(2, (-1, self.heads.size)).transpose(1, 2)
+        return x.unflatten(2, (x.shape[2] // self.heads.size, self.heads.size)).transpose(1, 2)
+
+
+def projection(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer; of a layer without heads it has no weights, and no inputs or no outputs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+        return nn.Linear(inputs, outputs)
