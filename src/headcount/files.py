@@ -1,8 +1,10 @@
 """Atomic file writes: a reader finds the old file or the new one, never half of one."""
 
 import contextlib
+import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,26 @@ def replacing(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(beside)):
             error.filename = str(path)  # such as of a disk that is full
+        raise
+    _to_disk(path.parent)
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A new directory to fill, which gets the name `path` when the block ends; after an exception it is removed.
+
+    Raises OSError, FileExistsError among them where `path` is taken.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, "exists already", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = _beside(path)
+    beside.mkdir()
+    try:
+        yield beside
+        beside.rename(path)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
         raise
     _to_disk(path.parent)
 

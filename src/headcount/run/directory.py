@@ -29,6 +29,11 @@ def read_config(directory: Path) -> DictConfig:
     return config
 
 
+def write_config(directory: Path, config: DictConfig) -> None:
+    """Write the config of a run, resolved."""
+    write_text(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+
+
 def read_metrics(directory: Path) -> dict[str, Any]:
     """metrics.json of a run, or an empty dict. Raises InputError for a damaged one."""
     path = directory / "metrics.json"

@@ -26,7 +26,7 @@ from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.run.console import log_to_file
 from headcount.run.curves import begin_curves
-from headcount.run.directory import check_links, link_latest, mark_unfinished, read_config
+from headcount.run.directory import check_links, link_latest, mark_unfinished, read_config, write_config
 from headcount.run.identity import identified
 from headcount.run.jobs import is_sweep
 from headcount.run.opened import build_model, load_weights, make_translator
@@ -185,7 +185,7 @@ class OpenDirectory(Callback):
         if resumed:
             make_newest(run.directory)
         begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
-        write_text(run.directory / "config.yaml", OmegaConf.to_yaml(run.config, resolve=True))
+        write_config(run.directory, run.config)
         if resumed:
             mark_unfinished(run.directory)
             keep_as_last(resumed.checkpoint)

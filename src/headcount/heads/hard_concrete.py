@@ -1,0 +1,140 @@
+"""Hard concrete gates: heads are closed by a penalty on the expected number of open ones (an L0 norm).
+
+Louizos et al. 2018, "Learning sparse neural networks through L0 regularization", equations 10 to 12; for heads: Voita et
+al. 2019, "Analyzing multi-head self-attention", section 6, with the settings of their code. The training starts from the
+trained weights and all gates open; here all three kinds of heads have gates, and a sentence its own noise.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headcount.data.batches import Sentences, collate
+from headcount.data.plan import in_order_of_length
+from headcount.errors import InputError
+from headcount.heads.interface import Heads
+from headcount.heads.likelihood import Progress, log_probs
+
+TEMPERATURE = 0.33
+LOW, HIGH = -0.1, 1.1  # the stretch
+EPSILON = 1e-6
+START = 2.0  # of log alpha: P(open) = 0.94
+BATCH_TOKENS = 1024  # padded tokens of a step
+GATE_RATE = 0.1  # Adam's learning rate of log alpha
+WEIGHT_RATE = 1e-4  # and of the weights
+
+
+def sampled(log_alpha: Tensor, rows: int, generator: torch.Generator) -> Tensor:
+    """Gates [row, head] in [0, 1], drawn from log_alpha [head]; a gradient flows to it. Louizos et al., equation 10
+    and 11."""
+    noise = torch.rand(rows, len(log_alpha), generator=generator).clamp(EPSILON, 1 - EPSILON).to(log_alpha)
+    concrete = torch.sigmoid((noise.log() - (1 - noise).log() + log_alpha) / TEMPERATURE)
+    return (concrete * (HIGH - LOW) + LOW).clamp(0, 1)
+
+
+def probability_open(log_alpha: Tensor) -> Tensor:
+    """P(gate > 0), equation 12."""
+    return torch.sigmoid(log_alpha - TEMPERATURE * math.log(-LOW / HIGH)).clamp(EPSILON, 1 - EPSILON)
+
+
+def final(log_alpha: Tensor) -> Tensor:
+    """Gates without noise, as after training; 0 is closed. Louizos et al., equation 13."""
+    return (torch.sigmoid(log_alpha) * (HIGH - LOW) + LOW).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class GatePoint:
+    """Gates after training with one penalty: log_alpha [head]; heads: those of the model they were trained in."""
+
+    penalty: float
+    log_alpha: NDArray[np.float64]
+    heads: Heads
+
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """Heads whose gate is not closed, [head]."""
+        gates: NDArray[np.bool_] = final(torch.from_numpy(self.log_alpha)).numpy() > 0
+        return gates
+
+
+@dataclass(frozen=True)
+class GateTraining:
+    """Settings of the training of gates.
+
+    penalties: lambda, on the expected number of open heads, beside the loss in nats a token, in rising order; each goes
+    on from the gates of the one before. steps: of each penalty. weights: "frozen", or "trained" with the gates in a copy
+    of the model. Raises InputError.
+    """
+
+    penalties: tuple[float, ...]
+    steps: int
+    weights: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        if list(self.penalties) != sorted(self.penalties) or min(self.penalties, default=0) <= 0:
+            raise InputError(f"gate_penalties={list(self.penalties)}: must be numbers above 0 in rising order")
+        if self.steps < 1:
+            raise InputError(f"gate_steps={self.steps}: must be 1 or more")
+        if self.weights not in ("frozen", "trained"):
+            raise InputError(f"gate_weights={self.weights}: must be frozen or trained")
+
+    def sweep(
+        self, heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None
+    ) -> Iterator[GatePoint]:
+        """The gates of each penalty, trained on these sentences; `progress` is called with those done."""
+        if self.weights == "trained":
+            heads = Heads(copy.deepcopy(heads.model))
+        log_alpha = torch.full((len(heads),), START, device=heads.model.device, requires_grad=True)
+        groups = [{"params": [log_alpha], "lr": GATE_RATE}]
+        if self.weights == "trained":
+            groups.append({"params": list(heads.model.parameters()), "lr": WEIGHT_RATE})
+        optimizer = torch.optim.Adam(groups, betas=(0.9, 0.998))
+        generator = torch.Generator().manual_seed(self.seed)
+        batches = in_order_of_length(source.lengths, target.lengths, BATCH_TOKENS)
+        for penalty in self.penalties:
+            for _ in range(self.steps):
+                rows = batches[int(torch.randint(len(batches), (), generator=generator))]
+                self._step(heads, source, target, rows, penalty, log_alpha, optimizer, generator)
+                if progress is not None:
+                    progress(len(rows))
+            yield GatePoint(penalty, log_alpha.detach().cpu().double().numpy().copy(), heads)
+
+    @staticmethod
+    @torch.enable_grad()
+    def _step(
+        heads: Heads,
+        source: Sentences,
+        target: Sentences,
+        rows: NDArray[np.int64],
+        penalty: float,
+        log_alpha: Tensor,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator,
+    ) -> None:
+        batch = collate(source, target, rows, 0).to(heads.model.device)
+        with heads.gated(sampled(log_alpha, len(rows), generator)):
+            hidden = heads.model(batch.source, batch.source_mask, batch.target_in)
+        loss = -log_probs(heads, hidden, batch.target_out).sum() / int(target.lengths[rows].sum())
+        optimizer.zero_grad()
+        (loss + penalty * probability_open(log_alpha).sum()).backward(
+            inputs=[each for group in optimizer.param_groups for each in group["params"]]
+        )
+        optimizer.step()
+
+
+def closing_order(log_alpha: NDArray[np.float64]) -> list[int]:
+    """The heads from log_alpha [penalty, head], penalties rising: those that the smallest penalty closes first; of those
+    that close together, the least open one; those that stay open at the end."""
+    closed = final(torch.from_numpy(log_alpha)).numpy() == 0
+    stays = ~closed.any(axis=0)
+    first = np.where(stays, len(log_alpha), closed.argmax(axis=0))
+    at = log_alpha[np.minimum(first, len(log_alpha) - 1), np.arange(log_alpha.shape[1])]
+    order: list[int] = np.lexsort((at, first)).tolist()
+    return order

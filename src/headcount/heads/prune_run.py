@@ -1,0 +1,128 @@
+"""Pruned runs on disk: the heads to cut, the new run directory, and its speed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headcount.data.tokenizer import save_tokenizer
+from headcount.errors import InputError
+from headcount.files import new_directory, show
+from headcount.heads.evaluation_set import evaluation_set
+from headcount.heads.hard_concrete import GateTraining
+from headcount.heads.interface import Heads
+from headcount.heads.orders import ORDERS, Choice
+from headcount.heads.prune import pruned, translation_seconds
+from headcount.machine import versions
+from headcount.model.flops import operations_per_token
+from headcount.progress import progress_bar
+from headcount.run.directory import begin_metrics, write_config
+from headcount.run.opened import Run
+from headcount.run.values import typed
+from headcount.training.averaging import own_weights, save_weights
+
+LENGTHS = (10, 10)  # tokens of source and target, for the operations per token
+
+
+def prune_run(
+    run: Run,
+    *,
+    keep: int | list[str] | None,
+    cut: list[str] | None,
+    order: str,
+    output: Path | None,
+    valid: int | None,
+    gate_penalties: list[float],
+    gate_steps: int,
+    gate_weights: str,
+    seed: int,
+    timed: int,
+    repetitions: int,
+) -> str:
+    """Write a run without some heads as conf/prune.yaml says; a summary. Raises InputError, also for an output that is
+    there already."""
+    heads = Heads(run.model)
+    gates = GateTraining(tuple(gate_penalties), gate_steps, gate_weights, seed)
+    for name, number, least in (("timed", timed, 0), ("repetitions", repetitions, 1)):
+        if number < least:
+            raise InputError(f"{name}={number}: must be {least} or more")
+    if isinstance(keep, int) and cut is None:
+        gone, by = cut_by_order(run, heads, keep, order, valid, gates), order
+    else:
+        gone, by = listed(heads, keep, cut), None
+    home = run.directory.resolve()
+    directory = Path(output or home.with_name(f"{home.name}-{len(heads) - len(gone)}_heads"))
+    if directory.exists():
+        raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
+    smaller = pruned(run, gone, directory, {"order": by, "valid": valid if by else None})
+    write_run(smaller)
+    lines = [
+        f"heads: {len(heads)} before, {len(heads) - len(gone)} now; {_counts(smaller)}",
+        f"parameters: {_parameters(run):,} before, {_parameters(smaller):,} now",
+    ]
+    if run.config.model.get("kv_heads") and smaller.config.model.kv_heads is None:
+        lines.append("keys and values: a copy for each head, since layers keep different groups of heads that share them")
+    if timed:
+        lines.append(_speed(run, gone, smaller, timed, repetitions))
+    place = show(directory)
+    lines += [f"run directory: {place}", f"next:  make evaluate RUN={place}"]
+    lines.append(f"       python scripts/train.py init_from={place}   (with the data of the run)")
+    return "\n".join(lines) + "\n"
+
+
+def cut_by_order(run: Run, heads: Heads, keep: int, order: str, valid: int | None, gates: GateTraining) -> list[str]:
+    """The heads that an order cuts until `keep` are left. Raises InputError."""
+    if order not in ORDERS:
+        raise InputError(f"order={order}: must be one of {', '.join(ORDERS)}")
+    if not 0 < keep < len(heads):
+        raise InputError(f"keep={keep}: must be 1 to {len(heads) - 1}; the run has {len(heads)} heads")
+    sentences = evaluation_set(run, run.data().data["valid"], valid)
+    with progress_bar(f"order of cutting: {order}", None) as progress:
+        found = ORDERS[order](Choice(heads, sentences.source, sentences.target, gates, progress))
+    return [str(heads.names[number]) for number in sorted(found[: len(heads) - keep])]
+
+
+def listed(heads: Heads, keep: Sequence[str] | int | None, cut: Sequence[str] | None) -> list[str]:
+    """The heads to cut, from either list. Raises InputError."""
+    if (keep is None) == (cut is None):
+        raise InputError("keep, cut: give one of them, such as keep=12 or cut=[encoder1.2,cross2.1]")
+    given: Any = keep if cut is None else cut
+    if not given:
+        raise InputError(f"{'keep' if cut is None else 'cut'}={typed(list(given or ()))}: names no head")
+    numbers = {heads.number(head) for head in given}
+    gone = numbers if cut is not None else set(range(len(heads))) - numbers
+    return [str(heads.names[number]) for number in sorted(gone)]
+
+
+def write_run(run: Run) -> None:
+    """Write a run to its directory, which must not be there, whole or not at all."""
+    figures = {
+        "seed": run.config.seed,
+        "parameters": _parameters(run),
+        "operations_per_token": operations_per_token(run.model, *LENGTHS),
+        "model": run.model.head_counts,
+        "versions": versions(),
+    }
+    with new_directory(run.directory) as directory:
+        write_config(directory, run.config)
+        save_tokenizer(run.tokenizer, directory)
+        save_weights(own_weights(run.model), directory / "model.safetensors")
+        begin_metrics(directory, figures)
+
+
+def _parameters(run: Run) -> int:
+    return sum(parameter.numel() for parameter in run.model.parameters())
+
+
+def _counts(run: Run) -> str:
+    each = {name.removesuffix("_heads"): counts for name, counts in run.model.head_counts.items() if name != "kv_heads"}
+    return ", ".join(f"{kind} {'/'.join(map(str, counts))}" for kind, counts in each.items())
+
+
+def _speed(run: Run, gone: Sequence[str], smaller: Run, timed: int, repetitions: int) -> str:
+    lines = evaluation_set(run, run.data().data["test"], timed).rows["source"]
+    seconds = translation_seconds(run, gone, smaller, list(lines), repetitions)
+    each = ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items())
+    return (
+        f"{len(lines)} test sentences translated (median of {repetitions}, in turn): {each}; "
+        f"{seconds['whole'] / seconds['pruned']:.2f} times the speed of the whole model"
+    )
