@@ -17,7 +17,7 @@ WORKERS := --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate ablate report heads bench test test-all lint format clean
+.PHONY: help setup train evaluate translate ablate report heads prune bench test test-all lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -48,6 +48,11 @@ report: .venv/study  ## Write the report of the sweep in SWEEP anew
 
 heads: .venv/study  ## Measure what each head of RUN does and is worth; of all runs of a sweep: SWEEP=runs/...
 	$(BIN)/python scripts/heads.py $(if $(filter file,$(origin SWEEP)),run=$(RUN),sweep=$(SWEEP)) $(ARGS)
+
+# KEEP: a number of heads, or a list of their names.
+KEEP ?= 12
+prune: .venv/core  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
+	$(BIN)/python scripts/prune.py run=$(RUN) keep=$(KEEP) $(ARGS)
 
 bench: .venv/core  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
 	$(BIN)/python scripts/bench.py $(CHOICES)

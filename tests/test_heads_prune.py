@@ -1,16 +1,18 @@
 """Pruning: the smaller model computes what the masked one does, for every kind of head; a pruned run is a run."""
 
-import numpy as np
+import json
+
 import pytest
 import torch
 from built import built
+from conftest import completed, failed, refused, snapshot
 from test_transformer import KINDS, SMALL, batch, make
 
 from headcount.errors import InputError
 from headcount.heads.interface import Heads
 from headcount.heads.prune import kv_heads, settings, weights
 from headcount.model.transformer import Transformer
-from headcount.run.opened import fill
+from headcount.run.opened import fill, open_run
 
 CUTS = {
     "one of each kind": ("encoder1.1", "decoder2.3", "cross1.4"),
@@ -83,3 +85,77 @@ def test_what_no_settings_describe_is_refused():
     heads = Heads(make(num_heads=[2, 4]))
     counts = settings(heads, kept_without(heads, {str(head) for head in heads.names if head.layer == 1}))
     assert (counts["encoder_heads"], counts["head_size"]) == ([0, 4], 4)
+
+
+def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
+    first = home / "runs" / "first"
+    arguments = (f"run={first}", f"output={tmp_path}/smaller", "timed=4", "repetitions=1", "valid=4")
+    result = completed("prune", *arguments, "keep=4", "order=greedy", cwd=home)
+    assert "heads: 6 before, 4 now" in result.out
+    assert "times as fast as the masked model" in result.out
+    run, whole = open_run(tmp_path / "smaller"), open_run(first)
+    assert sum(sum(counts) for counts in run.model.head_counts.values()) == 4
+    assert run.config.pruned.run == str(first)
+    assert run.config.pruned.order == "greedy"
+    lines = ["the dog sees the cat", "the wolf hears the bear", "the bird likes the horse"]
+    with Heads(whole.model).gated(dict.fromkeys(run.config.pruned.cut, 0.0)):
+        assert run.translator.translate(lines) == whole.translator.translate(lines)
+        masked = whole.scorer.score(lines, lines)[0]
+    assert run.scorer.score(lines, lines)[0] == pytest.approx(masked, abs=1e-5)
+    assert whole.scorer.score(lines, lines)[0] != pytest.approx(masked, abs=1e-2)
+    (line,) = refused("prune", *arguments, "keep=3", cwd=home, watched=tmp_path)
+    assert line.endswith("smaller is there already: move it away, or give another output=")
+
+    completed("evaluate", f"run={tmp_path}/smaller", cwd=home)
+    assert "bleu" in json.loads((tmp_path / "smaller" / "metrics.json").read_text())["test"]
+    options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
+    tune = (*options, f"init_from={tmp_path}/smaller", "trainer.max_steps=3", "hydra.run.dir=tuned")
+    completed("train", *tune, cwd=tmp_path)
+    tuned = open_run(tmp_path / "tuned")
+    assert tuned.model.head_counts == run.model.head_counts
+    assert tuned.scorer.score(lines, lines)[0] != pytest.approx(masked, abs=1e-5)
+    (line,) = failed("train", f"resume={tmp_path}/smaller", cwd=tmp_path)
+    assert "nothing to resume" in line
+
+
+def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
+    cut = "cut=[encoder1.1,encoder1.2,cross1.1]"
+    completed("prune", f"run={home}/runs/second", f"output={tmp_path}/smaller", cut, "timed=0", cwd=home)
+    assert open_run(tmp_path / "smaller").model.head_counts["encoder_heads"] == [0]
+    result = completed("translate", f"run={tmp_path}/smaller", stdin=b"the dog sees the cat\n", cwd=home)
+    assert len(result.out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("keep=6",), "keep=6: must be 1 to 5; the run has 6 heads"),
+        (("keep=0",), "keep=0: must be 1 to 5; the run has 6 heads"),
+        (("keep=x",), "keep=x: must be a whole number or a list or null"),
+        (("keep=[cross9.1]",), "cross9.1: no head of this model, which has encoder1.1 to encoder1.2"),
+        (("keep=3", "cut=[cross1.1]"), "keep, cut: give one of them"),
+        (("cut=[]",), "cut=[]: names no head"),
+        ((), "keep, cut: give one of them"),
+        (("keep=3", "order=best"), "order=best: must be one of gradient, "),
+        (
+            ("keep=3", "gate_penalties=[0.1,0.01]"),
+            "gate_penalties=[0.1, 0.01]: must be numbers above 0 in rising order",
+        ),
+        (("keep=3", "timed=-1"), "timed=-1: must be 0 or more"),
+    ],
+)
+def test_wrong_settings_get_one_line(home, tmp_path, arguments, message):
+    (line,) = refused(
+        "prune", f"run={home}/runs/first", f"output={tmp_path}/new", *arguments, cwd=home, watched=tmp_path
+    )
+    assert line.startswith(message)
+
+
+def test_a_run_is_written_whole_or_not_at_all(home, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device", "model.safetensors")
+
+    monkeypatch.setattr("headcount.heads.prune_run.save_weights", fail)
+    before = snapshot(tmp_path)
+    failed("prune", f"run={home}/runs/first", f"output={tmp_path}/new", "cut=[cross1.1]", "timed=0", cwd=home)
+    assert snapshot(tmp_path) == before

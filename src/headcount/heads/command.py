@@ -1,4 +1,4 @@
-"""The commands `heads` and `prune`: measure the heads of a run or a sweep; write a run without some of them."""
+"""The command `heads`: measure the heads of a run, or of all runs of a sweep, and write the page."""
 
 import logging
 from collections.abc import Sequence
@@ -13,13 +13,11 @@ from headcount.files import show
 from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.measure import kept, measure
 from headcount.heads.page import HeadsPage, run_page, write
-from headcount.heads.prune_run import prune_run
 from headcount.heads.results import Results, Study
 from headcount.heads.study_page import study_page
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
-from headcount.run.config import keyword_arguments
-from headcount.run.opened import OPENING, open_from_config
+from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
 logger = logging.getLogger(__name__)
@@ -45,14 +43,6 @@ def heads(config: DictConfig) -> str:
     output = Path(values["output"] or sweep.directory / "heads")
     page = study_page(measured_sweep(config, sweep, settings, parts))
     return _summary(write_page(page, output), output, f"make report SWEEP={show(sweep.directory)}")
-
-
-def prune(config: DictConfig) -> str:
-    """Write a smaller run as conf/prune.yaml says; a summary. Raises InputError."""
-    settings = keyword_arguments(prune_run, config, without={"run", "debug", *OPENING})
-    if isinstance(settings["output"], str):
-        settings["output"] = Path(settings["output"])
-    return prune_run(open_from_config(config, config.run), **settings)
 
 
 def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequence[str] | None) -> Results:

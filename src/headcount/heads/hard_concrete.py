@@ -1,8 +1,8 @@
 """Hard concrete gates: heads are closed by a penalty on the expected number of open ones (an L0 norm).
 
-Louizos et al. 2018, "Learning sparse neural networks through L0 regularization", equations 10 to 12; for heads: Voita et
-al. 2019, "Analyzing multi-head self-attention", section 6, with the settings of their code. The training starts from the
-trained weights and all gates open; here all three kinds of heads have gates, and a sentence its own noise.
+Louizos et al. 2018, "Learning sparse neural networks through L0 regularization", equations 10 to 12; for heads: Voita
+et al. 2019, "Analyzing multi-head self-attention", section 6, with the settings of their code. The training starts from
+the trained weights with all gates open; here all three kinds of heads have gates, and a sentence its own noise.
 """
 
 import copy
@@ -68,8 +68,8 @@ class GateTraining:
     """Settings of the training of gates.
 
     penalties: lambda, on the expected number of open heads, beside the loss in nats a token, in rising order; each goes
-    on from the gates of the one before. steps: of each penalty. weights: "frozen", or "trained" with the gates in a copy
-    of the model. Raises InputError.
+    on from the gates of the one before. steps: of each penalty. weights: "frozen", or "trained" with the gates in a
+    copy of the model. Raises InputError.
     """
 
     penalties: tuple[float, ...]
@@ -130,8 +130,8 @@ class GateTraining:
 
 
 def closing_order(log_alpha: NDArray[np.float64]) -> list[int]:
-    """The heads from log_alpha [penalty, head], penalties rising: those that the smallest penalty closes first; of those
-    that close together, the least open one; those that stay open at the end."""
+    """The heads from log_alpha [penalty, head], penalties rising: those that the smallest penalty closes first, of
+    these the least open one; at the end those that stay open."""
     closed = final(torch.from_numpy(log_alpha)).numpy() == 0
     stays = ~closed.any(axis=0)
     first = np.where(stays, len(log_alpha), closed.argmax(axis=0))

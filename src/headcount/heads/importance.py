@@ -22,14 +22,17 @@ from headcount.report.statistics.bootstrap import resamples
 
 
 @torch.enable_grad()
-def gate_gradients(heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None) -> Floats:
-    """Gradient of each sentence's loss in nats at gates of 1, [sentence, head]."""
+def gate_gradients(
+    heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None, at: torch.Tensor | None = None
+) -> Floats:
+    """Gradient of each sentence's loss in nats with respect to the gates, [sentence, head], at gates of 1 or at the
+    gates `at` [head]."""
     gradients = np.zeros((len(target.lengths), len(heads)))
-    ones = heads.gates()
+    at = heads.gates() if at is None else at
     for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS) if len(gradients) else ():
         batch = collate(source, target, rows, 0).to(heads.model.device)
         # A gate of its own for each sentence: one backward pass gives the gradients of all.
-        gates = ones.repeat(len(rows), 1).requires_grad_()
+        gates = at.repeat(len(rows), 1).requires_grad_()
         with heads.gated(gates):
             memory = heads.model.encode(batch.source, batch.source_mask)
             hidden = heads.model.decode(memory, batch.source_mask, batch.target_in)

@@ -32,7 +32,7 @@ class Choice:
 def gradient(choice: Choice, normalised: bool = True) -> Order:
     """By gradient importance of the whole model, E |dL / d gate| over sentences, the least first; normalised by the l2
     norm of the layer as in Michel et al. 2019, section 4.1."""
-    gradients = gate_gradients(choice.heads, choice.source, choice.target, progress=choice.progress)
+    gradients = gate_gradients(choice.heads, choice.source, choice.target, choice.progress)
     importances = abs(gradients).mean(axis=0)
     if normalised:
         importances = normalised_by_layer(importances, np.array([str(head) for head in choice.heads.names]))
@@ -41,9 +41,10 @@ def gradient(choice: Choice, normalised: bool = True) -> Order:
 
 def gradient_again(choice: Choice) -> Order:
     """By gradient importance, not normalised, estimated anew after each cut."""
-    gates, order = choice.heads.gates(), []
+    gates = choice.heads.gates()
+    order: Order = []
     while len(order) < len(choice.heads):
-        gradients = gate_gradients(choice.heads, choice.source, choice.target, gates, choice.progress)
+        gradients = gate_gradients(choice.heads, choice.source, choice.target, choice.progress, gates)
         importances = abs(gradients).mean(axis=0)
         importances[order] = np.inf
         order.append(int(importances.argmin()))
@@ -53,7 +54,8 @@ def gradient_again(choice: Choice) -> Order:
 
 def greedy(choice: Choice) -> Order:
     """By the true loss: at each step the head without which the loss rises least."""
-    heads, order = choice.heads, []
+    heads = choice.heads
+    order: Order = []
     gates = heads.gates()
     while len(order) < len(heads):
         left = [number for number in range(len(heads)) if number not in order]

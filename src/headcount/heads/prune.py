@@ -36,11 +36,15 @@ def pruned(run: Run, cut: Collection[Head | str | int], directory: Path, provena
     heads = Heads(run.model)
     numbers = {heads.number(head) for head in cut}
     kept = {
-        layer: [place for place, number in enumerate(range(*heads.columns(layer).indices(len(heads)))) if number not in numbers]
+        layer: [
+            place
+            for place, number in enumerate(range(*heads.columns(layer).indices(len(heads))))
+            if number not in numbers
+        ]
         for layer in heads.layers
     }
     config = run.config.copy()
-    config.model |= settings(heads, kept)
+    config.model.update(settings(heads, kept))
     names = [str(head) for head in heads.names]
     config.pruned = {
         **provenance,
@@ -63,7 +67,9 @@ def settings(heads: Heads, kept: Kept) -> dict[str, Any]:
         raise InputError("no head is left; keep one or more")
     sizes = sorted({module.heads.size for layer, module in heads.layers.items() if kept[layer]})
     if len(sizes) > 1:
-        raise InputError(f"heads of sizes {' and '.join(map(str, sizes))} stay, but model.head_size is one for all layers")
+        raise InputError(
+            f"heads of sizes {' and '.join(map(str, sizes))} stay, but model.head_size is one for all layers"
+        )
     local = {
         sum(head < module.heads.local for head in kept[layer])
         for layer, module in heads.layers.items()

@@ -1,13 +1,13 @@
 """Pruned runs on disk: the heads to cut, the new run directory, and its speed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headcount.data.tokenizer import save_tokenizer
 from headcount.errors import InputError
 from headcount.files import new_directory, show
-from headcount.heads.evaluation_set import evaluation_set
+from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import Heads
 from headcount.heads.orders import ORDERS, Choice
@@ -15,12 +15,21 @@ from headcount.heads.prune import pruned, translation_seconds
 from headcount.machine import versions
 from headcount.model.flops import operations_per_token
 from headcount.progress import progress_bar
+from headcount.run.config import keyword_arguments
 from headcount.run.directory import begin_metrics, write_config
-from headcount.run.opened import Run
+from headcount.run.opened import OPENING, Run, open_from_config
 from headcount.run.values import typed
 from headcount.training.averaging import own_weights, save_weights
 
 LENGTHS = (10, 10)  # tokens of source and target, for the operations per token
+
+
+def prune(config: Any) -> str:
+    """Write a smaller run as conf/prune.yaml says; a summary. Raises InputError."""
+    settings = keyword_arguments(prune_run, config, without={"run", "debug", *OPENING})
+    if isinstance(settings["output"], str):
+        settings["output"] = Path(settings["output"])
+    return prune_run(open_from_config(config, config.run), **settings)
 
 
 def prune_run(
@@ -45,40 +54,53 @@ def prune_run(
     for name, number, least in (("timed", timed, 0), ("repetitions", repetitions, 1)):
         if number < least:
             raise InputError(f"{name}={number}: must be {least} or more")
-    if isinstance(keep, int) and cut is None:
-        gone, by = cut_by_order(run, heads, keep, order, valid, gates), order
-    else:
-        gone, by = listed(heads, keep, cut), None
+    by = order if isinstance(keep, int) and cut is None else None
+    gone = listed(heads, keep, cut) if by is None else None
+    left = check_keep(keep, order, len(heads)) if gone is None else len(heads) - len(gone)
     home = run.directory.resolve()
-    directory = Path(output or home.with_name(f"{home.name}-{len(heads) - len(gone)}_heads"))
+    directory = Path(output or home.with_name(f"{home.name}-{left}_heads"))
     if directory.exists():
         raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
+    splits = run.data().data if by or timed else {}
+    if gone is None:
+        found = chosen(heads, order, evaluation_set(run, splits["valid"], valid), gates)
+        gone = [str(heads.names[number]) for number in sorted(found[: len(heads) - left])]
     smaller = pruned(run, gone, directory, {"order": by, "valid": valid if by else None})
     write_run(smaller)
     lines = [
-        f"heads: {len(heads)} before, {len(heads) - len(gone)} now; {_counts(smaller)}",
+        f"heads: {len(heads)} before, {left} now; {_counts(smaller)}",
         f"parameters: {_parameters(run):,} before, {_parameters(smaller):,} now",
     ]
     if run.config.model.get("kv_heads") and smaller.config.model.kv_heads is None:
-        lines.append("keys and values: a copy for each head, since layers keep different groups of heads that share them")
+        lines.append(
+            "keys and values: a copy for each head, since layers keep different groups of heads that share them"
+        )
     if timed:
-        lines.append(_speed(run, gone, smaller, timed, repetitions))
+        sentences = list(evaluation_set(run, splits["test"], timed).rows["source"])
+        lines.append(
+            speed(translation_seconds(run, gone, smaller, sentences, repetitions), len(sentences), repetitions)
+        )
     place = show(directory)
     lines += [f"run directory: {place}", f"next:  make evaluate RUN={place}"]
-    lines.append(f"       python scripts/train.py init_from={place}   (with the data of the run)")
+    lines.append(
+        f"       python scripts/train.py init_from={place} ... (to fine-tune it, with the data and settings of the run)"
+    )
     return "\n".join(lines) + "\n"
 
 
-def cut_by_order(run: Run, heads: Heads, keep: int, order: str, valid: int | None, gates: GateTraining) -> list[str]:
-    """The heads that an order cuts until `keep` are left. Raises InputError."""
+def check_keep(keep: Any, order: str, heads: int) -> int:
+    """The number of heads to keep. Raises InputError for a wrong one, or for an unknown order."""
     if order not in ORDERS:
         raise InputError(f"order={order}: must be one of {', '.join(ORDERS)}")
-    if not 0 < keep < len(heads):
-        raise InputError(f"keep={keep}: must be 1 to {len(heads) - 1}; the run has {len(heads)} heads")
-    sentences = evaluation_set(run, run.data().data["valid"], valid)
+    if not 0 < keep < heads:
+        raise InputError(f"keep={keep}: must be 1 to {heads - 1}; the run has {heads} heads")
+    return int(keep)
+
+
+def chosen(heads: Heads, order: str, sentences: EvaluationSet, gates: GateTraining) -> list[int]:
+    """The order of cutting that these sentences give."""
     with progress_bar(f"order of cutting: {order}", None) as progress:
-        found = ORDERS[order](Choice(heads, sentences.source, sentences.target, gates, progress))
-    return [str(heads.names[number]) for number in sorted(found[: len(heads) - keep])]
+        return ORDERS[order](Choice(heads, sentences.source, sentences.target, gates, progress))
 
 
 def listed(heads: Heads, keep: Sequence[str] | int | None, cut: Sequence[str] | None) -> list[str]:
@@ -118,11 +140,11 @@ def _counts(run: Run) -> str:
     return ", ".join(f"{kind} {'/'.join(map(str, counts))}" for kind, counts in each.items())
 
 
-def _speed(run: Run, gone: Sequence[str], smaller: Run, timed: int, repetitions: int) -> str:
-    lines = evaluation_set(run, run.data().data["test"], timed).rows["source"]
-    seconds = translation_seconds(run, gone, smaller, list(lines), repetitions)
+def speed(seconds: Mapping[str, float], sentences: int, repetitions: int) -> str:
+    """The times of `translation_seconds` as text."""
     each = ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items())
+    whole, masked = (seconds[name] / seconds["pruned"] for name in ("whole", "masked"))
     return (
-        f"{len(lines)} test sentences translated (median of {repetitions}, in turn): {each}; "
-        f"{seconds['whole'] / seconds['pruned']:.2f} times the speed of the whole model"
+        f"{sentences} test sentences translated (median of {repetitions}): {each}; {masked:.2f} times as fast as "
+        f"the masked model, which translates alike, {whole:.2f} times as fast as the whole"
     )

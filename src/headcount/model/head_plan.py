@@ -29,9 +29,10 @@ HeadCounts = int | Sequence[int]
 class HeadPlan:
     """The heads of one attention.
 
-    count: heads of queries; of a layer without heads, 0: its sublayer adds the bias of the output projection alone. size: d_head. kv: heads of keys and values, each shared by `count / kv` neighbouring heads
-    of queries: Ainslie et al. 2023, "GQA: training generalized multi-query Transformer models"; one is the multi-query
-    attention of Shazeer 2019, "Fast Transformer decoding". local: the first heads, which attend to at most `window`
+    count: heads of queries; without any, 0, the layer adds the bias of the output projection alone. size: d_head. kv:
+    heads of keys and values, each shared by `count / kv` neighbouring heads of queries: Ainslie et al. 2023, "GQA:
+    training generalized multi-query Transformer models"; one is the multi-query attention of Shazeer 2019, "Fast
+    Transformer decoding". local: the first heads, which attend to at most `window`
     positions to either side; the others attend to all.
     """
 

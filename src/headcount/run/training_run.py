@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.distributed.rendezvous import rendezvous
 
@@ -21,7 +21,7 @@ from headcount.data.tokenizer import AnyTokenizer, load_tokenizer, save_tokenize
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
-from headcount.files import show, write_text
+from headcount.files import show
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.run.console import log_to_file
