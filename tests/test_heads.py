@@ -8,7 +8,7 @@ from built import ONE_LAYER, built
 from headcount.data.batches import Sentences
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
-from headcount.heads.ablation import Bank, only_each, without_each, without_pairs
+from headcount.heads.ablation import Bank, only_each, without_each
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.likelihood import token_log_probs
 
@@ -145,9 +145,3 @@ def test_gates_of_each_sentence_in_a_search_are_those_one_at_a_time(heads, searc
     assert [each.tokens for each in together] == [each.tokens for each in alone]
     assert len({tuple(each.tokens) for each in together}) > 4
     assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
-
-
-def test_pairs_are_all_and_each_once(heads):
-    gates, pairs = without_pairs(heads)
-    assert len(pairs) == len(set(pairs)) == 45
-    assert gates.sum(1).eq(8).all()

@@ -38,15 +38,6 @@ def only_each(heads: Heads) -> Tensor:
     return gates
 
 
-def without_pairs(heads: Heads) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Gates [pair, head] with each pair of heads off, and the pairs."""
-    pairs = [(i, j) for i in range(len(heads)) for j in range(i)]
-    gates = torch.ones(len(pairs), len(heads), device=heads.model.device)
-    for row, pair in enumerate(pairs):
-        gates[row, list(pair)] = 0
-    return gates, pairs
-
-
 @dataclass(frozen=True)
 class Bank:
     """Outputs of every head at many tokens, [head, token, d_head] a layer."""
@@ -124,9 +115,7 @@ def ablation(analysis: Analysis, progress: Progress) -> dict[str, np.ndarray]:
     found = {kind: effects(heads, test, without_each(heads), fill, progress) for kind, fill in fills.items()}
     found["only"] = effects(heads, test, only_each(heads), None, progress)
     arrays = {f"{kind}.{name}": value for kind, each in found.items() for name, value in vars(each).items()}
-    cells = np.array(test.groups).reshape(-1, 2)[test.group]
-    labels = {"row": test.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
-    return {**arrays, **labels, "head": np.array([str(head) for head in heads.names])}
+    return {**arrays, **test.labels, "head": heads.labels}
 
 
 ABLATION = Part(

@@ -22,7 +22,9 @@ Arrays = dict[str, np.ndarray]
 class Settings:
     """Settings of conf/heads.yaml that change the figures of a run.
 
-    test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn.
+    test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn. pairs: most pairs
+    of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
+    values on shapley_sentences validation sentences.
     path_pairs: most pairs whose direct paths from head to head are measured, as many of each phenomenon; path_senders:
     most heads whose paths are; None: all.
     """
@@ -32,6 +34,10 @@ class Settings:
     seed: int
     path_pairs: int | None
     path_senders: int | None
+    pairs: int
+    pair_sentences: int
+    permutations: int
+    shapley_sentences: int
 
     def __post_init__(self) -> None:
         for name in ("test", "valid"):
@@ -42,6 +48,10 @@ class Settings:
             most = getattr(self, name)
             if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
                 raise InputError(f"{name}={most}: must be 1 or more, or null for all")
+        for name in ("pairs", "pair_sentences", "permutations", "shapley_sentences"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 2:
+                raise InputError(f"{name}={number}: must be a whole number, 2 or more")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise InputError(f"seed={self.seed}: must be a whole number")
 

@@ -37,6 +37,12 @@ class EvaluationSet:
         return tuple(sorted({phenomenon for phenomenon, _ in self.groups}))
 
     @property
+    def labels(self) -> dict[str, np.ndarray]:
+        """The row, phenomenon and grade of each pair, as results keep them."""
+        cells = np.array(self.groups, dtype=np.str_).reshape(-1, 2)[self.group]
+        return {"row": self.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
+
+    @property
     def phenomenon(self) -> np.ndarray:
         """The number of each pair's phenomenon in `phenomena`, [pair]."""
         numbers = [self.phenomena.index(phenomenon) for phenomenon, _ in self.groups]

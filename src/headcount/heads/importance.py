@@ -50,11 +50,8 @@ def importance(analysis: Analysis, progress: Progress) -> Arrays:
     heads, valid = analysis.heads, analysis.valid
     loss = gate_gradients(heads, valid.source, valid.target, progress)
     wrong = gate_gradients(heads, select(valid.source, valid.tested), valid.contrast, progress)
-    cells = np.array(valid.groups).reshape(-1, 2)[valid.group]
-    labels = {"row": valid.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
-    names = np.array([str(head) for head in heads.names])
     arrays = {"loss": loss.astype(np.float32), "margin": (wrong - loss[valid.tested]).astype(np.float32)}
-    return {**arrays, **labels, "head": names}
+    return {**arrays, **valid.labels, "head": heads.labels}
 
 
 IMPORTANCE = Part(

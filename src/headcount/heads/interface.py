@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,6 +79,11 @@ class Heads:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The names as text, as results keep them."""
+        return np.array([str(head) for head in self.names])
 
     def number(self, head: Head | str | int) -> int:
         """The number of a head in `names`. Raises InputError for one that the model does not have."""

@@ -15,15 +15,17 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.examples import ATTENTION, EXAMPLES
 from headcount.heads.gold import GOLD
 from headcount.heads.importance import IMPORTANCE
+from headcount.heads.interactions import PAIRS
 from headcount.heads.patching import TWINS
 from headcount.heads.paths import PATHS
 from headcount.heads.roles import ROLES
+from headcount.heads.shapley import SHAPLEY
 from headcount.progress import progress_bar
 from headcount.run.split_scores import write_arrays
 
 logger = logging.getLogger(__name__)
 
-PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE, TWINS, PATHS, ROLES, GOLD, EXAMPLES, ATTENTION)
+PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE, PAIRS, SHAPLEY, TWINS, PATHS, ROLES, GOLD, EXAMPLES, ATTENTION)
 COMMON = ("test", "valid", "seed")
 
 

@@ -114,20 +114,35 @@ def samples(
         raise InputError(f"{kind}: no kind of ablation of these results")
     if endpoint not in ENDPOINTS:
         raise InputError(f"{endpoint}: no endpoint of phenomena; choose margin or accuracy")
-    lengths = arrays[f"{kind}.lengths"]
-    losses = sentence_losses(arrays, kind)
-    per_sentence = bounds.loss * float(lengths.mean())
-    everywhere = np.arange(len(lengths))
-    columns = [Sample(LOSS, losses[1:] - losses[0], everywhere, float(losses[0].mean()), 1, per_sentence)]
-    scores = pair_scores(arrays, kind, endpoint)
+    losses, scores = sentence_losses(arrays, kind), pair_scores(arrays, kind, endpoint)
     labels = arrays["phenomenon"] if groups is None else groups
-    for group in sorted(set(labels.tolist())):
-        inside = labels == group
+    tokens = float(arrays[f"{kind}.lengths"].mean())
+    return columns_of(losses, scores, arrays["row"], labels, bounds, tokens, endpoint)
+
+
+def columns_of(
+    losses: Floats,
+    scores: Floats,
+    row: NDArray,
+    groups: NDArray,
+    bounds: Bounds,
+    tokens: float,
+    endpoint: str = "margin",
+) -> list[Sample]:
+    """A column of loss, and one of the scores of each group.
+
+    losses [1 + row, sentence], scores [1 + row, pair]: of the whole model, then of each row of the table. row, groups
+    [pair]: the sentence and the group of each pair. tokens: target tokens a sentence.
+    """
+    everywhere, per_sentence = np.arange(losses.shape[1]), bounds.loss * tokens
+    columns = [Sample(LOSS, losses[1:] - losses[0], everywhere, float(losses[0].mean()), 1, per_sentence)]
+    for group in sorted(set(groups.tolist())):
+        inside = groups == group
         values = scores[:, inside]
         # An accuracy without a single changed pair is not known exactly.
         least = 100 / values.shape[1] if endpoint == "accuracy" else NOISE
-        sentence = arrays["row"][inside].astype(np.int64)
         harmless, whole = getattr(bounds, endpoint), float(values[0].mean())
+        sentence = row[inside].astype(np.int64)
         columns.append(Sample(group, values[1:] - values[0], sentence, whole, -1, harmless, least))
     return columns
 
@@ -147,7 +162,7 @@ def pair_scores(arrays: Mapping[str, NDArray], kind: str, endpoint: str) -> Floa
 
 def _with_whole(arrays: Mapping[str, NDArray], kind: str, name: str) -> Floats:
     values = arrays[f"{kind}.{name}"].astype(np.float64)
-    if len(values) == len(arrays["head"]) + 1:
+    if kind != "only":
         return values
     whole: Floats = np.concatenate([arrays[f"zero.{name}"][:1].astype(np.float64), values])
     return whole
