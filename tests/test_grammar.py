@@ -122,21 +122,15 @@ def test_no_pair_of_lemmas_of_train_is_in_valid_or_test(splits: dict[str, list[P
 
 
 def test_every_word_of_valid_and_test_is_in_train(splits: dict[str, list[Pair]]) -> None:
-    known = {
-        word
-        for pair in splits["train"]
-        for text in (pair.sentence.source, pair.sentence.target)
-        for word in words(text)
-    }
+    train = [pair.sentence for pair in splits["train"]]
+    known = {word for sentence in train for word in words(f"{sentence.source} {sentence.target}")}
     for pair in (*splits["valid"], *splits["test"]):
         assert known.issuperset(words(pair.sentence.source + " " + pair.sentence.target + " " + pair.contrast))
 
 
 def test_a_source_has_one_target_and_nothing_occurs_twice(everything: list[Pair]) -> None:
-    sources = [pair.sentence.source for pair in everything]
-    targets = [pair.sentence.target for pair in everything]
-    assert len(set(sources)) == len(sources)
-    assert len(set(targets)) == len(targets)
+    assert len({pair.sentence.source for pair in everything}) == len(everything)
+    assert len({pair.sentence.target for pair in everything}) == len(everything)
 
 
 def test_indices_are_in_range_and_of_the_right_words(everything: list[Pair]) -> None:
@@ -144,17 +138,15 @@ def test_indices_are_in_range_and_of_the_right_words(everything: list[Pair]) -> 
         source, target = words(pair.sentence.source), words(pair.sentence.target)
         assert all(i < len(source) and j < len(target) for i, j in pair.sentence.alignment)
         # All but commas and the articles and the "did" that German lacks are aligned.
-        loose = {target[j] for j in range(len(target))} - {target[j] for _, j in pair.sentence.alignment}
+        loose = set(target) - {target[j] for _, j in pair.sentence.alignment}
         assert loose <= {","}, (pair.sentence.source, pair.sentence.target, loose)
         for relation, dependent, head in pair.sentence.links:
-            assert dependent < len(source)
-            assert head < len(source)
+            assert max(dependent, head) < len(source)
             if relation == "sense":
                 assert source[dependent] in HOMOGRAPHS
             if relation == "antecedent":
                 assert source[dependent] in {"who", "whom", "that", "it", "he", "she"}
-                assert head < dependent
-            if relation == "conjunction":
+            if relation in {"antecedent", "conjunction"}:
                 assert head < dependent
 
 
@@ -224,14 +216,19 @@ def test_a_place_moves_only_where_a_time_precedes_to(splits: dict[str, list[Pair
     assert places > 4
 
 
-def test_what_precedes_to_belongs_to_the_verb_above(clauses: list[str]) -> None:
-    # "promised often to pray" means that the praying is often.
-    assert [clause for clause in clauses if re.search(rf" (?:{'|'.join(SCOPE)}|now) to \w+", clause)] == []
+WRONG = {
+    "promised often to pray": rf" (?:{'|'.join(SCOPE)}|now) to \w+",  # means that the praying is often
+    "promised the woman to thank": r" to (thank|trust|congratulate)$",  # is no English
+    "Anna's teacher of the king": r"'s (?:\w+ ){1,2}of ",
+    # Means "vielleicht", not "darf".
+    "the badge may shine": rf" may (?:{'|'.join(verb.english for verb in lexicon.verbs['stative'])})\b",
+}
 
 
-def test_verbs_that_need_an_object_have_one(clauses: list[str]) -> None:
-    # "promised the woman to thank" is no English.
-    assert [clause for clause in clauses if re.search(r" to (thank|trust|congratulate)$", clause)] == []
+@pytest.mark.parametrize(("example", "wrong"), WRONG.items(), ids=WRONG)
+def test_no_clause_is_wrong_or_in_doubt(example: str, wrong: str, clauses: list[str]) -> None:
+    assert re.search(wrong, example)
+    assert [clause for clause in clauses if re.search(wrong, clause)] == []
 
 
 def test_no_adverb_of_frequency_stands_in_a_clause_that_may_be_negated(everything: list[Pair]) -> None:
@@ -264,18 +261,6 @@ def test_in_and_on_never_mean_into_and_onto(clauses: list[str]) -> None:
     assert [clause for clause in clauses if re.search(rf" (?:{moving}) (?:.* )?{place}", clause)] == []
 
 
-def test_nothing_belongs_to_two_persons(everything: list[Pair]) -> None:
-    # "Anna's teacher of the king".
-    owned = re.compile(r"'s (?:\w+ ){1,2}of ")
-    assert [pair.sentence.source for pair in everything if owned.search(pair.sentence.source)] == []
-
-
-def test_a_thing_is_given_no_leave(everything: list[Pair]) -> None:
-    # "the badge may shine" means "vielleicht", not "darf".
-    things = "|".join(verb.english for verb in lexicon.verbs["stative"])
-    assert [pair for pair in everything if re.search(rf" may (?:{things})\b", pair.sentence.source)] == []
-
-
 # The contrasts
 
 
@@ -292,16 +277,10 @@ def difference(pair: Pair) -> tuple[list[str], list[str]]:
 NEGATION = re.compile(r" nicht\b|\bk(?=ein)")
 
 
-def affirmed(text: str) -> str:
-    """The German without its negations."""
-    return NEGATION.sub("", text)
-
-
 def test_contrasts_differ_only_in_the_tested_words(splits: dict[str, list[Pair]]) -> None:
     for pair in splits["test"]:
         right, wrong = difference(pair)
         where = (pair.sentence.target, pair.contrast)
-        bare = [affirmed(text) for text in where]
         assert right != wrong, where
         if pair.phenomenon in {"agreement", "particle"}:
             assert (len(right), len(wrong)) == (1, 1), where
@@ -315,10 +294,10 @@ def test_contrasts_differ_only_in_the_tested_words(splits: dict[str, list[Pair]]
             without = [[word for word in words(text) if word != ","] for text in where]
             assert without[0] == without[1], where
         elif pair.phenomenon in {"case", "ambiguity"}:
-            assert len(right) <= 3, where
-            assert len(wrong) <= 3, where
+            assert max(len(right), len(wrong)) <= 3, where
         elif pair.phenomenon == "negation":
-            assert bare[0] == bare[1], where
+            affirmed = [NEGATION.sub("", text) for text in where]
+            assert affirmed[0] == affirmed[1], where
             denied = [len(NEGATION.findall(text)) for text in where]
             assert abs(denied[0] - denied[1]) == (pair.grade == "easy"), where
 
@@ -353,8 +332,7 @@ def test_counts_of_target_trigrams_cannot_tell_the_contrast(splits: dict[str, li
     counts = Counter(gram for pair in splits["train"] for gram in trigrams(pair.sentence.target))
     hits = []
     for pair in splits["test"]:
-        right, wrong = (
-            sum(counts[gram] > 0 for gram in trigrams(text)) for text in (pair.sentence.target, pair.contrast)
-        )
+        texts = (pair.sentence.target, pair.contrast)
+        right, wrong = (sum(counts[gram] > 0 for gram in trigrams(text)) for text in texts)
         hits.append(0.5 if right == wrong else float(right > wrong))
     assert 0.4 < sum(hits) / len(hits) < 0.6
