@@ -68,12 +68,21 @@ def test_the_names_of_a_folder_s_files_are_part_of_it(tmp_path):
     assert hub(str(tmp_path), "en", "de").fingerprint() != before
 
 
-def test_hub_that_answers(monkeypatch):
+def hub_answers(monkeypatch, error=None):
+    """From now on the hub knows every data set or fails with `error`; returns the list of what it is asked for."""
     asked = []
 
-    class Answers:
-        def dataset_info(self, path, revision, timeout):
-            asked.append((path, revision))
+    def dataset_info(self, path, revision, timeout):
+        asked.append((path, revision))
+        if error:
+            raise error
+
+    monkeypatch.setattr("headcount.data.corpora.hub.HfApi.dataset_info", dataset_info)
+    return asked
+
+
+def test_hub_that_answers(monkeypatch):
+    asked = hub_answers(monkeypatch)
 
     def load_dataset(path, name, revision):
         assert not datasets.config.HF_HUB_OFFLINE
@@ -81,7 +90,6 @@ def test_hub_that_answers(monkeypatch):
         pairs = Dataset.from_dict({"en": ["a"], "de": ["b"]})
         return DatasetDict({"train": pairs, "validation": pairs, "test": pairs})
 
-    monkeypatch.setattr("headcount.data.corpora.hub.HfApi", Answers)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data = hub("some/set", "de", "en", name="raw", revision="v1").load()
@@ -91,11 +99,7 @@ def test_hub_that_answers(monkeypatch):
 
 @pytest.mark.usefixtures("own_cache")
 def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
-    class Silent:
-        def dataset_info(self, path, revision, timeout):
-            raise OSError("[Errno -2] Name or service not known\nand more")
-
-    monkeypatch.setattr("headcount.data.corpora.hub.HfApi", Silent)
+    hub_answers(monkeypatch, OSError("[Errno -2] Name or service not known\nand more"))
     offline = datasets.config.HF_HUB_OFFLINE
     start = time.perf_counter()
     with pytest.raises(InputError) as error:
@@ -115,11 +119,7 @@ def test_a_data_set_that_the_hub_does_not_have(monkeypatch):
         def __init__(self):
             pass
 
-    class Knows:
-        def dataset_info(self, path, revision, timeout):
-            raise AbsentError
-
-    monkeypatch.setattr("headcount.data.corpora.hub.HfApi", Knows)
+    hub_answers(monkeypatch, AbsentError())
     line = r"data.path=nobody/nothing cannot .* \(it has no public data set of that name"
     with pytest.raises(InputError, match=line):
         hub("nobody/nothing", "en", "de").load()
@@ -226,7 +226,7 @@ def breaking_after(count, monkeypatch):
         stream = IterableDataset.from_generator
         return IterableDatasetDict({split: stream(rows, gen_kwargs={"most": n}) for split, n in splits.items()})
 
-    monkeypatch.setattr("headcount.data.corpora.hub.HfApi.dataset_info", lambda *_, **__: None)
+    hub_answers(monkeypatch)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
 
 

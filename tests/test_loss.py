@@ -9,43 +9,28 @@ from headcount.model.dropout import Dropout
 from headcount.training import loss as loss_module
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_loss_and_gradients_are_those_of_cross_entropy(smoothing, chunk, monkeypatch):
+def built_loss(alpha, smoothing=0.1):
+    name, own = ("label_smoothing", {}) if alpha is None else ("r_drop", {"alpha": alpha})
+    return built(f"loss/{name}", smoothing=smoothing, **own)
+
+
+@pytest.mark.parametrize(("alpha", "smoothing"), [(None, 0.0), (None, 0.1), (None, 0.5), (0.5, 0.1), (5.0, 0.1)])
+@pytest.mark.parametrize("chunk", [1, 2, 6, 7, 100])
+def test_loss_and_gradients_are_those_of_its_equation(alpha, smoothing, chunk, monkeypatch):
     monkeypatch.setitem(loss_module.CHUNK, "cpu", chunk)
     torch.manual_seed(0)
     hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
-    labels = torch.randint(0, 11, (20,))
-    loss, likelihood = built("loss/label_smoothing", smoothing=smoothing)(hidden, weight, labels)
+    labels = torch.randint(0, 11, (20,)) if alpha is None else torch.randint(0, 11, (10,)).repeat(2)
+    loss, likelihood = built_loss(alpha, smoothing)(hidden, weight, labels)
     ours = torch.autograd.grad(loss * 0.3, [hidden, weight])
-    logits = hidden @ weight.T
-    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    expected = plain(labels, alpha, smoothing)(hidden, weight)
     theirs = torch.autograd.grad(expected * 0.3, [hidden, weight])
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(likelihood, F.cross_entropy(logits, labels, reduction="sum").detach())
+    expected_likelihood = F.cross_entropy(hidden @ weight.T, labels, reduction="sum").detach()
+    torch.testing.assert_close(likelihood, expected_likelihood / (1 if alpha is None else 2))
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     assert not likelihood.requires_grad
-
-
-@pytest.mark.parametrize("alpha", [0.5, 5.0])
-@pytest.mark.parametrize("chunk", [2, 6, 100])
-def test_r_drop_is_its_equation(alpha, chunk, monkeypatch):
-    monkeypatch.setitem(loss_module.CHUNK, "cpu", chunk)
-    torch.manual_seed(0)
-    hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
-    labels = torch.randint(0, 11, (10,)).repeat(2)
-    loss, likelihood = built("loss/r_drop", alpha=alpha)(hidden, weight, labels)
-    ours = torch.autograd.grad(loss * 0.3, [hidden, weight])
-    logits = hidden @ weight.T
-    p, q = logits.log_softmax(dim=1).chunk(2)
-    both = sum(F.kl_div(b, a, log_target=True, reduction="sum") for a, b in ((p, q), (q, p)))
-    expected = F.cross_entropy(logits, labels, label_smoothing=0.1, reduction="sum") / 2 + alpha / 4 * both
-    theirs = torch.autograd.grad(expected * 0.3, [hidden, weight])
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(likelihood, F.cross_entropy(logits, labels, reduction="sum").detach() / 2)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 def near_the_optimum(weight, labels, beyond=1.03):
@@ -69,12 +54,12 @@ def gradients(loss, hidden, weight, autocast=True):
         return torch.autograd.grad(loss(*inputs), inputs)
 
 
-def plain(labels, alpha):
+def plain(labels, alpha, smoothing=0.1):
     """torch's own ops, which autocast runs in bf16 (the product) and float32 (the rest)."""
 
     def loss(hidden, weight):
         logits = F.linear(hidden, weight)
-        plain = F.cross_entropy(logits, labels, label_smoothing=0.1, reduction="sum")
+        plain = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
         if not alpha:
             return plain
         p, q = logits.log_softmax(dim=1).chunk(2)
@@ -108,9 +93,8 @@ def test_gradients_of_confident_tokens_are_as_exact_as_under_autocast(alpha):
     assert right.mean().item() == pytest.approx(0.91, abs=0.005)
     if alpha:
         hidden, labels = torch.cat([hidden, hidden + 0.1 * torch.randn_like(hidden)]), labels.repeat(2)
-    ours = built("loss/label_smoothing", smoothing=0.1) if alpha is None else built("loss/r_drop", alpha=alpha)
     exact = gradients(plain(labels, alpha), hidden.double(), weight.double(), autocast=False)
-    found = gradients(lambda hidden, weight: ours(hidden, weight, labels)[0], hidden, weight)
+    found = gradients(lambda hidden, weight: built_loss(alpha)(hidden, weight, labels)[0], hidden, weight)
     autocast = gradients(plain(labels, alpha), hidden, weight)
     rounded = rounded_first(hidden, weight, labels, alpha)
     for truth, *gradient in zip(exact, found, autocast, rounded, strict=True):
@@ -129,16 +113,12 @@ def test_r_drop_of_two_equal_passes_is_label_smoothing():
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: built("loss/label_smoothing", smoothing=1.0), r"loss\.smoothing=1"),
-        (lambda: built("loss/r_drop", smoothing=-0.1), r"loss\.smoothing=-0\.1"),
-        (lambda: built("loss/r_drop", alpha=0.0), r"loss\.alpha=0"),
-    ],
+    ("loss", "setting", "value"),
+    [("label_smoothing", "smoothing", 1.0), ("r_drop", "smoothing", -0.1), ("r_drop", "alpha", 0.0)],
 )
-def test_settings_out_of_range_are_named(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
+def test_settings_out_of_range_are_named(loss, setting, value):
+    with pytest.raises(ValueError, match=rf"loss\.{setting}={value:g}"):
+        built(f"loss/{loss}", **{setting: value})
 
 
 def test_dropout_drops_as_asked_and_keeps_the_mean():

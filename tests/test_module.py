@@ -121,7 +121,7 @@ OTHER_DATA = {"corpus": Toy("y"), "tokenizer": sentence_piece(310), "cleaning": 
 
 
 @pytest.mark.parametrize("setting", OTHER_DATA)
-def test_whatever_matters_makes_another_folder(prepared, tmp_path, setting):
+def test_a_setting_that_changes_the_data_makes_another_folder(prepared, tmp_path, setting):
     assert made(tmp_path, **{setting: OTHER_DATA[setting]}).prepared != prepared.prepared
 
 
@@ -187,8 +187,7 @@ def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
     part = prepared.prepared.with_suffix(".part")
     prepared.prepared.rename(part)
     (part / "report.json").write_text("{")
-    again = made(tmp_path)
-    assert again.report == prepared.report
+    assert made(tmp_path).report == prepared.report
 
 
 def test_a_damaged_folder_is_named(prepared, tmp_path):
@@ -208,7 +207,7 @@ def test_the_tokenizer_of_a_run(prepared, tmp_path):
     assert given.prepared == used.prepared != prepared.prepared
 
 
-def test_going_on_where_a_run_left_off(tmp_path):
+def test_resuming_where_a_run_stopped(tmp_path):
     data = made(tmp_path, accumulation=2)
     steps = data.steps_per_epoch
     every = stream(data, 4 * (steps + 5))
@@ -333,16 +332,12 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
 
 @pytest.mark.parametrize("hide_source", [False, True])
 @pytest.mark.parametrize(
-    ("model_type", "segmentation"),
-    [
-        ("bpe", BpeDropout(probability=0.1)),
-        ("bpe", BpeDropout(probability=0.9)),
-        ("unigram", SampledSegmentation(alpha=0.2, candidates=64)),
-    ],
+    "segmentation",
+    [BpeDropout(probability=0.1), BpeDropout(probability=0.9), SampledSegmentation(alpha=0.2, candidates=64)],
 )
-def test_no_drawn_batch_exceeds_the_budget(tmp_path, model_type, segmentation, hide_source):
+def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation, hide_source):
     sizes = {"accumulation": 2, "batch_tokens": 200, "max_length": 18, "hide_source": hide_source}
-    data = made(tmp_path, tokenizer=sentence_piece(310, model_type), segmentation=segmentation, **sizes)
+    data = made(tmp_path, tokenizer=sentence_piece(310, segmentation.model_type), segmentation=segmentation, **sizes)
     batches = stream(data, 2 * data.steps_per_epoch)
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(150))
     largest = [max(batch.source.numel(), batch.target_out.numel()) for batch in batches]
@@ -388,8 +383,7 @@ def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch):
     data.start_step = step
     assert equal(first, stream(data, 1))
     planned.clear()
-    other = module(tmp_path, seed=2)  # whose epochs are others
-    other.prepare_data()
+    other = made(tmp_path, seed=2)  # whose epochs are others
     other.load_state_dict(state)
     other.epoch_of(step)
     assert len(planned) >= 50

@@ -29,35 +29,27 @@ from headcount.run.resolvers import peak_rate, run_directory
 from headcount.run.train import training_figures
 from headcount.run.values import fits, wrong_values
 
+FITS = {  # declared type: values that fit and values that do not
+    int: ([1], [1.0, "1", True, None, [1]]),
+    bool: ([True], [1]),
+    float: ([1], [True]),
+    int | None: ([None], []),
+    str | Path: (["x"], []),
+    Path: (["x"], []),
+    Any: ([3], []),
+    Literal["cpu", "gpu"]: (["gpu"], ["abacus"]),
+    int | Sequence[int]: ([[2, 4]], [[2, "x"]]),
+    tuple[float | torch.Tensor, float | torch.Tensor]: ([[0.9, 0.98]], []),
+    tuple[str, ...]: ([["a"]], []),
+    torch.Tensor: ([], [1]),
+}
 
-@pytest.mark.parametrize(
-    ("value", "hint", "expected"),
-    [
-        (1, int, True),
-        (1.0, int, False),
-        ("1", int, False),
-        (True, int, False),
-        (True, bool, True),
-        (1, bool, False),
-        (1, float, True),
-        (True, float, False),
-        (None, int, False),
-        (None, int | None, True),
-        ("x", str | Path, True),
-        ("x", Path, True),
-        (3, Any, True),
-        ("gpu", Literal["cpu", "gpu"], True),
-        ("abacus", Literal["cpu", "gpu"], False),
-        ([2, 4], int | Sequence[int], True),
-        ([2, "x"], int | Sequence[int], False),
-        ([0.9, 0.98], tuple[float | torch.Tensor, float | torch.Tensor], True),
-        (["a"], tuple[str, ...], True),
-        ([1], int, False),
-        (1, torch.Tensor, False),
-    ],
-)
-def test_fits(value, hint, expected):
-    assert fits(value, hint) is expected
+
+@pytest.mark.parametrize("hint", FITS, ids=str)
+def test_fits(hint):
+    assert [[fits(value, hint) for value in values] for values in FITS[hint]] == [
+        [expected] * len(values) for expected, values in zip((True, False), FITS[hint], strict=True)
+    ]
 
 
 def test_wrong_values_names_the_setting_and_what_is_allowed():
@@ -83,11 +75,8 @@ def test_build_trusts_exact_names_only():
 
 def test_a_wrong_setting_of_a_part_of_the_model_gets_one_line():
     node = settings("model/nano")
-    node.cross_attention = {
-        "_target_": "headcount.model.gaussian_window.GaussianWindow",
-        "_partial_": True,
-        "gaussian": 3,
-    }
+    window = "headcount.model.gaussian_window.GaussianWindow"
+    node.cross_attention = {"_target_": window, "_partial_": True, "gaussian": 3}
     with pytest.raises(InputError, match=r"^model\.cross_attention\.gaussian: no such setting; there are .*gaussians"):
         build(node, "model", vocab_size=8)
 
@@ -149,18 +138,23 @@ def test_processes_must_be_those_that_torchrun_started(monkeypatch):
         check_processes(config)
 
 
+@pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
 @pytest.mark.parametrize(("native", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
-def test_precision(native, chosen, monkeypatch):
+def test_bf16_is_chosen_only_where_it_is_not_emulated(accelerator, native, chosen, monkeypatch):
+    gpu = {"is_available": lambda: accelerator == "gpu"}
+    gpu["is_bf16_supported"] = lambda including_emulation=True: including_emulation or native
+    for name, answer in gpu.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
     monkeypatch.setattr("headcount.machine.multiplies_bf16", lambda: native)
-    assert choose_precision("16-mixed", "cpu") == ("16-mixed", "as asked for")
-    assert choose_precision("auto", "cpu")[0] == chosen
+    assert choose_precision("16-mixed", accelerator) == ("16-mixed", "as asked for")
+    assert choose_precision("auto", accelerator)[0] == chosen
 
 
 def test_a_processor_says_whether_it_multiplies_bf16(monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
-    assert multiplies_bf16()
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False}, raising=False)
-    assert not multiplies_bf16()
+    for native in (True, False):
+        capabilities = {"avx512_bf16": native}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found, raising=False)
+        assert multiplies_bf16() == native
     monkeypatch.delattr(torch.cpu, "get_capabilities")  # as before torch 2.13
     assert not multiplies_bf16()
 
@@ -172,7 +166,6 @@ def test_a_thread_takes_the_memory_that_another_has_left():
 import re, threading
 from headcount.machine import use_memory_again
 import torch
-import yaml
 
 def take():
     pieces = [torch.ones(2**22) for _ in range(20)]
@@ -189,10 +182,8 @@ thread.join()
 print(peak() - before)
 """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(headcount.__file__).parents[1])}
-    grown = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    ).stdout
-    assert int(grown) < 200 * 1024  # kilobytes; a heap of its own would be 320 MiB
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 200 * 1024  # kilobytes; a heap of its own would be 320 MiB
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -204,9 +195,8 @@ def test_float32_products_stay_exact(exact, monkeypatch):
     rounded = lambda x, y: product(x.bfloat16(), y.bfloat16()).to(x.dtype)  # noqa: E731
     try:
         if not exact:
-            monkeypatch.setattr(
-                torch.Tensor, "__matmul__", lambda x, y: (product if x.dtype == torch.float64 else rounded)(x, y)
-            )
+            chosen = lambda x, y: (product if x.dtype == torch.float64 else rounded)(x, y)  # noqa: E731
+            monkeypatch.setattr(torch.Tensor, "__matmul__", chosen)
         use_faster_products()
         if not exact:
             assert torch.get_float32_matmul_precision() == "highest"
@@ -215,15 +205,6 @@ def test_float32_products_stay_exact(exact, monkeypatch):
         torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.parametrize(("natively", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
-def test_a_gpu_that_only_emulates_bf16_is_not_asked_to(natively, chosen, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or natively
-    )
-    assert choose_precision("auto", "gpu")[0] == chosen
 
 
 def test_figures_name_the_gpu_of_the_training(home, monkeypatch):

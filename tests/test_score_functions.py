@@ -92,11 +92,8 @@ def test_a_model_with_luongs_dot_begins_as_with_the_scaled(model):
         torch.manual_seed(0)
         attend = built(f"model/cross_attention/{kind}", **settings)
         sizes = {"vocab_size": 9, "d_model": 8, "num_heads": 2}
-        return (
-            built(f"model/{model}", **sizes, cross_attention=attend)
-            .double()
-            .eval()(torch.tensor([[4, 5, 6]]), torch.ones(1, 3).bool(), torch.tensor([[1, 7, 8]]))
-        )
+        built_model = built(f"model/{model}", **sizes, cross_attention=attend).double().eval()
+        return built_model(torch.tensor([[4, 5, 6]]), torch.ones(1, 3).bool(), torch.tensor([[1, 7, 8]]))
 
     scaled = outputs("scaled_dot")
     torch.testing.assert_close(outputs("luong_dot"), scaled)
@@ -123,11 +120,8 @@ def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
     sizes = []
     hidden = score_functions._hidden
     monkeypatch.setitem(score_functions.AT_ONCE, "cpu", at_once)
-    monkeypatch.setattr(
-        score_functions,
-        "_hidden",
-        lambda *x: ((sizes.append(part.numel()), (part, rows))[1] for part, rows in hidden(*x)),
-    )
+    counted = lambda *x: ((sizes.append(part.numel()), (part, rows))[1] for part, rows in hidden(*x))  # noqa: E731
+    monkeypatch.setattr(score_functions, "_hidden", counted)
     torch.testing.assert_close(all_of_it(), whole)
     assert max(sizes) <= max(at_once, key.numel())  # at least a query a time
     assert len(sizes) > 2

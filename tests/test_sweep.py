@@ -84,7 +84,7 @@ def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pre
     assert len(read_plan(sweep).jobs) == 4
 
 
-def test_a_job_that_was_stopped_goes_on(pretended):
+def test_a_stopped_job_is_resumed(pretended):
     sweep = pretended / "runs" / "sweep_grammar"
     result = multirun(pretended, "model.num_heads=7,8", of=command)
     assert result.code == 2
@@ -133,7 +133,7 @@ def test_a_training_that_is_asked_to_stop_while_it_is_scored_counts_as_stopped(p
     assert "the same command resumes it" in result.err
 
 
-def test_a_job_that_goes_on_is_told_where_its_text_lies_whatever_hydra_takes_for_the_corpus(monkeypatch, tmp_path):
+def test_a_resumed_job_gets_the_folder_of_its_text_whatever_hydra_takes_for_the_corpus(monkeypatch, tmp_path):
     hydra = OmegaConf.create({"overrides": {"task": ["data=multi30k", "data.root=/a", "seed=1", "trust=[x.Y]"]}})
     monkeypatch.setattr("headcount.run.sweep.HydraConfig.get", lambda: hydra)
     command_line = command_of_a_job(OmegaConf.create({"trainer": {"devices": 1}}), tmp_path, resume=True)

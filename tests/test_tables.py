@@ -69,8 +69,8 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
     records = [{"en": "a\nb", "de": None}, {"en": "c", "de": "d"}]
     columns = {"translation": records, "number": [1, 2], "de": pa.array(["x", "y"]).dictionary_encode()}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    assert [pair["source"] for pair in pairs_of(TableFile(tmp_path / "t.parquet", "en", "de").pairs())] == ["a b", "c"]
-    assert [pair["target"] for pair in pairs_of(TableFile(tmp_path / "t.parquet", "en", "de").pairs())] == ["x", "y"]
+    pairs = pairs_of(TableFile(tmp_path / "t.parquet", "en", "de").pairs())
+    assert pairs == [{"source": "a b", "target": "x"}, {"source": "c", "target": "y"}]
     with pytest.raises(InputError, match="column number holds int64 and no text"):
         TableFile(tmp_path / "t.parquet", "en", "number").pairs()
 

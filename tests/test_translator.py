@@ -83,47 +83,48 @@ def test_batching_changes_nothing(model, batch_tokens):
     assert translator(model, built("search/beam", beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
 
 
-def test_several_batches_at_once_give_the_same_and_give_the_threads_back(model):
-    letters = "abcdefghijklmnopqrst"
-    lines = [letters[start:end] for start in range(6) for end in range(start + 1, 20)]
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = translator(model, built("search/beam", beam=2, batch_tokens=64)).translate(lines)
-        torch.set_num_threads(4)
-        seen: list[int] = []
-        assert translator(model, built("search/beam", beam=2, batch_tokens=64)).translate(lines, seen.append) == alone
-        assert torch.get_num_threads() == 4
-        assert sum(seen) == len(lines)
-    finally:
-        torch.set_num_threads(threads)
+@pytest.fixture
+def threads():
+    """The number of threads may be changed."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
-def test_a_failure_in_a_batch_is_told_and_ends_the_others(model, monkeypatch):
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        broken = translator(model, built("search/beam", beam=2, batch_tokens=8))
-        monkeypatch.setattr(broken, "_search", lambda count, sources, limits: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            broken.translate(["abc", "def", "ghi"])
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
+@pytest.mark.usefixtures("threads")
+def test_several_batches_at_once_give_the_same_and_restore_the_threads(model):
+    lines = ["abcdefghijklmnopqrst"[start:end] for start in range(6) for end in range(start + 1, 20)]
+    search = built("search/beam", beam=2, batch_tokens=64)
+    torch.set_num_threads(1)
+    alone = translator(model, search).translate(lines)
+    torch.set_num_threads(4)
+    seen: list[int] = []
+    assert translator(model, search).translate(lines, seen.append) == alone
+    assert torch.get_num_threads() == 4
+    assert sum(seen) == len(lines)
 
 
-WAYS = {
-    "beam": built("search/beam", beam=3, max_ratio=1, max_extra=3),
-    "diverse": built("search/diverse", beam=4, groups=2, max_ratio=1, max_extra=3),
-    "sample": built("search/sample", samples=3, max_ratio=1, max_extra=3),
-    "cut": built("search/sample", samples=3, top_k=5, top_p=0.9, temperature=0.8, max_ratio=1, max_extra=3),
-    "mbr": built("search/mbr", samples=6, max_ratio=1, max_extra=3),
-}
+@pytest.mark.usefixtures("threads")
+def test_a_failure_in_a_batch_is_raised_and_ends_the_others(model, monkeypatch):
+    torch.set_num_threads(2)
+    broken = translator(model, built("search/beam", beam=2, batch_tokens=8))
+    monkeypatch.setattr(broken, "_search", lambda count, sources, limits: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        broken.translate(["abc", "def", "ghi"])
+    assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_every_way_gives_each_line_what_it_gets_alone(way, model):
-    search = WAYS[way]
+SEARCHES = [
+    built("search/beam", beam=3, max_ratio=1, max_extra=3),
+    built("search/diverse", beam=4, groups=2, max_ratio=1, max_extra=3),
+    built("search/sample", samples=3, max_ratio=1, max_extra=3),
+    built("search/sample", samples=3, top_k=5, top_p=0.9, temperature=0.8, max_ratio=1, max_extra=3),
+    built("search/mbr", samples=6, max_ratio=1, max_extra=3),
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_every_search_gives_each_line_what_it_gets_alone(search, model):
     lines = ["abc", "", "zyxwvutsrq", "b", "hello", "q" * 12, "abc", "  "]
     together = translator(model, search).nbest(lines, 3)
     for line, translations in zip(lines, together, strict=True):
@@ -133,26 +134,23 @@ def test_every_way_gives_each_line_what_it_gets_alone(way, model):
         assert 1 <= len(translations) <= 3
         if not line.strip():
             assert translations == [Translation("", 0.0)]
-        if not isinstance(search, Sampling) or way == "mbr":
+        if type(search) is not Sampling:
             assert len({text for text, _ in translations}) == len(translations)
             scores = [score for _, score in translations]
             assert scores == sorted(scores, reverse=True)
     assert translator(model, search).translate(lines) == [best.text for best, *_ in together]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_more_than_the_width_is_refused(way, model):
-    search = WAYS[way]
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_more_than_the_width_is_refused(search, model):
     with pytest.raises(InputError, match=rf"nbest={search.width + 1}: .* search\.{search.width_setting}="):
         translator(model, search).nbest([], search.width + 1)
     assert translator(model, search).nbest([], search.width) == []
 
 
 def test_the_length_is_capped(model):
-    translations = translator(model, built("search/beam", beam=1, max_ratio=0, max_extra=3)).translate(
-        ["abcdefgh", "z"]
-    )
-    assert all(len(translation) <= 3 for translation in translations)
+    short = translator(model, built("search/beam", beam=1, max_ratio=0, max_extra=3))
+    assert all(len(translation) <= 3 for translation in short.translate(["abcdefgh", "z"]))
 
 
 @pytest.fixture
