@@ -1,5 +1,7 @@
 """Maps of heads by columns: as a table of links for the page, and as a drawing for Markdown."""
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,10 +9,11 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 from numpy.typing import NDArray
 
 from headcount.heads.statistics import EffectTable
+from headcount.heads.twin_shares import Edge, Shares
 from headcount.report.axes import plot
 from headcount.report.blocks import Drawn
 from headcount.report.drawing import INK, Plot
@@ -38,7 +41,8 @@ class MapCell:
 
 @dataclass(frozen=True)
 class HeadMap:
-    """Heads by columns. cells: [head][column]. whole: the value of the whole model in each column."""
+    """Heads by columns. cells: [head][column]. whole: a value for each column, of the whole model unless `foot` names
+    another."""
 
     name: str
     label: str
@@ -47,6 +51,7 @@ class HeadMap:
     columns: Sequence[str]
     whole: Sequence[str]
     cells: Sequence[Sequence[MapCell]]
+    foot: str = "whole model"
 
 
 def effect_map(name: str, label: str, title: str, table: EffectTable, unit: str, digits: int) -> HeadMap:
@@ -63,6 +68,26 @@ def effect_map(name: str, label: str, title: str, table: EffectTable, unit: str,
     ]
     whole = [f"{value:.{place}f}" for value, place in zip(table.whole, places, strict=True)]
     return HeadMap(name, label, title, table.rows, table.columns, whole, cells)
+
+
+def share_map(name: str, label: str, title: str, shares: Shares) -> HeadMap:
+    """A map of shares in percent: blue towards the twin, red away from it, pale where the interval includes 0."""
+    cells = [
+        [_share(shares, row, column) for column in range(len(shares.phenomena))] for row in range(len(shares.rows))
+    ]
+    whole = [f"{distance:.1f}" for distance in shares.distance]
+    return HeadMap(name, label, title, shares.rows, shares.phenomena, whole, cells, "nats to the twin")
+
+
+def _share(shares: Shares, row: int, column: int) -> MapCell:
+    share, low, high = (100 * float(each[row, column]) for each in (shares.share, shares.low, shares.high))
+    where = f"{shares.rows[row]}, {shares.phenomena[column]}"
+    if math.isnan(share):
+        return MapCell("–", f"{where}: the model does not distinguish these twins", False, GAIN, 0.0)
+    sure = bool(shares.clear[row, column])
+    title = f"{where}: {share:+.0f} % of the way to the twin [{low:.0f}, {high:.0f}]"
+    opacity = DEEPEST * min(abs(share) / 100, 1) ** 0.6 * (1 if sure else 0.35)
+    return MapCell(signed(share, 0), title, sure, GAIN if share > 0 else HARM, opacity)
 
 
 def _scale(harm: NDArray) -> float:
@@ -126,3 +151,41 @@ def picture(head_map: HeadMap) -> Plot:
             spine.set_visible(False)
 
     return plot(head_map.name, head_map.title, draw, (1.2 + CELL[0] * columns, 0.9 + CELL[1] * rows))
+
+
+def graph(name: str, title: str, edges: Sequence[Edge]) -> Plot:
+    """Direct paths as arrows, from the source on the left to the output on the right; the wider, the larger the
+    share."""
+    columns = sorted({_depth(node) for edge in edges for node in (edge.sender, edge.receiver)})
+    nodes = sorted({node for edge in edges for node in (edge.sender, edge.receiver)})
+    stacked = [[node for node in nodes if _depth(node) == depth] for depth in columns]
+    high = max(map(len, stacked))
+    at = {node: (x, (high - len(stack)) / 2 + y) for x, stack in enumerate(stacked) for y, node in enumerate(stack)}
+
+    def draw(axes: Axes) -> None:
+        for edge in edges:
+            width = 0.6 + 4 * min(abs(edge.share), 1)
+            colour = tuple(part / 255 for part in (GAIN if edge.share > 0 else HARM))
+            axes.add_patch(
+                FancyArrowPatch(
+                    at[edge.sender], at[edge.receiver], arrowstyle="-|>", mutation_scale=9, shrinkA=22, shrinkB=22,
+                    connectionstyle="arc3,rad=0.12", color=colour, alpha=0.85, linewidth=width,
+                )
+            )  # fmt: skip
+        for node, (x, y) in at.items():
+            axes.text(x, y, node, ha="center", va="center", fontsize=7, color=INK)
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.set_ylim(high - 0.4, -0.6)
+        axes.set_axis_off()
+        axes.set_title(title)
+
+    return plot(name, f"circuit of {title}", draw, (1.2 * len(columns) + 0.3, 0.6 + 0.42 * high))
+
+
+def _depth(node: str) -> tuple[int, int, int]:
+    """The place of a head in the order of computation; the source is first and the output last."""
+    match = re.fullmatch(r"([a-z]+)(\d+)\.\d+", node)
+    if match is None:
+        return (0, 0, 0) if node == "source" else (2, 0, 0)
+    kind, layer = match[1], int(match[2])
+    return (0, 1, layer) if kind == "encoder" else (1, layer, int(kind == "cross"))

@@ -1,7 +1,7 @@
 """Subjects of the pages, a file each, and their lists: `subject(results)` gives one, or None where its part was not
 measured."""
 
-from headcount.heads.sections import by_run, knock_out
+from headcount.heads.sections import by_run, kinds, knock_out, proxies, twins
 
-SUBJECTS = (knock_out,)
+SUBJECTS = (knock_out, twins, proxies, kinds)
 STUDY_SUBJECTS = (by_run,)
