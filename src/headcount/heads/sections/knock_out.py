@@ -38,7 +38,8 @@ def subject(results: Results) -> Subject | None:
     ] or [effect_map("knock_out_loss", LOSS, "Change of the loss without each head", loss, "nats", 2)]
     first = next(iter(tables.values()), loss)
     section = Section(
-        "What is lost without each head", (_verdict(tables.get("margin", first)), drawn(maps), NOTE, _largest(tables or {LOSS: loss}), LIMIT)
+        "What is lost without each head",
+        (_verdict(tables.get("margin", first)), drawn(maps), NOTE, _largest(tables or {LOSS: loss}), LIMIT),
     )
     return Subject(section, tuple(_rows(results)), tuple(_findings(tables)), _figures(first, loss))
 
