@@ -69,7 +69,9 @@ def twinned() -> dict[str, np.ndarray]:
     labels = np.array(["order", "case"] * 60)
     base = random.normal(4, 0.1, 120)
     patched = base + np.array([0, 0, -4.0])[:, None] * (labels == "order") + random.normal(0, 0.05, (3, 120))
-    return {"head": np.array(HEADS), "base": base, "twin": base - 8, "patched": patched, "phenomenon": labels}
+    layers = {"layer": np.array(["encoder1", "cross1"]), "layers": patched[1:], "memory": base - 8}
+    heads = {"head": np.array(HEADS), "base": base, "twin": base - 8, "patched": patched, "phenomenon": labels}
+    return heads | layers
 
 
 def sent() -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 differences add up over direct paths."""
 
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,10 +19,12 @@ from headcount.errors import InputError
 from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Head, Heads, Layer
+from headcount.heads.page import run_page
 from headcount.heads.patching import TwinPairs, Twins, each_head, evenly, twin_effects, twins
 from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of, reaches
+from headcount.heads.results import Results
 from headcount.heads.twin_alignment import places
-from headcount.heads.twin_shares import circuit, move_shares, twin_shares
+from headcount.heads.twin_shares import circuits, move_shares, twin_shares
 from headcount.run.resolvers import CONF
 
 VOCAB = 30
@@ -336,8 +339,30 @@ def test_the_circuit_of_a_phenomenon_is_its_clear_paths(analysis):
     assert len(arrays["sender"]) == 3
     assert arrays["sender"][-1] == SOURCE
     assert arrays["path"].shape == (len(arrays["path_sender"]), 4)
-    found = circuit(arrays, "case", least=0.0)
-    assert {edge.receiver for edge in found if edge.sender == SOURCE} <= {*map(str, analysis.heads.names)}
-    assert all(edge.low > 0 or edge.high < 0 for edge in found)
-    with pytest.raises(InputError, match="phenomenon=order: must be one of case, negation"):
-        circuit(arrays, "order")
+    found = circuits(arrays, least=0.0)
+    assert list(found) == ["case", "negation"]
+    every = [edge for each in found.values() for edge in each]
+    assert {edge.receiver for edge in every if edge.sender == SOURCE} <= {*map(str, analysis.heads.names)}
+    assert all(edge.low > 0 or edge.high < 0 for edge in every)
+
+
+def test_sections_show_shares_and_circuits_of_planted_heads():
+    """Head 1 of the second cross-attention carries the cue of case, past all other heads; no head that of order."""
+    random = np.random.default_rng(0)
+    base, way = random.normal(3, 1, 40), random.normal(-6, 1, 40)
+    phenomenon = np.array(["case", "order"] * 20)
+    planted = np.where(phenomenon == "case", base + 0.9 * way, base)
+    shared = {"base": base, "twin": base + way, "phenomenon": phenomenon}
+    arrays = {"head": np.array(["encoder1.1", "cross2.1"]), "layer": np.array(["encoder1", "cross2"])}
+    both = np.stack([base, planted])
+    twin = shared | arrays | {"patched": both, "layers": both, "memory": base + way}
+    path = {"sender": np.array(["cross2.1", SOURCE]), "direct": np.stack([planted, base]), "path": both}
+    path |= {"path_sender": np.array([SOURCE] * 2), "path_receiver": arrays["head"]}
+    page = run_page(Results("a run", Path("run"), ("en", "de"), {"twins": twin, "paths": shared | path}))
+    assert not page.page.flags
+    assert page.findings[0].startswith("cross2.1 carries the cue of case: ")
+    assert page.findings[1].endswith(": case cross2.1 (90 %).")
+    assert [plot.name for plot in page.page.plots] == ["twins", "circuit_case"]
+    clear = {(row.head, row.endpoint, row.column) for row in page.rows if row.verdict == "clear"}
+    ends = {("cross2.1", "twins.share"), ("cross2", "twins.share"), ("source > cross2.1", "paths.share")}
+    assert clear == {(*end, "case") for end in ends | {("cross2.1 > output", "paths.share")}}

@@ -59,11 +59,11 @@ def move_shares(
     phenomena = tuple(sorted(set(phenomenon.tolist())))
     moves, ways = patched - base, twin - base
     inside = [phenomenon == each for each in phenomena]
-    drawn = [_drawn(moves[:, each], ways[each], draws, error, seed + n) for n, each in enumerate(inside)]
+    drawn = [_deviations(moves[:, each], ways[each], draws, error, seed + n) for n, each in enumerate(inside)]
     share = np.stack([moves[:, pairs].sum(axis=1) / ways[pairs].sum() for pairs in inside], axis=1)
     resampled = np.stack(drawn, axis=2)  # [draw, row, phenomenon]
     deviation = np.maximum(resampled.std(axis=0), ROUNDING)
-    largest = np.nan_to_num(abs(resampled - share) / deviation).max(axis=(1, 2))
+    largest = np.nan_to_num(abs(resampled) / deviation).max(axis=(1, 2))
     half = np.quantile(largest, 1 - error) * deviation
     share = np.where(np.isnan(half), np.nan, share)
     distance = np.array([ways[pairs].mean() for pairs in inside])
@@ -71,14 +71,17 @@ def move_shares(
     return Shares(tuple(map(str, rows)), phenomena, share, share - half, share + half, distance, counts)
 
 
-def _drawn(moves: Floats, ways: Floats, draws: int, error: float, seed: int) -> Floats:
-    """Shares of resamples [draw, row]; NaN where the interval of the distance includes 0."""
+def _deviations(moves: Floats, ways: Floats, draws: int, error: float, seed: int) -> Floats:
+    """Deviations of resampled shares from the share, [draw, row]; NaN where the interval of the distance includes 0.
+
+    They are linear in the weights of pairs (the delta method): a resample whose distance is near 0 has no share.
+    """
     weights = resamples(len(ways), draws, seed)
-    distance = weights @ ways
-    low, high = np.quantile(distance, [error / 2, 1 - error / 2])
+    low, high = np.quantile(weights @ ways, [error / 2, 1 - error / 2])
     if low <= 0 <= high:
         return np.full((draws, len(moves)), np.nan)
-    found: Floats = (weights @ moves.T) / distance[:, None]
+    share = moves.sum(axis=1, keepdims=True) / ways.sum()
+    found: Floats = weights @ (moves - share * ways).T / ways.sum()
     return found
 
 
@@ -89,6 +92,14 @@ def twin_shares(arrays: Mapping[str, NDArray], rows: str = "head", group: str = 
         raise InputError(f"rows={rows}: must be head or layer")
     patched = arrays["patched" if rows == "head" else "layers"]
     return move_shares(arrays[rows].tolist(), patched, arrays["base"], arrays["twin"], arrays[group], seed=seed)
+
+
+def encoder_limit(arrays: Mapping[str, NDArray], seed: int = 0) -> Shares:
+    """The share of the twin's whole encoder output at the aligned tokens: the most that encoder heads can have. It is
+    below 1 where twins differ in length."""
+    name = "encoder output"
+    patched = arrays["memory"][None]
+    return move_shares([name], patched, arrays["base"], arrays["twin"], arrays["phenomenon"], seed=seed)
 
 
 @dataclass(frozen=True)
@@ -112,13 +123,13 @@ def edges(arrays: Mapping[str, NDArray], seed: int = 0) -> tuple[list[tuple[str,
     return ends, move_shares(names, moved, arrays["base"], arrays["twin"], arrays["phenomenon"], seed=seed)
 
 
-def circuit(arrays: Mapping[str, NDArray], phenomenon: str, least: float = LEAST, seed: int = 0) -> list[Edge]:
-    """The paths of a phenomenon whose share is at least `least` and whose interval excludes 0, in the order of the
-    arrays. Raises InputError for an unknown phenomenon."""
+def circuits(arrays: Mapping[str, NDArray], least: float = LEAST, seed: int = 0) -> dict[str, list[Edge]]:
+    """For each phenomenon the paths whose share is at least `least` and whose interval excludes 0, in the order of the
+    arrays."""
     ends, shares = edges(arrays, seed)
-    if phenomenon not in shares.phenomena:
-        raise InputError(f"phenomenon={phenomenon}: must be one of {', '.join(shares.phenomena)}")
-    column = shares.phenomena.index(phenomenon)
-    kept = np.flatnonzero(shares.clear[:, column] & (abs(shares.share[:, column]) >= least))
     figures = (shares.share, shares.low, shares.high)
-    return [Edge(*ends[row], *(float(figure[row, column]) for figure in figures)) for row in kept]
+    found = {}
+    for column, phenomenon in enumerate(shares.phenomena):
+        kept = np.flatnonzero(shares.clear[:, column] & (abs(shares.share[:, column]) >= least))
+        found[phenomenon] = [Edge(*ends[row], *(float(figure[row, column]) for figure in figures)) for row in kept]
+    return found

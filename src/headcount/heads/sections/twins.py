@@ -1,15 +1,15 @@
 """Patching between twins: the heads that carry the cue, and the paths from head to head through which it goes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.heads.pictures import drawn, graph, share_map
+from headcount.heads.pictures import drawn, graph, share_map, signed
 from headcount.heads.results import Figures, Results, Row, Subject
-from headcount.heads.twin_shares import LEAST, Edge, Shares, edges, twin_shares
+from headcount.heads.twin_shares import LEAST, Edge, Shares, circuits, encoder_limit, twin_shares
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.table import Table
 
 NOTE = (
     "The output of one head is replaced with its output for the twin, a sentence that differs in what decides the "
@@ -21,6 +21,11 @@ PATHS = (
     f"Direct paths with a share of at least {LEAST:.0%} whose interval excludes 0: the sender's output for the twin "
     "reaches this receiver alone. The wider an arrow, the larger the share."
 )
+LIMIT = (
+    "Twins may differ in length. Then an encoder head has its output for the twin at aligned words alone; its share "
+    'is too small: "encoder output" is the share of the encoder\'s whole output at those words.'
+)
+LARGE = 0.25  # a share that a finding names
 
 
 def subject(results: Results) -> Subject | None:
@@ -30,23 +35,50 @@ def subject(results: Results) -> Subject | None:
         return None
     shares = twin_shares(arrays)
     chosen = share_map("twins", "share", "Share of the way to the twin, in percent, by head", shares)
-    blocks: list = [NOTE, drawn([chosen])]
+    blocks: list = [NOTE, drawn([chosen]), _layers(arrays)]
+    rows = [*_rows(shares), *_rows(twin_shares(arrays, "layer"))]
     paths = results.get("paths")
-    plots = tuple(_circuits(paths)) if paths is not None else ()
-    if plots:
-        blocks += [Section("Circuits", (PATHS, Plots(plots, small=True)))]
+    found = circuits(paths) if paths is not None else {}
+    if paths is not None and any(found.values()):
+        blocks.append(_paths(found, len(paths["base"])))
+        rows += _path_rows(found)
     section = Section("Heads that carry the cue", tuple(blocks))
-    return Subject(section, tuple(_rows(shares)), tuple(_findings(shares)), _figures(shares))
+    return Subject(section, tuple(rows), tuple(_findings(shares)), _figures(shares))
 
 
-def _circuits(arrays: Mapping[str, NDArray]) -> Iterator[Plot]:
-    ends, shares = edges(arrays)
-    figures = (shares.share, shares.low, shares.high)
-    for column, name in enumerate(shares.phenomena):
-        kept = np.flatnonzero(shares.clear[:, column] & (abs(shares.share[:, column]) >= LEAST))
-        found = [Edge(*ends[row], *(float(figure[row, column]) for figure in figures)) for row in kept]
-        if found:
-            yield graph(f"circuit_{name}", name, found)
+def _paths(found: Mapping[str, Sequence[Edge]], pairs: int) -> Section:
+    plots = tuple(graph(f"circuit_{name}", name, paths) for name, paths in found.items() if paths)
+    lines = tuple(
+        (name, path.sender, path.receiver, f"{100 * path.share:.0f}", _ends(path.low, path.high))
+        for name, paths in found.items()
+        for path in paths
+    )
+    headers = ("phenomenon", "sender", "receiver", "share, %", "95 % interval")
+    note = f"{pairs} pairs, as many of each phenomenon. Feed-forward sublayers are part of a path."
+    table = Table(headers, lines, note, frozenset({0, 1, 2}))
+    return Section("Circuits", (PATHS, Plots(plots, small=True), table))
+
+
+def _path_rows(found: Mapping[str, Sequence[Edge]]) -> Iterator[Row]:
+    for name, paths in found.items():
+        for path in paths:
+            ends = f"{path.sender} > {path.receiver}"
+            yield Row(ends, "paths.share", name, path.share, path.low, path.high, None, "clear")
+
+
+def _layers(arrays: Mapping[str, NDArray]) -> Table:
+    """Shares of all heads of a layer together, and of the encoder's whole output."""
+    each = (twin_shares(arrays, "layer"), encoder_limit(arrays))
+    lines = [
+        (name, *("–" if np.isnan(share) else signed(100 * share, 0) for share in row))
+        for shares in each
+        for name, row in zip(shares.rows, shares.share, strict=True)
+    ]
+    return Table(("all heads of, %", *each[0].phenomena), tuple(lines), LIMIT)
+
+
+def _ends(low: float, high: float) -> str:
+    return f"[{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def _rows(shares: Shares) -> Iterator[Row]:
@@ -60,17 +92,20 @@ def _findings(shares: Shares) -> Iterator[str]:
     clear = np.where(shares.clear, shares.share, -np.inf)
     if np.isfinite(clear).any():
         row, column = np.unravel_index(clear.argmax(), clear.shape)
-        ends = f"[{100 * shares.low[row, column]:.0f}, {100 * shares.high[row, column]:.0f}]"
+        ends = _ends(shares.low[row, column], shares.high[row, column])
         yield (
             f"{shares.rows[row]} carries the cue of {shares.phenomena[column]}: its output for the twin alone goes "
             f"{100 * shares.share[row, column]:.0f} % {ends} of the way to the twin."
         )
+        led = [(name, each) for name, each in zip(shares.phenomena, clear.T, strict=True) if each.max() >= LARGE]
+        best = [f"{name} {shares.rows[each.argmax()]} ({100 * each.max():.0f} %)" for name, each in led]
+        yield f"The largest share of each cue, where it is {LARGE:.0%} or more: {', '.join(best) or 'none'}."
 
 
 def _figures(shares: Shares) -> Figures:
     figures: Figures = {}
     for row, column in np.argwhere(shares.clear):
-        ends = f"[{100 * shares.low[row, column]:.0f}, {100 * shares.high[row, column]:.0f}]"
+        ends = _ends(shares.low[row, column], shares.high[row, column])
         line = (f"twin, {shares.phenomena[column]}", f"{100 * shares.share[row, column]:.0f} % of the way {ends}")
         figures.setdefault(shares.rows[row], []).append(line)
     return figures
