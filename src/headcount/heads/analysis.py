@@ -24,7 +24,7 @@ class Settings:
 
     test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn. pairs: most pairs
     of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
-    values on shapley_sentences validation sentences.
+    values on shapley_sentences validation sentences. step_sentences: test sentences at each step of training.
     path_pairs: most pairs whose direct paths from head to head are measured, as many of each phenomenon; path_senders:
     most heads whose paths are; None: all.
     """
@@ -38,6 +38,7 @@ class Settings:
     pair_sentences: int
     permutations: int
     shapley_sentences: int
+    step_sentences: int
 
     def __post_init__(self) -> None:
         for name in ("test", "valid"):
@@ -48,7 +49,7 @@ class Settings:
             most = getattr(self, name)
             if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
                 raise InputError(f"{name}={most}: must be 1 or more, or null for all")
-        for name in ("pairs", "pair_sentences", "permutations", "shapley_sentences"):
+        for name in ("pairs", "pair_sentences", "permutations", "shapley_sentences", "step_sentences"):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int) or number < 2:
                 raise InputError(f"{name}={number}: must be a whole number, 2 or more")
@@ -96,7 +97,8 @@ class Part:
 
     about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
     since the last call, of `steps`. settings: the fields of `Settings` that it depends on, besides those of the
-    sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links.
+    sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links. lacks: what keeps it from
+    being measured on a run, and the fix; None if nothing does.
     """
 
     name: str
@@ -105,3 +107,4 @@ class Part:
     steps: Callable[[Analysis], int]
     settings: tuple[str, ...] = ()
     gold: bool = False
+    lacks: Callable[[Analysis], str | None] = lambda analysis: None

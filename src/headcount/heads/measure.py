@@ -12,6 +12,7 @@ import numpy as np
 from headcount.errors import InputError
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.development import DEVELOPMENT
 from headcount.heads.examples import ATTENTION, EXAMPLES
 from headcount.heads.gold import GOLD
 from headcount.heads.importance import IMPORTANCE
@@ -25,13 +26,25 @@ from headcount.run.split_scores import write_arrays
 
 logger = logging.getLogger(__name__)
 
-PARTS: tuple[Part, ...] = (ABLATION, IMPORTANCE, PAIRS, SHAPLEY, TWINS, PATHS, ROLES, GOLD, EXAMPLES, ATTENTION)
+PARTS: tuple[Part, ...] = (
+    ABLATION,
+    IMPORTANCE,
+    PAIRS,
+    SHAPLEY,
+    DEVELOPMENT,
+    TWINS,
+    PATHS,
+    ROLES,
+    GOLD,
+    EXAMPLES,
+    ATTENTION,
+)
 COMMON = ("test", "valid", "seed")
 
 
 def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str, Arrays]:
     """The arrays of these parts (None: of all that the run's corpus allows), measured now unless a file of the same
-    weights and settings has them. Raises InputError for an unknown part, or one that needs another corpus."""
+    weights and settings has them. Raises InputError for an unknown part, or one that needs another corpus or run."""
     known = {part.name: part for part in PARTS}
     if unknown := [name for name in names or () if name not in known]:
         raise InputError(f"parts: {unknown[0]!r} is not allowed; choose from {', '.join(known)}")
@@ -40,8 +53,13 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
     if wrong:
         raise InputError(f"parts: {wrong[0]} needs a corpus with twins of its sentences, such as the built-in one")
     wanted = [known[name] for name in names] if names is not None else [part for part in PARTS if gold or not part.gold]
+    lacking = {part.name: why for part in wanted if (why := part.lacks(analysis))}
+    for name, why in lacking.items():
+        if names is not None:
+            raise InputError(f"parts: {name} {why}")
+        logger.info("%s left out: it %s", name, why)
     weights = weights_digest(analysis)
-    return {part.name: _measured(analysis, part, weights) for part in wanted}
+    return {part.name: _measured(analysis, part, weights) for part in wanted if part.name not in lacking}
 
 
 def _measured(analysis: Analysis, part: Part, weights: str) -> Arrays:

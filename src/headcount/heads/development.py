@@ -1,0 +1,135 @@
+"""Development of heads through training: effects and accuracy at the weights that were kept at some steps.
+
+A curve rises to half of its final value at its half-rise step. Accuracy, the margin of the whole model and the effect
+of the head that matters most in the end have one each, so their order in time can be compared.
+"""
+
+import copy
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.heads.ablation import Effects, effects, without_each
+from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
+from headcount.heads.interface import Heads
+from headcount.heads.likelihood import Progress, TokenLogProbs
+from headcount.heads.statistics import DRAWS, ERROR, Floats
+from headcount.report.statistics.bootstrap import resamples
+from headcount.run.opened import load_weights
+
+CURVES = ("accuracy", "margin", "effect")
+
+
+def kept_steps(directory: Path) -> dict[int, Path]:
+    """The weights of a run that `checkpoint.keep` kept, by step."""
+    found = (directory / "checkpoints").glob("step-*.safetensors")
+    steps = {int(match[1]): path for path in found if (match := re.fullmatch(r"step-(\d+)", path.stem))}
+    return dict(sorted(steps.items()))
+
+
+def _lacks(analysis: Analysis) -> str | None:
+    if len(kept_steps(analysis.run.directory)) > 1:
+        return None
+    return "needs weights of two steps or more; train with checkpoint.keep, such as checkpoint.keep=[0,100,300,1000]"
+
+
+def development(analysis: Analysis, progress: Progress) -> Arrays:
+    """Effects of zero ablation at each kept step, on a part of the test sentences: step [step]; loss [step, setting,
+    sentence] in nats; right, wrong [step, setting, pair], log-probabilities of both translations. Setting 0 is the
+    whole model, setting 1 + head is without that head. Also head, the names, and row, phenomenon and grade of each
+    pair."""
+    test = evaluation_set(analysis.run, analysis.test.rows, analysis.settings.step_sentences)
+    steps = kept_steps(analysis.run.directory)
+    heads = Heads(copy.deepcopy(analysis.run.model))
+    found = [_at(heads, test, path, analysis.run.directory, progress) for path in steps.values()]
+    arrays = {
+        "loss": np.stack([-TokenLogProbs(each.reference, each.lengths).sums for each in found]),
+        "right": np.stack([each.right for each in found]),
+        "wrong": np.stack([each.wrong for each in found]),
+    }
+    single = {name: values.astype(np.float32) for name, values in arrays.items()}
+    return {**single, "step": np.array(list(steps)), **test.labels, "head": heads.labels}
+
+
+def _at(heads: Heads, test: EvaluationSet, path: Path, directory: Path, progress: Progress) -> Effects:
+    load_weights(heads.model, path, directory)
+    return effects(heads, test, without_each(heads), progress=progress)
+
+
+DEVELOPMENT = Part(
+    "training",
+    "effects of heads through training",
+    development,
+    steps=lambda analysis: (
+        2 * len(kept_steps(analysis.run.directory)) * min(analysis.settings.step_sentences, len(analysis.test))
+    ),
+    settings=("step_sentences",),
+    lacks=_lacks,
+)
+
+
+@dataclass(frozen=True)
+class Emergence:
+    """A phenomenon through training. head: the one whose removal costs most of the margin at the last step. steps
+    [step]; accuracy [step] of the whole model in percent; margin [step] in nats; effect [step], the margin that
+    removing the head costs. half: the half-rise step of each curve with its 95 % bootstrap interval over pairs, NaN
+    where a curve does not rise. first: which of accuracy and effect rises first, "undecided" if the interval of the
+    difference holds 0."""
+
+    phenomenon: str
+    head: str
+    steps: NDArray[np.int64]
+    accuracy: Floats
+    margin: Floats
+    effect: Floats
+    half: dict[str, tuple[float, float, float]]
+    first: str
+
+
+def emergence(arrays: Arrays, draws: int = DRAWS, seed: int = 0) -> list[Emergence]:
+    """Curves and half-rise steps of all phenomena, from the arrays of `development`."""
+    return [_emerges(arrays, str(name), draws, seed) for name in np.unique(arrays["phenomenon"])]
+
+
+def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int) -> Emergence:
+    inside = arrays["phenomenon"] == phenomenon
+    margins = (arrays["right"] - arrays["wrong"])[:, :, inside].astype(np.float64)  # [step, setting, pair]
+    head = int((margins[-1, 0] - margins[-1, 1:]).mean(axis=1).argmax())
+    curves = np.stack([100.0 * (margins[:, 0] > 0), margins[:, 0], margins[:, 0] - margins[:, 1 + head]])
+    pairs = margins.shape[2]
+    weights = np.concatenate([np.ones((1, pairs)), resamples(pairs, draws, seed)])
+    means = np.einsum("dp,csp->cds", weights, curves) / pairs  # [curve, draw, step]
+    steps = arrays["step"].astype(np.float64)
+    halves = np.stack([half_rise(steps, curve) for curve in means])  # [curve, draw]
+    half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
+    _, low, high = _interval(np.log1p(halves[2]) - np.log1p(halves[0]))
+    first = "effect" if high < 0 else "accuracy" if low > 0 else "undecided"
+    accuracy, margin, effect = means[:, 0]
+    return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
+
+
+def half_rise(steps: Floats, curves: Floats) -> Floats:
+    """The step at which each curve [draw, step] is first halfway from its first to its last value, interpolated over
+    log(1 + step), [draw]; NaN for a curve that does not rise."""
+    level = (curves[:, :1] + curves[:, -1:]) / 2
+    above = curves >= level
+    above[:, 0] = False
+    after = np.maximum(above.argmax(axis=1), 1)
+    rows, x = np.arange(len(curves)), np.log1p(steps)
+    low, high = curves[rows, after - 1], curves[rows, after]
+    rises = curves[:, -1] > curves[:, 0]
+    share = np.divide(level[:, 0] - low, high - low, out=np.zeros_like(low), where=rises)
+    return np.where(rises, np.expm1(x[after - 1] + share * (x[after] - x[after - 1])), np.nan)
+
+
+def _interval(values: Floats) -> tuple[float, float, float]:
+    """The estimate, and the ends of the bootstrap interval; NaN unless almost all draws have a value."""
+    drawn = values[1:]
+    if np.isnan(drawn).mean() > ERROR / 2:
+        return float(values[0]), float("nan"), float("nan")
+    low, high = np.nanquantile(drawn, [ERROR / 2, 1 - ERROR / 2])
+    return float(values[0]), float(low), float(high)

@@ -1,0 +1,109 @@
+"""Heads through training: half-rise steps of planted curves, weights of each step, runs without kept weights."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from built import ONE_LAYER, built
+from safetensors.torch import save_file
+
+from headcount.data.batches import Sentences
+from headcount.errors import InputError
+from headcount.heads import development as module
+from headcount.heads.ablation import effects, without_each
+from headcount.heads.development import DEVELOPMENT, emergence, half_rise, kept_steps
+from headcount.heads.evaluation_set import EvaluationSet
+from headcount.heads.interface import Heads
+from headcount.heads.measure import measure
+
+STEPS = np.array([0, 10, 100, 1000])
+
+
+def test_half_rise_is_where_a_curve_is_halfway():
+    curves = np.array([[0.0, 0, 4, 4], [1, 1, 1, 3], [0, 4, 4, 4], [2, 1, 1, 1], [0, 1, 3, 4.0]])
+    found = half_rise(STEPS.astype(float), curves)
+    between = [np.sqrt(11 * 101), np.sqrt(101 * 1001), np.sqrt(11), np.nan, np.sqrt(11 * 101)]
+    assert found == pytest.approx(np.array(between) - [1, 1, 1, 0, 1], nan_ok=True)
+
+
+def planted(order_early, noise=0.3, pairs=60):
+    """Head 2 carries order from step 10 or only from step 1000; the margin of order is 4 from step 100."""
+    random = np.random.default_rng(0)
+    right = noise * random.standard_normal((4, 3, pairs))
+    right[2:] += 4
+    right[:2, 0] -= 1
+    right[:2, 1] -= 1
+    right[1 if order_early else 3 :, 2] -= 4
+    names = np.array(["cross1.1", "cross1.2"])
+    labels = {"phenomenon": np.array(["order"] * pairs), "head": names, "step": STEPS}
+    return {"right": right, "wrong": np.zeros(right.shape), **labels}
+
+
+@pytest.mark.parametrize(("early", "first"), [(True, "effect"), (False, "accuracy")])
+def test_emergence_orders_effect_and_accuracy(early, first):
+    (found,) = emergence(planted(early), draws=200)
+    assert (found.phenomenon, found.head, found.first) == ("order", "cross1.2", first)
+    assert found.accuracy[[0, 1]].max() < 5
+    assert found.accuracy[2:].tolist() == [100, 100]
+    value, low, high = found.half["accuracy"]
+    assert 10 < low <= value <= high < 100
+    assert (found.half["effect"][2] < 100) == early
+
+
+def test_a_phenomenon_that_is_not_learned_has_no_half_rise():
+    arrays = planted(True)
+    arrays["right"] = np.random.default_rng(1).standard_normal(arrays["right"].shape)
+    (found,) = emergence(arrays, draws=200)
+    assert np.isnan(found.half["accuracy"][1])
+    assert found.first == "undecided"
+
+
+@pytest.fixture
+def analysis(tmp_path, monkeypatch):
+    """Two sentences, and a run with weights of steps 5 and 20."""
+    torch.manual_seed(1)
+    model = built("model/nano", **ONE_LAYER, vocab_size=20).eval()
+    sentences = Sentences.of([[5, 6, 7], [8, 9]])
+    test = EvaluationSet(
+        [0, 1],
+        sentences,
+        sentences,
+        np.array([1]),
+        Sentences.of([[9, 8]]),
+        sentences,
+        np.array([0]),
+        (("order", "easy"),),
+    )
+    (tmp_path / "checkpoints").mkdir()
+    for step in (20, 5):
+        other = copy.deepcopy(model)
+        torch.nn.init.normal_(other.output.weight, std=step / 20)
+        weights = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+        save_file(weights, tmp_path / "checkpoints" / f"step-{step}.safetensors")
+    monkeypatch.setattr(module, "evaluation_set", lambda run, rows, most: test)
+    settings = SimpleNamespace(step_sentences=2)
+    run = SimpleNamespace(model=model, directory=tmp_path)
+    return SimpleNamespace(run=run, settings=settings, test=test)
+
+
+def test_effects_are_those_of_the_weights_of_each_step(analysis):
+    before = copy.deepcopy(analysis.run.model.state_dict())
+    found = DEVELOPMENT.measure(analysis, lambda done: None)
+    assert found["step"].tolist() == [5, 20]
+    assert found["loss"].shape == (2, 7, 2)
+    assert found["right"].shape == found["wrong"].shape == (2, 7, 1)
+    assert found["right"] == pytest.approx(-found["loss"][:, :, 1:])
+    assert abs(found["loss"][0] - found["loss"][1]).min() > 0.01
+    after = analysis.run.model.state_dict()
+    assert all(after[name].equal(tensor) for name, tensor in before.items())
+    module.load_weights(analysis.run.model, kept_steps(analysis.run.directory)[20], analysis.run.directory)
+    heads = Heads(analysis.run.model)
+    assert found["wrong"][1] == pytest.approx(effects(heads, analysis.test, without_each(heads)).wrong, abs=1e-4)
+
+
+def test_a_run_without_kept_weights_is_refused_with_the_setting_that_keeps_them(analysis):
+    (analysis.run.directory / "checkpoints" / "step-5.safetensors").unlink()
+    with pytest.raises(InputError, match=r"parts: training needs weights of two steps or more; .*checkpoint\.keep="):
+        measure(analysis, ["training"])
