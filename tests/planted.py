@@ -12,17 +12,20 @@ from headcount.data.tokenizer import EOS
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 
-POSITIONS = 16  # the first numbers of d_model; words fill the others
-VERBS, NOUNS, OTHERS = ([f"{kind}{number}" for number in range(16)] for kind in ("verb", "noun", "other"))
+POSITIONS = 18  # the first numbers of d_model; words fill the others
+VERBS, NOUNS, OTHERS = ([kind + letter for letter in "abcdefghijklmno"] for kind in ("verb", "noun", "other"))
 WORDS = [*VERBS, *NOUNS, *OTHERS]
 D_MODEL, D_HEAD = 64, 32
 HOT = 4.0  # of a position, or of a word, before normalisation
 
 
 class WordTokenizer:
-    """Each word is a piece."""
+    """Each word is a piece. split: the last letter of a noun is a second piece."""
 
-    piece_bytes = np.array([0, 0, 0, 0, *(3 + len(word) for word in WORDS)])
+    def __init__(self, split: bool = False) -> None:
+        self.split = split
+        sizes = [3 + len(word) - (split and word in NOUNS) for word in WORDS]
+        self.piece_bytes = np.array([0, 0, 0, 0, *sizes, 1])
 
     @property
     def source(self) -> "WordTokenizer":
@@ -31,7 +34,11 @@ class WordTokenizer:
     target = source
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        return [[WORDS.index(word) + EOS + 1 for word in text.split()] for text in texts]
+        return [[piece for word in text.split() for piece in self._pieces(word)] for text in texts]
+
+    def _pieces(self, word: str) -> list[int]:
+        letter = [EOS + 1 + len(WORDS)] if self.split and word in NOUNS else []
+        return [WORDS.index(word) + EOS + 1, *letter]
 
 
 def sentences(count: int, seed: int, shuffled: bool = False) -> Dataset:
@@ -55,7 +62,17 @@ def sentences(count: int, seed: int, shuffled: bool = False) -> Dataset:
 def random_model() -> Any:
     torch.manual_seed(0)
     sizes = {**ONE_LAYER, "d_model": D_MODEL, "positions": "learned", "max_positions": POSITIONS}
-    return built("model/nano", **sizes, vocab_size=EOS + 1 + len(WORDS)).eval()
+    return built("model/nano", **sizes, vocab_size=EOS + 2 + len(WORDS)).eval()
+
+
+@torch.no_grad()
+def even_model() -> Any:
+    """All heads attend to all keys alike."""
+    model = random_model()
+    for attention in Heads(model).layers.values():
+        attention.query.weight.zero_()
+        attention.query.bias.zero_()
+    return model
 
 
 @torch.no_grad()
@@ -64,7 +81,7 @@ def planted_model() -> Any:
     of the target word to predict."""
     model = random_model()
     model.source_embedding.weight.zero_()
-    model.source_embedding.weight[EOS + 1 :, POSITIONS : POSITIONS + len(WORDS)] = (
+    model.source_embedding.weight[EOS + 1 : -1, POSITIONS : POSITIONS + len(WORDS)] = (
         torch.eye(len(WORDS)) * HOT * D_MODEL**-0.5
     )
     for side in model.positions.values():
@@ -89,9 +106,9 @@ def _attend(attention: Any, head: int, query: torch.Tensor, key: torch.Tensor) -
         projection.bias[part] = 0
 
 
-def analysis(model: Any, shuffled: bool = False) -> Any:
+def analysis(model: Any, shuffled: bool = False, split: bool = False) -> Any:
     """What the parts of an analysis read of it."""
-    tokenizer = WordTokenizer()
+    tokenizer = WordTokenizer(split)
     run = SimpleNamespace(model=model, tokenizer=tokenizer, translator=tokenizer)
     splits = {name: sentences(120, seed, shuffled) for seed, name in enumerate(("train", "valid", "test"))}
     sets: dict[str, Any] = {name: evaluation_set(run, splits[name]) for name in ("valid", "test")}  # type: ignore[arg-type]

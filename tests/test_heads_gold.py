@@ -6,14 +6,14 @@ import planted
 import pytest
 
 from headcount.heads.claims import best_offset, claimed_roles, matched
-from headcount.heads.gold import ABSENT, Link, aligned, alignment, first_target, gold, met
+from headcount.heads.gold import ABSENT, Link, aligned, alignment, first_target, gold, met, others
 from headcount.heads.roles import roles
 
 HEADS = ["encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "cross1.1", "cross1.2"]
 
 
-def measured(model, shuffled=False):
-    given = planted.analysis(model, shuffled)
+def measured(model, **changes):
+    given = planted.analysis(model, **changes)
     return roles(given, lambda done: None), gold(given, lambda done: None)
 
 
@@ -62,10 +62,20 @@ def test_no_role_without_the_effect_on_its_phenomenon(found, effects):
     assert not any(claim.claimed for claim in claims)
 
 
-@pytest.mark.parametrize(("model", "shuffled"), [(planted.random_model, False), (planted.planted_model, True)])
-def test_random_models_and_shuffled_links_show_no_gain(model, shuffled):
-    claims = claimed_roles(*measured(model(), shuffled), ablation(HEADS))
+@pytest.mark.parametrize(
+    ("model", "changes"), [(planted.random_model, {}), (planted.planted_model, {"shuffled": True})]
+)
+def test_random_models_and_shuffled_links_show_no_gain(model, changes):
+    claims = claimed_roles(*measured(model(), **changes), ablation(HEADS))
     assert len(claims) >= 4
+    assert not any(claim.attends for claim in claims)
+
+
+def test_a_word_of_many_pieces_that_every_query_prefers_is_no_role():
+    claims = claimed_roles(*measured(planted.even_model(), split=True), ablation(HEADS))
+    nouns = [claim for claim in claims if claim.head == "encoder1.1"]
+    assert [(claim.rate, claim.others, claim.gain) for claim in nouns] == [(1, 1, 0)]
+    assert max(nouns[0].fixed, nouns[0].matched) < 0.3
     assert not any(claim.attends for claim in claims)
 
 
@@ -103,6 +113,14 @@ def test_a_link_as_each_kind_of_head_meets_it():
     assert met("decoder", 2, 0, first, 5) == Link(4, 1, 4)
     for unwritten in ((0, 2), (2, 1), (1, 2), (0, 0)):
         assert met("decoder", *unwritten, first, 5) == ABSENT
+
+
+def test_other_words_that_attend_to_the_same_word_worked_by_hand():
+    largest = np.array([[[0, 0, 1, 0, 1]]])
+    assert others(largest, Link(3, 0, 5), "encoder") == 2 / 4
+    assert others(largest, Link(3, 1, 3), "decoder") == 2 / 2
+    assert others(largest, Link(4, 3, 4), "decoder") == 0
+    assert others(largest, Link(1, 1, 5), "cross") == 2 / 4
 
 
 def test_baselines_worked_by_hand():

@@ -43,8 +43,9 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
     """Attention of each head to gold structure, on test; and what baselines and choices need of the validation set.
 
     row, relation [link]: the sentence and the name. For each KIND of head: KIND.link [link, direction, 3], see `Link`;
-    KIND.found [link, view, head, direction], the word with the largest share, ends left out; KIND.share, likewise, the
-    share on the right word. valid.relation and valid.KIND.link: of the validation sentences.
+    KIND.found [link, view, head, direction], the word with the largest share, ends left out; likewise KIND.share, the
+    share on the right word, and KIND.others, the share of the other queries of the sentence whose largest share is on
+    that word, too. valid.relation and valid.KIND.link: of the validation sentences.
     Alignment: right [sentence, view, head, when], the target words whose largest share, ends left out, is on a source
     word that is aligned with them; head is a cross head, when: "before", the position that predicts the word, or
     "after", which reads it. diagonal [sentence]: those that are right for the source word at the same relative place.
@@ -88,7 +89,7 @@ def structure(analysis: Analysis, sentences: EvaluationSet, progress: Progress) 
             own = {name: each[:, place] for name, each in shares.items()}
             of_sentences[row] = aligned(own, pairs.reshape(-1, 2), *sizes)
             for link in links[row]:
-                found = followed(own, link, first_target(pairs), sizes[0])
+                found = followed(own, link, first_target(pairs), *sizes)
                 for name, value in (found | {"row": row, "relation": link["relation"]}).items():
                     of_links.setdefault(name, []).append(value)
         progress(len(batch.rows))
@@ -114,18 +115,33 @@ def first_target(pairs: NDArray[np.int64]) -> dict[int, int]:
 
 
 def followed(
-    shares: Mapping[str, NDArray[np.float32]], link: Mapping[str, Any], first: Mapping[int, int], sources: int
+    shares: Mapping[str, NDArray[np.float32]],
+    link: Mapping[str, Any],
+    first: Mapping[int, int],
+    sources: int,
+    targets: int,
 ) -> Arrays:
-    """KIND.link, KIND.found and KIND.share of `gold` for one link; shares [view, head, query, key]."""
+    """KIND.link, KIND.found, KIND.others and KIND.share of `gold` for one link; shares [view, head, query, key]."""
     found: Arrays = {}
     for kind in KINDS:
         ways = [met(kind, *ends, first, sources) for ends in directed(link)]
-        rows = [shares[kind][:, :, way.query, : max(way.keys, 1)] for way in ways]
-        right = [row[..., way.key] * (way != ABSENT) for row, way in zip(rows, ways, strict=True)]
+        share = shares[kind][:, :, : sources if kind == "encoder" else targets]
+        largest = share.argmax(axis=-1)
+        right = [share[:, :, way.query, way.key] * (way != ABSENT) for way in ways]
         found[f"{kind}.link"] = np.array(ways, dtype=np.int16)
-        found[f"{kind}.found"] = np.stack([row.argmax(axis=-1) for row in rows], axis=-1).astype(np.int16)
+        found[f"{kind}.found"] = np.stack([largest[:, :, way.query] for way in ways], axis=-1).astype(np.int16)
+        found[f"{kind}.others"] = np.stack([others(largest, way, kind) for way in ways], axis=-1).astype(np.float16)
         found[f"{kind}.share"] = np.stack(right, axis=-1).astype(np.float16)
     return found
+
+
+def others(largest: NDArray[np.int64], way: Link, kind: str) -> NDArray[np.float64]:
+    """Share of the other queries of a sentence whose largest share is on the key of a link, [view, head]; of the
+    decoder those that may attend to it. largest [view, head, query]."""
+    queries = np.arange(largest.shape[-1])
+    asked = (queries != way.query) & ((kind != "decoder") | (queries > way.key))
+    same: NDArray[np.float64] = (largest[:, :, asked] == way.key).sum(axis=-1) / max(asked.sum(), 1)
+    return same
 
 
 def directed(link: Mapping[str, Any]) -> list[tuple[int, int]]:
