@@ -288,3 +288,13 @@ def test_the_command_measures_a_run_once(home, tmp_path):
 )
 def test_wrong_input_is_one_line(arguments, line, home):
     assert line in refused("heads", *arguments, cwd=home)[0]
+
+
+def test_the_python_of_the_page_on_heads_runs(home, monkeypatch, capsys):
+    text = (Path(__file__).parents[1] / "docs" / "heads.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(home)
+    exec(compile(code.replace("runs/latest", "runs/first"), "heads.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith("cross1.1")

@@ -1,7 +1,7 @@
 """Subjects of the pages, a file each, and their lists: `subject(results)` gives one, or None where its part was not
 measured."""
 
-from headcount.heads.sections import by_run, kinds, knock_out, proxies, twins
+from headcount.heads.sections import by_run, kinds, knock_out, pairs, proxies, published, roles, twins
 
-SUBJECTS = (knock_out, twins, proxies, kinds)
+SUBJECTS = (knock_out, roles, twins, proxies, pairs, kinds, published)
 STUDY_SUBJECTS = (by_run,)

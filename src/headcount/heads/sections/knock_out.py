@@ -74,7 +74,7 @@ def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
         return
     yield _finding(tables, *harmful[0])
     by_loss = np.argsort(np.argsort(table.harm[:, table.columns.index(LOSS)]))
-    cheap = [cell for cell in harmful if by_loss[cell[0]] < len(table.rows) / 3 and table.harm[cell] >= 5]
+    cheap = [cell for cell in harmful if by_loss[cell[0]] < len(table.rows) / 3 and table.harm[cell] >= POINTS]
     if cheap:
         row = cheap[0][0]
         place = f"number {int(by_loss[row]) + 1} of {len(table.rows)}"

@@ -1,0 +1,111 @@
+"""Pairs of heads: what two lose together beyond the sum of what each loses alone; and Shapley values."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from headcount.heads.interactions import interaction_table, matrix, redundancies
+from headcount.heads.results import Figures, Results, Row, Subject
+from headcount.heads.shapley import values
+from headcount.heads.statistics import LOSS, EffectTable
+from headcount.report.axes import plot
+from headcount.report.blocks import Plots, Section
+from headcount.report.drawing import Plot
+from headcount.report.table import Table, interval
+
+NOTE = (
+    "Interaction: the loss without both heads less what each alone costs, in nats a sentence. Red: together worse "
+    "than the sum, since each does the work of the other when that is missing (redundancy). Blue: better than the "
+    "sum."
+)
+REDUNDANT = (
+    "Pairs that are worth more together than apart: the interaction is harm, and neither head alone differs in harm."
+)
+SHARE = (
+    "Shapley value: the mean harm of removing a head over random orders of removal, in nats a sentence of validation "
+    "text, with 95 % intervals over orders. Values of all heads add up to what the whole set of heads is worth."
+)
+MOST = 15
+
+
+def subject(results: Results) -> Subject | None:
+    """The matrix of interactions in loss, redundant pairs, and Shapley values."""
+    arrays, shapley = results.get("pairs"), results.get("shapley")
+    if arrays is None and shapley is None:
+        return None
+    blocks: list = []
+    rows: list[Row] = []
+    findings: list[str] = []
+    if arrays is not None:
+        table = interaction_table(arrays)
+        blocks += [NOTE, Plots((_matrix(arrays, table),)), REDUNDANT, _redundant(arrays)]
+        rows += _rows(table)
+        findings += _findings(table)
+    figures: Figures = {}
+    if shapley is not None:
+        found = sorted(values(shapley), key=lambda each: -each.value)
+        lines = tuple((each.head, f"{each.value:.2f}", interval((each.low, each.high))) for each in found)
+        blocks.append(Section("Shapley values", (Table(("head", "value, nats", "95 % interval"), lines, SHARE),)))
+        rows += [Row(each.head, "shapley", LOSS, each.value, each.low, each.high) for each in found]
+        figures = {
+            each.head: [("Shapley value", f"{each.value:.2f} nats {lines[n][2]}")] for n, each in enumerate(found)
+        }
+    return Subject(Section("Heads together", tuple(blocks)), tuple(rows), tuple(findings), figures)
+
+
+def _matrix(arrays: Mapping[str, NDArray], table: EffectTable) -> Plot:
+    harm = matrix(dict(arrays), table.harm[:, table.columns.index(LOSS)])
+    names = arrays["head"].tolist()
+    limit = float(np.nanmax(abs(harm), initial=1e-9))
+    rgba = np.zeros((*harm.shape, 4))
+    known = np.nan_to_num(harm)
+    rgba[known > 0, :3], rgba[known < 0, :3] = (0.80, 0.29, 0.37), (0.23, 0.51, 0.77)
+    rgba[..., 3] = (abs(known) / limit) ** 0.6
+
+    def draw(axes: Axes) -> None:
+        axes.imshow(rgba, interpolation="none")
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(names)), names, fontsize=7)
+        axes.tick_params(length=0)
+        axes.grid(visible=False)
+        axes.set_title(f"interaction in loss; deepest: {limit:.2f} nats")
+
+    size = 1.4 + 0.17 * len(names)
+    return plot("interactions", "interactions of pairs of heads in loss", draw, (size, size))
+
+
+def _redundant(arrays: Mapping[str, NDArray]) -> Table | str:
+    found = redundancies(dict(arrays))
+    lines = tuple(
+        (
+            f"{each.first} + {each.second}",
+            each.column,
+            f"{each.alone[0]:.2f}, {each.alone[1]:.2f}",
+            f"{each.together:.2f}",
+            interval((each.low, each.high)),
+        )
+        for each in found[:MOST]
+    )
+    headers = ("heads", "column", "harm alone, nats", "together", "beyond the sum, 95 %")
+    more = f"The first {MOST} of {len(found)}." if len(found) > MOST else ""
+    return Table(headers, lines, more, frozenset({0, 1})) if lines else "No such pair."
+
+
+def _rows(table: EffectTable) -> Iterator[Row]:
+    for row, column in np.ndindex(*table.estimate.shape):
+        estimate, low, high, p = (float(each[row, column]) for each in (table.estimate, table.low, table.high, table.p))
+        verdict = str(table.verdict[row, column])
+        yield Row(table.rows[row], "pairs.interaction", table.columns[column], estimate, low, high, p, verdict)
+
+
+def _findings(table: EffectTable) -> Iterator[str]:
+    loss = table.columns.index(LOSS)
+    row = int(table.harm[:, loss].argmax())
+    if table.verdict[row, loss] == "differs":
+        between = interval((float(table.low[row, loss]), float(table.high[row, loss])))
+        yield (
+            f"{table.rows[row]} replace each other most: without both, the loss rises by "
+            f"{table.harm[row, loss]:.2f} nats {between} more than the sum of each alone."
+        )

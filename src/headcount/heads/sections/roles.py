@@ -1,0 +1,163 @@
+"""Role and effect side by side: the attention of each head, and the phenomenon that suffers most without it."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from headcount.heads.claims import Claim, claimed_roles
+from headcount.heads.gold import alignment
+from headcount.heads.results import Figures, Results, Row, Subject
+from headcount.heads.roles import RoleFigures, role_figures
+from headcount.heads.statistics import LOSS, EffectTable
+from headcount.report.blocks import Section
+from headcount.report.table import Table, interval
+
+NOTE = (
+    "Offset: the fixed offset with the most maxima on validation sentences, and the share of test queries whose "
+    "maximum is there; positional from 90 % on (Voita et al. 2019). Keys: exp(entropy). Confidence: mean of the "
+    "largest weight. End: share of attention on ends of sentences. Suffers most: the phenomenon whose margin falls "
+    "most without the head, if it differs."
+)
+CLAIMS = (
+    "A role is claimed only if the head's maximum is on the other end of a gold link at least ten points more often "
+    "than both baselines (the best fixed offset, links with shuffled offsets), and the margin of the phenomenon that "
+    "rests on the link falls by a tenth or more without the head."
+)
+ALIGNED = (
+    "Alignment error rate against the gold alignment (Och and Ney 2003), by the largest weight of the position that "
+    "predicts a word. Marian and CTranslate2 take the first head of the last layer."
+)
+
+
+def subject(results: Results) -> Subject | None:
+    """Roles of all heads, the roles that are claimed, and the alignment error of each cross head."""
+    arrays = results.get("roles")
+    if arrays is None:
+        return None
+    found, effects = role_figures(arrays), results.effects("zero", "margin")
+    gold, ablation = results.get("gold"), results.get("ablation")
+    claims = claimed_roles(arrays, gold, ablation) if gold is not None and ablation is not None else []
+    held = [claim for claim in claims if claim.claimed]
+    blocks: list = [NOTE, _table(found, effects, held)]
+    if claims:
+        blocks.append(Section("Roles that are claimed", (CLAIMS, *_claims(held))))
+    aligned = _aligned(results)
+    if aligned:
+        blocks.append(aligned[0])
+    findings = (*([_claimed(held)] if claims else []), *(aligned[1] if aligned else ()))
+    section = Section("Role and effect", tuple(blocks))
+    return Subject(section, tuple(_rows(found)), findings, _figures(found, held))
+
+
+def _table(found: RoleFigures, effects: EffectTable | None, held: Sequence[Claim]) -> Table:
+    lines = []
+    for row, head in enumerate(found.heads):
+        figures = {name: ratio.value[row] for name, ratio in found.figures.items()}
+        roles = ", ".join(sorted({claim.relation for claim in held if claim.head == head})) or "–"
+        lines.append(
+            (
+                head,
+                f"{found.offset[row]:+d}: {figures['positional']:.0%}{' *' if found.positional[row] else ''}",
+                f"{figures['distance']:.1f}",
+                f"{found.effective[row]:.1f}",
+                f"{figures['confidence']:.2f}",
+                f"{figures['rest']:.0%}",
+                f"{figures['rare']:.0%}",
+                f"{figures['punctuation']:.0%}",
+                _suffers(effects, head),
+                roles,
+            )
+        )
+    headers = (
+        "head", "offset", "distance", "keys", "confidence", "end", "rare words", "punctuation", "suffers most", "role",
+    )  # fmt: skip
+    return Table(headers, tuple(lines), "* positional", frozenset({0, 8, 9}))
+
+
+def _suffers(effects: EffectTable | None, head: str) -> str:
+    if effects is None or head not in effects.rows:
+        return "–"
+    row = effects.rows.index(head)
+    sure = effects.verdict[row] == "differs"
+    columns = [column for column, name in enumerate(effects.columns) if name != LOSS and sure[column]]
+    worst = max(columns, key=lambda column: effects.harm[row, column], default=None)
+    if worst is None or effects.harm[row, worst] <= 0:
+        return "–"
+    return f"{effects.columns[worst]} {effects.estimate[row, worst]:+.2f} nats".replace("-", "−")
+
+
+def _claims(held: Sequence[Claim]) -> list[str | Table]:
+    if not held:
+        return ["No head meets both."]
+    lines = tuple(
+        (
+            claim.head,
+            f"{claim.relation}, {claim.direction}",
+            f"{claim.rate:.0%} of {claim.links}",
+            f"{claim.fixed:.0%}, {claim.matched:.0%}",
+            f"{100 * claim.gain:.0f} [at least {100 * claim.low:.0f}]",
+            claim.phenomenon,
+            f"{-claim.harm:.2f} ({-claim.relative:.0%})".replace("-", "−"),
+        )
+        for claim in held
+    )
+    headers = ("head", "link", "followed", "fixed, shuffled", "gain, points", "phenomenon", "margin without it, nats")
+    return [Table(headers, lines, "", frozenset({0, 1, 5}))]
+
+
+def _claimed(held: Sequence[Claim]) -> str:
+    if not held:
+        return "No head follows a gold link beyond both baselines and matters for its phenomenon."
+    each = sorted({f"{claim.head} ({claim.relation})" for claim in held})
+    return f"{len(each)} roles are claimed: {', '.join(each)}." if len(each) > 1 else f"One role is claimed: {each[0]}."
+
+
+def _aligned(results: Results) -> tuple[Section, list[str]] | None:
+    arrays = results.get("gold")
+    if arrays is None or "right" not in arrays:
+        return None
+    found = alignment(arrays)
+    lines = tuple(
+        (
+            head,
+            f"{found.errors.value[0, row, 0]:.1%}",
+            interval((100 * found.errors.low[0, row, 0], 100 * found.errors.high[0, row, 0]), 1),
+            "first of the last layer" if row == found.marian else "",
+        )
+        for row, head in enumerate(found.heads)
+    )
+    table = Table(("head", "error", "95 % interval, %", ""), lines, ALIGNED, frozenset({0, 3}))
+    best = found.best[1]
+    between = interval((float(found.errors.low[found.best]), float(found.errors.high[found.best])))
+    text = (
+        f"Of the cross heads, {found.heads[best]} aligns best (chosen on validation sentences): error rate "
+        f"{found.errors.value[found.best]:.2f} {between}; the first of the last layer, {found.heads[found.marian]}: "
+        f"{found.errors.value[0, found.marian, 0]:.2f}."
+    )
+    return Section("Which cross head aligns", (text, table)), [text]
+
+
+def _rows(found: RoleFigures) -> Iterator[Row]:
+    for name, ratio in found.figures.items():
+        for row, head in enumerate(found.heads):
+            estimate, low, high = (float(each[row]) for each in (ratio.value, ratio.low, ratio.high))
+            if np.isfinite(estimate):
+                yield Row(head, "role", name, estimate, low, high)
+
+
+def _figures(found: RoleFigures, held: Sequence[Claim]) -> Figures:
+    figures: Figures = {}
+    for row, head in enumerate(found.heads):
+        share = found.figures["positional"].value[row]
+        where = "positional" if found.positional[row] else "not positional"
+        lines = [
+            ("best offset", f"{found.offset[row]:+d}, with {share:.0%} of maxima: {where}"),
+            ("attention", f"spread as if even over {found.effective[row]:.1f} tokens"),
+        ]
+        lines += [
+            ("role", f"{claim.relation}, {claim.direction}: {claim.rate:.0%} of links followed")
+            for claim in held
+            if claim.head == head
+        ]
+        figures[head] = lines
+    return figures
