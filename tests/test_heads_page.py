@@ -230,6 +230,7 @@ def test_each_part_has_its_section(full):
         "Heads that carry the cue",
         "Is importance by gradient a good guide?",
         "Zero, mean and resample ablation",
+        "Beside published figures",
     ]
     names = {plot.name: plot for plot in page.plots}
     assert {"circuit_order", "twins", "proxy_importance", "knock_out_margin"} <= set(names)
@@ -255,11 +256,22 @@ def test_the_page_of_a_sweep_has_a_line_a_run(full):
     page = study_page(study)
     assert page.page.flags == ("a note",)
     assert "2 of 3 runs" in page.page.progress
-    (table,) = page.page.sections[0].blocks
+    recurrence, by_run = page.page.sections
+    (table,) = by_run.blocks
     assert [line[:2] for line in table.cells] == [("1", "1"), ("2", "2")]
     assert all(line[3].startswith("cross1.1 −") and line[3].endswith("*") for line in table.cells)
+    assert recurrence.blocks[1].cells[1][:2] == ("order", "1 of 1 [0.03, 1.00]: cross1 1")
+    assert page.findings[0] == "heads 1: 1 of 1 runs [0.03, 1.00] have a head for order; in cross1 in 1 of them."
     assert "<dialog" not in html(page)
-    assert len({row.head for row in page.rows}) == 2 * len(HEADS)
+    assert {"a run:cross1.1", "b run:cross1.1", "1", "2"} <= {row.head for row in page.rows}
+
+
+def test_heads_of_seeds_are_matched(full):
+    runs = [full, Results("b run", Path("runs/b"), ("en", "de"), full.parts)]
+    page = study_page(Study(Path("runs"), "heads", {"4": runs}, {"a run": 1, "b run": 2}))
+    assert not page.page.flags
+    assert "matched_4" in {plot.name for plot in page.page.plots}
+    assert any("heads matched over 2 seeds have a similarity of 1.00" in line for line in page.findings)
 
 
 def test_the_command_measures_a_run_once(home, tmp_path):

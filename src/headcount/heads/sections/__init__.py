@@ -1,7 +1,7 @@
 """Subjects of the pages, a file each, and their lists: `subject(results)` gives one, or None where its part was not
 measured."""
 
-from headcount.heads.sections import by_run, kinds, knock_out, pairs, proxies, published, roles, twins
+from headcount.heads.sections import by_run, kinds, knock_out, pairs, proxies, published, recurrence, roles, twins
 
 SUBJECTS = (knock_out, roles, twins, proxies, pairs, kinds, published)
-STUDY_SUBJECTS = (by_run,)
+STUDY_SUBJECTS = (recurrence, by_run)
