@@ -1,6 +1,6 @@
 """Analysis of the heads of one run: what all its parts share, and the contract of a part."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from datasets import Dataset
 
 from headcount.errors import InputError
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
+from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.run.opened import Run
@@ -26,7 +27,8 @@ class Settings:
     of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
     values on shapley_sentences validation sentences. step_sentences: test sentences at each step of training.
     path_pairs: most pairs whose direct paths from head to head are measured, as many of each phenomenon; path_senders:
-    most heads whose paths are; None: all.
+    most heads whose paths are; None: all. random_orders: orders of cutting that are drawn. gate_penalties, gate_steps,
+    gate_weights: see `GateTraining`.
     """
 
     test: int | None
@@ -39,6 +41,10 @@ class Settings:
     permutations: int
     shapley_sentences: int
     step_sentences: int
+    random_orders: int
+    gate_penalties: Sequence[float]
+    gate_steps: int
+    gate_weights: str
 
     def __post_init__(self) -> None:
         for name in ("test", "valid"):
@@ -53,8 +59,18 @@ class Settings:
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int) or number < 2:
                 raise InputError(f"{name}={number}: must be a whole number, 2 or more")
+        if isinstance(self.random_orders, bool) or not isinstance(self.random_orders, int) or self.random_orders < 0:
+            raise InputError(f"random_orders={self.random_orders}: must be 0 or more")
+        if not isinstance(self.gate_penalties, Sequence) or isinstance(self.gate_penalties, str):
+            raise InputError(f"gate_penalties={self.gate_penalties}: must be a list of numbers")
+        _ = self.gates
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise InputError(f"seed={self.seed}: must be a whole number")
+
+    @property
+    def gates(self) -> GateTraining:
+        """The training of gates. Raises InputError."""
+        return GateTraining(tuple(self.gate_penalties), self.gate_steps, self.gate_weights, self.seed)
 
 
 @dataclass(frozen=True)

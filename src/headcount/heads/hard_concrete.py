@@ -25,7 +25,7 @@ TEMPERATURE = 0.33
 LOW, HIGH = -0.1, 1.1  # the stretch
 EPSILON = 1e-6
 START = 2.0  # of log alpha: P(open) = 0.94
-BATCH_TOKENS = 1024  # padded tokens of a step
+BATCH_TOKENS = 512  # padded tokens of a step
 GATE_RATE = 0.1  # Adam's learning rate of log alpha
 WEIGHT_RATE = 1e-4  # and of the weights
 
@@ -50,11 +50,13 @@ def final(log_alpha: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GatePoint:
-    """Gates after training with one penalty: log_alpha [head]; heads: those of the model they were trained in."""
+    """Gates after training with one penalty: log_alpha [head]; heads: those of the model they were trained in, and
+    weights: its weights then, None for frozen ones."""
 
     penalty: float
     log_alpha: NDArray[np.float64]
     heads: Heads
+    weights: dict[str, Tensor] | None
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -78,9 +80,10 @@ class GateTraining:
     seed: int
 
     def __post_init__(self) -> None:
-        if list(self.penalties) != sorted(self.penalties) or min(self.penalties, default=0) <= 0:
+        numbers = [each for each in self.penalties if isinstance(each, int | float) and each > 0]
+        if not numbers or numbers != sorted(self.penalties) or numbers != list(self.penalties):
             raise InputError(f"gate_penalties={list(self.penalties)}: must be numbers above 0 in rising order")
-        if self.steps < 1:
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
             raise InputError(f"gate_steps={self.steps}: must be 1 or more")
         if self.weights not in ("frozen", "trained"):
             raise InputError(f"gate_weights={self.weights}: must be frozen or trained")
@@ -104,7 +107,10 @@ class GateTraining:
                 self._step(heads, source, target, rows, penalty, log_alpha, optimizer, generator)
                 if progress is not None:
                     progress(len(rows))
-            yield GatePoint(penalty, log_alpha.detach().cpu().double().numpy().copy(), heads)
+            weights = None
+            if self.weights == "trained":
+                weights = {name: tensor.detach().clone() for name, tensor in heads.model.named_parameters()}
+            yield GatePoint(penalty, log_alpha.detach().cpu().double().numpy().copy(), heads, weights)
 
     @staticmethod
     @torch.enable_grad()

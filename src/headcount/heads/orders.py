@@ -1,4 +1,4 @@
-"""Orders of cutting: in which order heads are cut, chosen on validation sentences."""
+"""Orders of cutting: in which order heads are cut, chosen on validation sentences, and gates on training sentences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from headcount.heads.importance import gate_gradients, normalised_by_layer
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress, token_log_probs
 
+TRAINING = 4000  # training sentences that gates learn on
+STEPS = 24  # cuts of an order that is estimated anew after each: of more heads, several go at once
 Order = list[int]
 """The numbers of all heads, the first to be cut first."""
 
@@ -41,29 +43,38 @@ def gradient(choice: Choice, normalised: bool = True) -> Order:
 
 def gradient_again(choice: Choice) -> Order:
     """By gradient importance, not normalised, estimated anew after each cut."""
-    gates = choice.heads.gates()
-    order: Order = []
-    while len(order) < len(choice.heads):
-        gradients = gate_gradients(choice.heads, choice.source, choice.target, choice.progress, gates)
-        importances = abs(gradients).mean(axis=0)
-        importances[order] = np.inf
-        order.append(int(importances.argmin()))
-        gates[order[-1]] = 0
-    return order
+    heads = choice.heads
+
+    def harm(order: Order) -> NDArray[np.float64]:
+        (gates,) = without(heads, order, [len(heads) - len(order)])
+        return abs(gate_gradients(heads, choice.source, choice.target, choice.progress, gates)).mean(axis=0)
+
+    return estimated_anew(harm, len(heads))
 
 
 def greedy(choice: Choice) -> Order:
     """By the true loss: at each step the head without which the loss rises least."""
     heads = choice.heads
-    order: Order = []
-    gates = heads.gates()
-    while len(order) < len(heads):
+
+    def harm(order: Order) -> NDArray[np.float64]:
+        (gates,) = without(heads, order, [len(heads) - len(order)])
+        each = gates * (1 - torch.eye(len(heads)).to(gates))
         left = [number for number in range(len(heads)) if number not in order]
-        without = gates.repeat(len(left), 1)
-        without[range(len(left)), left] = 0
-        found = token_log_probs(heads, choice.source, choice.target, without, progress=choice.progress)
-        order.append(left[int(found.values.sum(axis=1, dtype=np.float64).argmax())])
-        gates[order[-1]] = 0
+        found = token_log_probs(heads, choice.source, choice.target, each[left], progress=choice.progress)
+        losses = np.zeros(len(heads))
+        losses[left] = -found.values.sum(axis=1, dtype=np.float64)
+        return losses
+
+    return estimated_anew(harm, len(heads))
+
+
+def estimated_anew(harm: Callable[[Order], NDArray[np.float64]], heads: int) -> Order:
+    """The order of the least harm [head] given the heads that are cut already, which it is asked for after each cut."""
+    order: Order = []
+    while len(order) < heads:
+        ranked = np.argsort(harm(order), kind="stable").tolist()
+        left = [number for number in ranked if number not in order]
+        order += left[: -(-heads // STEPS)]
     return order
 
 

@@ -10,7 +10,7 @@ from headcount.files import new_directory, show
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import Heads
-from headcount.heads.orders import ORDERS, Choice
+from headcount.heads.orders import ORDERS, TRAINING, Choice
 from headcount.heads.prune import pruned, translation_seconds
 from headcount.machine import versions
 from headcount.model.flops import operations_per_token
@@ -63,7 +63,10 @@ def prune_run(
         raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
     splits = run.data().data if by or timed else {}
     if gone is None:
-        found = chosen(heads, order, evaluation_set(run, splits["valid"], valid), gates)
+        # Gates learn on training sentences, as in the paper.
+        split, most = ("train", TRAINING) if order == "hard_concrete" else ("valid", valid)
+        rows = evaluation_set(run, splits[split], most)
+        found = chosen(heads, order, rows, gates)
         gone = [str(heads.names[number]) for number in sorted(found[: len(heads) - left])]
     smaller = pruned(run, gone, directory, {"order": by, "valid": valid if by else None})
     write_run(smaller)

@@ -1,0 +1,150 @@
+"""Cutting: the heads are switched off one after another, in orders chosen on validation and followed on test sentences.
+
+Effects are those of gates at 0, which `scripts/prune.py` makes real: a pruned model computes what the masked one does.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headcount.decoding.beam import greedy as greedy_search
+from headcount.heads.ablation import effects
+from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
+from headcount.heads.examples import chosen
+from headcount.heads.hard_concrete import GatePoint, closing_order
+from headcount.heads.interface import Heads
+from headcount.heads.likelihood import Progress
+from headcount.heads.orders import ORDERS, TRAINING, Choice, Order, random_orders, without
+from headcount.report.statistics.bootstrap import sentence_counts
+from headcount.run.opened import fill, make_translator
+
+SENTENCES = 240  # test sentences of the curves, as many of each phenomenon
+CHOOSING = 100  # validation sentences that orders are chosen on
+TRANSLATED = 160  # test sentences translated for BLEU
+POINTS = 24  # of a curve, beside that of all heads
+COARSE = (0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1)  # shares of heads left, on random orders
+BLEU = (1 / 3, 1 / 2, 2 / 3, 3 / 4, 5 / 6, 11 / 12, 1)  # shares of heads left, for BLEU
+
+
+def cutting(analysis: Analysis, progress: Progress) -> Arrays:
+    """Curves of cutting, in settings, one for each order and number of heads left.
+
+    head: names. order [order, head]: numbers of heads, the first cut first; order_name [order], "random" for those
+    drawn. setting_order, left [setting]: the number of the order, and the heads left. loss [setting, sentence]: nats of
+    each reference; tokens [sentence]. right, wrong [setting, pair]: log-probabilities of right and wrong translations;
+    row [pair]: its sentence; phenomenon, grade [pair]. test_row [sentence]: its row among the test sentences measured.
+    bleu_setting [point]: the setting of a point of BLEU; bleu_counts [point, sentence, 10]: of greedy translations of
+    some sentences, see `sentence_counts`. penalty [penalty], log_alpha [penalty, head]: gates of each penalty;
+    gate_loss [penalty, sentence], gate_right, gate_wrong [penalty, pair]: with the heads off whose gates are closed, in
+    the weights they were trained in.
+    """
+    heads, settings = analysis.heads, analysis.settings
+    rows = chosen(analysis.test, SENTENCES)
+    test = evaluation_set(analysis.run, analysis.test.rows.select(rows))
+    orders, points = chosen_orders(analysis, progress)
+    drawn = random_orders(len(heads), settings.random_orders, settings.seed)
+    fine = np.unique(np.linspace(0, len(heads), POINTS + 1).round().astype(np.int64))
+    coarse = np.unique(np.round(np.array(COARSE) * len(heads)).astype(np.int64))
+    lefts = [np.union1d(fine, coarse)] * len(orders) + [coarse] * len(drawn)
+    all_orders = [*orders.values(), *drawn]
+    setting_gates = torch.cat([without(heads, order, left) for order, left in zip(all_orders, lefts, strict=True)])
+    number = np.repeat(np.arange(len(all_orders)), [len(left) for left in lefts])
+    arrays = {
+        "head": np.array([str(head) for head in heads.names]),
+        "order": np.array(all_orders),
+        "order_name": np.array([*orders, *["random"] * len(drawn)]),
+        "setting_order": number,
+        "left": np.concatenate(lefts),
+        "test_row": rows,
+        **measured(heads, test, setting_gates, progress),
+        **labels(test),
+    }
+    return arrays | bleu_points(analysis, test, arrays, setting_gates, progress) | gate_points(test, points, progress)
+
+
+def chosen_orders(analysis: Analysis, progress: Progress) -> tuple[dict[str, Order], list[GatePoint]]:
+    """The orders of `ORDERS` by name, and the gates of each penalty."""
+    heads, run, gates = analysis.heads, analysis.run, analysis.settings.gates
+    valid = evaluation_set(run, analysis.valid.rows, CHOOSING)
+    choice = Choice(heads, valid.source, valid.target, gates, progress)
+    orders = {name: choose(choice) for name, choose in ORDERS.items() if name != "hard_concrete"}
+    train = evaluation_set(run, analysis.train, TRAINING)
+    points = list(gates.sweep(heads, train.source, train.target, progress))
+    orders["hard_concrete"] = closing_order(np.stack([point.log_alpha for point in points]))
+    return orders, points
+
+
+def measured(heads: Heads, test: EvaluationSet, gates: torch.Tensor, progress: Progress) -> Arrays:
+    """loss, tokens, right and wrong under gates [setting, head]; equal settings are measured once."""
+    once, where = np.unique(gates.cpu().numpy(), axis=0, return_inverse=True)
+    found = effects(heads, test, torch.from_numpy(once).to(gates), progress=progress)
+    starts = np.concatenate([[0], np.cumsum(found.lengths)[:-1]]).astype(np.int64)
+    loss = -np.add.reduceat(found.reference.astype(np.float64), starts, axis=1)
+    kept = {"loss": loss, "right": found.right, "wrong": found.wrong}
+    where = where.reshape(-1)
+    return {"tokens": found.lengths} | {name: each[where].astype(np.float32) for name, each in kept.items()}
+
+
+def labels(test: EvaluationSet) -> Arrays:
+    cells = np.array(test.groups, dtype=np.str_).reshape(-1, 2)[test.group]
+    return {"row": test.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
+
+
+def bleu_points(
+    analysis: Analysis, test: EvaluationSet, arrays: Arrays, gates: torch.Tensor, progress: Progress
+) -> Arrays:
+    """bleu_setting and bleu_counts, of the orders that are not random."""
+    heads, run = analysis.heads, analysis.run
+    spread = np.linspace(0, len(test) - 1, min(TRANSLATED, len(test))).round().astype(int)
+    rows = test.rows.select(spread)
+    sources, references = list(rows["source"]), list(rows["target"])
+    translator = make_translator(
+        run.model, run.tokenizer, greedy_search(run.translator.search), run.translator.hide_source
+    )
+    lefts = np.unique(np.round(np.array(BLEU) * len(heads)).astype(np.int64))
+    named = arrays["order_name"][arrays["setting_order"]] != "random"
+    settings = np.flatnonzero(named & np.isin(arrays["left"], lefts))
+    known: dict[bytes, NDArray[np.float64]] = {}
+    counts = []
+    for setting in settings.tolist():
+        key = gates[setting].cpu().numpy().tobytes()
+        if key not in known:
+            with heads.gated(gates[setting]):
+                hypotheses = translator.translate(sources, progress)
+            known[key] = sentence_counts(hypotheses, references, run.bleu_tokenizer)
+        counts.append(known[key])
+    return {"bleu_setting": settings, "bleu_counts": np.array(counts).astype(np.int32)}
+
+
+def gate_points(test: EvaluationSet, points: Sequence[GatePoint], progress: Progress) -> Arrays:
+    """penalty, log_alpha, and the effects of the heads that the gates leave open."""
+    found: list[Arrays] = []
+    for point in points:
+        if point.weights is not None:
+            fill(point.heads.model, point.weights)
+        gates = torch.from_numpy(point.open).to(point.heads.gates())[None]
+        found.append(measured(point.heads, test, gates, progress))
+    effects = {f"gate_{name}": np.concatenate([each[name] for each in found]) for name in ("loss", "right", "wrong")}
+    penalties = {"penalty": np.array([point.penalty for point in points])}
+    return penalties | {"log_alpha": np.stack([point.log_alpha for point in points])} | effects
+
+
+def steps(analysis: Analysis) -> int:
+    """Sentences that the part works through, about."""
+    heads, settings = len(analysis.heads), analysis.settings
+    test = min(SENTENCES, len(analysis.test))
+    choosing = CHOOSING * (2 + 2 * min(POINTS, heads))
+    gates = settings.gate_steps * len(settings.gate_penalties) * 30
+    return choosing + gates + (2 + len(settings.gate_penalties)) * test + TRANSLATED * len(BLEU) * len(ORDERS)
+
+
+CUTTING = Part(
+    "cutting",
+    "orders of cutting",
+    cutting,
+    steps=steps,
+    settings=("random_orders", "gate_penalties", "gate_steps", "gate_weights"),
+)

@@ -1,0 +1,201 @@
+"""Curves of cutting, their areas, and how many heads can go: figures from the arrays of `cutting`, without a model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from headcount.heads.statistics import DRAWS, ERROR
+from headcount.report.statistics.bootstrap import bleu_of, bootstrapped_bleu, resamples
+
+Floats = NDArray[np.float64]
+RANDOM = "random"
+ENDPOINTS = ("loss", "worst", "mean")
+BLEU_LOST = 0.5  # the most that may be lost where heads are free to cut
+LOSS_LOST = 0.01  # nats a token
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One order: arrays by point, from all heads cut to none.
+
+    heads: of the model. left [point]: heads left. loss [point]: nats a token. accuracy [point, phenomenon]:
+    contrastive, in percent; worst, mean [point]: of the phenomena. bleu_left, bleu [bleu point]: BLEU of greedy
+    translations.
+    """
+
+    name: str
+    heads: int
+    left: NDArray[np.int64]
+    loss: Floats
+    phenomena: tuple[str, ...]
+    accuracy: Floats
+    bleu_left: NDArray[np.int64]
+    bleu: Floats
+
+    @property
+    def worst(self) -> Floats:
+        return np.asarray(self.accuracy.min(axis=1, initial=100.0))
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self.accuracy.mean(axis=1)) if self.phenomena else np.full(len(self.left), np.nan)
+
+    def area(self, endpoint: str, left: NDArray[np.int64] | None = None) -> float:
+        """The mean of an endpoint over the share of heads left (trapezoids), at these numbers of heads or at all."""
+        inside = np.ones(len(self.left), dtype=bool) if left is None else np.isin(self.left, left)
+        share = self.left[inside] / self.heads
+        return float(np.trapezoid(getattr(self, endpoint)[inside], share) / (share[-1] - share[0]))
+
+
+def curves(arrays: Mapping[str, NDArray]) -> list[Curve]:
+    """The curve of each order, those drawn at random last, by the name "random"."""
+    phenomena = tuple(sorted(set(arrays["phenomenon"].tolist())))
+    right = arrays["right"] > arrays["wrong"]
+    by_phenomenon = [100 * right[:, arrays["phenomenon"] == name].mean(axis=1) for name in phenomena]
+    accuracy = np.stack(by_phenomenon, axis=1) if phenomena else np.zeros((len(right), 0))
+    loss = arrays["loss"].sum(axis=1, dtype=np.float64) / arrays["tokens"].sum()
+    bleu = bleu_of(arrays["bleu_counts"].sum(axis=1).astype(np.float64))
+    found = []
+    for number, name in enumerate(arrays["order_name"].tolist()):
+        own = _settings(arrays, number)
+        points = np.flatnonzero(arrays["setting_order"][arrays["bleu_setting"]] == number)
+        bleu_left = arrays["left"][arrays["bleu_setting"][points]]
+        curve = Curve(
+            name, len(arrays["head"]), arrays["left"][own], loss[own], phenomena, accuracy[own], bleu_left, bleu[points]
+        )
+        found.append(curve)
+    return found
+
+
+def _settings(arrays: Mapping[str, NDArray], order: int) -> NDArray[np.int64]:
+    own = np.flatnonzero(arrays["setting_order"] == order)
+    return np.asarray(own[np.argsort(arrays["left"][own], kind="stable")])
+
+
+@dataclass(frozen=True)
+class Area:
+    """The area under the curve of an order by endpoint: loss in nats a token, worst and mean accuracy in percent.
+
+    better [endpoint]: the share of random orders that it is better than; None without any.
+    """
+
+    name: str
+    areas: dict[str, float]
+    better: dict[str, float] | None
+
+
+def areas(arrays: Mapping[str, NDArray]) -> list[Area]:
+    """The areas of all orders that are not random, at the numbers of heads left that the random ones have too."""
+    every = curves(arrays)
+    drawn = [curve for curve in every if curve.name == RANDOM]
+    common = drawn[0].left if drawn else None
+    endpoints = ENDPOINTS if every[0].phenomena else ENDPOINTS[:1]
+    found = []
+    for curve in every:
+        if curve.name == RANDOM:
+            continue
+        own = {endpoint: curve.area(endpoint, common) for endpoint in endpoints}
+        better = {
+            endpoint: float(
+                np.mean([_better(endpoint, own[endpoint], other.area(endpoint, common)) for other in drawn])
+            )
+            for endpoint in endpoints
+        }
+        found.append(Area(curve.name, own, better if drawn else None))
+    return found
+
+
+def _better(endpoint: str, one: float, other: float) -> bool:
+    return one < other if endpoint == "loss" else one > other
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many heads an order can cut before something is lost.
+
+    cut: the heads cut at the last point before. reason: what is lost at the next point, `next_cut` heads; None where
+    nothing is lost at any point. lost, high [point]: the loss of BLEU or nats a token at each point with heads cut, and
+    the upper end of its interval; empty for a limit by chance.
+    """
+
+    order: str
+    cut: int
+    next_cut: int | None
+    reason: str | None
+    lost: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+def free_by_bleu(arrays: Mapping[str, NDArray], bound: float = BLEU_LOST, seed: int = 0) -> list[Limit]:
+    """The heads that each order cuts for less than `bound` BLEU: the upper end of the 95 % interval of the paired
+    bootstrap over sentences is below it, there and at each point before. BLEU is measured at a few points."""
+    sampled = bootstrapped_bleu(arrays["bleu_counts"].astype(np.float64), DRAWS, seed)  # [resample, point]
+    exact = bleu_of(arrays["bleu_counts"].sum(axis=1).astype(np.float64))
+    of_setting = arrays["bleu_setting"]
+    found = []
+    for number, name in _chosen(arrays):
+        points = np.flatnonzero(arrays["setting_order"][of_setting] == number)
+        cut = len(arrays["head"]) - arrays["left"][of_setting[points]]
+        points, cut = points[np.argsort(cut)], np.sort(cut)
+        lost = exact[points[:1]] - exact[points]
+        high = np.quantile(sampled[:, points[:1]] - sampled[:, points], 1 - ERROR / 2, axis=0)
+        found.append(_limit(name, cut, lost, high, bound, f"{bound} BLEU may be lost"))
+    return found
+
+
+def free_by_loss(arrays: Mapping[str, NDArray], bound: float = LOSS_LOST, seed: int = 0) -> list[Limit]:
+    """The heads that each order cuts for less than `bound` nats a token, as for `free_by_bleu`."""
+    weights = resamples(arrays["loss"].shape[1], DRAWS, seed)
+    tokens = weights @ arrays["tokens"].astype(np.float64)
+    found = []
+    for number, name in _chosen(arrays):
+        own = _settings(arrays, number)[::-1]
+        extra = (arrays["loss"][own] - arrays["loss"][own[:1]]).astype(np.float64)
+        lost = extra.sum(axis=1) / arrays["tokens"].sum()
+        high = np.quantile(weights @ extra.T / tokens[:, None], 1 - ERROR / 2, axis=0)
+        cut = len(arrays["head"]) - arrays["left"][own]
+        found.append(_limit(name, cut, lost, high, bound, f"{bound} nats a token may be lost"))
+    return found
+
+
+def before_chance(arrays: Mapping[str, NDArray]) -> list[Limit]:
+    """The heads that each order cuts before a phenomenon is at chance: before the Wilson interval (95 %) of its
+    contrastive accuracy includes 50 %, or lies below. A phenomenon at chance in the whole model does not count."""
+    phenomena = sorted(set(arrays["phenomenon"].tolist()))
+    right = arrays["right"] > arrays["wrong"]
+    lows = []
+    for name in phenomena:
+        inside = right[:, arrays["phenomenon"] == name]
+        wins, pairs = inside.sum(axis=1), inside.shape[1]
+        lows.append([stats.binomtest(int(k), pairs).proportion_ci(1 - ERROR, "wilson").low for k in wins])
+    low = np.array(lows).reshape(len(phenomena), len(right)).T  # [setting, phenomenon]
+    found = []
+    for number, name in _chosen(arrays):
+        own = _settings(arrays, number)[::-1]
+        cut = len(arrays["head"]) - arrays["left"][own]
+        at_chance = (low[own] <= 0.5) & (low[own[:1]] > 0.5)
+        points = np.flatnonzero(at_chance.any(axis=1))
+        if len(points):
+            first = int(points[0])
+            which = ", ".join(phenomena[each] for each in np.flatnonzero(at_chance[first]))
+            found.append(Limit(name, int(cut[first - 1]), int(cut[first]), f"{which} at chance"))
+        else:
+            found.append(Limit(name, int(cut[-1]), None, None))
+    return found
+
+
+def _chosen(arrays: Mapping[str, NDArray]) -> list[tuple[int, str]]:
+    return [(number, name) for number, name in enumerate(arrays["order_name"].tolist()) if name != RANDOM]
+
+
+def _limit(name: str, cut: NDArray[np.int64], lost: Floats, high: Floats, bound: float, reason: str) -> Limit:
+    """The limit from points in order of heads cut, the first without cuts."""
+    beyond = np.flatnonzero(high[1:] >= bound)
+    last = int(beyond[0]) if len(beyond) else len(cut) - 1
+    rest = tuple(lost[1:].tolist()), tuple(high[1:].tolist())
+    if not len(beyond):
+        return Limit(name, int(cut[last]), None, None, *rest)
+    return Limit(name, int(cut[last]), int(cut[last + 1]), reason, *rest)

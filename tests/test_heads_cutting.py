@@ -1,0 +1,187 @@
+"""Cutting: orders find a useless head, gates close it and keep the needed one, curves and limits are those by hand."""
+
+import numpy as np
+import pytest
+import torch
+from built import ONE_LAYER, built
+
+from headcount.data.batches import Sentences, collate
+from headcount.errors import InputError
+from headcount.evaluation.metrics import bleu
+from headcount.heads.cutting_curves import areas, before_chance, curves, free_by_bleu, free_by_loss
+from headcount.heads.hard_concrete import GateTraining, closing_order, final, probability_open, sampled
+from headcount.heads.interface import Heads
+from headcount.heads.likelihood import token_log_probs
+from headcount.heads.orders import ORDERS, Choice, estimated_anew, random_orders, without
+from headcount.report.statistics.bootstrap import sentence_counts
+
+VOCAB = 20
+NEEDED, USELESS = "cross1.2", ("encoder1.1", "encoder1.2", "decoder1.2", "cross1.1")
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """A model that copies the source, for which one head is trained with the others at 0; four outputs are 0."""
+    torch.manual_seed(2)
+    model = built("model/nano", **ONE_LAYER | {"d_model": 16}, dropout=0.0, vocab_size=VOCAB)
+    heads = Heads(model)
+    with torch.no_grad():
+        for name in USELESS:
+            head = heads.names[heads.number(name)]
+            heads.layers[head.place].output.weight[:, (head.head - 1) * 8 : head.head * 8] = 0
+    random = np.random.default_rng(0)
+    rows = [random.integers(4, VOCAB, 4).tolist() for _ in range(200)]
+    source = Sentences.of(rows)
+    batch = collate(source, source, np.arange(200), 0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    masks = [heads.layers[heads.names[heads.number(name)].place].output for name in USELESS]
+    for _ in range(120):
+        hidden = model(batch.source, batch.source_mask, batch.target_in)
+        loss = torch.nn.functional.cross_entropy(model.output(hidden).flatten(0, 1), batch.target_out.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        for name, output in zip(USELESS, masks, strict=True):
+            head = heads.names[heads.number(name)]
+            output.weight.grad[:, (head.head - 1) * 8 : head.head * 8] = 0
+        optimizer.step()
+    model.eval()
+    for parameter in model.parameters():
+        parameter.grad = None
+    return heads, source
+
+
+def choice(planted, penalties=(0.01, 0.1), steps=40, weights="frozen"):
+    heads, source = planted
+    return Choice(heads, source, source, GateTraining(penalties, steps, weights, 1), lambda done: None)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_cuts_useless_heads_first_and_the_needed_one_last(planted, order):
+    found = [str(planted[0].names[number]) for number in ORDERS[order](choice(planted))]
+    assert sorted(found) == sorted(str(head) for head in planted[0].names)
+    assert set(found[:4]) == set(USELESS)
+    if order != "gradient":  # within its layer it is the only one, whatever its norm
+        assert found[-1] == NEEDED
+
+
+def test_gates_close_useless_heads_and_keep_the_needed_one(planted):
+    heads = planted[0]
+    before = {name: weight.clone() for name, weight in heads.model.state_dict().items()}
+    for weights in ("frozen", "trained"):
+        training = choice(planted, (0.003, 0.1), 60, weights).gates
+        weak, strong = training.sweep(heads, planted[1], planted[1])
+        closed = {str(heads.names[number]) for number in np.flatnonzero(~strong.open)}
+        assert set(USELESS) <= closed
+        assert NEEDED not in closed
+        assert weak.open.sum() >= strong.open.sum()
+        assert (weak.weights is None) == (weights == "frozen")
+    assert all(weight.equal(before[name]) for name, weight in heads.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in heads.model.parameters())
+
+
+def test_a_hard_concrete_gate_is_as_published():
+    log_alpha = torch.tensor([-8.0, -1.0, 0.0, 2.0, 8.0])
+    gates = sampled(log_alpha, 20000, torch.Generator().manual_seed(1))
+    assert gates.min() == 0
+    assert gates.max() == 1
+    # P(open) by drawing is that of equation 12, with 0.33 log(0.1 / 1.1) added.
+    assert (gates > 0).double().mean(0).numpy() == pytest.approx(probability_open(log_alpha).numpy(), abs=0.01)
+    assert probability_open(torch.zeros(1)).item() == pytest.approx(1 / (1 + (0.1 / 1.1) ** 0.33))
+    assert final(log_alpha).tolist() == pytest.approx([0, 0.2227, 0.5, 0.957, 1], abs=1e-3)
+    log_alpha.requires_grad_()
+    sampled(log_alpha, 100, torch.Generator().manual_seed(1)).sum().backward()
+    assert log_alpha.grad[1:4].gt(0).all()
+
+
+def test_the_closing_order_is_by_penalty_then_by_gate():
+    log_alpha = np.array([[3.0, -5.0, 3.0, 3.0, -4.0], [-6.0, -9.0, 3.0, 2.9, -9.0]])
+    assert closing_order(log_alpha) == [1, 4, 0, 3, 2]
+
+
+def test_gates_refuse_what_is_no_training():
+    for changed, message in (
+        ({"penalties": (0.1, 0.01)}, "gate_penalties=.*rising order"),
+        ({"penalties": ()}, "gate_penalties"),
+        ({"penalties": ("x",)}, "gate_penalties"),
+        ({"steps": 0}, "gate_steps=0: must be 1 or more"),
+        ({"weights": "thawed"}, "gate_weights=thawed: must be frozen or trained"),
+    ):
+        with pytest.raises(InputError, match=message):
+            GateTraining(**{"penalties": (0.1,), "steps": 1, "weights": "frozen", "seed": 1} | changed)
+
+
+def test_gates_of_a_point_have_as_many_heads_left(planted):
+    heads, source = planted
+    order = random_orders(len(heads), 1, 0)[0]
+    gates = without(heads, order, [0, 2, 6])
+    assert gates.sum(1).tolist() == [0, 2, 6]
+    assert gates[1].nonzero()[:, 0].tolist() == sorted(order[-2:])
+    whole = token_log_probs(heads, source, source, heads.gates()[None]).values
+    assert np.array_equal(token_log_probs(heads, source, source, gates[2:]).values, whole)
+
+
+def test_of_many_heads_several_are_cut_at_once():
+    asked = []
+
+    def harm(order):
+        asked.append(len(order))
+        return np.arange(60.0)
+
+    assert estimated_anew(harm, 60) == list(range(60))
+    assert asked == list(range(0, 60, 3))
+
+
+def arrays_of(loss, right, counts):
+    """Two orders, one drawn, of three heads; settings of each: all heads, one, none left."""
+    sentences = 40
+    loss = np.repeat(np.array(loss)[:, None], sentences, axis=1)
+    margin = np.zeros((6, sentences))
+    for setting, wins in enumerate(right):
+        for phenomenon, won in enumerate(wins):
+            margin[setting, phenomenon * 20 : phenomenon * 20 + 20] = np.where(np.arange(20) < won, 1, -1)
+    return {
+        "head": np.array(["encoder1.1", "decoder1.1", "cross1.1"]),
+        "order": np.array([[0, 1, 2], [2, 1, 0]]),
+        "order_name": np.array(["greedy", "random"]),
+        "setting_order": np.array([0, 0, 0, 1, 1, 1]),
+        "left": np.array([0, 1, 3, 0, 1, 3]),
+        "loss": loss.astype(np.float32),
+        "tokens": np.full(sentences, 2),
+        "right": margin.astype(np.float32),
+        "wrong": np.zeros((6, sentences), dtype=np.float32),
+        "phenomenon": np.array(["case"] * 20 + ["order"] * 20),
+        "bleu_setting": np.array([1, 2]),
+        "bleu_counts": counts,
+    }
+
+
+def test_curves_areas_and_limits_are_those_by_hand():
+    texts = ["the dog sees the small cat"] * 38 + ["a wolf hears the old bear"] * 2
+    worse = [*texts[:38], "a bear hears the old wolf", "x y z"]
+    counts = np.stack([sentence_counts(each, texts, "13a") for each in (worse, texts)])
+    right = [(10, 10), (20, 11), (20, 20), (10, 10), (12, 12), (20, 20)]
+    arrays = arrays_of([4.0, 0.4, 0.4, 4.0, 2.0, 0.4], right, counts)
+    greedy, drawn = curves(arrays)
+    assert greedy.left.tolist() == [0, 1, 3]
+    assert greedy.loss.tolist() == pytest.approx([2.0, 0.2, 0.2])
+    assert greedy.accuracy == pytest.approx(np.array([[50, 50], [100, 55], [100, 100]]))
+    assert greedy.worst == pytest.approx([50, 55, 100])
+    assert greedy.bleu[1] == 100
+    score = bleu("13a").corpus_score(worse, [texts]).score
+    assert greedy.bleu[0] == pytest.approx(score)
+    assert greedy.area("loss") == pytest.approx((1.1 + 2 * 0.2) / 3)
+    assert drawn.area("loss") == pytest.approx((1.5 + 2 * 0.6) / 3)
+    (area,) = areas(arrays)
+    assert area.areas["worst"] == pytest.approx((52.5 + 2 * 77.5) / 3)
+    assert area.better == {"loss": 1, "worst": 0, "mean": 1}
+
+    (limit,) = free_by_loss(arrays)
+    assert (limit.order, limit.cut, limit.next_cut) == ("greedy", 2, 3)
+    assert limit.lost == pytest.approx((0, 1.8), abs=1e-6)
+    (limit,) = before_chance(arrays)
+    assert (limit.cut, limit.next_cut, limit.reason) == (0, 2, "order at chance")
+    (limit,) = free_by_bleu(arrays)
+    assert (limit.cut, limit.next_cut) == (0, 2)
+    assert limit.high[0] > limit.lost[0] == pytest.approx(100 - score)
+    (limit,) = free_by_bleu(arrays, bound=50)
+    assert (limit.cut, limit.next_cut, limit.reason) == (2, None, None)
