@@ -12,6 +12,7 @@ import numpy as np
 from headcount.errors import InputError
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.cutting import CUTTING
 from headcount.heads.development import DEVELOPMENT
 from headcount.heads.examples import ATTENTION, EXAMPLES
 from headcount.heads.gold import GOLD
@@ -31,6 +32,7 @@ PARTS: tuple[Part, ...] = (
     IMPORTANCE,
     PAIRS,
     SHAPLEY,
+    CUTTING,
     DEVELOPMENT,
     TWINS,
     PATHS,
