@@ -1,5 +1,7 @@
 """Roles by attention: words and their pieces, shares by weight and by norm, measures against loops, planted heads."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import planted
 import pytest
@@ -9,9 +11,10 @@ from built import ONE_LAYER, built, sentence_piece
 from headcount.data.batches import Sentences
 from headcount.data.tokenizer import EOS, normalise
 from headcount.grammar.corpus import words
+from headcount.heads.gold import GOLD
 from headcount.heads.interface import Heads
 from headcount.heads.observed import Attention, observed
-from headcount.heads.roles import OFFSETS, by_offset, measured, rare_words, role_figures, roles
+from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, rare_words, role_figures, roles
 from headcount.heads.spelling import Spelled, padded, spelling
 
 ODD = [
@@ -53,11 +56,19 @@ def test_shares_of_pieces_in_words_worked_by_hand():
         spelling(np.array([5]), "Tür")
 
 
-def test_sentences_that_are_not_read_have_words_without_pieces(tokenizer):
-    spelled = Spelled(tokenizer, Sentences.of([[], tokenizer.encode(["die ,"])[0]]), ["die ,", "die ,"])
-    shares = spelled.batch(np.array([0, 1]))
-    assert not shares[0].any()
-    assert shares[1].sum() == shares.shape[1]
+def test_spellings_of_a_batch_are_padded_with_zeros(tokenizer):
+    texts = ["die ,", "über die Straße fahren"]
+    shares = Spelled(tokenizer, Sentences.of(tokenizer.encode(texts)), texts).batch(np.array([1, 0]))
+    sizes = [len(ids) for ids in tokenizer.encode(texts)]
+    assert shares.shape == (2, sizes[1], 4)
+    assert shares.sum(dim=2).tolist()[0] == pytest.approx([1] * sizes[1])
+    assert shares.sum(dim=2)[1].tolist() == pytest.approx([1] * sizes[0] + [0] * (sizes[1] - sizes[0]))
+
+
+def test_a_run_that_never_reads_its_source_has_no_such_roles():
+    for hidden in (True, False):
+        run = SimpleNamespace(translator=SimpleNamespace(hide_source=hidden))
+        assert [bool(part.lacks(SimpleNamespace(run=run))) for part in (ROLES, GOLD)] == [hidden, hidden]
 
 
 @pytest.mark.parametrize("changes", [{}, {"kv_heads": 1}, {"cross_heads": 4, "local_heads": 1, "positions": "rotary"}])

@@ -17,7 +17,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import VIEWS, Observed, When, observed
+from headcount.heads.observed import VIEWS, Observed, When, lacks_source, observed
 from headcount.heads.spelling import Spelled
 from headcount.heads.statistics import Ratio, ratio
 
@@ -69,6 +69,7 @@ GOLD = Part(
     gold,
     steps=lambda analysis: len(analysis.test) + len(analysis.valid),
     gold=True,
+    lacks=lacks_source,
 )
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.plan import in_order_of_length
 from headcount.data.tokenizer import EOS, PAD
+from headcount.heads.analysis import Analysis
 from headcount.heads.interface import KINDS, Heads, Layer
 from headcount.heads.likelihood import ROW_TOKENS
 from headcount.model.multi_head import MultiHeadAttention
@@ -80,6 +81,11 @@ class Observed:
         shares = shares[..., 1:, :] if read else shares[..., :-1, :]
         text = shares[..., 1:] if kind == "decoder" else shares[..., :-1] * self.source[:, None, None]
         return Attention(text, 1 - text.sum(dim=-1))
+
+
+def lacks_source(analysis: Analysis) -> str | None:
+    """Why attention to the source is not measured on a run that never reads it."""
+    return "needs a run that reads its source (data.hide_source=false)" if analysis.run.translator.hide_source else None
 
 
 @torch.inference_mode()

@@ -20,7 +20,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import VIEWS, Attention, Observed, When, observed
+from headcount.heads.observed import VIEWS, Attention, Observed, When, lacks_source, observed
 from headcount.heads.spelling import Spelled, padded
 from headcount.heads.statistics import Floats, Ratio, ratio
 
@@ -28,6 +28,7 @@ LEVELS = ("pieces", "words")
 WINDOW = 8  # the largest offset with a figure of its own
 OFFSETS = tuple(range(-WINDOW - 1, WINDOW + 2))  # the first and the last: all that are farther
 MEASURES = ("distance", "entropy", "confidence", "rest", "punctuation", "rare", "rarest")
+MARKS = ("punctuation", "rare", "rarest")
 RARE = 0.1  # the share of the training text that is made of rare words
 SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
 WHEN: dict[str, When] = {"encoder": "after", "decoder": "after", "cross": "before"}
@@ -54,10 +55,13 @@ def roles(analysis: Analysis, progress: Progress) -> Arrays:
     return arrays | {name: np.array(values) for name, values in names.items()}
 
 
-ROLES = Part("roles", "attention of each head", roles, steps=lambda analysis: len(analysis.test) + len(analysis.valid))
-
-
-MARKS = ("punctuation", "rare", "rarest")
+ROLES = Part(
+    "roles",
+    "attention of each head",
+    roles,
+    steps=lambda analysis: len(analysis.test) + len(analysis.valid),
+    lacks=lacks_source,
+)
 
 
 class Marked:

@@ -55,10 +55,7 @@ class Spelled:
         return padded([self._spelling(row) for row in rows.tolist()])
 
     def _spelling(self, row: int) -> NDArray[np.float32]:
-        pieces = self._sentences.row(row)
-        if not pieces:  # a source that the model does not read
-            return np.zeros((0, len(self.words[row])), dtype=np.float32)
-        return spelling(self._sizes[pieces], self._texts[row])
+        return spelling(self._sizes[self._sentences.row(row)], self._texts[row])
 
 
 def padded(arrays: Sequence[NDArray[np.float32]]) -> Tensor:
