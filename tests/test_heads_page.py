@@ -85,6 +85,36 @@ def sent() -> dict[str, np.ndarray]:
     return {**shared, **ends, "sender": sender, "direct": direct, "total": direct, "path": moved}
 
 
+def trained() -> dict[str, np.ndarray]:
+    """Arrays of `training`: accuracy rises from chance to 100 %, and with it the effect of the last head on order."""
+    random = np.random.default_rng(3)
+    right, wrong = np.zeros((3, 1 + len(HEADS), 120)), random.normal(0, 1, (3, 1 + len(HEADS), 120))
+    wrong[1:] -= np.array([5, 10])[:, None, None]
+    labels = np.array(["order", "case"] * 60)
+    wrong[1:, 3, labels == "order"] = 0
+    labelled = {"head": np.array(HEADS), "row": np.arange(120), "phenomenon": labels, "grade": labels}
+    return labelled | {"step": np.array([0, 100, 1000]), "right": right, "wrong": wrong, "loss": wrong}
+
+
+def paired() -> dict[str, np.ndarray]:
+    """Arrays of `pairs`: the first two heads replace each other."""
+    ablated_ = ablated()
+    pairs = np.array([[0, 1], [0, 2], [1, 2]])
+    arrays = {}
+    for name in ("reference", "right", "wrong"):
+        single = ablated_[f"zero.{name}"]
+        arrays[f"zero.{name}"] = np.concatenate([single, single[[0, 3, 3]]])
+    arrays["zero.reference"][4] -= np.random.default_rng(4).uniform(1, 2, 360)
+    rest = {name: ablated_[name] for name in ("head", "row", "phenomenon", "grade")}
+    return {**arrays, **rest, "zero.lengths": ablated_["zero.lengths"], "pair": pairs}
+
+
+def dealt() -> dict[str, np.ndarray]:
+    """Arrays of `shapley`."""
+    marginal = np.random.default_rng(5).normal([0, 0.1, 2], 0.1, (6, len(HEADS)))
+    return {"head": np.array(HEADS), "marginal": marginal, "empty": np.array(9.0), "full": np.array(1.0)}
+
+
 def results(**parts) -> Results:
     return Results("a run", Path("runs/a"), ("en", "de"), parts)
 
@@ -92,7 +122,15 @@ def results(**parts) -> Results:
 @pytest.fixture(scope="module")
 def full() -> Results:
     parts = {"ablation": ablated(), "examples": translated(), "attention": attended()}
-    return results(**parts, importance=imported(), twins=twinned(), paths=sent())
+    return results(
+        **parts,
+        importance=imported(),
+        twins=twinned(),
+        paths=sent(),
+        training=trained(),
+        pairs=paired(),
+        shapley=dealt(),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +189,7 @@ def test_a_dialog_is_named_and_keys_are_handled(page):
 
 
 def test_the_page_needs_nothing_else(page):
-    assert not re.search(r'(src|href)="(?!#)|url\((?!#)|@import|fetch\(', page)
+    assert not re.search(r'(src|href)="(?!#|data:)|url\((?!#)|@import|fetch\(', page)
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
 
@@ -182,7 +220,7 @@ def test_the_planted_head_is_the_first_finding(full):
     assert found.page.verdict.startswith(found.findings[0])
     cross = next(card for card in found.cards if card.head == "cross1.1")
     assert (len(cross.changes), cross.same) == (1, 1)
-    names = ["loss without it", "order", "twin, order", "gradient importance"]
+    names = ["loss without it", "order", "twin, order", "gradient importance", "Shapley value"]
     assert [name for name, _ in cross.figures] == names
     assert not run_page(full).page.flags
 
@@ -229,10 +267,13 @@ def test_each_part_has_its_section(full):
         "What is lost without each head",
         "Heads that carry the cue",
         "Is importance by gradient a good guide?",
+        "Heads together",
         "Zero, mean and resample ablation",
+        "Through training",
         "Beside published figures",
     ]
     names = {plot.name: plot for plot in page.plots}
+    assert {"training_order", "interactions"} <= set(names)
     assert {"circuit_order", "twins", "proxy_importance", "knock_out_margin"} <= set(names)
     assert "circuit_case" not in names
     assert all(head in names["circuit_order"].svg for head in ("encoder1.1", "cross1.1", "output"))

@@ -1,7 +1,18 @@
 """Subjects of the pages, a file each, and their lists: `subject(results)` gives one, or None where its part was not
 measured."""
 
-from headcount.heads.sections import by_run, kinds, knock_out, pairs, proxies, published, recurrence, roles, twins
+from headcount.heads.sections import (
+    by_run,
+    development,
+    kinds,
+    knock_out,
+    pairs,
+    proxies,
+    published,
+    recurrence,
+    roles,
+    twins,
+)
 
-SUBJECTS = (knock_out, roles, twins, proxies, pairs, kinds, published)
+SUBJECTS = (knock_out, roles, twins, proxies, pairs, kinds, development, published)
 STUDY_SUBJECTS = (recurrence, by_run)

@@ -1,0 +1,77 @@
+"""Development through training: which comes first, the head or the behaviour."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from headcount.heads.development import Emergence, emergence
+from headcount.heads.results import Results, Row, Subject
+from headcount.report.axes import plot, style_of
+from headcount.report.blocks import Plots, Section
+from headcount.report.drawing import Plot
+from headcount.report.table import Table
+
+NOTE = (
+    "Weights kept at some steps (checkpoint.keep). Accuracy and margin are those of the whole model; effect is the "
+    "margin that the removal of one head costs, the head that matters most at the last step. Each curve is drawn from "
+    "its first to its last value. Half-rise: the step halfway, with a 95 % interval over pairs."
+)
+SMALL = (3.4, 2.4)  # inches
+
+
+def subject(results: Results) -> Subject | None:
+    """A plot for each phenomenon, and the half-rise steps."""
+    arrays = results.get("training")
+    if arrays is None or not len(arrays["phenomenon"]):
+        return None
+    found = emergence(arrays)
+    lines = tuple(
+        (each.phenomenon, each.head, _half(each, "accuracy"), _half(each, "effect"), each.first) for each in found
+    )
+    headers = ("phenomenon", "head", "accuracy, half-rise step", "effect, half-rise step", "first")
+    table = Table(headers, lines, "", frozenset({0, 1, 4}))
+    section = Section("Through training", (NOTE, Plots(tuple(map(_plot, found)), small=True), table))
+    return Subject(section, tuple(_rows(found)), tuple(_findings(found)))
+
+
+def _half(each: Emergence, curve: str) -> str:
+    step, low, high = each.half[curve]
+    if np.isnan(step):
+        return "does not rise"
+    return f"{step:,.0f}" if np.isnan(low) else f"{step:,.0f} [{low:,.0f}, {high:,.0f}]"
+
+
+def _plot(each: Emergence) -> Plot:
+    def draw(axes: Axes) -> None:
+        for index, name in enumerate(("accuracy", "effect")):
+            colour, marker = style_of(index)
+            values = getattr(each, name)
+            way = values[-1] - values[0]
+            axes.plot(
+                1 + each.steps, (values - values[0]) / (way or 1), marker=marker, color=colour, markersize=4, label=name
+            )
+        axes.set_xscale("log")
+        axes.set_xlabel("1 + step")
+        axes.set_title(f"{each.phenomenon} ({each.head})")
+        axes.legend(loc="best")
+
+    return plot(f"training_{each.phenomenon}", f"{each.phenomenon} through training", draw, SMALL)
+
+
+def _rows(found: list[Emergence]) -> Iterator[Row]:
+    for each in found:
+        for curve, (step, low, high) in each.half.items():
+            if np.isfinite(step):
+                between = {"low": low, "high": high} if np.isfinite(low) else {}
+                endpoint = f"training.{curve}.half_rise"
+                yield Row(each.head, endpoint, each.phenomenon, step, verdict=each.first, **between)
+
+
+def _findings(found: list[Emergence]) -> Iterator[str]:
+    head = sorted(each.phenomenon for each in found if each.first == "effect")
+    behaviour = sorted(each.phenomenon for each in found if each.first == "accuracy")
+    yield (
+        f"Through training, the effect of the head rises before accuracy in {len(head)} of {len(found)} phenomena, "
+        f"after it in {len(behaviour)}."
+    )
