@@ -1,9 +1,12 @@
 """Cutting: orders find a useless head, gates close it and keep the needed one, curves and limits are those by hand."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from built import ONE_LAYER, built
+from conftest import completed
 
 from headcount.data.batches import Sentences, collate
 from headcount.errors import InputError
@@ -14,6 +17,7 @@ from headcount.heads.interface import Heads
 from headcount.heads.likelihood import token_log_probs
 from headcount.heads.orders import ORDERS, Choice, estimated_anew, random_orders, without
 from headcount.report.statistics.bootstrap import sentence_counts
+from headcount.run.opened import open_run
 
 VOCAB = 20
 NEEDED, USELESS = "cross1.2", ("encoder1.1", "encoder1.2", "decoder1.2", "cross1.1")
@@ -185,3 +189,27 @@ def test_curves_areas_and_limits_are_those_by_hand():
     assert limit.high[0] > limit.lost[0] == pytest.approx(100 - score)
     (limit,) = free_by_bleu(arrays, bound=50)
     assert (limit.cut, limit.next_cut, limit.reason) == (2, None, None)
+
+
+def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
+    run = shutil.copytree(home / "runs" / "first", tmp_path / "run")
+    few = ("random_orders=3", "gate_penalties=[0.1,1]", "gate_steps=2", "valid=4")
+    completed("heads", f"run={run}", "parts=[cutting]", f"output={tmp_path}/page", *few, cwd=home)
+    with np.load(run / "heads" / "cutting.npz") as file:
+        arrays = dict(file)
+    assert arrays["order_name"].tolist() == [*ORDERS, *["random"] * 3]
+    assert all(sorted(order) == list(range(6)) for order in arrays["order"].tolist())
+    every = curves(arrays)
+    assert all(curve.left.tolist() == list(range(7)) for curve in every)
+    assert len({float(curve.loss[-1]) for curve in every}) == len({float(curve.loss[0]) for curve in every}) == 1
+    assert every[0].bleu_left.tolist() == [2, 3, 4, 5, 6]
+    assert {area.name for area in areas(arrays)} == set(ORDERS)
+    whole = open_run(run)
+    rows = whole.data().data["test"].select(arrays["test_row"])
+    order = arrays["order"][3]
+    heads = Heads(whole.model)
+    cut = dict.fromkeys(order[:2].tolist(), 0.0)
+    with heads.gated(cut):
+        expected = -np.array(whole.scorer.score(rows["source"], rows["target"])[0])
+    setting = np.flatnonzero((arrays["setting_order"] == 3) & (arrays["left"] == 4))
+    assert arrays["loss"][setting[0]] == pytest.approx(expected, abs=1e-3)
