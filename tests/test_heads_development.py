@@ -45,6 +45,7 @@ def planted(order_early, noise=0.3, pairs=60):
 def test_emergence_orders_effect_and_accuracy(early, first):
     (found,) = emergence(planted(early), draws=200)
     assert (found.phenomenon, found.head, found.first) == ("order", "cross1.2", first)
+    assert found.first_in_nats == {"accuracy": "margin"}.get(first, first)
     assert found.accuracy[[0, 1]].max() < 5
     assert found.accuracy[2:].tolist() == [100, 100]
     value, low, high = found.half["accuracy"]
@@ -57,7 +58,7 @@ def test_a_phenomenon_that_is_not_learned_has_no_half_rise():
     arrays["right"] = np.random.default_rng(1).standard_normal(arrays["right"].shape)
     (found,) = emergence(arrays, draws=200)
     assert np.isnan(found.half["accuracy"][1])
-    assert found.first == "undecided"
+    assert (found.first, found.first_in_nats) == ("undecided", "undecided")
 
 
 @pytest.fixture

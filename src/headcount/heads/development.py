@@ -78,7 +78,8 @@ class Emergence:
     [step]; accuracy [step] of the whole model in percent; margin [step] in nats; effect [step], the margin that
     removing the head costs. half: the half-rise step of each curve with its 95 % bootstrap interval over pairs, NaN
     where a curve does not rise. first: which of accuracy and effect rises first, "undecided" if the interval of the
-    difference holds 0."""
+    difference holds 0. Accuracy is bounded and rises early for that alone; first_in_nats: which of margin and effect
+    does, which share their scale."""
 
     phenomenon: str
     head: str
@@ -88,6 +89,7 @@ class Emergence:
     effect: Floats
     half: dict[str, tuple[float, float, float]]
     first: str
+    first_in_nats: str
 
 
 def emergence(arrays: Arrays, draws: int = DRAWS, seed: int = 0) -> list[Emergence]:
@@ -106,10 +108,9 @@ def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int) -> Emergenc
     steps = arrays["step"].astype(np.float64)
     halves = np.stack([half_rise(steps, curve) for curve in means])  # [curve, draw]
     half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
-    _, low, high = _interval(np.log1p(halves[2]) - np.log1p(halves[0]))
-    first = "effect" if high < 0 else "accuracy" if low > 0 else "undecided"
+    first = [_first(name, halves[2], other) for name, other in zip(CURVES[:2], halves[:2], strict=True)]
     accuracy, margin, effect = means[:, 0]
-    return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
+    return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, *first)
 
 
 def half_rise(steps: Floats, curves: Floats) -> Floats:
@@ -124,6 +125,11 @@ def half_rise(steps: Floats, curves: Floats) -> Floats:
     rises = curves[:, -1] > curves[:, 0]
     share = np.divide(level[:, 0] - low, high - low, out=np.zeros_like(low), where=rises)
     return np.where(rises, np.expm1(x[after - 1] + share * (x[after] - x[after - 1])), np.nan)
+
+
+def _first(name: str, effect: Floats, other: Floats) -> str:
+    _, low, high = _interval(np.log1p(effect) - np.log1p(other))
+    return "effect" if high < 0 else name if low > 0 else "undecided"
 
 
 def _interval(values: Floats) -> tuple[float, float, float]:
