@@ -23,7 +23,7 @@ from headcount.heads.page import run_page
 from headcount.heads.patching import TwinPairs, Twins, each_head, evenly, twin_effects, twins
 from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of, reaches
 from headcount.heads.results import Results
-from headcount.heads.twin_alignment import places
+from headcount.heads.twin_alignment import Tokens, places
 from headcount.heads.twin_shares import circuits, move_shares, twin_shares
 from headcount.run.resolvers import CONF
 
@@ -75,17 +75,33 @@ def patch(heads, pairs, *names):
     return twin_effects(heads, pairs, chosen)
 
 
-def test_words_are_aligned_and_changed_words_to_those_in_their_place():
-    same = places(["▁the", "▁dog", "s", "▁sleep", "."], ["▁the", "▁dog", "▁sleep", "."])
-    assert same.tolist() == [0, 1, 1, 2, 3, 4]
-    longer = places(["▁the", "▁dog", "▁sleep", "s", "."], ["▁the", "▁d", "o", "gs", "▁sleep", "."])
-    assert longer.tolist() == [0, 3, 4, 4, 5, 6]  # word by word
-    gone = places(["▁he", "▁did", "▁not", "▁go", "."], ["▁he", "▁went", "."])
-    assert gone.tolist() == [0, 1, 1, 1, 2, 3]  # a block
-    assert places(["▁A", "▁b", "▁c"], ["▁A", "▁c"]).tolist() == [0, -1, 1, 2]
-    assert places(["▁A", "▁c"], ["▁A", "▁b", "▁c"]).tolist() == [0, 2, 3]
-    assert places(["▁", "Lena", "'", "s", "▁cat", ";"], ["▁Lena", "'", "s", "▁cat"]).tolist() == [0, 1, 1, 2, 3, -1, 4]
-    assert places([], []).tolist() == [0]
+def split(text):
+    """A sentence whose words are cut into tokens at each hyphen."""
+    words = text.split()
+    owner = [number for number, word in enumerate(words) for _ in word.split("-")]
+    return Tokens([word.replace("-", "") for word in words], np.array(owner, dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "twin", "wanted"),
+    [
+        ("the dog-s sleep .", "the dog sleep .", [0, 1, 1, 2, 3, 4]),
+        ("the dog sleep-s .", "the d-o-gs sleep .", [0, 3, 4, 4, 5, 6]),  # word by word
+        ("he did not go .", "he went .", [0, 1, 1, 1, 2, 3]),  # a block
+        ("he went .", "he did not go .", [0, 3, 4, 5]),
+        ("A b c", "A c", [0, -1, 1, 2]),
+        ("A c", "A b c", [0, 2, 3]),
+        ("L-en-a cat ;", "Lena cat", [0, 0, 0, 1, -1, 2]),
+        ("", "", [0]),
+    ],
+)
+def test_words_are_aligned_and_changed_words_to_those_in_their_place(sentence, twin, wanted):
+    assert places(split(sentence), split(twin)).tolist() == wanted
+
+
+def test_a_source_that_the_model_does_not_read_has_its_end_alone():
+    hidden = Tokens(["a", "b"], np.zeros(0, dtype=np.int64))
+    assert places(hidden, hidden).tolist() == [0]
 
 
 def log_odds(heads, source, right, wrong, outputs=None):
@@ -103,7 +119,7 @@ def log_odds(heads, source, right, wrong, outputs=None):
 @torch.no_grad()
 def test_many_pairs_and_heads_at_once_are_each_pair_and_head_alone(heads, pairs):
     together = twin_effects(heads, pairs, each_head(heads)[: len(heads)])
-    for row in range(len(pairs)):
+    for row in (0, 2, 4):  # the twin is longer, shorter, longer
         source, right, twin, wrong = (side.row(row) for side in (pairs.source, pairs.right, pairs.twin, pairs.wrong))
         assert together["base"][row] == pytest.approx(log_odds(heads, source, right, wrong), abs=1e-5)
         assert together["twin"][row] == pytest.approx(log_odds(heads, twin, right, wrong), abs=1e-5)
@@ -149,6 +165,15 @@ def test_the_whole_encoder_output_is_the_twin_where_all_tokens_are_aligned(heads
     assert path_effects(heads, equal, [None])["total"][0] == pytest.approx(found["twin"], abs=1e-5)
     other = twin_effects(heads, pairs, each_head(heads)[:1])
     assert abs(other["memory"] - other["twin"]).max() > 1e-3
+
+
+def test_random_weights_carry_no_cue(heads):
+    lengths = np.random.default_rng(0).integers(2, 9, 120).tolist()
+    found = twin_effects(heads, random_pairs(lengths, lengths, seed=1), each_head(heads))
+    rows = range(len(found["patched"]))
+    shares = move_shares(rows, found["patched"], found["base"], found["twin"], np.array(["case"] * 120))
+    assert np.isnan(shares.share).all()
+    assert not shares.clear.any()
 
 
 def restrict(linear, inputs=None, outputs=None):

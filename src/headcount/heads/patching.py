@@ -11,7 +11,7 @@ Vig et al. 2020, "Investigating gender bias in language models using causal medi
 encoder, the output at the aligned token is taken, see `places`; other tokens keep their own.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +27,8 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Edit, Heads, Layer
 from headcount.heads.likelihood import LOGITS_AT_ONCE, ROW_TOKENS, Progress
-from headcount.heads.twin_alignment import places
+from headcount.heads.spelling import Spelled
+from headcount.heads.twin_alignment import Tokens, places
 from headcount.run.opened import Run
 
 PAIR_TOKENS = 512  # padded tokens of a batch of pairs, which each setting multiplies
@@ -79,13 +80,16 @@ def twin_pairs(run: Run, test: EvaluationSet, numbers: np.ndarray) -> TwinPairs:
     rows = test.tested[numbers]
     text = test.rows.select(rows)
 
-    def pieces(column: str) -> list[list[str]]:
-        hidden = run.translator.hide_source
-        return [[] if hidden else run.tokenizer.source.pieces(line) for line in text[column]]
-
-    aligned = [places(*both) for both in zip(pieces("source"), pieces("twin"), strict=True)]
+    source, twin = select(test.source, rows), select(test.twin, numbers)
+    sides = (_tokens(run, ids, list(text[column])) for ids, column in ((source, "source"), (twin, "twin")))
+    aligned = [places(*both) for both in zip(*sides, strict=True)]
     right, wrong = select(test.target, rows), select(test.contrast, numbers)
-    return TwinPairs(select(test.source, rows), right, select(test.twin, numbers), wrong, aligned)
+    return TwinPairs(source, right, twin, wrong, aligned)
+
+
+def _tokens(run: Run, sources: Sentences, texts: Sequence[str]) -> list[Tokens]:
+    spelled = Spelled(run.tokenizer.source, sources, texts)
+    return [Tokens(words, spelled.owners(row)) for row, words in enumerate(spelled.words)]
 
 
 def evenly(group: np.ndarray, most: int | None) -> np.ndarray:

@@ -54,6 +54,11 @@ class Spelled:
         """`spelling` of these sentences, [batch, piece, word], zeros for padding."""
         return padded([self._spelling(row) for row in rows.tolist()])
 
+    def owners(self, row: int) -> NDArray[np.int64]:
+        """The word of each piece of a sentence: of several, the one with most of its bytes."""
+        spelled = self._spelling(row)
+        return spelled.argmax(axis=1) if spelled.size else np.zeros(len(spelled), dtype=np.int64)
+
     def _spelling(self, row: int) -> NDArray[np.float32]:
         return spelling(self._sizes[self._sentences.row(row)], self._texts[row])
 
