@@ -1,6 +1,7 @@
 """Cutting: orders find a useless head, gates close it and keep the needed one, curves and limits are those by hand."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from headcount.heads.hard_concrete import GateTraining, closing_order, final, pr
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import token_log_probs
 from headcount.heads.orders import ORDERS, Choice, estimated_anew, random_orders, without
+from headcount.heads.results import Results
+from headcount.heads.sections.cutting import subject
 from headcount.report.statistics.bootstrap import sentence_counts
 from headcount.run.opened import open_run
 
@@ -187,6 +190,9 @@ def test_curves_areas_and_limits_are_those_by_hand():
     (limit,) = free_by_bleu(arrays)
     assert (limit.cut, limit.next_cut) == (0, 2)
     assert limit.high[0] > limit.lost[0] == pytest.approx(100 - score)
+    found = subject(Results("a", Path("a"), ("en", "de"), {"cutting": arrays}))
+    assert found.findings == ("0 of 3 heads can go for less than 0.5 BLEU without training afterwards.",)
+    assert found.section.blocks[-1].cells[0][:5] == ("true loss after each cut", "0", "2", "0", "order at chance")
     (limit,) = free_by_bleu(arrays, bound=50)
     assert (limit.cut, limit.next_cut, limit.reason) == (2, None, None)
 
@@ -208,6 +214,9 @@ def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
     rows = whole.data().data["test"].select(arrays["test_row"])
     order = arrays["order"][3]
     heads = Heads(whole.model)
+    page = (tmp_path / "page" / "heads.md").read_text(encoding="utf-8")
+    assert "How many heads can go?" in page
+    assert "before chance" not in page  # a corpus without contrasts
     cut = dict.fromkeys(order[:2].tolist(), 0.0)
     with heads.gated(cut):
         expected = -np.array(whole.scorer.score(rows["source"], rows["target"])[0])

@@ -3,6 +3,7 @@ measured."""
 
 from headcount.heads.sections import (
     by_run,
+    cutting,
     development,
     kinds,
     knock_out,
@@ -14,5 +15,5 @@ from headcount.heads.sections import (
     twins,
 )
 
-SUBJECTS = (knock_out, roles, twins, proxies, pairs, kinds, development, published)
+SUBJECTS = (knock_out, roles, twins, proxies, pairs, cutting, kinds, development, published)
 STUDY_SUBJECTS = (recurrence, by_run)
