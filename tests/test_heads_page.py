@@ -115,6 +115,25 @@ def dealt() -> dict[str, np.ndarray]:
     return {"head": np.array(HEADS), "marginal": marginal, "empty": np.array(9.0), "full": np.array(1.0)}
 
 
+def cut() -> dict[str, np.ndarray]:
+    """Arrays of `cutting`: an order and two at random, 0 to 3 heads left; without the last head, order is at chance."""
+    random = np.random.default_rng(6)
+    labels = np.array(["order", "case"] * 40)
+    order = np.array([[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+    left, number = np.tile(np.arange(4), 3), np.repeat(np.arange(3), 4)
+    gone = np.array([2 in order[n, : 3 - kept] for n, kept in zip(number, left, strict=True)])
+    right, wrong = np.zeros((12, 80)), random.normal(-5, 0.1, (12, 80))
+    wrong[np.ix_(gone, labels == "order")] = random.normal(0, 1, (gone.sum(), 40))
+    loss = random.uniform(1, 1.1, 80) + 2.0 * gone[:, None]
+    counts = np.array([8, 7, 6, 5, 8, 7, 6, 5, 8, 8]) - 4 * np.outer(gone[:4], [1, 1, 1, 1, 0, 0, 0, 0, 0, 0])
+    return {
+        "head": np.array(HEADS), "order": order, "order_name": np.array(["greedy", "random", "random"]), "left": left,
+        "setting_order": number, "loss": loss, "tokens": np.full(80, 4), "right": right, "wrong": wrong,
+        "row": np.arange(80), "phenomenon": labels, "grade": labels, "bleu_setting": np.arange(4),
+        "bleu_counts": np.repeat(counts[:, None], 20, axis=1),
+    }  # fmt: skip
+
+
 def results(**parts) -> Results:
     return Results("a run", Path("runs/a"), ("en", "de"), parts)
 
@@ -128,6 +147,7 @@ def full() -> Results:
         twins=twinned(),
         paths=sent(),
         training=trained(),
+        cutting=cut(),
         pairs=paired(),
         shapley=dealt(),
     )
@@ -237,7 +257,7 @@ def test_files_are_the_page_markdown_a_table_and_drawings(full, tmp_path):
     assert list(rows[0]) == ["head", "endpoint", "column", "estimate", "low", "high", "p", "verdict"]
     cells = [(row["head"], row["endpoint"], row["column"]) for row in rows]
     assert len(cells) == len(set(cells))
-    assert {row["endpoint"] for row in rows} >= {"twins.share", "proxy.importance", "resample.margin"}
+    assert {row["endpoint"] for row in rows} >= {"twins.share", "proxy.importance", "resample.margin", "cutting.greedy"}
     (row,) = [row for row in rows if (row["head"], row["endpoint"], row["column"]) == ("cross1.1", "zero.loss", "loss")]
     assert float(row["low"]) < float(row["estimate"]) < float(row["high"])
     assert row["verdict"] == "differs"
@@ -268,11 +288,13 @@ def test_each_part_has_its_section(full):
         "Heads that carry the cue",
         "Is importance by gradient a good guide?",
         "Heads together",
+        "How many heads can go?",
         "Zero, mean and resample ablation",
         "Through training",
         "Beside published figures",
     ]
     names = {plot.name: plot for plot in page.plots}
+    assert {"cutting_loss", "cutting_worst", "cutting_bleu"} <= set(names)
     assert {"training_order", "interactions"} <= set(names)
     assert {"circuit_order", "twins", "proxy_importance", "knock_out_margin"} <= set(names)
     assert "circuit_case" not in names

@@ -17,7 +17,7 @@ from headcount.heads.cutting_curves import (
     free_by_bleu,
     free_by_loss,
 )
-from headcount.heads.results import Results, Subject
+from headcount.heads.results import Results, Row, Subject
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
@@ -67,7 +67,9 @@ def subject(results: Results) -> Subject | None:
             tuple(headers), tuple(lines), LIMITS, frozenset({0, headers.index("then")} if "then" in headers else {0})
         ),
     )
-    return Subject(Section("How many heads can go?", blocks), (), tuple(_findings(bests, every[0].heads)))
+    return Subject(
+        Section("How many heads can go?", blocks), tuple(_rows(every)), tuple(_findings(bests, every[0].heads))
+    )
 
 
 def _plot(every: list[Curve], endpoint: str) -> Plot:
@@ -105,6 +107,14 @@ def _finish(axes: Axes, label: str) -> None:
     axes.set_ylabel(label)
     axes.invert_xaxis()
     axes.legend(loc="best", fontsize=7)
+
+
+def _rows(every: list[Curve]) -> Iterator[Row]:
+    for curve in (curve for curve in every if curve.name != RANDOM):
+        endpoints = {name: (curve.left, getattr(curve, name)) for name in PLOTS if name == "loss" or curve.phenomena}
+        for name, (left, values) in {**endpoints, "bleu": (curve.bleu_left, curve.bleu)}.items():
+            for count, value in zip(left.tolist(), values.tolist(), strict=True):
+                yield Row(f"{count} left", f"cutting.{curve.name}", name, value)
 
 
 def _findings(limits: list[Limit], heads: int) -> Iterator[str]:
