@@ -135,3 +135,12 @@ def test_half_precision_is_summed_in_single():
     rounded = attend.score(query.bfloat16(), key.bfloat16(), positions)
     exact = attend.score(query.bfloat16().float(), key.bfloat16().float(), positions)
     torch.testing.assert_close(rounded.float(), exact, rtol=0, atol=1e-4)
+
+
+def test_parameters_keep_the_order_in_which_checkpoints_number_them():
+    model = built("model/rnn_bahdanau", vocab_size=9, d_model=4)
+    names = [name for name, _ in model.attention.named_parameters()]
+    assert names == [
+        *("query.weight", "query.bias", "attend.vector", "key.weight", "key.bias"),
+        *("value.weight", "value.bias", "output.weight", "output.bias"),
+    ]

@@ -114,7 +114,7 @@ class Part:
     about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
     since the last call, of `steps`. settings: the fields of `Settings` that it depends on, besides those of the
     sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links. lacks: what keeps it from
-    being measured on a run, and the fix; None if nothing does.
+    being measured on a run, and the fix; None if nothing does. version: of the arrays; files of another are measured anew.
     """
 
     name: str
@@ -124,3 +124,4 @@ class Part:
     settings: tuple[str, ...] = ()
     gold: bool = False
     lacks: Callable[[Analysis], str | None] = lambda analysis: None
+    version: int = 1

@@ -100,9 +100,9 @@ def weights_digest(analysis: Analysis) -> str:
 
 
 def part_key(analysis: Analysis, part: Part, weights: str) -> str:
-    """Names what the figures of a part follow from: the weights and the settings."""
+    """Names what the figures of a part follow from: the weights, the settings and the version of its arrays."""
     settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)}
-    return hashlib.sha256(json.dumps([weights, part.name, settings]).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]
 
 
 def read_arrays(path: Path) -> Arrays | None:

@@ -89,7 +89,8 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.query = projection(d_model, heads.count * heads.size)
-        kind = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
+        # Parameters keep their order: checkpoints number them, and rounding of the gradient's norm depends on it.
+        self.attend = kind = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
         self.gain = kind.gain
         # No projection that no output depends on: several processes would wait for its gradients.
         self.key = projection(d_model, heads.kv * heads.size) if kind.reads_keys else None
@@ -98,8 +99,7 @@ class MultiHeadAttention(nn.Module):
         self.rotate = rotate if kind.reads_keys else unrotated
         if heads.kv < heads.count:
             # A class derived from ScaledDotProduct may treat each head in its own way.
-            kind = FoldedQueries(kind) if type(kind) is ScaledDotProduct else RepeatedKeys(kind)
-        self.attend = kind
+            self.attend = FoldedQueries(kind) if type(kind) is ScaledDotProduct else RepeatedKeys(kind)
         self.register_buffer("head_gate", torch.ones(heads.count), persistent=False)
 
     @property
