@@ -114,7 +114,8 @@ class Part:
     about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
     since the last call, of `steps`. settings: the fields of `Settings` that it depends on, besides those of the
     sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links. lacks: what keeps it from
-    being measured on a run, and the fix; None if nothing does. version: of the arrays; files of another are measured anew.
+    being measured on a run, and the fix; None if nothing does. version: of the arrays; a file of
+    another version is measured anew.
     """
 
     name: str
