@@ -73,7 +73,7 @@ def test_build_trusts_exact_names_only():
 
 
 def test_a_wrong_setting_of_a_part_of_the_model_gets_one_line():
-    node = settings("model/nano")
+    node = settings("model/nano").copy()
     window = "headcount.model.gaussian_window.GaussianWindow"
     node.cross_attention = {"_target_": window, "_partial_": True, "gaussian": 3}
     with pytest.raises(InputError, match=r"^model\.cross_attention\.gaussian: no such setting; there are .*gaussians"):
