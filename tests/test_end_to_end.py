@@ -239,6 +239,7 @@ def test_going_on_with_a_finished_run(tiny, tmp_path):
     assert same_weights(whole / "model.safetensors", run / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_sweep(tiny, tmp_path):
     """Two jobs, one of which cannot be: the other is as if run alone, and runs/latest is none of them."""
     single = trained(tmp_path, *tiny, "model.num_heads=4")

@@ -93,8 +93,8 @@ def threads():
 
 @pytest.mark.usefixtures("threads")
 def test_several_batches_at_once_give_the_same_and_restore_the_threads(model):
-    lines = ["abcdefghijklmnopqrst"[start:end] for start in range(6) for end in range(start + 1, 20)]
-    search = built("search/beam", beam=2, batch_tokens=64)
+    lines = ["abcdefghijklmnopqrst"[start:end] for start in range(3) for end in range(start + 1, 20)]
+    search = built("search/beam", beam=2, batch_tokens=64, max_ratio=1)
     torch.set_num_threads(1)
     alone = translator(model, search).translate(lines)
     torch.set_num_threads(4)
@@ -200,7 +200,7 @@ def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model,
     line = r"^line 2: 6 pieces, more than search\.max_source=5; cut it into sentences, or"
     with pytest.raises(LineError, match=line):
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
-    assert len(translator(model, built("search/beam", beam=1, max_source=None)).translate(["abcde" * 210])) == 1
+    assert len(translator(model, built("search/beam", beam=1, max_source=None, max_ratio=0)).translate(["abcde" * 210])) == 1
 
 
 @pytest.mark.parametrize(
