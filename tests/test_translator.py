@@ -200,7 +200,8 @@ def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model,
     line = r"^line 2: 6 pieces, more than search\.max_source=5; cut it into sentences, or"
     with pytest.raises(LineError, match=line):
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
-    assert len(translator(model, built("search/beam", beam=1, max_source=None, max_ratio=0)).translate(["abcde" * 210])) == 1
+    unlimited = translator(model, built("search/beam", beam=1, max_source=None, max_ratio=0))
+    assert len(unlimited.translate(["abcde" * 210])) == 1
 
 
 @pytest.mark.parametrize(
