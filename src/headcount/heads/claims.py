@@ -29,6 +29,7 @@ BASELINES = ("fixed", "matched", "others")
 GAIN = 0.1  # over all baselines
 HARM = 0.1  # of the margin of the whole model
 LEAST = 20  # links, or there is no figure
+LEAST_MARGIN = 1e-6  # nats; of a model that prefers the wrong translation no share can be lost
 Arrays = Mapping[str, NDArray]
 
 
@@ -135,7 +136,7 @@ def _claim(
     missed = found.right[number, found.fixed == 0]
     row = effects.rows.index(head)
     columns = [effects.columns.index(name) for name in PHENOMENA[relation] if name in effects.columns]
-    column = max(columns, key=lambda column: effects.harm[row, column] / effects.whole[column])
+    column = max(columns, key=lambda column: effects.harm[row, column] / max(effects.whole[column], LEAST_MARGIN))
     harm, whole = float(effects.harm[row, column]), float(effects.whole[column])
     return Claim(
         head=head,

@@ -125,19 +125,30 @@ def same_pairs(runs: Sequence[Arrays]) -> None:
 
 
 def match(row: str, tables: Sequence[EffectTable], within: str, seed: int = 0) -> Match:
-    """Match the heads of all runs, and test the similarity against random profiles."""
+    """Match the heads of all runs, and test the similarity against profiles in which the effects on each phenomenon are
+    permuted over the heads that may be matched: what is tested is that effects go together in a head, given the place.
+    """
     places = np.unique([_place(name, within) for name in tables[0].rows], return_inverse=True)[1]
     effects = [shares(table) for table in tables]
     profiles = np.stack([each / np.maximum(np.sqrt((each**2).mean(axis=0)), 1e-12) for each in effects])
     similarity = _similarities(profiles, places)
     random = np.random.default_rng(seed)
-    null = [_mean(_similarities(random.permuted(profiles, axis=1), places)) for _ in range(PERMUTATIONS)]
+    null = [_mean(_similarities(_permuted(profiles, places, random), places)) for _ in range(PERMUTATIONS)]
     p = (1 + sum(each >= _mean(similarity) for each in null)) / (1 + PERMUTATIONS)
     reference = int(similarity.sum(axis=1).argmax())
     heads = np.stack([assigned(profiles[reference], each, places)[0] for each in profiles])
     profile = np.mean([each[order] for each, order in zip(effects, heads, strict=True)], axis=0)
     runs, names = len(tables), tables[reference].rows
     return Match(row, runs, names, _mean(similarity), float(np.mean(null)), p, heads, profile)
+
+
+def _permuted(profiles: Floats, places: NDArray, random: np.random.Generator) -> Floats:
+    """`profiles` [run, head, phenomenon], each phenomenon of each run permuted over the heads of a place."""
+    found = profiles.copy()
+    for place in np.unique(places):
+        members = np.flatnonzero(places == place)
+        found[:, members] = random.permuted(profiles[:, members], axis=1)
+    return found
 
 
 def assigned(first: Floats, second: Floats, places: NDArray) -> tuple[NDArray[np.int64], float]:
