@@ -16,7 +16,7 @@ from headcount.data.tokenizer import PAD
 from headcount.heads.analysis import Analysis, Part
 from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Heads, Layer
-from headcount.heads.likelihood import ROW_TOKENS, Fill, Progress, token_log_probs
+from headcount.heads.likelihood import ROW_TOKENS, Fill, Progress, TokenLogProbs, token_log_probs
 
 KINDS = ("zero", "mean", "resample")
 BANK = 4096  # outputs of each head that resampling draws from
@@ -92,6 +92,11 @@ class Effects:
     lengths: np.ndarray
     right: np.ndarray
     wrong: np.ndarray
+
+    @property
+    def loss(self) -> np.ndarray:
+        """Loss of each reference in nats, [setting, sentence]."""
+        return -TokenLogProbs(self.reference, self.lengths).sums
 
 
 def effects(

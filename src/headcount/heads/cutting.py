@@ -53,14 +53,14 @@ def cutting(analysis: Analysis, progress: Progress) -> Arrays:
     setting_gates = torch.cat([without(heads, order, left) for order, left in zip(all_orders, lefts, strict=True)])
     number = np.repeat(np.arange(len(all_orders)), [len(left) for left in lefts])
     arrays = {
-        "head": np.array([str(head) for head in heads.names]),
+        "head": heads.labels,
         "order": np.array(all_orders),
         "order_name": np.array([*orders, *["random"] * len(drawn)]),
         "setting_order": number,
         "left": np.concatenate(lefts),
         "test_row": rows,
         **measured(heads, test, setting_gates, progress),
-        **labels(test),
+        **test.labels,
     }
     return arrays | bleu_points(analysis, test, arrays, setting_gates, progress) | gate_points(test, points, progress)
 
@@ -81,16 +81,9 @@ def measured(heads: Heads, test: EvaluationSet, gates: torch.Tensor, progress: P
     """loss, tokens, right and wrong under gates [setting, head]; equal settings are measured once."""
     once, where = np.unique(gates.cpu().numpy(), axis=0, return_inverse=True)
     found = effects(heads, test, torch.from_numpy(once).to(gates), progress=progress)
-    starts = np.concatenate([[0], np.cumsum(found.lengths)[:-1]]).astype(np.int64)
-    loss = -np.add.reduceat(found.reference.astype(np.float64), starts, axis=1)
-    kept = {"loss": loss, "right": found.right, "wrong": found.wrong}
+    kept = {"loss": found.loss, "right": found.right, "wrong": found.wrong}
     where = where.reshape(-1)
     return {"tokens": found.lengths} | {name: each[where].astype(np.float32) for name, each in kept.items()}
-
-
-def labels(test: EvaluationSet) -> Arrays:
-    cells = np.array(test.groups, dtype=np.str_).reshape(-1, 2)[test.group]
-    return {"row": test.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
 
 
 def bleu_points(

@@ -16,7 +16,7 @@ from headcount.heads.ablation import Effects, effects, without_each
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import Heads
-from headcount.heads.likelihood import Progress, TokenLogProbs
+from headcount.heads.likelihood import Progress
 from headcount.heads.statistics import DRAWS, ERROR, Floats
 from headcount.report.statistics.bootstrap import resamples
 from headcount.run.opened import load_weights
@@ -47,7 +47,7 @@ def development(analysis: Analysis, progress: Progress) -> Arrays:
     heads = Heads(copy.deepcopy(analysis.run.model))
     found = [_at(heads, test, path, analysis.run.directory, progress) for path in steps.values()]
     arrays = {
-        "loss": np.stack([-TokenLogProbs(each.reference, each.lengths).sums for each in found]),
+        "loss": np.stack([each.loss for each in found]),
         "right": np.stack([each.right for each in found]),
         "wrong": np.stack([each.wrong for each in found]),
     }

@@ -38,14 +38,14 @@ def examples(analysis: Analysis, progress: Progress) -> Arrays:
             without.append(translator.translate(sources, progress))
     labels = {name: list(rows[name]) if len(test.tested) else [""] * len(rows) for name in ("phenomenon", "grade")}
     texts = {"source": sources, "reference": list(rows["target"]), "whole": whole, "without": without, **labels}
-    return {"head": _names(analysis), **{name: np.array(text, dtype=np.str_) for name, text in texts.items()}}
+    return {"head": heads.labels, **{name: np.array(text, dtype=np.str_) for name, text in texts.items()}}
 
 
 def attention(analysis: Analysis, progress: Progress) -> Arrays:
     """Attention weights while the run translates: for sentence I the arrays I.source, I.translation, I.KIND.query and
     I.KIND.key, the tokens, and I.KIND.LAYER, the weights [head, query, key]."""
     test = analysis.test
-    arrays: Arrays = {"head": _names(analysis)}
+    arrays: Arrays = {"head": analysis.heads.labels}
     for number, row in enumerate(chosen(test, SHOWN).tolist()):
         maps = attention_maps(analysis.run, test.rows[row]["source"])
         arrays |= {f"{number}.source": np.array(maps.source), f"{number}.translation": np.array(maps.target)}
@@ -55,10 +55,6 @@ def attention(analysis: Analysis, progress: Progress) -> Arrays:
             arrays[f"{number}.{layer.kind}.{layer.number}"] = layer.weights.numpy().astype(np.float16)
         progress(1)
     return arrays
-
-
-def _names(analysis: Analysis) -> np.ndarray:
-    return np.array([str(head) for head in analysis.heads.names])
 
 
 EXAMPLES = Part(

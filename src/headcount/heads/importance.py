@@ -34,8 +34,7 @@ def gate_gradients(
         # A gate of its own for each sentence: one backward pass gives the gradients of all.
         gates = at.repeat(len(rows), 1).requires_grad_()
         with heads.gated(gates):
-            memory = heads.model.encode(batch.source, batch.source_mask)
-            hidden = heads.model.decode(memory, batch.source_mask, batch.target_in)
+            hidden = heads.model(batch.source, batch.source_mask, batch.target_in)
             loss = -log_probs(heads, hidden, batch.target_out).sum()
         gradients[rows] = torch.autograd.grad(loss, gates)[0].cpu().numpy()
         if progress is not None:

@@ -43,6 +43,12 @@ class Head(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind}{self.layer}.{self.head}"
 
+    @classmethod
+    def parse(cls, text: str) -> "Head | None":
+        """The head with this name; None for a text of another form."""
+        match = re.fullmatch(r"([a-z]+)(\d+)\.(\d+)", text)
+        return cls(match[1], int(match[2]), int(match[3])) if match else None
+
     @property
     def place(self) -> Layer:
         """The attention that it belongs to."""
@@ -88,8 +94,7 @@ class Heads:
     def number(self, head: Head | str | int) -> int:
         """The number of a head in `names`. Raises InputError for one that the model does not have."""
         if isinstance(head, str):
-            match = re.fullmatch(r"([a-z]+)(\d+)\.(\d+)", head)
-            found: Any = Head(match[1], int(match[2]), int(match[3])) if match else None
+            found: Any = Head.parse(head)
         else:
             found = self.names[head] if isinstance(head, int) and 0 <= head < len(self) else head
         if found not in self._numbers:

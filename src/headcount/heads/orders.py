@@ -37,7 +37,7 @@ def gradient(choice: Choice, normalised: bool = True) -> Order:
     gradients = gate_gradients(choice.heads, choice.source, choice.target, choice.progress)
     importances = abs(gradients).mean(axis=0)
     if normalised:
-        importances = normalised_by_layer(importances, np.array([str(head) for head in choice.heads.names]))
+        importances = normalised_by_layer(importances, choice.heads.labels)
     return np.argsort(importances, kind="stable").tolist()
 
 

@@ -240,12 +240,6 @@ def twin_effects(heads: Heads, pairs: TwinPairs, chosen: Tensor, progress: Progr
     return found
 
 
-def labels(test: EvaluationSet, numbers: np.ndarray) -> Arrays:
-    """Row in the evaluation set, phenomenon and grade of these pairs."""
-    cells = np.array(test.groups).reshape(-1, 2)[test.group[numbers]]
-    return {"row": test.tested[numbers], "phenomenon": cells[:, 0], "grade": cells[:, 1]}
-
-
 def twins(analysis: Analysis, progress: Progress) -> Arrays:
     """Effects of the twin's output of each head: arrays base, twin, memory [pair], patched [head, pair], layers [layer,
     pair] (all heads of a layer at once), see `twin_effects`; head, layer: their names; row, phenomenon, grade [pair];
@@ -259,10 +253,10 @@ def twins(analysis: Analysis, progress: Progress) -> Arrays:
         **found,
         "patched": patched[: len(heads)],
         "layers": patched[len(heads) :],
-        "head": np.array([str(head) for head in heads.names]),
+        "head": heads.labels,
         "layer": np.array([str(layer) for layer in heads.layers]),
         "same_length": pairs.source.lengths == pairs.twin.lengths,
-        **labels(test, numbers),
+        **test.labels,
     }
 
 

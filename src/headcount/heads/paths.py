@@ -21,7 +21,7 @@ from torch import Tensor
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.interface import Edit, Head, Heads, Layer
 from headcount.heads.likelihood import Progress
-from headcount.heads.patching import Outputs, TwinPairs, Twins, each_head, evenly, labels, twin_effects, twin_pairs
+from headcount.heads.patching import Outputs, TwinPairs, Twins, each_head, evenly, twin_effects, twin_pairs
 from headcount.heads.twin_shares import move_shares
 
 SOURCE, OUTPUT = "source", "output"
@@ -144,7 +144,7 @@ def chosen_senders(analysis: Analysis) -> list[int]:
     numbers = evenly(valid.group, analysis.settings.path_pairs)
     alone = each_head(heads)[able]
     found = twin_effects(heads, twin_pairs(analysis.run, valid, numbers), alone)
-    phenomenon = labels(valid, numbers)["phenomenon"]
+    phenomenon = valid.labels["phenomenon"][numbers]
     shares = move_shares(able, found["patched"], found["base"], found["twin"], phenomenon)
     largest = np.nan_to_num(abs(shares.share)).max(axis=1)
     return sorted(able[place] for place in np.argsort(-largest, kind="stable")[:most])
@@ -165,7 +165,7 @@ def paths(analysis: Analysis, progress: Progress) -> Arrays:
         "sender": names,
         "path_sender": names[[path.sender for path in ends]],
         "path_receiver": np.array([str(heads.names[path.receiver]) for path in ends]),
-        **labels(test, numbers),
+        **{name: each[numbers] for name, each in test.labels.items()},
     }
 
 

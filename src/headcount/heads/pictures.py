@@ -1,7 +1,6 @@
 """Maps of heads by columns: as a table of links for the page, and as a drawing for Markdown."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from numpy.typing import NDArray
 
+from headcount.heads.interface import Head
 from headcount.heads.statistics import EffectTable
 from headcount.heads.twin_shares import Edge, Shares
 from headcount.report.axes import plot
@@ -184,8 +184,7 @@ def graph(name: str, title: str, edges: Sequence[Edge]) -> Plot:
 
 def _depth(node: str) -> tuple[int, int, int]:
     """The place of a head in the order of computation; the source is first and the output last."""
-    match = re.fullmatch(r"([a-z]+)(\d+)\.\d+", node)
-    if match is None:
+    head = Head.parse(node)
+    if head is None:
         return (0, 0, 0) if node == "source" else (2, 0, 0)
-    kind, layer = match[1], int(match[2])
-    return (0, 1, layer) if kind == "encoder" else (1, layer, int(kind == "cross"))
+    return (0, 1, head.layer) if head.kind == "encoder" else (1, head.layer, int(head.kind == "cross"))

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from headcount.errors import InputError
 from headcount.heads.analysis import Arrays
-from headcount.heads.measure import read_arrays
 from headcount.heads.statistics import ERROR, EffectTable, Floats, effect_table
-from headcount.report.read import read_sweep
 
 SHARE = 0.5  # of a phenomenon's margin that a specialist's removal costs
 PERMUTATIONS = 200
@@ -29,10 +26,10 @@ WITHIN = ("layer", "kind", "all")
 @dataclass(frozen=True)
 class Match:
     """Heads of the runs of a row, matched. similarity: mean over pairs of runs, 1 for equal profiles. null: its mean
-    over profiles whose effects are dealt to heads at random, each phenomenon on its own; p: the share of those with the
-    same or more. heads [run, head]: the number of each run's head that matches a head of the reference, the run that is
-    most similar to the others. profile [head, phenomenon]: mean over runs of the share of the margin that the head
-    costs."""
+    over profiles whose effects are permuted over the heads of a place, each phenomenon on its own; p: the share of
+    those with the same or more. heads [run, head]: the number of each run's head that matches a head of the reference,
+    the run that is most similar to the others. profile [head, phenomenon]: mean over runs of the share of the margin
+    that the head costs."""
 
     row: str
     runs: int
@@ -82,17 +79,6 @@ class Recurrence:
     matches: tuple[Match, ...]
     specialists: tuple[Specialist, ...]
     spreads: tuple[Spread, ...]
-
-
-def sweep_recurrence(directory: Path, within: str = "layer", share: float = SHARE) -> Recurrence:
-    """Tables over the finished runs of a sweep directory whose heads were measured. Raises InputError."""
-    rows: dict[str, list[Arrays]] = {}
-    for row in read_sweep(directory).rows:
-        found = [read_arrays(run.directory / "heads" / "ablation.npz") for run in row.runs]
-        rows[row.label] = [arrays for arrays in found if arrays is not None]
-    if not any(rows.values()):
-        raise InputError(f"{directory}: the heads of no run were measured; run `make heads RUN=...` for each")
-    return recurrence(rows, within, share)
 
 
 def recurrence(rows: Mapping[str, Sequence[Arrays]], within: str = "layer", share: float = SHARE) -> Recurrence:

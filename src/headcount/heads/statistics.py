@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from headcount.errors import InputError
+from headcount.heads.likelihood import TokenLogProbs
 from headcount.report.statistics.bootstrap import resamples
 
 Floats = NDArray[np.float64]
@@ -149,9 +150,8 @@ def columns_of(
 
 def sentence_losses(arrays: Mapping[str, NDArray], kind: str) -> Floats:
     """Loss of each sentence in nats, [setting, sentence]; setting 0 is the whole model."""
-    values, lengths = _with_whole(arrays, kind, "reference"), arrays[f"{kind}.lengths"]
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-    return -np.add.reduceat(values, starts, axis=1)
+    losses: Floats = -TokenLogProbs(_with_whole(arrays, kind, "reference"), arrays[f"{kind}.lengths"]).sums
+    return losses
 
 
 def pair_scores(arrays: Mapping[str, NDArray], kind: str, endpoint: str) -> Floats:

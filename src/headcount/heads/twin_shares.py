@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.errors import InputError
+from headcount.heads.statistics import DRAWS, ERROR
 from headcount.report.statistics.bootstrap import Floats, resamples
 
-DRAWS = 2000
-ERROR = 0.05
 LEAST = 0.1  # share of an edge that a circuit shows
 ROUNDING = 1e-6  # a smaller standard error is rounding
 
