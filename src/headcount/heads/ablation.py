@@ -1,7 +1,8 @@
 """Ablation: what is lost without a head.
 
 Three kinds. Zero: the head's output is 0 (Michel et al. 2019), which the model has never met. Mean: it is the head's
-mean over the validation sentences. Resample: it is the head's output at a random token of another sentence.
+mean over random tokens of validation sentences. Resample: it is the head's output at one of these tokens (Chan et al.
+2022).
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ def without_each(heads: Heads) -> Tensor:
 
 def only_each(heads: Heads) -> Tensor:
     """Gates [head, head]: of each head's layer that head alone on, all other layers whole (Michel et al. 2019, table
-    3)."""
+    2)."""
     gates = torch.ones(len(heads), len(heads), device=heads.model.device)
     for number, head in enumerate(heads.names):
         gates[number, heads.columns(head.place)] = 0

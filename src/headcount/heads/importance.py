@@ -1,7 +1,8 @@
 """Gradient importance of heads, and whether it tells the effect of removing them.
 
-Importance is E |dL / d gate| at gates of 1 (Michel et al. 2019, equation 3), L the loss of a sentence. The first-order
-estimate of the effect of a gate of 0 is the negative mean gradient, signed (Molchanov et al. 2017).
+Importance is E |dL / d gate| at gates of 1 (Michel et al. 2019, section 4.1), L the loss of a sentence. The
+first-order estimate of the effect of a gate of 0 is the negative mean gradient, with its sign; Molchanov et al. 2017
+take its absolute value.
 """
 
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ IMPORTANCE = Part(
 
 
 def normalised_by_layer(importances: Floats, names: NDArray) -> Floats:
-    """Importances [head] over the l2 norm of their layer (Michel et al. 2019, section 5.1; after Molchanov et al.)."""
+    """Importances [head] over the l2 norm of their layer (Michel et al. 2019, section 4.1; after Molchanov et al.)."""
     layers = np.array([str(name).rpartition(".")[0] for name in names])
     norms = np.array([np.sqrt((importances[layers == layer] ** 2).sum()) for layer in layers])
     return np.divide(importances, norms, out=np.zeros_like(norms), where=norms > 0)

@@ -1,7 +1,7 @@
 """Interventions on attention heads: names, gates, replaced and recorded outputs.
 
 The output of a head is that of its `Attend`, [batch, query, d_head], before the output projection W_O. Gates multiply
-it (Michel et al. 2019, equation 2); a patch replaces it, with its mean, with that of another sentence, with that of a
+it (Michel et al. 2019, section 2.3); a patch replaces it, with its mean, with that of another sentence, with that of a
 twin. Every context restores the model, also after an exception.
 """
 

@@ -163,7 +163,7 @@ def measured(attention: Attention, asked: Tensor, marks: Tensor) -> Tensor:
     """Measures of each head, summed over the queries of a sentence, [batch, view, head, measure].
 
     distance: positions between query and key times the share, ends left out. entropy: in nats. confidence: the largest
-    share but for ends (Voita et al. 2019, section 5). rest: the share on the end of the source or the beginning of the
+    share but for ends (Voita et al. 2019, section 4). rest: the share on the end of the source or the beginning of the
     target. punctuation, rare: the share there. rarest: whether the maximum is the rarest word. asked [batch, query]: 1
     for a query that counts. marks [batch, key, mark].
     """

@@ -10,8 +10,8 @@ from headcount.report.blocks import Section
 from headcount.report.table import Table
 
 NOTE = (
-    "Zero: the output is 0. Mean: it is the head's mean over validation sentences. Resample: it is the head's output "
-    "at a random token of another sentence. A cell is an effect of a head on the margin of a phenomenon, or on the "
+    "Zero: the output is 0. Mean: it is the head's mean over random tokens of validation sentences. Resample: it is "
+    "the head's output at one of these tokens. A cell is an effect of a head on the margin of a phenomenon, or on the "
     "loss."
 )
 MOST = 10
