@@ -13,7 +13,7 @@ from headcount.data.batches import Sentences, collate
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu
 from headcount.heads.cutting_curves import areas, before_chance, curves, free_by_bleu, free_by_loss
-from headcount.heads.hard_concrete import GateTraining, closing_order, final, probability_open, sampled
+from headcount.heads.hard_concrete import GateTraining, closing_order, final, open_heads, probability_open, sampled
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import token_log_probs
 from headcount.heads.orders import ORDERS, Choice, estimated_anew, random_orders, without
@@ -57,9 +57,9 @@ def planted():
     return heads, source
 
 
-def choice(planted, penalties=(0.01, 0.1), steps=40, weights="frozen"):
+def choice(planted, penalties=(0.01, 0.1), steps=40):
     heads, source = planted
-    return Choice(heads, source, source, GateTraining(penalties, steps, weights, 1), lambda done: None)
+    return Choice(heads, source, source, GateTraining(penalties, steps, 1), lambda done: None)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -74,14 +74,11 @@ def test_an_order_cuts_useless_heads_first_and_the_needed_one_last(planted, orde
 def test_gates_close_useless_heads_and_keep_the_needed_one(planted):
     heads = planted[0]
     before = {name: weight.clone() for name, weight in heads.model.state_dict().items()}
-    for weights in ("frozen", "trained"):
-        training = choice(planted, (0.003, 0.1), 60, weights).gates
-        weak, strong = training.sweep(heads, planted[1], planted[1])
-        closed = {str(heads.names[number]) for number in np.flatnonzero(~strong.open)}
-        assert set(USELESS) <= closed
-        assert NEEDED not in closed
-        assert weak.open.sum() >= strong.open.sum()
-        assert (weak.weights is None) == (weights == "frozen")
+    weak, strong = open_heads(choice(planted, (0.003, 0.1), 60).log_alpha())
+    closed = {str(heads.names[number]) for number in np.flatnonzero(~strong)}
+    assert set(USELESS) <= closed
+    assert NEEDED not in closed
+    assert weak.sum() >= strong.sum()
     assert all(weight.equal(before[name]) for name, weight in heads.model.state_dict().items())
     assert all(parameter.grad is None for parameter in heads.model.parameters())
 
@@ -111,10 +108,9 @@ def test_gates_refuse_what_is_no_training():
         ({"penalties": ()}, "gate_penalties"),
         ({"penalties": ("x",)}, "gate_penalties"),
         ({"steps": 0}, "gate_steps=0: must be 1 or more"),
-        ({"weights": "thawed"}, "gate_weights=thawed: must be frozen or trained"),
     ):
         with pytest.raises(InputError, match=message):
-            GateTraining(**{"penalties": (0.1,), "steps": 1, "weights": "frozen", "seed": 1} | changed)
+            GateTraining(**{"penalties": (0.1,), "steps": 1, "seed": 1} | changed)
 
 
 def test_gates_of_a_point_have_as_many_heads_left(planted):
@@ -199,8 +195,9 @@ def test_curves_areas_and_limits_are_those_by_hand():
 
 def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
     run = shutil.copytree(home / "runs" / "first", tmp_path / "run")
-    few = ("random_orders=3", "gate_penalties=[0.1,1]", "gate_steps=2", "valid=4")
-    completed("heads", f"run={run}", "parts=[cutting]", f"output={tmp_path}/page", *few, cwd=home)
+    orders = ("gate_penalties=[0.1,1]", "gate_steps=2", "order_sentences=6")
+    few = ("parts=[cutting]", f"output={tmp_path}/page", "random_orders=3", "valid=4")
+    completed("heads", f"run={run}", *few, *orders, cwd=home)
     with np.load(run / "heads" / "cutting.npz") as file:
         arrays = dict(file)
     assert arrays["order_name"].tolist() == [*ORDERS, *["random"] * 3]
@@ -222,3 +219,11 @@ def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
         expected = -np.array(whole.scorer.score(rows["source"], rows["target"])[0])
     setting = np.flatnonzero((arrays["setting_order"] == 3) & (arrays["left"] == 4))
     assert arrays["loss"][setting[0]] == pytest.approx(expected, abs=1e-3)
+    # Pruning cuts in the order that the curve measured.
+    for name, order in zip(ORDERS, arrays["order"].tolist(), strict=False):
+        new = ("keep=3", f"order={name}", f"output={tmp_path}/{name}", "timed=0")
+        completed("prune", f"run={run}", *new, *orders, cwd=home)
+        made = open_run(tmp_path / name).config.pruned
+        assert list(made.cut) == [str(heads.names[number]) for number in sorted(order[:3])]
+        on = ("train", len(whole.data().data["train"])) if name == "hard_concrete" else ("valid", 6)
+        assert (made.chosen_on, made.sentences) == on

@@ -130,7 +130,8 @@ def cut() -> dict[str, np.ndarray]:
         "head": np.array(HEADS), "order": order, "order_name": np.array(["greedy", "random", "random"]), "left": left,
         "setting_order": number, "loss": loss, "tokens": np.full(80, 4), "right": right, "wrong": wrong,
         "row": np.arange(80), "phenomenon": labels, "grade": labels, "bleu_setting": np.arange(4),
-        "bleu_counts": np.repeat(counts[:, None], 20, axis=1),
+        "bleu_counts": np.repeat(counts[:, None], 20, axis=1), "penalty": np.array([0.01, 1]),
+        "log_alpha": np.array([[8, -8, 8], [-8, -8, 8]]),
     }  # fmt: skip
 
 
@@ -293,6 +294,8 @@ def test_each_part_has_its_section(full):
         "Through training",
         "Beside published figures",
     ]
+    cells = [cell for line in page.sections[-1].blocks[-1].cells for cell in line]
+    assert "of 2 encoder heads, weights frozen: 1 (penalty 0.01), 0 (penalty 1)" in cells
     names = {plot.name: plot for plot in page.plots}
     assert {"cutting_loss", "cutting_worst", "cutting_bleu"} <= set(names)
     assert {"training_order", "interactions"} <= set(names)

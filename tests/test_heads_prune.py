@@ -1,6 +1,7 @@
 """Pruning: the smaller model computes what the masked one does, for every kind of head; a pruned run is a run."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -89,7 +90,7 @@ def test_what_no_settings_describe_is_refused():
 
 def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
     first = home / "runs" / "first"
-    arguments = (f"run={first}", f"output={tmp_path}/smaller", "timed=4", "repetitions=1", "valid=4")
+    arguments = (f"run={first}", f"output={tmp_path}/smaller", "timed=4", "repetitions=1", "order_sentences=4")
     result = completed("prune", *arguments, "keep=4", "order=greedy", cwd=home)
     assert "heads: 6 before, 4 now" in result.out
     assert "times as fast as the masked model" in result.out
@@ -112,6 +113,11 @@ def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
     tune = (*options, f"init_from={tmp_path}/smaller", "trainer.max_steps=3", "hydra.run.dir=tuned")
     completed("train", *tune, cwd=tmp_path)
     tuned = open_run(tmp_path / "tuned")
+    (scratch,) = re.findall(
+        r"python scripts/train.py (model\S+(?: model\S+)*) \.\.\. \(the same head counts", result.out
+    )
+    completed("train", *tiny, *scratch.split(), "trainer.max_steps=1", "hydra.run.dir=scratch", cwd=tmp_path)
+    assert open_run(tmp_path / "scratch").model.head_counts == run.model.head_counts
     assert tuned.model.head_counts == run.model.head_counts
     assert tuned.scorer.score(lines, lines)[0] != pytest.approx(masked, abs=1e-5)
     (line,) = failed("train", f"resume={tmp_path}/smaller", cwd=tmp_path)

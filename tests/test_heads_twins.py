@@ -10,7 +10,7 @@ import pytest
 import torch
 from built import ONE_LAYER, built, sentence_piece
 from datasets import Dataset
-from omegaconf import OmegaConf
+from test_configs import composed
 from torch import nn
 
 from headcount.data.batches import Sentences
@@ -25,7 +25,6 @@ from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of,
 from headcount.heads.results import Results
 from headcount.heads.twin_alignment import Tokens, places
 from headcount.heads.twin_shares import circuits, move_shares, twin_shares
-from headcount.run.resolvers import CONF
 
 VOCAB = 30
 FIRST = Layer("decoder", 1)  # reads the translation alone, so its outputs are the twin's
@@ -330,7 +329,7 @@ def analysis():
     torch.manual_seed(1)
     model = built("model/nano", **ONE_LAYER, vocab_size=tokenizer.vocab_size).eval()
     run = SimpleNamespace(model=model, tokenizer=tokenizer, translator=translator)
-    conf = OmegaConf.load(CONF / "heads.yaml")
+    conf = composed("heads")
     settings = {field.name: conf[field.name] for field in fields(Settings)}
     found = Analysis(run, Settings(**settings | {"path_pairs": 4, "path_senders": 2}))
     found.__dict__["test"] = found.__dict__["valid"] = evaluation_set(run, rows)

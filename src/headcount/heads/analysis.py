@@ -27,8 +27,8 @@ class Settings:
     of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
     values on shapley_sentences validation sentences. step_sentences: test sentences at each step of training.
     path_pairs: most pairs whose direct paths from head to head are measured, as many of each phenomenon; path_senders:
-    most heads whose paths are; None: all. random_orders: orders of cutting that are drawn. gate_penalties, gate_steps,
-    gate_weights: see `GateTraining`.
+    most heads whose paths are; None: all. random_orders: orders of cutting that are drawn. order_sentences: most
+    validation sentences that orders are chosen on; None: all. gate_penalties, gate_steps: see `GateTraining`.
     """
 
     test: int | None
@@ -42,12 +42,12 @@ class Settings:
     shapley_sentences: int
     step_sentences: int
     random_orders: int
+    order_sentences: int | None
     gate_penalties: Sequence[float]
     gate_steps: int
-    gate_weights: str
 
     def __post_init__(self) -> None:
-        for name in ("test", "valid"):
+        for name in ("test", "valid", "order_sentences"):
             most = getattr(self, name)
             if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 2):
                 raise InputError(f"{name}={most}: must be 2 or more sentences, or null for all")
@@ -70,7 +70,7 @@ class Settings:
     @property
     def gates(self) -> GateTraining:
         """The training of gates. Raises InputError."""
-        return GateTraining(tuple(self.gate_penalties), self.gate_steps, self.gate_weights, self.seed)
+        return GateTraining(tuple(self.gate_penalties), self.gate_steps, self.seed)
 
 
 @dataclass(frozen=True)
@@ -86,19 +86,20 @@ class Analysis:
 
     @cached_property
     def test(self) -> EvaluationSet:
-        return evaluation_set(self.run, self._data["test"], self.settings.test)
+        return evaluation_set(self.run, self.splits["test"], self.settings.test)
 
     @cached_property
     def valid(self) -> EvaluationSet:
-        return evaluation_set(self.run, self._data["valid"], self.settings.valid)
+        return evaluation_set(self.run, self.splits["valid"], self.settings.valid)
 
     @property
     def train(self) -> Dataset:
         """The training text, with all columns of the corpus."""
-        return self._data["train"]
+        return self.splits["train"]
 
     @cached_property
-    def _data(self) -> Any:
+    def splits(self) -> Any:
+        """The text of train, valid and test, with all columns of the corpus."""
         return self.run.data().data
 
     @property

@@ -3,8 +3,6 @@
 Effects are those of gates at 0, which `scripts/prune.py` makes real: a pruned model computes what the masked one does.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,15 +12,14 @@ from headcount.heads.ablation import effects
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.examples import chosen
-from headcount.heads.hard_concrete import GatePoint, closing_order
+from headcount.heads.hard_concrete import closing_order
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
-from headcount.heads.orders import ORDERS, TRAINING, Choice, Order, random_orders, without
+from headcount.heads.orders import ORDERS, STEPS, Choice, Order, choice_on, random_orders, split_of, without
 from headcount.report.statistics.bootstrap import sentence_counts
-from headcount.run.opened import fill, make_translator
+from headcount.run.opened import make_translator
 
 SENTENCES = 240  # test sentences of the curves, as many of each phenomenon
-CHOOSING = 100  # validation sentences that orders are chosen on
 TRANSLATED = 240  # test sentences translated for BLEU
 POINTS = 24  # of a curve, beside that of all heads
 COARSE = (0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1)  # shares of heads left, on random orders
@@ -37,14 +34,12 @@ def cutting(analysis: Analysis, progress: Progress) -> Arrays:
     each reference; tokens [sentence]. right, wrong [setting, pair]: log-probabilities of right and wrong translations;
     row [pair]: its sentence; phenomenon, grade [pair]. test_row [sentence]: its row among the test sentences measured.
     bleu_setting [point]: the setting of a point of BLEU; bleu_counts [point, sentence, 10]: of greedy translations of
-    some sentences, see `sentence_counts`. penalty [penalty], log_alpha [penalty, head]: gates of each penalty;
-    gate_loss [penalty, sentence], gate_right, gate_wrong [penalty, pair]: with the heads off whose gates are closed, in
-    the weights they were trained in.
+    some sentences, see `sentence_counts`. penalty [penalty], log_alpha [penalty, head]: hard concrete gates.
     """
     heads, settings = analysis.heads, analysis.settings
     rows = chosen(analysis.test, SENTENCES)
     test = evaluation_set(analysis.run, analysis.test.rows.select(rows))
-    orders, points = chosen_orders(analysis, progress)
+    orders, log_alpha = chosen_orders(analysis, progress)
     drawn = random_orders(len(heads), settings.random_orders, settings.seed)
     fine = np.unique(np.linspace(0, len(heads), POINTS + 1).round().astype(np.int64))
     coarse = np.unique(np.round(np.array(COARSE) * len(heads)).astype(np.int64))
@@ -61,20 +56,23 @@ def cutting(analysis: Analysis, progress: Progress) -> Arrays:
         "test_row": rows,
         **measured(heads, test, setting_gates, progress),
         **test.labels,
+        "penalty": np.array(settings.gate_penalties, dtype=np.float64),
+        "log_alpha": log_alpha,
     }
-    return arrays | bleu_points(analysis, test, arrays, setting_gates, progress) | gate_points(test, points, progress)
+    return arrays | bleu_points(analysis, test, arrays, setting_gates, progress)
 
 
-def chosen_orders(analysis: Analysis, progress: Progress) -> tuple[dict[str, Order], list[GatePoint]]:
-    """The orders of `ORDERS` by name, and the gates of each penalty."""
-    heads, run, gates = analysis.heads, analysis.run, analysis.settings.gates
-    valid = evaluation_set(run, analysis.valid.rows, CHOOSING)
-    choice = Choice(heads, valid.source, valid.target, gates, progress)
-    orders = {name: choose(choice) for name, choose in ORDERS.items() if name != "hard_concrete"}
-    train = evaluation_set(run, analysis.train, TRAINING)
-    points = list(gates.sweep(heads, train.source, train.target, progress))
-    orders["hard_concrete"] = closing_order(np.stack([point.log_alpha for point in points]))
-    return orders, points
+def chosen_orders(analysis: Analysis, progress: Progress) -> tuple[dict[str, Order], NDArray[np.float64]]:
+    """The orders of `ORDERS` by name, and log alpha [penalty, head] of the gates."""
+    settings = analysis.settings
+
+    def choice(order: str) -> Choice:
+        rows = analysis.splits[split_of(order)]
+        return choice_on(analysis.run, order, rows, settings.order_sentences, settings.gates, progress)
+
+    orders = {name: choose(choice(name)) for name, choose in ORDERS.items() if name != "hard_concrete"}
+    log_alpha = choice("hard_concrete").log_alpha()
+    return orders | {"hard_concrete": closing_order(log_alpha)}, log_alpha
 
 
 def measured(heads: Heads, test: EvaluationSet, gates: torch.Tensor, progress: Progress) -> Arrays:
@@ -112,26 +110,14 @@ def bleu_points(
     return {"bleu_setting": settings, "bleu_counts": np.array(counts).astype(np.int32)}
 
 
-def gate_points(test: EvaluationSet, points: Sequence[GatePoint], progress: Progress) -> Arrays:
-    """penalty, log_alpha, and the effects of the heads that the gates leave open."""
-    found: list[Arrays] = []
-    for point in points:
-        if point.weights is not None:
-            fill(point.heads.model, point.weights)
-        gates = torch.from_numpy(point.open).to(point.heads.gates())[None]
-        found.append(measured(point.heads, test, gates, progress))
-    effects = {f"gate_{name}": np.concatenate([each[name] for each in found]) for name in ("loss", "right", "wrong")}
-    penalties = {"penalty": np.array([point.penalty for point in points])}
-    return penalties | {"log_alpha": np.stack([point.log_alpha for point in points])} | effects
-
-
 def steps(analysis: Analysis) -> int:
     """Sentences that the part works through, about."""
     heads, settings = len(analysis.heads), analysis.settings
     test = min(SENTENCES, len(analysis.test))
-    choosing = CHOOSING * (2 + 2 * min(POINTS, heads))
+    valid = len(analysis.splits["valid"])
+    choosing = min(settings.order_sentences or valid, valid) * (2 + 2 * min(STEPS, heads))
     gates = settings.gate_steps * len(settings.gate_penalties) * 30
-    return choosing + gates + (2 + len(settings.gate_penalties)) * test + TRANSLATED * len(BLEU) * len(ORDERS)
+    return choosing + gates + 2 * test + TRANSLATED * len(BLEU) * len(ORDERS)
 
 
 CUTTING = Part(
@@ -139,5 +125,6 @@ CUTTING = Part(
     "orders of cutting",
     cutting,
     steps=steps,
-    settings=("random_orders", "gate_penalties", "gate_steps", "gate_weights"),
+    settings=("random_orders", "order_sentences", "gate_penalties", "gate_steps"),
+    version=2,
 )

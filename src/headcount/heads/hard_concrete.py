@@ -1,13 +1,12 @@
 """Hard concrete gates: heads are closed by a penalty on the expected number of open ones (an L0 norm).
 
 Louizos et al. 2018, "Learning sparse neural networks through L0 regularization", equations 10 to 12; for heads: Voita
-et al. 2019, "Analyzing multi-head self-attention", section 6, with the settings of their code. The training starts from
-the trained weights with all gates open; here all three kinds of heads have gates, and a sentence its own noise.
+et al. 2019, "Analyzing multi-head self-attention", section 6, with the settings of their code. The training starts with
+all gates open. Here the trained weights stay as they are, where Voita et al. train them with the gates; all three kinds
+of heads have gates, and a sentence its own noise.
 """
 
-import copy
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +25,7 @@ LOW, HIGH = -0.1, 1.1  # the stretch
 EPSILON = 1e-6
 START = 2.0  # of log alpha: P(open) = 0.94
 BATCH_TOKENS = 512  # padded tokens of a step
-GATE_RATE = 0.1  # Adam's learning rate of log alpha
-WEIGHT_RATE = 1e-4  # and of the weights
+GATE_RATE = 0.1  # Adam's learning rate
 
 
 def sampled(log_alpha: Tensor, rows: int, generator: torch.Generator) -> Tensor:
@@ -48,35 +46,22 @@ def final(log_alpha: Tensor) -> Tensor:
     return (torch.sigmoid(log_alpha) * (HIGH - LOW) + LOW).clamp(0, 1)
 
 
-@dataclass(frozen=True)
-class GatePoint:
-    """Gates after training with one penalty: log_alpha [head]; heads: those of the model they were trained in, and
-    weights: its weights then, None for frozen ones."""
-
-    penalty: float
-    log_alpha: NDArray[np.float64]
-    heads: Heads
-    weights: dict[str, Tensor] | None
-
-    @property
-    def open(self) -> NDArray[np.bool_]:
-        """Heads whose gate is not closed, [head]."""
-        gates: NDArray[np.bool_] = final(torch.from_numpy(self.log_alpha)).numpy() > 0
-        return gates
+def open_heads(log_alpha: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether the gate of each head is open after training, of the same shape."""
+    gates: NDArray[np.bool_] = final(torch.from_numpy(log_alpha)).numpy() > 0
+    return gates
 
 
 @dataclass(frozen=True)
 class GateTraining:
-    """Settings of the training of gates.
+    """Settings of the training of gates; the weights stay as they are.
 
     penalties: lambda, on the expected number of open heads, beside the loss in nats a token, in rising order; each goes
-    on from the gates of the one before. steps: of each penalty. weights: "frozen", or "trained" with the gates in a
-    copy of the model. Raises InputError.
+    on from the gates of the one before. steps: of each penalty. Raises InputError.
     """
 
     penalties: tuple[float, ...]
     steps: int
-    weights: str
     seed: int
 
     def __post_init__(self) -> None:
@@ -85,32 +70,25 @@ class GateTraining:
             raise InputError(f"gate_penalties={list(self.penalties)}: must be numbers above 0 in rising order")
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
             raise InputError(f"gate_steps={self.steps}: must be 1 or more")
-        if self.weights not in ("frozen", "trained"):
-            raise InputError(f"gate_weights={self.weights}: must be frozen or trained")
 
-    def sweep(
+    def log_alpha(
         self, heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None
-    ) -> Iterator[GatePoint]:
-        """The gates of each penalty, trained on these sentences; `progress` is called with those done."""
-        if self.weights == "trained":
-            heads = Heads(copy.deepcopy(heads.model))
+    ) -> NDArray[np.float64]:
+        """log alpha [penalty, head] after each penalty, trained on these sentences; `progress` is called with those
+        done."""
         log_alpha = torch.full((len(heads),), START, device=heads.model.device, requires_grad=True)
-        groups = [{"params": [log_alpha], "lr": GATE_RATE}]
-        if self.weights == "trained":
-            groups.append({"params": list(heads.model.parameters()), "lr": WEIGHT_RATE})
-        optimizer = torch.optim.Adam(groups, betas=(0.9, 0.998))
+        optimizer = torch.optim.Adam([log_alpha], lr=GATE_RATE, betas=(0.9, 0.998))
         generator = torch.Generator().manual_seed(self.seed)
         batches = in_order_of_length(source.lengths, target.lengths, BATCH_TOKENS)
+        found = []
         for penalty in self.penalties:
             for _ in range(self.steps):
                 rows = batches[int(torch.randint(len(batches), (), generator=generator))]
                 self._step(heads, source, target, rows, penalty, log_alpha, optimizer, generator)
                 if progress is not None:
                     progress(len(rows))
-            weights = None
-            if self.weights == "trained":
-                weights = {name: tensor.detach().clone() for name, tensor in heads.model.named_parameters()}
-            yield GatePoint(penalty, log_alpha.detach().cpu().double().numpy().copy(), heads, weights)
+            found.append(log_alpha.detach().cpu().double().numpy().copy())
+        return np.stack(found)
 
     @staticmethod
     @torch.enable_grad()
@@ -129,16 +107,14 @@ class GateTraining:
             hidden = heads.model(batch.source, batch.source_mask, batch.target_in)
         loss = -log_probs(heads, hidden, batch.target_out).sum() / int(target.lengths[rows].sum())
         optimizer.zero_grad()
-        (loss + penalty * probability_open(log_alpha).sum()).backward(
-            inputs=[each for group in optimizer.param_groups for each in group["params"]]
-        )
+        (loss + penalty * probability_open(log_alpha).sum()).backward(inputs=[log_alpha])
         optimizer.step()
 
 
 def closing_order(log_alpha: NDArray[np.float64]) -> list[int]:
     """The heads from log_alpha [penalty, head], penalties rising: those that the smallest penalty closes first, of
     these the least open one; at the end those that stay open."""
-    closed = final(torch.from_numpy(log_alpha)).numpy() == 0
+    closed = ~open_heads(log_alpha)
     stays = ~closed.any(axis=0)
     first = np.where(stays, len(log_alpha), closed.argmax(axis=0))
     at = log_alpha[np.minimum(first, len(log_alpha) - 1), np.arange(log_alpha.shape[1])]

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from datasets import Dataset
 from numpy.typing import NDArray
 
 from headcount.data.batches import Sentences
+from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.hard_concrete import GateTraining, closing_order
 from headcount.heads.importance import gate_gradients, normalised_by_layer
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress, token_log_probs
+from headcount.run.opened import Run
 
 TRAINING = 4000  # training sentences that gates learn on
 STEPS = 24  # cuts of an order that is estimated anew after each: of more heads, several go at once
@@ -21,14 +24,18 @@ Order = list[int]
 
 @dataclass(frozen=True)
 class Choice:
-    """What an order is chosen by: the heads, validation sentences, the training of gates, and a count of the work done
-    in sentences."""
+    """What an order is chosen by: the heads, sentences, the training of gates, and a count of the work done in
+    sentences."""
 
     heads: Heads
     source: Sentences
     target: Sentences
     gates: GateTraining
     progress: Progress
+
+    def log_alpha(self) -> NDArray[np.float64]:
+        """log alpha of hard concrete gates after each penalty, [penalty, head]."""
+        return self.gates.log_alpha(self.heads, self.source, self.target, self.progress)
 
 
 def gradient(choice: Choice, normalised: bool = True) -> Order:
@@ -80,8 +87,7 @@ def estimated_anew(harm: Callable[[Order], NDArray[np.float64]], heads: int) -> 
 
 def hard_concrete(choice: Choice) -> Order:
     """By hard concrete gates: the heads that the smallest penalty closes first."""
-    found = list(choice.gates.sweep(choice.heads, choice.source, choice.target, choice.progress))
-    return closing_order(np.stack([point.log_alpha for point in found]))
+    return closing_order(choice.log_alpha())
 
 
 ORDERS: dict[str, Callable[[Choice], Order]] = {
@@ -91,6 +97,17 @@ ORDERS: dict[str, Callable[[Choice], Order]] = {
     "greedy": greedy,
     "hard_concrete": hard_concrete,
 }
+
+
+def split_of(order: str) -> str:
+    """The split that an order is chosen on. Gates learn on training sentences, as in the paper."""
+    return "train" if order == "hard_concrete" else "valid"
+
+
+def choice_on(run: Run, order: str, rows: Dataset, most: int | None, gates: GateTraining, progress: Progress) -> Choice:
+    """What an order of the heads of a run is chosen by: rows of its split, at most `most` of those of "valid"."""
+    chosen = evaluation_set(run, rows, TRAINING if split_of(order) == "train" else most)
+    return Choice(Heads(run.model), chosen.source, chosen.target, gates, progress)
 
 
 def random_orders(heads: int, number: int, seed: int) -> list[Order]:

@@ -7,10 +7,10 @@ from typing import Any
 from headcount.data.tokenizer import save_tokenizer
 from headcount.errors import InputError
 from headcount.files import new_directory, show
-from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
+from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.hard_concrete import GateTraining
-from headcount.heads.interface import Heads
-from headcount.heads.orders import ORDERS, TRAINING, Choice
+from headcount.heads.interface import KINDS, Heads
+from headcount.heads.orders import ORDERS, choice_on, split_of
 from headcount.heads.prune import pruned, translation_seconds
 from headcount.machine import versions
 from headcount.model.flops import operations_per_token
@@ -39,10 +39,9 @@ def prune_run(
     cut: list[str] | None,
     order: str,
     output: Path | None,
-    valid: int | None,
+    order_sentences: int | None,
     gate_penalties: list[float],
     gate_steps: int,
-    gate_weights: str,
     seed: int,
     timed: int,
     repetitions: int,
@@ -50,7 +49,7 @@ def prune_run(
     """Write a run without some heads as conf/prune.yaml says; a summary. Raises InputError, also for an output that is
     there already."""
     heads = Heads(run.model)
-    gates = GateTraining(tuple(gate_penalties), gate_steps, gate_weights, seed)
+    gates = GateTraining(tuple(gate_penalties), gate_steps, seed)
     for name, number, least in (("timed", timed, 0), ("repetitions", repetitions, 1)):
         if number < least:
             raise InputError(f"{name}={number}: must be {least} or more")
@@ -62,13 +61,14 @@ def prune_run(
     if directory.exists():
         raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
     splits = run.data().data if by or timed else {}
+    provenance: dict[str, Any] = {"order": by}
     if gone is None:
-        # Gates learn on training sentences, as in the paper.
-        split, most = ("train", TRAINING) if order == "hard_concrete" else ("valid", valid)
-        rows = evaluation_set(run, splits[split], most)
-        found = chosen(heads, order, rows, gates)
+        with progress_bar(f"order of cutting: {order}", None) as progress:
+            choice = choice_on(run, order, splits[split_of(order)], order_sentences, gates, progress)
+            found = ORDERS[order](choice)
         gone = [str(heads.names[number]) for number in sorted(found[: len(heads) - left])]
-    smaller = pruned(run, gone, directory, {"order": by, "valid": valid if by else None})
+        provenance = {"order": order, "chosen_on": split_of(order), "sentences": len(choice.source.lengths)}
+    smaller = pruned(run, gone, directory, provenance)
     write_run(smaller)
     lines = [
         f"heads: {len(heads)} before, {left} now; {_counts(smaller)}",
@@ -85,10 +85,21 @@ def prune_run(
         )
     place = show(directory)
     lines += [f"run directory: {place}", f"next:  make evaluate RUN={place}"]
-    lines.append(
-        f"       python scripts/train.py init_from={place} ... (to fine-tune it, with the data and settings of the run)"
-    )
+    lines += [f"       {command}" for command in trainings(smaller)]
     return "\n".join(lines) + "\n"
+
+
+def trainings(smaller: Run) -> list[str]:
+    """The commands that fine-tune a pruned run, and that train its head counts from scratch."""
+    counts = smaller.model.head_counts
+    values = {f"{kind}_heads": list(counts[f"{kind}_heads"]) for kind in KINDS}
+    shared = {name: smaller.config.model[name] for name in ("kv_heads", "local_heads") if smaller.config.model[name]}
+    given = {"head_size": smaller.config.model.head_size, **values, **shared}
+    settings = " ".join(f"model.{name}={typed(value)}" for name, value in given.items())
+    return [
+        f"python scripts/train.py init_from={show(smaller.directory)} ... (to fine-tune it, as the run was trained)",
+        f"python scripts/train.py {settings} ... (the same head counts from scratch)",
+    ]
 
 
 def check_keep(keep: Any, order: str, heads: int) -> int:
@@ -98,12 +109,6 @@ def check_keep(keep: Any, order: str, heads: int) -> int:
     if not 0 < keep < heads:
         raise InputError(f"keep={keep}: must be 1 to {heads - 1}; the run has {heads} heads")
     return int(keep)
-
-
-def chosen(heads: Heads, order: str, sentences: EvaluationSet, gates: GateTraining) -> list[int]:
-    """The order of cutting that these sentences give."""
-    with progress_bar(f"order of cutting: {order}", None) as progress:
-        return ORDERS[order](Choice(heads, sentences.source, sentences.target, gates, progress))
 
 
 def listed(heads: Heads, keep: Sequence[str] | int | None, cut: Sequence[str] | None) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from headcount.heads.hard_concrete import open_heads
 from headcount.heads.results import Results, Subject
 from headcount.heads.roles import role_figures
 from headcount.heads.statistics import LOSS
@@ -54,4 +55,11 @@ def _ours(results: Results) -> dict[str, str]:
     if roles is not None:
         positional = role_figures(roles).positional
         found["positional"] = f"{int(positional.sum())} of {len(positional)} heads"
+    cutting = results.get("cutting")
+    if cutting is not None:
+        encoder = [head.startswith("encoder") for head in cutting["head"].tolist()]
+        left = open_heads(cutting["log_alpha"])[:, encoder].sum(axis=1)
+        pairs = zip(left.tolist(), cutting["penalty"].tolist(), strict=True)
+        counts = ", ".join(f"{count} (penalty {penalty:g})" for count, penalty in pairs)
+        found["gates"] = f"of {sum(encoder)} encoder heads, weights frozen: {counts}"
     return found
