@@ -12,7 +12,7 @@ from conftest import completed
 from headcount.data.batches import Sentences, collate
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu
-from headcount.heads.cutting_curves import areas, before_chance, curves, free_by_bleu, free_by_loss
+from headcount.heads.cutting_curves import above_chance, areas, curves, free_by_bleu, free_by_loss
 from headcount.heads.hard_concrete import GateTraining, closing_order, final, open_heads, probability_open, sampled
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import token_log_probs
@@ -181,14 +181,15 @@ def test_curves_areas_and_limits_are_those_by_hand():
     (limit,) = free_by_loss(arrays)
     assert (limit.order, limit.cut, limit.next_cut) == ("greedy", 2, 3)
     assert limit.lost == pytest.approx((0, 1.8), abs=1e-6)
-    (limit,) = before_chance(arrays)
-    assert (limit.cut, limit.next_cut, limit.reason) == (0, 2, "order at chance")
+    (limit,) = above_chance(arrays)
+    unclear = "order: 11 of 20 right, [34, 74] %"  # no proof of chance
+    assert (limit.cut, limit.next_cut, limit.reason) == (0, 2, unclear)
     (limit,) = free_by_bleu(arrays)
     assert (limit.cut, limit.next_cut) == (0, 2)
     assert limit.high[0] > limit.lost[0] == pytest.approx(100 - score)
     found = subject(Results("a", Path("a"), ("en", "de"), {"cutting": arrays}))
     assert found.findings == ("0 of 3 heads can go for less than 0.5 BLEU without training afterwards.",)
-    assert found.section.blocks[-1].cells[0][:5] == ("true loss after each cut", "0", "2", "0", "order at chance")
+    assert found.section.blocks[-1].cells[0][:5] == ("true loss after each cut", "0", "2", "0", unclear)
     (limit,) = free_by_bleu(arrays, bound=50)
     assert (limit.cut, limit.next_cut, limit.reason) == (2, None, None)
 
@@ -213,7 +214,7 @@ def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
     heads = Heads(whole.model)
     page = (tmp_path / "page" / "heads.md").read_text(encoding="utf-8")
     assert "How many heads can go?" in page
-    assert "before chance" not in page  # a corpus without contrasts
+    assert "by chance" not in page  # a corpus without contrasts
     cut = dict.fromkeys(order[:2].tolist(), 0.0)
     with heads.gated(cut):
         expected = -np.array(whole.scorer.score(rows["source"], rows["target"])[0])

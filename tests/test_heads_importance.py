@@ -1,5 +1,7 @@
 """Gradient importance: gradients of gates are finite differences, a proxy that is the truth correlates perfectly."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from headcount.data.batches import Sentences
 from headcount.heads.importance import gate_gradients, guide, normalised_by_layer, spearman
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import token_log_probs
+from headcount.heads.results import Results
+from headcount.heads.sections.proxies import subject
 
 VOCAB = 30
 
@@ -82,3 +86,15 @@ def test_a_proxy_that_is_the_truth_correlates_and_a_shuffled_one_does_not():
     assert found.rank[:, 0].tolist() == [1, 1]
     assert found.low[1, 0] > 0.9
     assert abs(found.rank[1, 1]) < 0.8
+
+
+@pytest.mark.filterwarnings("error")
+def test_equal_effects_have_no_rank_correlation():
+    gradients, ablated = planted()
+    ablated["zero.right"] = np.zeros_like(ablated["zero.right"])
+    found = guide(gradients, ablated, draws=20)
+    assert np.isnan([found.rank[:, 1], found.low[:, 1], found.high[:, 1]]).all()
+    assert np.isfinite([found.rank[:, 0], found.low[:, 0], found.high[:, 0]]).all()
+    parts = {"importance": gradients, "ablation": ablated}
+    section = subject(Results("a", Path("a"), ("en", "de"), parts)).section
+    assert section.blocks[-1].cells[1] == ("order", "–", "–", "–", "–")

@@ -7,9 +7,10 @@ import pytest
 import torch
 from built import ONE_LAYER, built
 
-from headcount.heads.interactions import interaction_table, matrix, pairs_of, redundancies, without_pairs
+from headcount.heads.interactions import interaction_table, joint_table, matrix, pairs_of, redundancies, without_pairs
 from headcount.heads.interface import Heads
 from headcount.heads.shapley import marginals, orders, values
+from headcount.heads.statistics import Bounds
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,20 @@ def test_planted_redundancy_is_found_and_nothing_else():
     order = matrix(arrays, table.harm[:, table.columns.index("order")])
     assert order[0, 1] == order[1, 0] == pytest.approx(3, abs=0.1)
     assert np.isnan(order.diagonal()).all()
+
+
+def test_heads_that_are_not_free_to_cut_alone_are_not_redundant():
+    arrays = planted()
+    # Head 1 alone costs 3 nats in a few sentences: the mean is not significant, and not below the bound.
+    rare = (arrays["phenomenon"] == "order") & (np.arange(80) % 16 == 1)
+    arrays["zero.right"][1, rare] -= 3
+    joint = joint_table(arrays)
+    order = joint.columns.index("order")
+    assert joint.verdict[0, order] == "undecided"
+    assert interaction_table(arrays).verdict[0, order] == "differs"
+    assert redundancies(arrays) == []
+    assert redundancies(arrays, Bounds(margin=5)) == []  # both together are below this bound, too
+    assert len(redundancies(planted(), Bounds(margin=1))) == 1
 
 
 def game(on):

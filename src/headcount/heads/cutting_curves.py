@@ -9,6 +9,7 @@ from scipy import stats
 
 from headcount.heads.statistics import DRAWS, ERROR
 from headcount.report.statistics.bootstrap import bleu_of, bootstrapped_bleu, resamples
+from headcount.report.table import interval
 
 Floats = NDArray[np.float64]
 RANDOM = "random"
@@ -161,30 +162,40 @@ def free_by_loss(arrays: Mapping[str, NDArray], bound: float = LOSS_LOST, seed: 
     return found
 
 
-def before_chance(arrays: Mapping[str, NDArray]) -> list[Limit]:
-    """The heads that each order cuts before a phenomenon is at chance: before the Wilson interval (95 %) of its
-    contrastive accuracy includes 50 %, or lies below. A phenomenon at chance in the whole model does not count."""
+def above_chance(arrays: Mapping[str, NDArray]) -> list[Limit]:
+    """The heads that each order cuts before the contrastive accuracy of a phenomenon can no longer be distinguished
+    from chance: its Wilson interval (95 %) includes 50 %, or lies below. With few pairs this is no proof of chance; the
+    reason names them. A phenomenon of which this holds in the whole model does not count."""
     phenomena = sorted(set(arrays["phenomenon"].tolist()))
     right = arrays["right"] > arrays["wrong"]
-    lows = []
-    for name in phenomena:
-        inside = right[:, arrays["phenomenon"] == name]
-        wins, pairs = inside.sum(axis=1), inside.shape[1]
-        lows.append([stats.binomtest(int(k), pairs).proportion_ci(1 - ERROR, "wilson").low for k in wins])
-    low = np.array(lows).reshape(len(phenomena), len(right)).T  # [setting, phenomenon]
+    inside = (arrays["phenomenon"][:, None] == np.array(phenomena)).astype(np.int64)  # [pair, phenomenon]
+    wins, pairs = right.astype(np.int64) @ inside, inside.sum(axis=0)
+    low, high = _wilson(wins, pairs)  # [setting, phenomenon]
     found = []
     for number, name in _chosen(arrays):
         own = _settings(arrays, number)[::-1]
         cut = len(arrays["head"]) - arrays["left"][own]
-        at_chance = (low[own] <= 0.5) & (low[own[:1]] > 0.5)
-        points = np.flatnonzero(at_chance.any(axis=1))
-        if len(points):
-            first = int(points[0])
-            which = ", ".join(phenomena[each] for each in np.flatnonzero(at_chance[first]))
-            found.append(Limit(name, int(cut[first - 1]), int(cut[first]), f"{which} at chance"))
-        else:
+        unclear = (low[own] <= 50) & (low[own[:1]] > 50)
+        if not unclear.any():
             found.append(Limit(name, int(cut[-1]), None, None))
+            continue
+        first = int(unclear.any(axis=1).argmax())
+        reasons = []
+        for each in np.flatnonzero(unclear[first]):
+            between = interval((low[own[first], each], high[own[first], each]), 0)
+            reasons.append(f"{phenomena[each]}: {wins[own[first], each]} of {pairs[each]} right, {between} %")
+        found.append(Limit(name, int(cut[first - 1]), int(cut[first]), "; ".join(reasons)))
     return found
+
+
+def _wilson(right: NDArray[np.int64], pairs: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The ends of the Wilson intervals of shares, in percent."""
+
+    def ends(k: int, n: int) -> tuple[float, float]:
+        found = stats.binomtest(k, n).proportion_ci(1 - ERROR, "wilson")
+        return 100 * float(found.low), 100 * float(found.high)
+
+    return np.vectorize(ends, otypes=[float, float])(right, pairs)
 
 
 def _chosen(arrays: Mapping[str, NDArray]) -> list[tuple[int, str]]:

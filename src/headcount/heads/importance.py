@@ -76,7 +76,7 @@ class Guide:
     columns: loss, then phenomena. effect, importance, first_order [head, column]: harm in nats a sentence or of margin,
     positive is worse; E |gradient|; its first-order estimate. rank, low, high [proxy, column]: the correlation over
     heads of importance and of the first-order estimate with the effect, and its bootstrap interval over sentences, not
-    simultaneous; the heads are fixed.
+    simultaneous; the heads are fixed; NaN where all effects are equal.
     """
 
     heads: tuple[str, ...]
@@ -105,7 +105,9 @@ def guide(gradients: Arrays, ablated: Arrays, draws: int = DRAWS, seed: int = 0)
         proxies.append(_both(shown[:, gradients["row"][known]], gradients["margin"][known]))
     effect, proxy = np.stack(effects, axis=-1), np.stack(proxies, axis=-1)  # [(proxy,) draw, head, column]
     ranks = np.stack([spearman(each, effect) for each in proxy], axis=1)  # [draw, proxy, column]
-    low, high = np.nanquantile(ranks[1:], [ERROR / 2, 1 - ERROR / 2], axis=0)
+    low, high = np.full((2, *ranks.shape[1:]), np.nan)
+    ranked = ~np.isnan(ranks[1:]).all(axis=0)
+    low[ranked], high[ranked] = np.nanquantile(ranks[1:][:, ranked], [ERROR / 2, 1 - ERROR / 2], axis=0)
     heads = tuple(gradients["head"].tolist())
     return Guide(heads, (LOSS, *names), effect[0], proxy[0, 0], proxy[1, 0], ranks[0], low, high)
 

@@ -1,7 +1,7 @@
-"""Pairwise interactions of heads: what two lose together beyond the sum of what each loses alone.
+"""Pairwise interactions of heads: the harm of removing two together beyond the sum of the harm of each alone.
 
-I_ij = D_ij - D_i - D_j, D the effect of zero ablation. Where both heads do the same work, each alone costs little and
-both together much: their interaction is harm.
+I_ij = D_ij - D_i - D_j, D the harm of zero ablation. Two heads that do the same work cost little alone and much
+together, so their interaction is harm; the reverse need not hold.
 """
 
 from itertools import combinations
@@ -60,8 +60,8 @@ PAIRS = Part(
 
 
 class Redundancy(NamedTuple):
-    """Two heads that replace each other in a column of the table. alone, together: harm of each and of both; low, high:
-    the simultaneous interval of the harm beyond the sum."""
+    """Two heads that are redundant in a column of the table, see `redundancies`. alone, together: harm of each and of
+    both; low, high: the simultaneous interval of the harm beyond the sum."""
 
     first: str
     second: str
@@ -86,13 +86,14 @@ def joint_table(arrays: Arrays, bounds: Bounds | None = None, seed: int = 0) -> 
 
 
 def redundancies(arrays: Arrays, bounds: Bounds | None = None, seed: int = 0) -> list[Redundancy]:
-    """Pairs that are worth more together than apart: the interaction and the joint effect are harm with a p-value of at
-    most 5 %, and neither head alone differs in harm. The largest interaction comes first."""
+    """Pairs of which each head alone is free to cut and both together are not: alone their harm is below the bound of
+    the column, an equivalence; together it is harm with a p-value of at most 5 %, not below the bound, and so is their
+    interaction. The largest interaction comes first."""
     beyond, joint = interaction_table(arrays, bounds, seed), joint_table(arrays, bounds, seed)
     count = len(arrays["head"])
-    harmful = (joint.verdict == "differs") & (joint.harm > 0)
-    alone = harmful[arrays["pair"]].any(axis=1)
-    chosen = (beyond.verdict == "differs") & (beyond.harm > 0) & harmful[count:] & ~alone
+    free = joint.harmless[arrays["pair"]].all(axis=1)
+    harmful = (joint.verdict == "differs") & (joint.harm > 0) & ~joint.harmless
+    chosen = (beyond.verdict == "differs") & (beyond.harm > 0) & harmful[count:] & free
     found = []
     for pair, column in np.argwhere(chosen):
         first, second = arrays["pair"][pair]

@@ -2,7 +2,7 @@
 
 The value of a head is the mean fall of the loss when it joins the heads before it, over random orders of all heads.
 Unlike an ablation it counts what a head is worth when others are missing; the values of all heads add up to the loss
-without any head minus the loss of the whole model.
+without any head minus the loss of the whole model, but for what truncation leaves out.
 """
 
 from collections.abc import Callable

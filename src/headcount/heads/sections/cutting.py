@@ -11,8 +11,8 @@ from headcount.heads.cutting_curves import (
     RANDOM,
     Curve,
     Limit,
+    above_chance,
     areas,
-    before_chance,
     curves,
     free_by_bleu,
     free_by_loss,
@@ -36,10 +36,12 @@ NOTE = (
 )
 LIMITS = (
     f"Heads that can go: for less than {BLEU_LOST} BLEU (greedy search, at a few points of the curve), for less than "
-    f"{LOSS_LOST} nats a token, each by the upper end of a paired bootstrap interval (95 %); and before the Wilson "
-    "interval of the accuracy of one phenomenon includes 50 %. Area: mean loss over the share of heads left, and the "
+    f"{LOSS_LOST} nats a token, each by the upper end of a paired bootstrap interval (95 %); and before the accuracy "
+    "of one phenomenon can no longer be distinguished from chance: its Wilson interval (95 %) includes 50 %. That is "
+    "no proof of chance: with few pairs the interval is wide. Mean loss: over the share of heads left; beside it the "
     "share of random orders with more."
 )
+UNCLEAR = "then not distinguishable from 50 %"
 PLOTS = {"loss": "loss, nats a token", "worst": "accuracy of the worst phenomenon, %"}
 
 
@@ -50,9 +52,12 @@ def subject(results: Results) -> Subject | None:
         return None
     every = curves(arrays)
     plots = [_plot(every, endpoint) for endpoint in PLOTS if endpoint == "loss" or every[0].phenomena]
-    limits = zip(free_by_bleu(arrays), free_by_loss(arrays), before_chance(arrays), areas(arrays), strict=True)
-    lines, headers = [], ["order", "by BLEU", "by loss"]
-    headers += ["before chance", "then"] * bool(every[0].phenomena) + ["area of loss", "better than random"]
+    limits = zip(free_by_bleu(arrays), free_by_loss(arrays), above_chance(arrays), areas(arrays), strict=True)
+    lines, headers = [], ["order", "heads, by BLEU", "heads, by loss"]
+    headers += ["heads, by chance", UNCLEAR] * bool(every[0].phenomena) + [
+        "mean loss, nats a token",
+        "better than random",
+    ]
     bests: list[Limit] = []
     for bleu, loss, chance, area in limits:
         bests.append(bleu)
@@ -64,7 +69,7 @@ def subject(results: Results) -> Subject | None:
         NOTE,
         Plots((*plots, _bleu_plot(every))),
         Table(
-            tuple(headers), tuple(lines), LIMITS, frozenset({0, headers.index("then")} if "then" in headers else {0})
+            tuple(headers), tuple(lines), LIMITS, frozenset({0, headers.index(UNCLEAR)} if UNCLEAR in headers else {0})
         ),
     )
     return Subject(

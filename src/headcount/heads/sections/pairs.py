@@ -1,4 +1,4 @@
-"""Pairs of heads: what two lose together beyond the sum of what each loses alone; and Shapley values."""
+"""Interactions of pairs of heads, redundant pairs, and Shapley values."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,24 +8,26 @@ from numpy.typing import NDArray
 
 from headcount.heads.interactions import interaction_table, matrix, redundancies
 from headcount.heads.results import Figures, Results, Row, Subject
-from headcount.heads.shapley import values
-from headcount.heads.statistics import LOSS, EffectTable
+from headcount.heads.shapley import TOLERANCE, values
+from headcount.heads.statistics import LOSS, Bounds, EffectTable
 from headcount.report.axes import plot
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
 from headcount.report.table import Table, interval
 
 NOTE = (
-    "Interaction: the loss without both heads less what each alone costs, in nats a sentence. Red: together worse "
-    "than the sum, since each does the work of the other when that is missing (redundancy). Blue: better than the "
-    "sum."
+    "Interaction: the rise of the loss without both heads, less the rises without each alone, in nats a sentence. Red: "
+    "together worse than the sum; each may do the work of the other when that is missing. Blue: better than the sum."
 )
 REDUNDANT = (
-    "Pairs that are worth more together than apart: the interaction is harm, and neither head alone differs in harm."
+    "Redundant pairs: each head alone is free to cut (the upper end of the interval of its harm is below the bound), "
+    f"both together are not, and the interaction is harm. The bound of the loss is {Bounds.loss} nats a token, that of "
+    f"a phenomenon {Bounds.margin} nats of margin. With few sentences intervals are wide, so pairs may be missed."
 )
 SHARE = (
     "Shapley value: the mean harm of removing a head over random orders of removal, in nats a sentence of validation "
-    "text, with 95 % intervals over orders. Values of all heads add up to what the whole set of heads is worth."
+    "text. Intervals (95 %) are over orders; the sentences are fixed. Values add up to what all heads together are "
+    f"worth, up to {TOLERANCE:.0%} of it: an order ends where the heads that are left gain no more than that."
 )
 MOST = 15
 
@@ -47,10 +49,13 @@ def subject(results: Results) -> Subject | None:
     if shapley is not None:
         found = sorted(values(shapley), key=lambda each: -each.value)
         lines = tuple((each.head, f"{each.value:.2f}", interval((each.low, each.high))) for each in found)
-        blocks.append(Section("Shapley values", (Table(("head", "value, nats", "95 % interval"), lines, SHARE),)))
+        blocks.append(
+            Section("Shapley values", (Table(("head", "value, nats a sentence", "95 % interval"), lines, SHARE),))
+        )
         rows += [Row(each.head, "shapley", LOSS, each.value, each.low, each.high) for each in found]
         figures = {
-            each.head: [("Shapley value", f"{each.value:.2f} nats {lines[n][2]}")] for n, each in enumerate(found)
+            each.head: [("Shapley value", f"{each.value:.2f} nats a sentence {lines[n][2]}")]
+            for n, each in enumerate(found)
         }
     return Subject(Section("Heads together", tuple(blocks)), tuple(rows), tuple(findings), figures)
 
@@ -70,7 +75,7 @@ def _matrix(arrays: Mapping[str, NDArray], table: EffectTable) -> Plot:
         axes.set_yticks(range(len(names)), names, fontsize=7)
         axes.tick_params(length=0)
         axes.grid(visible=False)
-        axes.set_title(f"interaction in loss; deepest: {limit:.2f} nats")
+        axes.set_title(f"interaction in loss; deepest: {limit:.2f} nats a sentence")
 
     size = 1.4 + 0.17 * len(names)
     return plot("interactions", "interactions of pairs of heads in loss", draw, (size, size))
@@ -88,7 +93,10 @@ def _redundant(arrays: Mapping[str, NDArray]) -> Table | str:
         )
         for each in found[:MOST]
     )
-    headers = ("heads", "column", "harm alone, nats", "together", "beyond the sum, 95 %")
+    headers = (
+        "heads", "column", "harm of each alone, nats a sentence", "together, nats a sentence",
+        "95 % interval beyond the sum, nats a sentence",
+    )  # fmt: skip
     more = f"The first {MOST} of {len(found)}." if len(found) > MOST else ""
     return Table(headers, lines, more, frozenset({0, 1})) if lines else "No such pair."
 
@@ -106,6 +114,6 @@ def _findings(table: EffectTable) -> Iterator[str]:
     if table.verdict[row, loss] == "differs":
         between = interval((float(table.low[row, loss]), float(table.high[row, loss])))
         yield (
-            f"{table.rows[row]} replace each other most: without both, the loss rises by "
-            f"{table.harm[row, loss]:.2f} nats {between} more than the sum of each alone."
+            f"{table.rows[row]} may replace each other: without both, the loss rises by {table.harm[row, loss]:.2f} "
+            f"nats a sentence {between} more than the sum of the rises without each, the most of all pairs."
         )

@@ -42,8 +42,9 @@ def subject(results: Results) -> Subject | None:
 
 def _line(found: Guide, column: int) -> Iterator[str]:
     for proxy in range(len(PROXIES)):
-        yield f"{found.rank[proxy, column]:+.2f}"
-        yield interval((found.low[proxy, column], found.high[proxy, column]))
+        known = not np.isnan(found.rank[proxy, column])
+        yield f"{found.rank[proxy, column]:+.2f}" if known else "–"
+        yield interval((found.low[proxy, column], found.high[proxy, column])) if known else "–"
 
 
 def _plot(found: Guide, proxy: str) -> Plot:
