@@ -1,6 +1,7 @@
 """Heads through training: half-rise steps of planted curves, weights of each step, runs without kept weights."""
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,8 @@ from headcount.heads.development import DEVELOPMENT, emergence, half_rise, kept_
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import Heads
 from headcount.heads.measure import measure
+from headcount.heads.results import Results
+from headcount.heads.sections.development import subject
 
 STEPS = np.array([0, 10, 100, 1000])
 
@@ -41,11 +44,10 @@ def planted(order_early, noise=0.3, pairs=60):
     return {"right": right, "wrong": np.zeros(right.shape), **labels}
 
 
-@pytest.mark.parametrize(("early", "first"), [(True, "effect"), (False, "accuracy")])
-def test_emergence_orders_effect_and_accuracy(early, first):
+@pytest.mark.parametrize(("early", "first"), [(True, "effect"), (False, "margin")])
+def test_emergence_orders_effect_and_margin(early, first):
     (found,) = emergence(planted(early), draws=200)
     assert (found.phenomenon, found.head, found.first) == ("order", "cross1.2", first)
-    assert found.first_in_nats == {"accuracy": "margin"}.get(first, first)
     assert found.accuracy[[0, 1]].max() < 5
     assert found.accuracy[2:].tolist() == [100, 100]
     value, low, high = found.half["accuracy"]
@@ -58,7 +60,21 @@ def test_a_phenomenon_that_is_not_learned_has_no_half_rise():
     arrays["right"] = np.random.default_rng(1).standard_normal(arrays["right"].shape)
     (found,) = emergence(arrays, draws=200)
     assert np.isnan(found.half["accuracy"][1])
-    assert (found.first, found.first_in_nats) == ("undecided", "undecided")
+    assert found.first == "undecided"
+
+
+def test_the_order_is_that_of_margin_and_effect_and_not_of_bounded_accuracy():
+    """The margin is 1 from step 10 and 8 from step 1000; the head costs all of it at each step."""
+    arrays = planted(True)
+    whole = np.array([0, 1, 1, 8.0])[:, None] + 0.1 * np.random.default_rng(2).standard_normal((4, 60))
+    arrays["right"] = np.stack([whole, whole, np.zeros_like(whole)], axis=1)
+    (found,) = emergence(arrays, draws=200)
+    assert found.half["accuracy"][2] < found.half["effect"][1]
+    assert found.first == "undecided"
+    section = subject(Results("a", Path("a"), ("en", "de"), {"training": arrays}))
+    assert "before the margin of its phenomenon in 0 of 1 phenomena and after it in 0;" in section.findings[0]
+    (plot,) = section.section.blocks[1].plots
+    assert "nats a sentence" in plot.svg
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Development of heads through training: effects and accuracy at the weights that were kept at some steps.
+"""Development of heads through training: effects, margins and accuracy at the weights that were kept at some steps.
 
-A curve rises to half of its final value at its half-rise step. Accuracy, the margin of the whole model and the effect
-of the head that matters most in the end have one each, so their order in time can be compared.
+The half-rise step of a curve is where it is first halfway from its first to its last value. The margin of the whole
+model and the effect of the head that matters most in the end share their unit, so their order in time is compared.
 """
 
 import copy
@@ -77,9 +77,8 @@ class Emergence:
     """A phenomenon through training. head: the one whose removal costs most of the margin at the last step. steps
     [step]; accuracy [step] of the whole model in percent; margin [step] in nats; effect [step], the margin that
     removing the head costs. half: the half-rise step of each curve with its 95 % bootstrap interval over pairs, NaN
-    where a curve does not rise. first: which of accuracy and effect rises first, "undecided" if the interval of the
-    difference holds 0. Accuracy is bounded and rises early for that alone; first_in_nats: which of margin and effect
-    does, which share their scale."""
+    where a curve does not rise. first: which of margin and effect, both in nats, rises first, "undecided" if the
+    interval of the difference holds 0. Accuracy is not compared: it is bounded, and rises early for that alone."""
 
     phenomenon: str
     head: str
@@ -89,7 +88,6 @@ class Emergence:
     effect: Floats
     half: dict[str, tuple[float, float, float]]
     first: str
-    first_in_nats: str
 
 
 def emergence(arrays: Arrays, draws: int = DRAWS, seed: int = 0) -> list[Emergence]:
@@ -108,9 +106,9 @@ def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int) -> Emergenc
     steps = arrays["step"].astype(np.float64)
     halves = np.stack([half_rise(steps, curve) for curve in means])  # [curve, draw]
     half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
-    first = [_first(name, halves[2], other) for name, other in zip(CURVES[:2], halves[:2], strict=True)]
     accuracy, margin, effect = means[:, 0]
-    return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, *first)
+    first = _first(*halves[1:])
+    return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
 
 
 def half_rise(steps: Floats, curves: Floats) -> Floats:
@@ -127,9 +125,9 @@ def half_rise(steps: Floats, curves: Floats) -> Floats:
     return np.where(rises, np.expm1(x[after - 1] + share * (x[after] - x[after - 1])), np.nan)
 
 
-def _first(name: str, effect: Floats, other: Floats) -> str:
-    _, low, high = _interval(np.log1p(effect) - np.log1p(other))
-    return "effect" if high < 0 else name if low > 0 else "undecided"
+def _first(margin: Floats, effect: Floats) -> str:
+    _, low, high = _interval(np.log1p(effect) - np.log1p(margin))
+    return "effect" if high < 0 else "margin" if low > 0 else "undecided"
 
 
 def _interval(values: Floats) -> tuple[float, float, float]:

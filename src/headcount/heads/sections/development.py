@@ -1,4 +1,4 @@
-"""Development through training: which comes first, the head or the behaviour."""
+"""Development through training: the order in time of the margin of a phenomenon and of the effect of its head."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,12 @@ from headcount.report.drawing import Plot
 from headcount.report.table import Table
 
 NOTE = (
-    "Weights kept at some steps (checkpoint.keep). Accuracy and margin are those of the whole model; effect is the "
-    "margin that the removal of one head costs, the head that matters most at the last step. Each curve is drawn from "
-    "its first to its last value. Half-rise: the step halfway, with a 95 % interval over pairs."
+    "Weights kept at some steps (checkpoint.keep). Margin: of the whole model, log p(right) − log p(wrong). Effect: "
+    "the margin that the removal of one head costs, the head that matters most at the last step. Half-rise: the step "
+    "at which a curve is first halfway from its first to its last value, with a 95 % interval over pairs. First: of "
+    "margin and effect, which share their unit. Accuracy is bounded, rises early for that alone, and is not compared."
 )
+UNIT = "nats a sentence"
 SMALL = (3.4, 2.4)  # inches
 
 
@@ -27,9 +29,19 @@ def subject(results: Results) -> Subject | None:
         return None
     found = emergence(arrays)
     lines = tuple(
-        (each.phenomenon, each.head, _half(each, "accuracy"), _half(each, "effect"), each.first) for each in found
+        (
+            each.phenomenon,
+            each.head,
+            *(_half(each, curve) for curve in ("margin", "effect")),
+            each.first,
+            _half(each, "accuracy"),
+        )
+        for each in found
     )
-    headers = ("phenomenon", "head", "accuracy, half-rise step", "effect, half-rise step", "first")
+    headers = (
+        "phenomenon", "head", "margin, half-rise step", "effect, half-rise step", "first of margin and effect",
+        "accuracy, half-rise step",
+    )  # fmt: skip
     table = Table(headers, lines, "", frozenset({0, 1, 4}))
     section = Section("Through training", (NOTE, Plots(tuple(map(_plot, found)), small=True), table))
     return Subject(section, tuple(_rows(found)), tuple(_findings(found)))
@@ -44,15 +56,12 @@ def _half(each: Emergence, curve: str) -> str:
 
 def _plot(each: Emergence) -> Plot:
     def draw(axes: Axes) -> None:
-        for index, name in enumerate(("accuracy", "effect")):
+        for index, name in enumerate(("margin", "effect")):
             colour, marker = style_of(index)
-            values = getattr(each, name)
-            way = values[-1] - values[0]
-            axes.plot(
-                1 + each.steps, (values - values[0]) / (way or 1), marker=marker, color=colour, markersize=4, label=name
-            )
+            axes.plot(1 + each.steps, getattr(each, name), marker=marker, color=colour, markersize=4, label=name)
         axes.set_xscale("log")
         axes.set_xlabel("1 + step")
+        axes.set_ylabel(UNIT)
         axes.set_title(f"{each.phenomenon} ({each.head})")
         axes.legend(loc="best")
 
@@ -69,9 +78,8 @@ def _rows(found: list[Emergence]) -> Iterator[Row]:
 
 
 def _findings(found: list[Emergence]) -> Iterator[str]:
-    head = sorted(each.phenomenon for each in found if each.first == "effect")
-    behaviour = sorted(each.phenomenon for each in found if each.first == "accuracy")
+    before, after = (sum(each.first == first for each in found) for first in ("effect", "margin"))
     yield (
-        f"Through training, the effect of the head rises before accuracy in {len(head)} of {len(found)} phenomena, "
-        f"after it in {len(behaviour)}."
+        f"Through training, the effect of the head rises before the margin of its phenomenon in {before} of "
+        f"{len(found)} phenomena and after it in {after}; in the others the order is undecided."
     )
