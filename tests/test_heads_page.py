@@ -12,10 +12,9 @@ import pytest
 from conftest import completed, refused, snapshot
 
 from headcount.heads.cards import marked
-from headcount.heads.page import html, run_page, write
+from headcount.heads.page import html, run_page, study_page, write
 from headcount.heads.results import Results, Study
 from headcount.heads.sections import knock_out
-from headcount.heads.study_page import study_page
 from headcount.report.runs import Unfinished
 
 HEADS = ("encoder1.1", "encoder1.2", "cross1.1")

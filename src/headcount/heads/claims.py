@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.heads.gold import DIRECTIONS, RELATIONS
-from headcount.heads.interface import KINDS
+from headcount.heads.interface import KINDS, heads_named
 from headcount.heads.observed import VIEWS
 from headcount.heads.roles import role_figures
-from headcount.heads.statistics import ERROR, EffectTable, Floats, Sample, compared, effect_table
+from headcount.heads.statistics import effect_table
+from headcount.report.statistics.bootstrap import Floats
+from headcount.report.statistics.max_t import ERROR, EffectTable, Sample, compared
 
 PHENOMENA = {
     "subject": ("agreement",),
@@ -101,7 +103,7 @@ def claimed_roles(roles: Arrays, gold: Arrays, ablation: Arrays) -> list[Claim]:
     positional = dict(zip(roles["head"].tolist(), role_figures(roles).positional.tolist(), strict=True))
     claims = []
     for kind in KINDS:
-        heads = tuple(name for name in gold["head"].tolist() if name.startswith(kind))
+        heads = tuple(str(head) for head in heads_named(gold["head"]) if head.kind == kind)
         cells = {
             (relation, direction, view): found
             for relation in RELATIONS

@@ -12,9 +12,8 @@ from headcount.errors import InputError
 from headcount.files import show
 from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.measure import kept, measure
-from headcount.heads.page import HeadsPage, run_page, write
+from headcount.heads.page import HeadsPage, run_page, study_page, write
 from headcount.heads.results import Results, Study
-from headcount.heads.study_page import study_page
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.run.opened import open_from_config

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from headcount.heads.statistics import DRAWS, ERROR
 from headcount.report.statistics.bootstrap import bleu_of, bootstrapped_bleu, resamples
+from headcount.report.statistics.max_t import DRAWS, ERROR
 from headcount.report.table import interval
 
 Floats = NDArray[np.float64]

@@ -17,8 +17,8 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
-from headcount.heads.statistics import DRAWS, ERROR, Floats
-from headcount.report.statistics.bootstrap import resamples
+from headcount.report.statistics.bootstrap import Floats, resamples
+from headcount.report.statistics.max_t import DRAWS, ERROR
 from headcount.run.opened import load_weights
 
 CURVES = ("accuracy", "margin", "effect")

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet
-from headcount.heads.interface import KINDS
+from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.likelihood import Progress
 from headcount.heads.observed import VIEWS, Observed, When, lacks_source, observed
 from headcount.heads.spelling import Spelled
-from headcount.heads.statistics import Ratio, ratio
+from headcount.report.statistics.max_t import Ratio, ratio
 
 NONE = -1
 DIRECTIONS = ("forward", "backward")  # from dependent to head, and back
@@ -199,17 +199,16 @@ class Alignment:
 
 def alignment(arrays: Mapping[str, NDArray]) -> Alignment:
     """From the arrays of `gold`: error = 1 - 2 right / (predicted + gold links), summed over sentences."""
-    heads = tuple(name for name in arrays["head"].tolist() if name.startswith("cross"))
+    cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
     links = (arrays["targets"] + arrays["pairs"])[:, None, None, None]
     wrong = links - 2 * arrays["right"]
     in_valid = arrays["valid.right"].sum(axis=0)
     best = tuple(int(i) for i in np.unravel_index(in_valid.argmax(), in_valid.shape))
-    last = heads[-1].split(".")[0]
-    marian = heads.index(f"{last}.1")
+    marian = cross.index(Head(*cross[-1].place, 1))
     excess = wrong[:, 0, marian, 0] - wrong[:, best[0], best[1], best[2]]
     diagonal = links[:, 0, 0, 0] - 2 * arrays["diagonal"]
     return Alignment(
-        heads,
+        tuple(map(str, cross)),
         ratio(wrong, links),
         best,  # type: ignore[arg-type]
         marian,

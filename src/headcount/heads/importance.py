@@ -16,10 +16,11 @@ from headcount.data.batches import Sentences, collate
 from headcount.data.plan import in_order_of_length
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import select
-from headcount.heads.interface import Heads
+from headcount.heads.interface import Heads, heads_named
 from headcount.heads.likelihood import ROW_TOKENS, Progress, log_probs
-from headcount.heads.statistics import DRAWS, ERROR, LOSS, Floats, pair_scores, sentence_losses
-from headcount.report.statistics.bootstrap import resamples
+from headcount.heads.statistics import LOSS, pair_scores, sentence_losses
+from headcount.report.statistics.bootstrap import Floats, resamples
+from headcount.report.statistics.max_t import DRAWS, ERROR
 
 
 @torch.enable_grad()
@@ -64,7 +65,7 @@ IMPORTANCE = Part(
 
 def normalised_by_layer(importances: Floats, names: NDArray) -> Floats:
     """Importances [head] over the l2 norm of their layer (Michel et al. 2019, section 4.1; after Molchanov et al.)."""
-    layers = np.array([str(name).rpartition(".")[0] for name in names])
+    layers = np.array([str(head.place) for head in heads_named(names)])
     norms = np.array([np.sqrt((importances[layers == layer] ** 2).sum()) for layer in layers])
     return np.divide(importances, norms, out=np.zeros_like(norms), where=norms > 0)
 

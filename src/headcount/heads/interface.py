@@ -6,7 +6,7 @@ twin. Every context restores the model, also after an exception.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -53,6 +53,17 @@ class Head(NamedTuple):
     def place(self) -> Layer:
         """The attention that it belongs to."""
         return Layer(self.kind, self.layer)
+
+
+def heads_named(labels: Iterable[str]) -> list[Head]:
+    """The heads with these names, such as the array `head` of results. Raises InputError."""
+    found = []
+    for label in labels:
+        head = Head.parse(str(label))
+        if head is None:
+            raise InputError(f"{label}: no name of a head, such as cross2.1")
+        found.append(head)
+    return found
 
 
 Edit = Callable[[Tensor], Tensor]

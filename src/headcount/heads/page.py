@@ -1,10 +1,10 @@
-"""The page of the heads of a run: HTML that needs nothing else, Markdown, CSV and drawings."""
+"""The pages of the heads of a run and of a sweep: HTML that needs nothing else, Markdown, CSV and drawings."""
 
 import csv
 import io
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +14,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.heads.cards import Card, attention, cards
-from headcount.heads.results import Results, Row, Subject
-from headcount.heads.sections import SUBJECTS
+from headcount.heads.results import Results, Row, Study, Subject
+from headcount.heads.sections import STUDY_SUBJECTS, SUBJECTS
 from headcount.report.markdown import markdown
 from headcount.report.page import Page
 
@@ -46,6 +46,19 @@ def run_page(results: Results) -> HeadsPage:
     page = made(f"Heads of {results.name}", about, found, flags)
     every = cards(results, [each.figures for each in found])
     return HeadsPage(page, rows(found), findings(found), every, attention(results))
+
+
+def study_page(study: Study) -> HeadsPage:
+    """The page over the runs of a sweep; seeds are the unit."""
+    found, flags = subjects(study, STUDY_SUBJECTS)
+    about = (
+        f"{len(study.runs)} runs of {study.directory.name}. Heads of different seeds have no common names. {MEANING}"
+    )
+    page = made(f"Heads over the runs of {study.directory.name}", about, found, [*study.notes, *flags])
+    done = f"All {len(study.runs)} runs are finished."
+    if study.unfinished:
+        done = f"{len(study.runs)} of {len(study.runs) + len(study.unfinished)} runs are finished:"
+    return HeadsPage(replace(page, progress=done, unfinished=study.unfinished), rows(found), findings(found))
 
 
 def subjects(results: Any, modules: Iterable[ModuleType]) -> tuple[list[Subject], list[str]]:

@@ -12,11 +12,11 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from numpy.typing import NDArray
 
 from headcount.heads.interface import Head
-from headcount.heads.statistics import EffectTable
 from headcount.heads.twin_shares import Edge, Shares
 from headcount.report.axes import plot
 from headcount.report.blocks import Drawn
 from headcount.report.drawing import INK, Plot
+from headcount.report.statistics.max_t import EffectTable
 
 HARM, GAIN = (204, 74, 95), (59, 130, 196)  # visible on light and dark pages
 DEEPEST = 0.75  # opacity: text stays readable above it

@@ -16,7 +16,10 @@ from scipy.optimize import linear_sum_assignment
 
 from headcount.errors import InputError
 from headcount.heads.analysis import Arrays
-from headcount.heads.statistics import ERROR, EffectTable, Floats, effect_table
+from headcount.heads.interface import heads_named
+from headcount.heads.statistics import effect_table
+from headcount.report.statistics.bootstrap import Floats
+from headcount.report.statistics.max_t import ERROR, EffectTable
 
 SHARE = 0.5  # of a phenomenon's margin that a specialist's removal costs
 PERMUTATIONS = 200
@@ -190,8 +193,8 @@ def shares(table: EffectTable) -> Floats:
 
 
 def _place(name: str, within: str) -> str:
-    layer = name.rpartition(".")[0]
-    return {"layer": layer, "kind": layer.rstrip("0123456789"), "all": ""}[within]
+    (head,) = heads_named([name])
+    return {"layer": str(head.place), "kind": head.kind, "all": ""}[within]
 
 
 def _similarities(profiles: Floats, places: NDArray) -> Floats:

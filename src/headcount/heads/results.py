@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 
 from headcount.heads.analysis import Arrays
-from headcount.heads.statistics import EffectTable, effect_table
+from headcount.heads.statistics import effect_table
 from headcount.report.blocks import Section
 from headcount.report.runs import Unfinished
+from headcount.report.statistics.max_t import EffectTable
 
 Figures = dict[str, list[tuple[str, str]]]
 """Names and values of figures, by head."""

@@ -1,28 +1,21 @@
-"""Simultaneous inference on effects of heads: paired bootstrap over sentences, max-T over heads and phenomena.
+"""Effects of heads on the loss and on each phenomenon, as a table whose cells are one family.
 
-An effect is the mean difference between the model with a change and the whole model, over the same sentences. All
-effects of a table are one family: intervals hold for all at once, p-values are those of the step-down procedure of
-Romano and Wolf 2005. The bootstrap keeps the correlation of heads and endpoints, so the bound is tighter than Holm's.
+An effect is the mean difference between the model with a change and the whole model, over the same sentences.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from headcount.errors import InputError
 from headcount.heads.likelihood import TokenLogProbs
-from headcount.report.statistics.bootstrap import resamples
-
-Floats = NDArray[np.float64]
+from headcount.report.statistics.bootstrap import Floats
+from headcount.report.statistics.max_t import NOISE, EffectTable, Sample, compared
 
 ENDPOINTS = ("margin", "accuracy")
-ERROR = 0.05  # of the family: 1 - coverage of the intervals, and the probability of one false alarm or more
-DRAWS = 2000
 LOSS = "loss"
-NOISE = 1e-4  # nats; the smallest standard error that is believed, well above rounding of float32 sums
 
 
 @dataclass(frozen=True)
@@ -35,58 +28,6 @@ class Bounds:
     loss: float = 0.01
     margin: float = 0.1
     accuracy: float = 2.0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Paired differences of one endpoint, one column of a table.
-
-    values [row, unit]: differences to the whole model. sentence [unit]: the number of each unit's sentence. whole: the
-    mean of the whole model. worse: +1 where a rise is harm, -1 where a fall is. harmless: the largest harm that does
-    not matter. least: the smallest standard error that is believed.
-    """
-
-    name: str
-    values: Floats
-    sentence: NDArray[np.int64]
-    whole: float
-    worse: int
-    harmless: float
-    least: float = NOISE
-
-
-@dataclass(frozen=True)
-class EffectTable:
-    """Effects of rows (heads) on columns (loss, then phenomena), all arrays [row, column] unless said otherwise.
-
-    estimate: mean difference to the whole model; low, high: its simultaneous interval; p: step-down p-value. verdict:
-    "differs" (p within the error), "equivalent" (the harm is below the bound of the column at the worse end of the
-    interval) or "undecided". harmless: the condition of "equivalent" alone, which small effects that differ fulfil
-    too. whole, units [column]: the mean of the whole model, the number of sentences or pairs. worse [column]: +1 where
-    a rise is harm, -1 where a fall is.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    estimate: Floats
-    low: Floats
-    high: Floats
-    p: Floats
-    verdict: NDArray[np.str_]
-    harmless: NDArray[np.bool_]
-    whole: Floats
-    units: NDArray[np.int64]
-    worse: NDArray[np.int64]
-
-    @property
-    def free(self) -> NDArray[np.bool_]:
-        """Heads that are free to cut by loss, [row]: an equivalence, not a lack of significance."""
-        return self.harmless[:, self.columns.index(LOSS)]
-
-    @property
-    def harm(self) -> Floats:
-        """The effects with the sign of harm: positive is worse in every column."""
-        return self.estimate * self.worse
 
 
 def effect_table(
@@ -168,86 +109,6 @@ def _with_whole(arrays: Mapping[str, NDArray], kind: str, name: str) -> Floats:
     return whole
 
 
-def compared(
-    names: Sequence[str], columns: Sequence[Sample], draws: int = DRAWS, error: float = ERROR, seed: int = 0
-) -> EffectTable:
-    """The table of these columns; all its effects are one family.
-
-    Statistics are Student's t on the z scale, so that columns with few pairs and with many weigh alike. The bootstrap
-    gives the distribution of their largest, centred on the estimates.
-    """
-    estimate = np.stack([column.values.mean(axis=1) for column in columns], axis=1)
-    errors = np.stack([standard_errors(column) for column in columns], axis=1)
-    units = np.array([column.values.shape[1] for column in columns])
-    free = np.maximum(units - 1, 1)
-    null = resampled(columns, draws, seed)
-    statistic = as_normal(abs(estimate) / errors, free)
-    p = step_down(statistic.ravel(), null).reshape(estimate.shape)
-    critical = float(np.quantile(null.max(axis=1), 1 - error))
-    half = stats.t.isf(stats.norm.sf(critical), free) * errors
-    worse = np.array([column.worse for column in columns])
-    harmless = estimate * worse + half < np.array([column.harmless for column in columns])
-    verdict = np.where(p <= error, "differs", np.where(harmless, "equivalent", "undecided"))
-    titles, whole = tuple(column.name for column in columns), np.array([column.whole for column in columns])
-    low, high = estimate - half, estimate + half
-    return EffectTable(tuple(names), titles, estimate, low, high, p, verdict, harmless, whole, units, worse)
-
-
-def standard_errors(column: Sample) -> Floats:
-    """Standard error of each row's mean; infinite for a single unit."""
-    units = column.values.shape[1]
-    if units < 2:
-        return np.full(len(column.values), np.inf)
-    found: Floats = np.maximum(column.values.std(axis=1, ddof=1) / np.sqrt(units), column.least)
-    return found
-
-
-def resampled(columns: Sequence[Sample], draws: int, seed: int) -> Floats:
-    """Absolute studentised means of resamples of sentences, centred, [draw, row x column]."""
-    sentences = max(int(column.sentence.max()) for column in columns) + 1
-    centred = np.zeros((sentences, len(columns[0].values), len(columns)))
-    for number, column in enumerate(columns):
-        values = column.values - column.values.mean(axis=1, keepdims=True)
-        norm = np.sqrt((values**2).sum(axis=1, keepdims=True))
-        scaled = np.divide(values, norm, out=np.zeros_like(values), where=norm > 1e-12)
-        np.add.at(centred[:, :, number], column.sentence, scaled.T)
-    return abs(resamples(sentences, draws, seed) @ centred.reshape(sentences, -1))
-
-
-def as_normal(t: Floats, free: NDArray) -> Floats:
-    """The z of the same two-sided probability as |t| with these degrees of freedom."""
-    return np.asarray(stats.norm.isf(stats.t.sf(t, free)), dtype=np.float64)
-
-
-def step_down(statistic: Floats, null: Floats) -> Floats:
-    """P-values of the step-down max-T procedure (Romano and Wolf 2005; Westfall and Young 1993, algorithm 2.8).
-
-    statistic [hypothesis]: absolute. null [draw, hypothesis]: resampled under all null hypotheses.
-    """
-    order = np.argsort(-statistic)
-    largest = np.maximum.accumulate(null[:, order[::-1]], axis=1)[:, ::-1]  # of this hypothesis and all weaker ones
-    beyond = (largest >= statistic[order]).sum(axis=0)
-    p = np.empty_like(statistic)
-    p[order] = np.maximum.accumulate((beyond + 1) / (len(null) + 1))
-    return p
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Ratios of sums over sentences with percentile intervals of 95 % each, by bootstrap."""
-
-    value: Floats
-    low: Floats
-    high: Floats
-
-
-def ratio(above: NDArray, below: NDArray, draws: int = 1000, seed: int = 0) -> Ratio:
-    """The sum of `above` over sentences by that of `below`, [...]; both [sentence, ...]; nan where `below` is 0."""
-    above, below = np.broadcast_arrays(above.astype(np.float64), below.astype(np.float64))
-    sentences, shape = len(above), above.shape[1:]
-    weights = resamples(sentences, draws, seed)
-    sums = [weights @ each.reshape(sentences, -1) for each in (above, below)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn, value = sums[0] / sums[1], above.sum(axis=0) / below.sum(axis=0)
-    low, high = np.quantile(drawn, (ERROR / 2, 1 - ERROR / 2), axis=0).reshape(2, *shape)
-    return Ratio(np.asarray(value), low, high)
+def free_to_cut(table: EffectTable) -> NDArray[np.bool_]:
+    """Heads that are free to cut by loss, [row]: an equivalence, not a lack of significance."""
+    return table.harmless[:, table.columns.index(LOSS)]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.errors import InputError
-from headcount.heads.statistics import DRAWS, ERROR
 from headcount.report.statistics.bootstrap import Floats, resamples
+from headcount.report.statistics.max_t import DRAWS, ERROR
 
 LEAST = 0.1  # share of an edge that a circuit shows
 ROUNDING = 1e-6  # a smaller standard error is rounding

@@ -5,8 +5,9 @@ from dataclasses import replace
 from headcount.heads.pictures import signed
 from headcount.heads.results import Results, Row, Study, Subject
 from headcount.heads.sections.knock_out import cells
-from headcount.heads.statistics import LOSS, EffectTable
+from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
+from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table
 
 NOTE = (

@@ -5,8 +5,9 @@ from scipy import stats
 
 from headcount.heads.ablation import KINDS
 from headcount.heads.results import Results, Subject
-from headcount.heads.statistics import LOSS, EffectTable
+from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
+from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table
 
 NOTE = (

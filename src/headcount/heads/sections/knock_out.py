@@ -7,8 +7,9 @@ import numpy as np
 from headcount.heads.ablation import KINDS
 from headcount.heads.pictures import drawn, effect_map, signed
 from headcount.heads.results import Figures, Results, Row, Subject
-from headcount.heads.statistics import LOSS, EffectTable
+from headcount.heads.statistics import LOSS, free_to_cut
 from headcount.report.blocks import Section
+from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval, p_value
 from headcount.report.verdicts import listed
 
@@ -47,7 +48,7 @@ def subject(results: Results) -> Subject | None:
 def _verdict(table: EffectTable) -> str:
     sure = table.verdict == "differs"
     names = [name for name in table.columns if name != LOSS]
-    free = [head for head, cut in zip(table.rows, table.free, strict=True) if cut]
+    free = [head for head, cut in zip(table.rows, free_to_cut(table), strict=True) if cut]
     count = int(sure.any(axis=1).sum())
     parts = [f"{count} of {len(table.rows)} heads change something that can be distinguished from chance"]
     for name in names:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from headcount.heads.interactions import interaction_table, matrix, redundancies
 from headcount.heads.results import Figures, Results, Row, Subject
 from headcount.heads.shapley import TOLERANCE, values
-from headcount.heads.statistics import LOSS, Bounds, EffectTable
+from headcount.heads.statistics import LOSS, Bounds
 from headcount.report.axes import plot
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
+from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval
 
 NOTE = (

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from headcount.heads.importance import PROXIES, Guide, guide
+from headcount.heads.interface import heads_named
 from headcount.heads.results import Figures, Results, Row, Subject
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
@@ -53,7 +54,7 @@ def _plot(found: Guide, proxy: str) -> Plot:
     def draw(axes: Axes) -> None:
         for index, kind in enumerate(("encoder", "decoder", "cross")):
             colour, marker = style_of(index)
-            own = [number for number, head in enumerate(found.heads) if head.startswith(kind)]
+            own = [number for number, head in enumerate(heads_named(found.heads)) if head.kind == kind]
             axes.plot(
                 values[own], found.effect[own, 0], marker, color=colour, markersize=5, linestyle="none", label=kind
             )

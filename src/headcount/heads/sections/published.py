@@ -6,9 +6,10 @@ from typing import Any
 import yaml
 
 from headcount.heads.hard_concrete import open_heads
+from headcount.heads.interface import heads_named
 from headcount.heads.results import Results, Subject
 from headcount.heads.roles import role_figures
-from headcount.heads.statistics import LOSS
+from headcount.heads.statistics import LOSS, free_to_cut
 from headcount.report.blocks import Section
 from headcount.report.table import Table
 
@@ -50,14 +51,16 @@ def _ours(results: Results) -> dict[str, str]:
         sure = table.verdict[:, loss] == "differs"
         better = int((sure & (table.harm[:, loss] < 0)).sum())
         found["changes"] = f"{int(sure.sum())} of {len(table.rows)} heads change the loss, {better} of which improve it"
-        found["free"] = f"one at a time, {int(table.free.sum())} of {len(table.rows)} heads are free to cut by loss"
+        found["free"] = (
+            f"one at a time, {int(free_to_cut(table).sum())} of {len(table.rows)} heads are free to cut by loss"
+        )
     roles = results.get("roles")
     if roles is not None:
         positional = role_figures(roles).positional
         found["positional"] = f"{int(positional.sum())} of {len(positional)} heads"
     cutting = results.get("cutting")
     if cutting is not None:
-        encoder = [head.startswith("encoder") for head in cutting["head"].tolist()]
+        encoder = [head.kind == "encoder" for head in heads_named(cutting["head"])]
         left = open_heads(cutting["log_alpha"])[:, encoder].sum(axis=1)
         pairs = zip(left.tolist(), cutting["penalty"].tolist(), strict=True)
         counts = ", ".join(f"{count} (penalty {penalty:g})" for count, penalty in pairs)

@@ -8,8 +8,9 @@ from headcount.heads.claims import Claim, claimed_roles
 from headcount.heads.gold import alignment
 from headcount.heads.results import Figures, Results, Row, Subject
 from headcount.heads.roles import RoleFigures, role_figures
-from headcount.heads.statistics import LOSS, EffectTable
+from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
+from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval
 
 NOTE = (

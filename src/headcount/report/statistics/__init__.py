@@ -1,1 +1,1 @@
-"""Statistics of a study: bootstrap, simultaneous comparison of rows, moderated variances, power and its simulation."""
+"""Statistics of a study: bootstrap, simultaneous inference, comparison of rows, moderated variances, power."""
