@@ -1,13 +1,17 @@
 """Heads against gold structure: planted heads are found, random heads and shuffled links show nothing, alignment error
 by hand."""
 
+from pathlib import Path
+
 import numpy as np
 import planted
 import pytest
 
 from headcount.heads.claims import best_offset, claimed_roles, matched
-from headcount.heads.gold import ABSENT, Link, aligned, alignment, first_target, gold, met, others
+from headcount.heads.gold import ABSENT, RULES, Link, aligned, alignment, first_target, gold, met, others
+from headcount.heads.results import Results
 from headcount.heads.roles import roles
+from headcount.heads.sections.roles import subject
 
 HEADS = ["encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "cross1.1", "cross1.2"]
 
@@ -62,6 +66,12 @@ def test_no_role_without_the_effect_on_its_phenomenon(found, effects):
     assert not any(claim.claimed for claim in claims)
 
 
+def test_a_relation_whose_phenomenon_was_not_measured_has_no_claims(found):
+    effects = ablation()
+    effects["phenomenon"] = np.where(effects["phenomenon"] == "case", "case", "order")
+    assert claimed_roles(*found, effects) == []
+
+
 @pytest.mark.parametrize(
     ("model", "changes"), [(planted.random_model, {}), (planted.planted_model, {"shuffled": True})]
 )
@@ -82,11 +92,26 @@ def test_a_word_of_many_pieces_that_every_query_prefers_is_no_role():
 def test_the_aligning_head_is_found_and_the_first_of_the_last_layer_is_another(found):
     aligning = alignment(found[1])
     assert aligning.heads == ("cross1.1", "cross1.2")
-    assert (aligning.best[1], aligning.best[2], aligning.marian) == (1, 0, 0)
+    assert (aligning.best[1:], aligning.marian) == ((1, 0), (0, 0, 0))
     assert aligning.errors.value[0, :, 0] == pytest.approx([0.9, 0], abs=0.1)
     assert aligning.errors.value[0, 1, 1] > 0.8
-    assert aligning.excess.low > 0.8
-    assert aligning.diagonal.value == 0
+    assert aligning.apart.low > 0.8
+    # Each word is aligned with that at its place, which needs no attention: no head is better than that.
+    assert (aligning.rule, aligning.baseline.value) == ("diagonal", 0)
+    assert aligning.excess.value == pytest.approx(aligning.errors.value)
+
+
+def test_the_page_names_weights_position_and_baseline_of_an_alignment(found):
+    results = Results("a", Path("a"), ("en", "de"), {"roles": found[0], "gold": found[1]})
+    section = subject(results).section.blocks[-1]
+    text, table = section.blocks
+    assert text.startswith("cross1.2, by weight before the word, has an alignment error rate of ")
+    assert " points from the best rule without attention: the best cross head" in text
+    assert text.endswith("Without attention, the same relative place has an error rate of 0.0 [0.0, 0.0] %.")
+    assert [line[0] for line in table.cells] == ["cross1.1", "cross1.2", "the same relative place"]
+    assert table.cells[0][1:3] == ("weight", "before the word")
+    assert table.cells[0][5].startswith("+9")
+    assert "guided alignment" in table.note
 
 
 def test_alignment_error_rate_worked_by_hand():
@@ -96,10 +121,16 @@ def test_alignment_error_rate_worked_by_hand():
     shares = {"cross": before[None, None], "after": after[None, None]}
     counts = aligned(shares, pairs, 2, 3)
     assert counts["right"].tolist() == [[[2, 0]]]
-    assert (counts["targets"], counts["pairs"], counts["diagonal"]) == (3, 3, 2)
+    assert (counts["targets"], counts["pairs"]) == (3, 3)
+    by_rule = dict(zip(RULES, counts["fixed"].tolist(), strict=True))
+    # The same relative place: 0, 1, 1. One word on: 1, 1, 1; one word back: 0, 0, 1; at the place itself 0, 1, 1.
+    assert [by_rule[rule] for rule in ("diagonal", "+1", "-1", "+0")] == [2, 1, 3, 2]
     arrays = {name: np.array([value] * 4) for name, value in counts.items()}
     arrays |= {f"valid.{name}": value for name, value in arrays.items()} | {"head": np.array(["cross1.1"])}
-    errors = alignment(arrays).errors
+    made = alignment(arrays | {"rule": np.array(RULES)})
+    errors = made.errors
+    assert (made.rule, made.baseline.value) == ("-1", 0)
+    assert made.excess.value[0, 0] == pytest.approx([1 / 3, 1])
     assert errors.value.flatten().tolist() == pytest.approx([1 - 2 * 2 / 6, 1])
     assert errors.low[0, 0, 0] == pytest.approx(1 / 3)
 

@@ -97,8 +97,9 @@ class Claim:
 
 
 def claimed_roles(roles: Arrays, gold: Arrays, ablation: Arrays) -> list[Claim]:
-    """Every head with every relation, from the arrays of the parts roles, gold and ablation; `Claim.claimed` says which
-    are roles. Gains are one family, effects (of zero ablation on margins) another."""
+    """Every head with every relation of which a phenomenon was measured, from the arrays of the parts roles, gold and
+    ablation; `Claim.claimed` says which are roles. Gains are one family, effects (of zero ablation on margins) another.
+    """
     effects = effect_table(ablation)
     positional = dict(zip(roles["head"].tolist(), role_figures(roles).positional.tolist(), strict=True))
     claims = []
@@ -115,7 +116,8 @@ def claimed_roles(roles: Arrays, gold: Arrays, ablation: Arrays) -> list[Claim]:
         for number, head in enumerate(heads):
             for relation in RELATIONS:
                 own = [cell for cell in cells if cell[0] == relation]
-                if gains is not None and own:
+                measured = set(PHENOMENA[relation]) & set(effects.columns)
+                if gains is not None and own and measured:
                     surest = max(own, key=lambda cell: lowest(gains, number, cell))
                     claims.append(_claim(head, number, surest, cells[surest], gains, effects, positional[head]))
     return claims

@@ -25,6 +25,9 @@ NONE = -1
 DIRECTIONS = ("forward", "backward")  # from dependent to head, and back
 RELATIONS = ("subject", "antecedent", "sense", "conjunction")
 WHENS: tuple[When, ...] = ("before", "after")
+SHIFTS = tuple(range(-4, 5))
+RULES = ("diagonal", *(f"{shift:+d}" for shift in SHIFTS))
+"""Alignments without attention: to the source word at the same relative place, or at a fixed offset in words."""
 
 
 class Link(NamedTuple):
@@ -48,14 +51,15 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
     that word, too. valid.relation and valid.KIND.link: of the validation sentences.
     Alignment: right [sentence, view, head, when], the target words whose largest share, ends left out, is on a source
     word that is aligned with them; head is a cross head, when: "before", the position that predicts the word, or
-    "after", which reads it. diagonal [sentence]: those that are right for the source word at the same relative place.
+    "after", which reads it. fixed [sentence, rule]: those that are right by each of `RULES`, without attention.
     targets, pairs [sentence]: target words, gold pairs. valid.right and so on. Also head, the names of all heads, view,
-    direction, when.
+    direction, when, rule.
     """
     test = structure(analysis, analysis.test, progress)
     valid = structure(analysis, analysis.valid, progress)
-    needed = ["relation", "right", "targets", "pairs", *(f"{kind}.link" for kind in KINDS)]
+    needed = ["relation", "right", "fixed", "targets", "pairs", *(f"{kind}.link" for kind in KINDS)]
     names = {"head": list(map(str, analysis.heads.names)), "view": VIEWS, "direction": DIRECTIONS, "when": WHENS}
+    names["rule"] = RULES
     return {
         **test,
         **{f"valid.{name}": valid[name] for name in needed},
@@ -70,6 +74,7 @@ GOLD = Part(
     steps=lambda analysis: len(analysis.test) + len(analysis.valid),
     gold=True,
     lacks=lacks_source,
+    version=2,
 )
 
 
@@ -164,16 +169,17 @@ def met(kind: str, query: int, key: int, first: Mapping[int, int], sources: int)
 def aligned(
     shares: Mapping[str, NDArray[np.float32]], pairs: NDArray[np.int64], sources: int, targets: int
 ) -> dict[str, Any]:
-    """right, diagonal, targets and pairs of `gold` for one sentence."""
+    """right, fixed, targets and pairs of `gold` for one sentence."""
     linked = np.zeros((targets, sources), dtype=bool)
     linked[pairs[:, 1], pairs[:, 0]] = True
     words = np.arange(targets)
     found = [shares[name][:, :, :targets, :sources].argmax(axis=-1) for name in ("cross", "after")]
     right = np.stack([linked[words, each].sum(axis=-1) for each in found], axis=-1)
-    beside = ((words + 0.5) * sources / targets).astype(int)
+    diagonal = ((words + 0.5) * sources / targets).astype(int)
+    shifted = [(words + shift).clip(0, sources - 1) for shift in SHIFTS]
     return {
         "right": right.astype(np.int16),
-        "diagonal": int(linked[words, beside].sum()),
+        "fixed": linked[words, np.stack([diagonal, *shifted])].sum(axis=-1).astype(np.int16),
         "targets": targets,
         "pairs": len(pairs),
     }
@@ -184,34 +190,41 @@ class Alignment:
     """Alignment error rates of cross heads, 0 to 1 (Och and Ney 2003, with all gold links sure).
 
     heads: their names. errors: `Ratio` of arrays [view, head, when]. best: (view, head, when) with the least error on
-    the validation sentences. marian: index in `heads` of the first head of the last layer, which Marian and CTranslate2
-    take. excess: its error less that of the best, before the word by weight. diagonal: the error of the source word at
-    the same relative place.
+    the validation sentences. marian: the first head of the last layer, by weight and before the word, which Marian and
+    CTranslate2 take by default, in models trained with guided alignment. rule: the one of `RULES` with the least error
+    on the validation sentences; baseline: its error. excess: `errors` less the baseline; apart: the error of marian
+    less that of best.
     """
 
     heads: tuple[str, ...]
     errors: Ratio
     best: tuple[int, int, int]
-    marian: int
+    marian: tuple[int, int, int]
+    rule: str
+    baseline: Ratio
     excess: Ratio
-    diagonal: Ratio
+    apart: Ratio
 
 
 def alignment(arrays: Mapping[str, NDArray]) -> Alignment:
-    """From the arrays of `gold`: error = 1 - 2 right / (predicted + gold links), summed over sentences."""
+    """From the arrays of `gold`: error = 1 - 2 right / (predicted + gold links), summed over sentences; a head, and a
+    rule, predicts one link for each target word."""
     cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
     links = (arrays["targets"] + arrays["pairs"])[:, None, None, None]
     wrong = links - 2 * arrays["right"]
     in_valid = arrays["valid.right"].sum(axis=0)
-    best = tuple(int(i) for i in np.unravel_index(in_valid.argmax(), in_valid.shape))
-    marian = cross.index(Head(*cross[-1].place, 1))
-    excess = wrong[:, 0, marian, 0] - wrong[:, best[0], best[1], best[2]]
-    diagonal = links[:, 0, 0, 0] - 2 * arrays["diagonal"]
+    view, head, when = (int(i) for i in np.unravel_index(in_valid.argmax(), in_valid.shape))
+    marian = VIEWS.index("weight"), cross.index(Head(*cross[-1].place, 1)), WHENS.index("before")
+    rule = int(arrays["valid.fixed"].sum(axis=0).argmax())
+    fixed = links - 2 * arrays["fixed"][:, rule, None, None, None]
+    apart = wrong[:, *marian] - wrong[:, view, head, when]
     return Alignment(
         tuple(map(str, cross)),
         ratio(wrong, links),
-        best,  # type: ignore[arg-type]
+        (view, head, when),
         marian,
-        ratio(excess, links[:, 0, 0, 0]),
-        ratio(diagonal, links[:, 0, 0, 0]),
+        str(arrays["rule"][rule]),
+        ratio(fixed[:, 0, 0, 0], links[:, 0, 0, 0]),
+        ratio(wrong - fixed, links),
+        ratio(apart, links[:, 0, 0, 0]),
     )

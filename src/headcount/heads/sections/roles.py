@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headcount.heads.claims import Claim, claimed_roles
-from headcount.heads.gold import alignment
+from headcount.heads.gold import WHENS, Alignment, alignment
+from headcount.heads.observed import VIEWS
 from headcount.heads.results import Figures, Results, Row, Subject
 from headcount.heads.roles import RoleFigures, role_figures
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable
+from headcount.report.statistics.max_t import EffectTable, Ratio
 from headcount.report.table import Table, interval
 
 NOTE = (
@@ -26,9 +27,16 @@ CLAIMS = (
     "same word. Lower ends of gains hold for all heads and links at once."
 )
 ALIGNED = (
-    "Alignment error rate against the gold alignment (Och and Ney 2003), by the largest weight of the position that "
-    "predicts a word. Marian and CTranslate2 take the first head of the last layer."
+    "Alignment error rate against the gold alignment (Och and Ney 2003): each target word is linked to the source word "
+    "with the largest weight, or norm-weighted attention (Kobayashi et al. 2020), at the position before it, which "
+    "predicts it, or after it, which reads it. Baseline: the best rule without attention, the same relative place in "
+    "the sentence or a fixed offset. The best head and the baseline are chosen on validation sentences; intervals (95 "
+    "%) are each for itself. Marian and CTranslate2 take the first head of the last layer by default, in models that "
+    "were trained with guided alignment, as this one was not."
 )
+VIEW = {"weight": "weight", "norm": "norm-weighted attention"}
+Cell = tuple[int, int, int]
+"""View, head, when: of the arrays of `Alignment`."""
 
 
 def subject(results: Results) -> Subject | None:
@@ -124,24 +132,49 @@ def _aligned(results: Results) -> tuple[Section, list[str]] | None:
     if arrays is None or "right" not in arrays:
         return None
     found = alignment(arrays)
-    lines = tuple(
-        (
-            head,
-            f"{found.errors.value[0, row, 0]:.1%}",
-            interval((100 * found.errors.low[0, row, 0], 100 * found.errors.high[0, row, 0]), 1),
-            "first of the last layer" if row == found.marian else "",
-        )
-        for row, head in enumerate(found.heads)
-    )
-    table = Table(("head", "error", "95 % interval, %", ""), lines, ALIGNED, frozenset({0, 3}))
-    best = found.best[1]
-    between = interval((float(found.errors.low[found.best]), float(found.errors.high[found.best])))
+    every = [(VIEWS.index("weight"), head, WHENS.index("before")) for head in range(len(found.heads))]
+    cells = sorted({*every, found.best}, key=lambda cell: (cell[1], cell))
+    rule = "the same relative place" if found.rule == "diagonal" else f"offset {found.rule}"
+    lines = (*(_line(found, cell) for cell in cells), (rule, "", "", *_percent(found.baseline), "", "", "baseline"))
+    headers = (
+        "head", "weights", "position", "error, %", "95 % interval, %", "less the baseline, points",
+        "95 % interval, points", "",
+    )  # fmt: skip
+    table = Table(headers, lines, ALIGNED, frozenset({0, 1, 2, 7}))
+    best, marian = (_error(found, cell) for cell in (found.best, found.marian))
     text = (
-        f"Of the cross heads, {found.heads[best]} aligns best (chosen on validation sentences): error rate "
-        f"{found.errors.value[found.best]:.2f} {between}; the first of the last layer, {found.heads[found.marian]}: "
-        f"{found.errors.value[0, found.marian, 0]:.2f}."
+        f"{best}: the best cross head, chosen on validation sentences. {marian}: the first head of the last layer. "
+        f"Without attention, {rule} has an error rate of {' '.join(_percent(found.baseline))} %."
     )
     return Section("Which cross head aligns", (text, table)), [text]
+
+
+def _line(found: Alignment, cell: Cell) -> tuple[str, ...]:
+    view, head, when = cell
+    marks = {"best": found.best, "first of the last layer": found.marian}
+    return (
+        found.heads[head],
+        VIEW[VIEWS[view]],
+        f"{WHENS[when]} the word",
+        *_percent(found.errors, cell),
+        *_percent(found.excess, cell, "+"),
+        ", ".join(mark for mark, marked in marks.items() if marked == cell),
+    )
+
+
+def _error(found: Alignment, cell: Cell) -> str:
+    view, head, when = cell
+    return (
+        f"{found.heads[head]}, by {VIEW[VIEWS[view]]} {WHENS[when]} the word, has an alignment error rate of "
+        f"{' '.join(_percent(found.errors, cell))} %, {' '.join(_percent(found.excess, cell, '+'))} points from the "
+        "best rule without attention"
+    )
+
+
+def _percent(found: Ratio, cell: tuple[int, ...] = (), sign: str = "") -> tuple[str, str]:
+    """A cell and its interval, in percent."""
+    value, low, high = (100 * float(each[cell]) for each in (found.value, found.low, found.high))
+    return f"{value:{sign}.1f}".replace("-", "−"), interval((low, high), 1)
 
 
 def _rows(found: RoleFigures) -> Iterator[Row]:
