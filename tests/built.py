@@ -10,9 +10,11 @@ from omegaconf import OmegaConf
 
 from headcount.data.cleaning import Cleaning
 from headcount.data.tokenizer import SentencePiece
+from headcount.heads.statistics import Bounds
 from headcount.run.config import NOT_CORPUS
 from headcount.run.resolvers import CONF, register_resolvers
 
+BOUNDS = Bounds(loss=0.01, margin=0.1, accuracy=2.0, bleu=0.5)
 ONE_LAYER = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from built import ONE_LAYER, built
+from built import BOUNDS, ONE_LAYER, built
 from conftest import completed
 
 from headcount.data.batches import Sentences, collate
@@ -178,16 +178,16 @@ def test_curves_areas_and_limits_are_those_by_hand():
     assert area.areas["worst"] == pytest.approx((52.5 + 2 * 77.5) / 3)
     assert area.better == {"loss": 1, "worst": 0, "mean": 1}
 
-    (limit,) = free_by_loss(arrays)
+    (limit,) = free_by_loss(arrays, 0.01)
     assert (limit.order, limit.cut, limit.next_cut) == ("greedy", 2, 3)
     assert limit.lost == pytest.approx((0, 1.8), abs=1e-6)
     (limit,) = above_chance(arrays)
     unclear = "order: 11 of 20 right, [34, 74] %"  # no proof of chance
     assert (limit.cut, limit.next_cut, limit.reason) == (0, 2, unclear)
-    (limit,) = free_by_bleu(arrays)
+    (limit,) = free_by_bleu(arrays, 0.5)
     assert (limit.cut, limit.next_cut) == (0, 2)
     assert limit.high[0] > limit.lost[0] == pytest.approx(100 - score)
-    found = subject(Results("a", Path("a"), ("en", "de"), {"cutting": arrays}))
+    found = subject(Results("a", Path("a"), ("en", "de"), {"cutting": arrays}, BOUNDS))
     assert found.findings == ("0 of 3 heads can go for less than 0.5 BLEU without training afterwards.",)
     assert found.section.blocks[-1].cells[0][:5] == ("true loss after each cut", "0", "2", "0", unclear)
     (limit,) = free_by_bleu(arrays, bound=50)

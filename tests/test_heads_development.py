@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from built import ONE_LAYER, built
+from built import BOUNDS, ONE_LAYER, built
 from safetensors.torch import save_file
 
 from headcount.data.batches import Sentences
@@ -71,7 +71,7 @@ def test_the_order_is_that_of_margin_and_effect_and_not_of_bounded_accuracy():
     (found,) = emergence(arrays, draws=200)
     assert found.half["accuracy"][2] < found.half["effect"][1]
     assert found.first == "undecided"
-    section = subject(Results("a", Path("a"), ("en", "de"), {"training": arrays}))
+    section = subject(Results("a", Path("a"), ("en", "de"), {"training": arrays}, BOUNDS))
     assert "before the margin of its phenomenon in 0 of 1 phenomena and after it in 0;" in section.findings[0]
     (plot,) = section.section.blocks[1].plots
     assert "nats a sentence" in plot.svg

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from built import ONE_LAYER, built
+from built import BOUNDS, ONE_LAYER, built
 from scipy.stats import spearmanr
 
 from headcount.data.batches import Sentences
@@ -96,5 +96,5 @@ def test_equal_effects_have_no_rank_correlation():
     assert np.isnan([found.rank[:, 1], found.low[:, 1], found.high[:, 1]]).all()
     assert np.isfinite([found.rank[:, 0], found.low[:, 0], found.high[:, 0]]).all()
     parts = {"importance": gradients, "ablation": ablated}
-    section = subject(Results("a", Path("a"), ("en", "de"), parts)).section
+    section = subject(Results("a", Path("a"), ("en", "de"), parts, BOUNDS)).section
     assert section.blocks[-1].cells[1] == ("order", "–", "–", "–", "–")

@@ -1,16 +1,16 @@
 """Interactions and Shapley values: planted redundancy is found, values are the exact ones and add up."""
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 import torch
-from built import ONE_LAYER, built
+from built import BOUNDS, ONE_LAYER, built
 
 from headcount.heads.interactions import interaction_table, joint_table, matrix, pairs_of, redundancies, without_pairs
 from headcount.heads.interface import Heads
 from headcount.heads.shapley import marginals, orders, values
-from headcount.heads.statistics import Bounds
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def planted(sentences=80):
 
 def test_planted_redundancy_is_found_and_nothing_else():
     arrays = planted()
-    (found,) = redundancies(arrays)
+    (found,) = redundancies(arrays, BOUNDS)
     assert found[:3] == ("cross1.1", "cross1.2", "order")
     assert found.together == pytest.approx(3, abs=0.1)
     assert found.low < 3 < found.high
@@ -70,13 +70,13 @@ def test_heads_that_are_not_free_to_cut_alone_are_not_redundant():
     # Head 1 alone costs 3 nats in a few sentences: the mean is not significant, and not below the bound.
     rare = (arrays["phenomenon"] == "order") & (np.arange(80) % 16 == 1)
     arrays["zero.right"][1, rare] -= 3
-    joint = joint_table(arrays)
+    joint = joint_table(arrays, BOUNDS)
     order = joint.columns.index("order")
     assert joint.verdict[0, order] == "undecided"
     assert interaction_table(arrays).verdict[0, order] == "differs"
-    assert redundancies(arrays) == []
-    assert redundancies(arrays, Bounds(margin=5)) == []  # both together are below this bound, too
-    assert len(redundancies(planted(), Bounds(margin=1))) == 1
+    assert redundancies(arrays, BOUNDS) == []
+    assert redundancies(arrays, replace(BOUNDS, margin=5)) == []  # both together are below this bound, too
+    assert len(redundancies(planted(), replace(BOUNDS, margin=1))) == 1
 
 
 def game(on):

@@ -4,17 +4,21 @@ import csv
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from built import BOUNDS
 from conftest import completed, refused, snapshot
 
 from headcount.heads.cards import marked
+from headcount.heads.command import following
 from headcount.heads.page import html, run_page, study_page, write
 from headcount.heads.results import Results, Study
 from headcount.heads.sections import knock_out
+from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 
 HEADS = ("encoder1.1", "encoder1.2", "cross1.1")
@@ -135,7 +139,7 @@ def cut() -> dict[str, np.ndarray]:
 
 
 def results(**parts) -> Results:
-    return Results("a run", Path("runs/a"), ("en", "de"), parts)
+    return Results("a run", Path("runs/a"), ("en", "de"), parts, BOUNDS)
 
 
 @pytest.fixture(scope="module")
@@ -272,6 +276,15 @@ def test_what_was_not_measured_is_left_out(parts, full):
     assert "role=grid" not in html(page).replace('"', "").replace("[role=grid]", "")
 
 
+def test_bounds_are_those_of_the_run(full):
+    page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
+    text = html(page)
+    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2, cross1.1." in text
+    assert "for less than 99 BLEU" in text
+    assert "The bound of the loss is 100 nats a token" in text
+    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2." in html(run_page(full))
+
+
 def test_a_corpus_without_contrasts_has_a_map_of_the_loss():
     page = run_page(results(ablation=ablated(gold=False)))
     assert not page.page.flags
@@ -316,7 +329,7 @@ def test_a_section_that_fails_is_a_flag(full, monkeypatch):
 
 
 def test_the_page_of_a_sweep_has_a_line_a_run(full):
-    rows = {"1": [full], "2": [Results("b run", Path("runs/b"), ("en", "de"), full.parts)]}
+    rows = {"1": [full], "2": [Results("b run", Path("runs/b"), ("en", "de"), full.parts, BOUNDS)]}
     study = Study(Path("runs"), "heads", rows, {"a run": 1, "b run": 2}, (Unfinished("c", "stopped"),), ("a note",))
     page = study_page(study)
     assert page.page.flags == ("a note",)
@@ -332,7 +345,7 @@ def test_the_page_of_a_sweep_has_a_line_a_run(full):
 
 
 def test_heads_of_seeds_are_matched(full):
-    runs = [full, Results("b run", Path("runs/b"), ("en", "de"), full.parts)]
+    runs = [full, Results("b run", Path("runs/b"), ("en", "de"), full.parts, BOUNDS)]
     page = study_page(Study(Path("runs"), "heads", {"4": runs}, {"a run": 1, "b run": 2}))
     assert not page.page.flags
     assert "matched_4" in {plot.name for plot in page.page.plots}
@@ -353,6 +366,13 @@ def test_the_command_measures_a_run_once(home, tmp_path):
     assert snapshot(tmp_path / "run") == measured
 
 
+def test_the_next_command_keeps_as_many_heads_as_the_curve_supports(full):
+    assert following(full).endswith('a KEEP=1 ARGS="order=greedy"')
+    nothing = cut() | {"bleu_counts": cut()["bleu_counts"][[0, 0, 0, 3]]}
+    assert "SWEEP" in following(results(cutting=nothing))
+    assert "SWEEP" in following(results())
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -361,6 +381,8 @@ def test_the_command_measures_a_run_once(home, tmp_path):
         (["sweep=3"], "sweep=3: must be a directory, or null"),
         (["run=runs/first", "parts=[all]"], "parts: 'all' is not allowed; choose from ablation"),
         (["run=runs/first", "test=1"], "test=1: must be 2 or more sentences"),
+        (["run=runs/first", "bounds.loss=-1"], "bounds.loss=-1: must be 0 or more"),
+        (["run=runs/first", "bounds.bleu=x"], "bounds.bleu=x: must be a number"),
     ],
 )
 def test_wrong_input_is_one_line(arguments, line, home):

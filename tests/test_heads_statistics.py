@@ -1,10 +1,13 @@
 """Statistics of heads: error rates by simulation, verdicts on planted effects, tables from arrays of ablation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from built import BOUNDS
 
 from headcount.errors import InputError
-from headcount.heads.statistics import Bounds, effect_table, free_to_cut
+from headcount.heads.statistics import effect_table, free_to_cut
 from headcount.report.statistics.max_t import Sample, compared, step_down
 
 HEADS, PAIRS, PHENOMENA = 6, 30, 3
@@ -67,7 +70,7 @@ def ablation_arrays(sentences=60):
 
 @pytest.mark.parametrize("kind", ["zero", "only"])
 def test_a_table_finds_planted_effects(kind):
-    table = effect_table(ablation_arrays(), kind)
+    table = effect_table(ablation_arrays(), kind, bounds=BOUNDS)
     assert (table.rows, table.columns) == (("cross1.1", "cross1.2", "cross1.3"), ("loss", "case", "order"))
     assert table.verdict.tolist() == [
         ["differs", "equivalent", "equivalent"],
@@ -83,7 +86,7 @@ def test_a_table_finds_planted_effects(kind):
 
 
 def test_accuracy_without_a_changed_pair_is_not_known_exactly():
-    table = effect_table(ablation_arrays(), endpoint="accuracy", bounds=Bounds(accuracy=5.0))
+    table = effect_table(ablation_arrays(), endpoint="accuracy", bounds=replace(BOUNDS, accuracy=5.0))
     assert table.estimate[:, 1:].tolist() == [[0, 0], [0, -100], [0, 0]]
     assert table.verdict[:, 2].tolist() == ["undecided", "differs", "undecided"]
     assert table.high[0, 2] > 10

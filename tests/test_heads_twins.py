@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from built import ONE_LAYER, built, sentence_piece
+from built import BOUNDS, ONE_LAYER, built, sentence_piece
 from datasets import Dataset
 from test_configs import composed
 from torch import nn
@@ -382,7 +382,7 @@ def test_sections_show_shares_and_circuits_of_planted_heads():
     twin = shared | arrays | {"patched": both, "layers": both, "memory": base + way}
     path = {"sender": np.array(["cross2.1", SOURCE]), "direct": np.stack([planted, base]), "path": both}
     path |= {"path_sender": np.array([SOURCE] * 2), "path_receiver": arrays["head"]}
-    page = run_page(Results("a run", Path("run"), ("en", "de"), {"twins": twin, "paths": shared | path}))
+    page = run_page(Results("a run", Path("run"), ("en", "de"), {"twins": twin, "paths": shared | path}, BOUNDS))
     assert not page.page.flags
     assert page.findings[0].startswith("cross2.1 carries the cue of case: ")
     assert page.findings[1].endswith(": case cross2.1 (90 %).")

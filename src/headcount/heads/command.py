@@ -11,11 +11,14 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.heads.analysis import Analysis, Settings
-from headcount.heads.measure import kept, measure
+from headcount.heads.cutting_curves import free_by_bleu
+from headcount.heads.measure import measure
 from headcount.heads.page import HeadsPage, run_page, study_page, write
 from headcount.heads.results import Results, Study
+from headcount.heads.statistics import Bounds
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
+from headcount.run.config import keyword_arguments
 from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
@@ -34,10 +37,11 @@ def heads(config: DictConfig) -> str:
         if not isinstance(values[name], str | None):
             raise InputError(f"{name}={typed(values[name])}: must be a directory, or null")
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
+    bounds_of(config)  # before anything is measured
     if values["sweep"] is None:
         results = measured(config, config.run, settings, parts)
         output = Path(values["output"] or results.directory / "heads")
-        return _summary(write_page(run_page(results), output), output, f"make heads SWEEP={show(Path('runs'))}/...")
+        return _summary(write_page(run_page(results), output), output, following(results))
     sweep = read_sweep(Path(values["sweep"]))
     output = Path(values["output"] or sweep.directory / "heads")
     page = study_page(measured_sweep(config, sweep, settings, parts))
@@ -47,9 +51,15 @@ def heads(config: DictConfig) -> str:
 def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequence[str] | None) -> Results:
     """The results of one run, measured now where they are missing. Raises InputError."""
     analysis = Analysis(open_from_config(config, directory), settings)
-    measure(analysis, parts)
     run = analysis.run
-    return Results(run.directory.name, run.directory, run.languages, kept(analysis))
+    return Results(run.directory.name, run.directory, run.languages, measure(analysis, parts), bounds_of(config))
+
+
+def bounds_of(config: DictConfig) -> Bounds:
+    """The node `bounds`. Raises InputError."""
+    if not isinstance(config.bounds, DictConfig):
+        raise InputError(f"bounds={typed(config.bounds)}: has settings of its own, such as bounds.loss=0.01")
+    return Bounds(**keyword_arguments(Bounds, config.bounds, "bounds.", ()))
 
 
 def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: Sequence[str] | None) -> Study:
@@ -71,6 +81,17 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: 
     seeds = {run.name: run.seed for run in sweep.runs}
     rows = {label: found for label, found in rows.items() if found}
     return Study(sweep.directory, sweep.design.label or "row", rows, seeds, sweep.unfinished, tuple(notes))
+
+
+def following(results: Results) -> str:
+    """The command that comes next: prune to as few heads as an order leaves within the bound of BLEU."""
+    cutting = results.get("cutting")
+    if cutting is not None:
+        limit = max(free_by_bleu(cutting, results.bounds.bleu), key=lambda limit: limit.cut)
+        left = len(results.heads) - limit.cut
+        if limit.cut and left:
+            return f'make prune RUN={show(results.directory)} KEEP={left} ARGS="order={limit.order}"'
+    return f"make heads SWEEP={show(Path('runs'))}/..."
 
 
 def write_page(page: HeadsPage, output: Path) -> HeadsPage:

@@ -14,8 +14,6 @@ from headcount.report.table import interval
 Floats = NDArray[np.float64]
 RANDOM = "random"
 ENDPOINTS = ("loss", "worst", "mean")
-BLEU_LOST = 0.5  # the most that may be lost where heads are free to cut
-LOSS_LOST = 0.01  # nats a token
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +128,7 @@ class Limit:
     high: tuple[float, ...] = ()
 
 
-def free_by_bleu(arrays: Mapping[str, NDArray], bound: float = BLEU_LOST, seed: int = 0) -> list[Limit]:
+def free_by_bleu(arrays: Mapping[str, NDArray], bound: float, seed: int = 0) -> list[Limit]:
     """The heads that each order cuts for less than `bound` BLEU: the upper end of the 95 % interval of the paired
     bootstrap over sentences is below it, there and at each point before. BLEU is measured at a few points."""
     sampled = bootstrapped_bleu(arrays["bleu_counts"].astype(np.float64), DRAWS, seed)  # [resample, point]
@@ -147,7 +145,7 @@ def free_by_bleu(arrays: Mapping[str, NDArray], bound: float = BLEU_LOST, seed: 
     return found
 
 
-def free_by_loss(arrays: Mapping[str, NDArray], bound: float = LOSS_LOST, seed: int = 0) -> list[Limit]:
+def free_by_loss(arrays: Mapping[str, NDArray], bound: float, seed: int = 0) -> list[Limit]:
     """The heads that each order cuts for less than `bound` nats a token, as for `free_by_bleu`."""
     weights = resamples(arrays["loss"].shape[1], DRAWS, seed)
     tokens = weights @ arrays["tokens"].astype(np.float64)

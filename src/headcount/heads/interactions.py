@@ -17,7 +17,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
-from headcount.heads.statistics import Bounds, columns_of, pair_scores, sentence_losses
+from headcount.heads.statistics import NO_HARM, Bounds, columns_of, pair_scores, sentence_losses
 from headcount.report.statistics.bootstrap import Floats
 from headcount.report.statistics.max_t import EffectTable, compared
 
@@ -74,20 +74,20 @@ class Redundancy(NamedTuple):
     high: float
 
 
-def interaction_table(arrays: Arrays, bounds: Bounds | None = None, seed: int = 0) -> EffectTable:
+def interaction_table(arrays: Arrays, bounds: Bounds = NO_HARM, seed: int = 0) -> EffectTable:
     """Interactions of all pairs of heads in loss and in the margins of phenomena; rows are "cross1.1 + cross1.2"."""
     losses, margins = _endpoints(arrays)
     values = _interaction(losses, arrays), _interaction(margins, arrays)
     return _table(arrays, values, _pair_names(arrays), bounds, seed)
 
 
-def joint_table(arrays: Arrays, bounds: Bounds | None = None, seed: int = 0) -> EffectTable:
+def joint_table(arrays: Arrays, bounds: Bounds, seed: int = 0) -> EffectTable:
     """Effects of each head alone, then of each pair, on the sentences of the pairs."""
     names = (*arrays["head"].tolist(), *_pair_names(arrays))
     return _table(arrays, _endpoints(arrays), names, bounds, seed)
 
 
-def redundancies(arrays: Arrays, bounds: Bounds | None = None, seed: int = 0) -> list[Redundancy]:
+def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Redundancy]:
     """Pairs of which each head alone is free to cut and both together are not: alone their harm is below the bound of
     the column, an equivalence; together it is harm with a p-value of at most 5 %, not below the bound, and so is their
     interaction. The largest interaction comes first."""
@@ -132,8 +132,8 @@ def _pair_names(arrays: Arrays) -> tuple[str, ...]:
 
 
 def _table(
-    arrays: Arrays, values: tuple[Floats, Floats], names: tuple[str, ...], bounds: Bounds | None, seed: int
+    arrays: Arrays, values: tuple[Floats, Floats], names: tuple[str, ...], bounds: Bounds, seed: int
 ) -> EffectTable:
     tokens = float(arrays["zero.lengths"].mean())
-    columns = columns_of(*values, arrays["row"], arrays["phenomenon"], bounds or Bounds(), tokens)
+    columns = columns_of(*values, arrays["row"], arrays["phenomenon"], bounds, tokens)
     return compared(names, columns, seed=seed)

@@ -45,8 +45,9 @@ COMMON = ("test", "valid", "seed")
 
 
 def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str, Arrays]:
-    """The arrays of these parts (None: of all that the run's corpus allows), measured now unless a file of the same
-    weights and settings has them. Raises InputError for an unknown part, or one that needs another corpus or run."""
+    """The arrays of all parts that a file of the same weights and settings has; these parts (None: all that the run's
+    corpus allows) are measured now where it has not. Raises InputError for an unknown part, or one that needs another
+    corpus or run."""
     known = {part.name: part for part in PARTS}
     if unknown := [name for name in names or () if name not in known]:
         raise InputError(f"parts: {unknown[0]!r} is not allowed; choose from {', '.join(known)}")
@@ -61,15 +62,25 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
             raise InputError(f"parts: {name} {why}")
         logger.info("%s left out: it %s", name, why)
     weights = weights_digest(analysis)
-    return {part.name: _measured(analysis, part, weights) for part in wanted if part.name not in lacking}
+    found = {}
+    for part in PARTS:
+        measured = part in wanted and part.name not in lacking
+        if (arrays := _kept(analysis, part, weights, measured)) is not None:
+            found[part.name] = arrays
+    return found
 
 
-def _measured(analysis: Analysis, part: Part, weights: str) -> Arrays:
+def _kept(analysis: Analysis, part: Part, weights: str, measured: bool) -> Arrays | None:
+    """The arrays of a part from its file, if it has those of these weights and settings; else None, or those that are
+    measured now."""
     path = analysis.directory / f"{part.name}.npz"
     key = part_key(analysis, part, weights)
     if (kept := read_arrays(path)) is not None and str(kept.get("key")) == key:
-        logger.info("%s: kept from before", part.about)
+        if measured:
+            logger.info("%s: kept from before", part.about)
         return kept
+    if not measured:
+        return None
     analysis.directory.mkdir(exist_ok=True)
     start = time.perf_counter()
     with progress_bar(part.about, part.steps(analysis)) as progress:
@@ -78,17 +89,6 @@ def _measured(analysis: Analysis, part: Part, weights: str) -> Arrays:
     write_arrays(path, arrays)
     logger.info("%s: %.0f s", part.about, arrays["seconds"])
     return arrays
-
-
-def kept(analysis: Analysis) -> dict[str, Arrays]:
-    """The arrays of all parts that were measured with these weights and settings."""
-    weights = weights_digest(analysis)
-    found = {part: read_arrays(analysis.directory / f"{part.name}.npz") for part in PARTS}
-    return {
-        part.name: arrays
-        for part, arrays in found.items()
-        if arrays is not None and str(arrays.get("key")) == part_key(analysis, part, weights)
-    }
 
 
 def weights_digest(analysis: Analysis) -> str:

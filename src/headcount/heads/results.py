@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from headcount.heads.analysis import Arrays
-from headcount.heads.statistics import effect_table
+from headcount.heads.statistics import Bounds, effect_table
 from headcount.report.blocks import Section
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.max_t import EffectTable
@@ -17,12 +17,14 @@ Figures = dict[str, list[tuple[str, str]]]
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Arrays of one run by the name of their part. name: of the run. languages: codes of source and target."""
+    """Arrays of one run by the name of their part. name: of the run. languages: codes of source and target. bounds: of
+    what does not matter."""
 
     name: str
     directory: Path
     languages: tuple[str, str]
     parts: Mapping[str, Arrays]
+    bounds: Bounds
 
     def get(self, part: str) -> Arrays | None:
         """The arrays of a part; None where it was not measured."""
@@ -38,7 +40,7 @@ class Results:
     def effects(self, kind: str, endpoint: str) -> EffectTable | None:
         """Effects of each head; None where ablation was not measured."""
         arrays = self.get("ablation")
-        return None if arrays is None else effect_table(arrays, kind, endpoint)
+        return None if arrays is None else effect_table(arrays, kind, endpoint, self.bounds)
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,29 @@ LOSS = "loss"
 class Bounds:
     """The largest harm that does not matter, chosen by the user.
 
-    loss: nats a target token. margin: nats of log p(right) - log p(wrong). accuracy: points.
+    loss: nats a target token. margin: nats of log p(right) - log p(wrong). accuracy: points of contrastive accuracy.
+    bleu: BLEU of greedy translations. Raises InputError for one below 0.
     """
 
-    loss: float = 0.01
-    margin: float = 0.1
-    accuracy: float = 2.0
+    loss: float
+    margin: float
+    accuracy: float
+    bleu: float
+
+    def __post_init__(self) -> None:
+        for name, bound in vars(self).items():
+            if not bound >= 0:
+                raise InputError(f"bounds.{name}={bound}: must be 0 or more")
+
+
+NO_HARM = Bounds(loss=0, margin=0, accuracy=0, bleu=0)
 
 
 def effect_table(
     arrays: Mapping[str, NDArray],
     kind: str = "zero",
     endpoint: str = "margin",
-    bounds: Bounds | None = None,
+    bounds: Bounds = NO_HARM,
     groups: NDArray | None = None,
     seed: int = 0,
 ) -> EffectTable:
@@ -42,10 +52,10 @@ def effect_table(
 
     kind: of ablation: zero, mean, resample or only. endpoint of the phenomena: "margin", the mean of log p(right) -
     log p(wrong) in nats, or "accuracy" in points. Loss is in nats a sentence. groups: a name for each pair, instead of
-    its phenomenon. Raises InputError for an unknown kind or endpoint.
+    its phenomenon. bounds: for verdicts of "equivalent". Raises InputError for an unknown kind or endpoint.
     """
     names = tuple(arrays["head"].tolist())
-    return compared(names, samples(arrays, kind, endpoint, bounds or Bounds(), groups), seed=seed)
+    return compared(names, samples(arrays, kind, endpoint, bounds, groups), seed=seed)
 
 
 def samples(

@@ -5,18 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib.axes import Axes
 
-from headcount.heads.cutting_curves import (
-    BLEU_LOST,
-    LOSS_LOST,
-    RANDOM,
-    Curve,
-    Limit,
-    above_chance,
-    areas,
-    curves,
-    free_by_bleu,
-    free_by_loss,
-)
+from headcount.heads.cutting_curves import RANDOM, Curve, Limit, above_chance, areas, curves, free_by_bleu, free_by_loss
 from headcount.heads.results import Results, Row, Subject
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
@@ -35,8 +24,8 @@ NOTE = (
     "sentences, gates on training sentences; the curves are of test sentences. Grey: the middle 90 % of random orders."
 )
 LIMITS = (
-    f"Heads that can go: for less than {BLEU_LOST} BLEU (greedy search, at a few points of the curve), for less than "
-    f"{LOSS_LOST} nats a token, each by the upper end of a paired bootstrap interval (95 %); and before the accuracy "
+    "Heads that can go: for less than {bleu} BLEU (greedy search, at a few points of the curve), for less than "
+    "{loss} nats a token, each by the upper end of a paired bootstrap interval (95 %); and before the accuracy "
     "of one phenomenon can no longer be distinguished from chance: its Wilson interval (95 %) includes 50 %. That is "
     "no proof of chance: with few pairs the interval is wide. Mean loss: over the share of heads left; beside it the "
     "share of random orders with more."
@@ -50,9 +39,15 @@ def subject(results: Results) -> Subject | None:
     arrays = results.get("cutting")
     if arrays is None:
         return None
-    every = curves(arrays)
+    every, bounds = curves(arrays), results.bounds
     plots = [_plot(every, endpoint) for endpoint in PLOTS if endpoint == "loss" or every[0].phenomena]
-    limits = zip(free_by_bleu(arrays), free_by_loss(arrays), above_chance(arrays), areas(arrays), strict=True)
+    limits = zip(
+        free_by_bleu(arrays, bounds.bleu),
+        free_by_loss(arrays, bounds.loss),
+        above_chance(arrays),
+        areas(arrays),
+        strict=True,
+    )
     lines, headers = [], ["order", "heads, by BLEU", "heads, by loss"]
     headers += ["heads, by chance", UNCLEAR] * bool(every[0].phenomena) + [
         "mean loss, nats a token",
@@ -69,11 +64,16 @@ def subject(results: Results) -> Subject | None:
         NOTE,
         Plots((*plots, _bleu_plot(every))),
         Table(
-            tuple(headers), tuple(lines), LIMITS, frozenset({0, headers.index(UNCLEAR)} if UNCLEAR in headers else {0})
+            tuple(headers),
+            tuple(lines),
+            LIMITS.format(bleu=bounds.bleu, loss=bounds.loss),
+            frozenset({0, headers.index(UNCLEAR)} if UNCLEAR in headers else {0}),
         ),
     )
     return Subject(
-        Section("How many heads can go?", blocks), tuple(_rows(every)), tuple(_findings(bests, every[0].heads))
+        Section("How many heads can go?", blocks),
+        tuple(_rows(every)),
+        tuple(_findings(bests, every[0].heads, bounds.bleu)),
     )
 
 
@@ -122,8 +122,8 @@ def _rows(every: list[Curve]) -> Iterator[Row]:
                 yield Row(f"{count} left", f"cutting.{curve.name}", name, value)
 
 
-def _findings(limits: list[Limit], heads: int) -> Iterator[str]:
+def _findings(limits: list[Limit], heads: int, bound: float) -> Iterator[str]:
     # Not the best order alone: which one that is was not chosen on other sentences.
     least, most = min(limit.cut for limit in limits), max(limit.cut for limit in limits)
     number = str(most) if least == most else f"{least} to {most}, by the order of cutting,"
-    yield f"{number} of {heads} heads can go for less than {BLEU_LOST} BLEU without training afterwards."
+    yield f"{number} of {heads} heads can go for less than {bound} BLEU without training afterwards."

@@ -22,8 +22,8 @@ NOTE = (
 )
 REDUNDANT = (
     "Redundant pairs: each head alone is free to cut (the upper end of the interval of its harm is below the bound), "
-    f"both together are not, and the interaction is harm. The bound of the loss is {Bounds.loss} nats a token, that of "
-    f"a phenomenon {Bounds.margin} nats of margin. With few sentences intervals are wide, so pairs may be missed."
+    "both together are not, and the interaction is harm. The bound of the loss is {loss} nats a token, that of "
+    "a phenomenon {margin} nats of margin. With few sentences intervals are wide, so pairs may be missed."
 )
 SHARE = (
     "Shapley value: the mean harm of removing a head over random orders of removal, in nats a sentence of validation "
@@ -42,8 +42,13 @@ def subject(results: Results) -> Subject | None:
     rows: list[Row] = []
     findings: list[str] = []
     if arrays is not None:
-        table = interaction_table(arrays)
-        blocks += [NOTE, Plots((_matrix(arrays, table),)), REDUNDANT, _redundant(arrays)]
+        table = interaction_table(arrays, results.bounds)
+        blocks += [
+            NOTE,
+            Plots((_matrix(arrays, table),)),
+            REDUNDANT.format(**vars(results.bounds)),
+            _redundant(arrays, results.bounds),
+        ]
         rows += _rows(table)
         findings += _findings(table)
     figures: Figures = {}
@@ -82,8 +87,8 @@ def _matrix(arrays: Mapping[str, NDArray], table: EffectTable) -> Plot:
     return plot("interactions", "interactions of pairs of heads in loss", draw, (size, size))
 
 
-def _redundant(arrays: Mapping[str, NDArray]) -> Table | str:
-    found = redundancies(dict(arrays))
+def _redundant(arrays: Mapping[str, NDArray], bounds: Bounds) -> Table | str:
+    found = redundancies(dict(arrays), bounds)
     lines = tuple(
         (
             f"{each.first} + {each.second}",
