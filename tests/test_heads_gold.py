@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
+from built import BOUNDS
 
 from headcount.heads.claims import best_offset, claimed_roles, matched
 from headcount.heads.gold import ABSENT, RULES, Link, aligned, alignment, first_target, gold, met, others
@@ -102,7 +103,7 @@ def test_the_aligning_head_is_found_and_the_first_of_the_last_layer_is_another(f
 
 
 def test_the_page_names_weights_position_and_baseline_of_an_alignment(found):
-    results = Results("a", Path("a"), ("en", "de"), {"roles": found[0], "gold": found[1]})
+    results = Results("a", Path("a"), ("en", "de"), {"roles": found[0], "gold": found[1]}, BOUNDS)
     section = subject(results).section.blocks[-1]
     text, table = section.blocks
     assert text.startswith("cross1.2, by weight before the word, has an alignment error rate of ")

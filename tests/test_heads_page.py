@@ -17,7 +17,7 @@ from headcount.heads.cards import marked
 from headcount.heads.command import following
 from headcount.heads.page import html, run_page, study_page, write
 from headcount.heads.results import Results, Study
-from headcount.heads.sections import knock_out
+from headcount.heads.sections import knock_out, published
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 
@@ -314,6 +314,24 @@ def test_each_part_has_its_section(full):
     assert {"circuit_order", "twins", "proxy_importance", "knock_out_margin"} <= set(names)
     assert "circuit_case" not in names
     assert all(head in names["circuit_order"].svg for head in ("encoder1.1", "cross1.1", "output"))
+
+
+def test_published_figures_stand_beside_figures_of_the_same_measure():
+    ablation, cutting = ablated(), cut()
+    ablation |= {f"only.{name}": ablation[f"zero.{name}"][1:] for name in ("reference", "right", "wrong", "lengths")}
+    ablation["only.lengths"] = ablation["zero.lengths"]
+    cutting["order_name"] = np.array(["gradient", "random", "random"])
+    cutting["bleu_counts"][:3] = cutting["bleu_counts"][3]  # translations do not change
+    table = published.subject(results(ablation=ablation, cutting=cutting)).section.blocks[-1]
+    assert all(re.search(r"\d", line[3]) for line in table.cells)
+    changes, only, order, gates = (line[4] for line in table.cells)
+    assert changes == "0 of 2 encoder heads change the loss, 0 of which improve it"
+    assert re.fullmatch(r"cross1, \+[23]\.\d\d nats a sentence with cross1\.1 alone, the best on these sentences", only)
+    assert order == "3 of 3 heads (100 %) for less than 0.5 BLEU, in that order"
+    assert gates.startswith("of 2 encoder heads")
+    cutting["order_name"][0] = "greedy"
+    table = published.subject(results(cutting=cutting)).section.blocks[-1]
+    assert [line[4] for line in table.cells[:3]] == ["not measured"] * 3
 
 
 def test_a_section_that_fails_is_a_flag(full, monkeypatch):

@@ -3,20 +3,23 @@
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 import yaml
 
+from headcount.heads.analysis import Arrays
+from headcount.heads.cutting_curves import Limit, free_by_bleu
 from headcount.heads.hard_concrete import open_heads
-from headcount.heads.interface import heads_named
+from headcount.heads.interface import Layer, heads_named
 from headcount.heads.results import Results, Subject
-from headcount.heads.roles import role_figures
-from headcount.heads.statistics import LOSS, free_to_cut
+from headcount.heads.statistics import LOSS, effect_table
 from headcount.report.blocks import Section
+from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table
 
 NOTE = (
-    "Not to be subtracted: other data, other sizes, other endpoints. Theirs are BLEU of large models on WMT; ours are "
-    "the loss and the phenomena of a small model, by simultaneous intervals. Theirs choose and measure on the same "
-    "sentences; ours choose on validation and measure on test sentences."
+    "Not to be subtracted: other data, other sizes, other endpoints. Theirs are BLEU of large models on WMT, chosen "
+    "and measured on the same sentences. Ours are of a small model: loss by simultaneous intervals, and orders of "
+    "cutting that were chosen on validation sentences and measured on test sentences."
 )
 
 
@@ -31,7 +34,7 @@ def subject(results: Results) -> Subject | None:
             row["model"],
             row["measure"],
             row["figure"],
-            ours.get(row["ours"], "–"),
+            ours.get(row["ours"], "not measured"),
         )
         for row in _published()
     )
@@ -45,24 +48,45 @@ def _published() -> list[dict[str, Any]]:
 
 def _ours(results: Results) -> dict[str, str]:
     """Our figures by their names in published.yaml."""
-    found, table = {}, results.effects("zero", "margin")
-    if table is not None:
-        loss = table.columns.index(LOSS)
-        sure = table.verdict[:, loss] == "differs"
-        better = int((sure & (table.harm[:, loss] < 0)).sum())
-        found["changes"] = f"{int(sure.sum())} of {len(table.rows)} heads change the loss, {better} of which improve it"
-        found["free"] = (
-            f"one at a time, {int(free_to_cut(table).sum())} of {len(table.rows)} heads are free to cut by loss"
-        )
-    roles = results.get("roles")
-    if roles is not None:
-        positional = role_figures(roles).positional
-        found["positional"] = f"{int(positional.sum())} of {len(positional)} heads"
-    cutting = results.get("cutting")
+    ablation, cutting = results.get("ablation"), results.get("cutting")
+    found = {}
+    if ablation is not None:
+        found["changes"] = _changes(effect_table(ablation))
+    if ablation is not None and "only.reference" in ablation:
+        found["only"] = _only(effect_table(ablation, "only"))
     if cutting is not None:
-        encoder = [head.kind == "encoder" for head in heads_named(cutting["head"])]
-        left = open_heads(cutting["log_alpha"])[:, encoder].sum(axis=1)
-        pairs = zip(left.tolist(), cutting["penalty"].tolist(), strict=True)
-        counts = ", ".join(f"{count} (penalty {penalty:g})" for count, penalty in pairs)
-        found["gates"] = f"of {sum(encoder)} encoder heads, weights frozen: {counts}"
+        found["gates"] = _gates(cutting)
+        limits = {limit.order: limit for limit in free_by_bleu(cutting, results.bounds.bleu)}
+        if "gradient" in limits:
+            found["order"] = _order(limits["gradient"], len(cutting["head"]), results.bounds.bleu)
     return found
+
+
+def _changes(table: EffectTable) -> str:
+    encoder = np.array([head.kind == "encoder" for head in heads_named(table.rows)])
+    loss = table.columns.index(LOSS)
+    sure = (table.verdict[:, loss] == "differs") & encoder
+    better = sure & (table.harm[:, loss] < 0)
+    return f"{sure.sum()} of {encoder.sum()} encoder heads change the loss, {better.sum()} of which improve it"
+
+
+def _only(table: EffectTable) -> str:
+    """The layer that loses most where its best head alone is kept."""
+    harm = table.harm[:, table.columns.index(LOSS)]
+    best: dict[Layer, int] = {}
+    for row in np.argsort(harm, kind="stable").tolist():
+        best.setdefault(heads_named(table.rows)[row].place, row)
+    layer, row = max(best.items(), key=lambda item: harm[item[1]])
+    return f"{layer}, {harm[row]:+.2f} nats a sentence with {table.rows[row]} alone, the best on these sentences"
+
+
+def _gates(arrays: Arrays) -> str:
+    encoder = [head.kind == "encoder" for head in heads_named(arrays["head"])]
+    left = open_heads(arrays["log_alpha"])[:, encoder].sum(axis=1)
+    pairs = zip(left.tolist(), arrays["penalty"].tolist(), strict=True)
+    counts = ", ".join(f"{count} (penalty {penalty:g})" for count, penalty in pairs)
+    return f"of {sum(encoder)} encoder heads, weights frozen: {counts}"
+
+
+def _order(limit: Limit, heads: int, bound: float) -> str:
+    return f"{limit.cut} of {heads} heads ({100 * limit.cut / heads:.0f} %) for less than {bound} BLEU, in that order"
