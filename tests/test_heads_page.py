@@ -258,7 +258,7 @@ def test_files_are_the_page_markdown_a_table_and_drawings(full, tmp_path):
     assert "plots/knock_out_accuracy.svg" in text
     with (tmp_path / "heads" / "heads.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["head", "endpoint", "column", "estimate", "low", "high", "p", "verdict"]
+    assert list(rows[0]) == ["head", "endpoint", "column", "estimate", "low", "high", "p", "verdict", "runs"]
     cells = [(row["head"], row["endpoint"], row["column"]) for row in rows]
     assert len(cells) == len(set(cells))
     assert {row["endpoint"] for row in rows} >= {"twins.share", "proxy.importance", "resample.margin", "cutting.greedy"}
@@ -352,12 +352,12 @@ def test_the_page_of_a_sweep_has_a_line_a_run(full):
     page = study_page(study)
     assert page.page.flags == ("a note",)
     assert "2 of 3 runs" in page.page.progress
-    recurrence, by_run = page.page.sections
+    recurrence, by_run = page.page.sections[0], page.page.sections[-1]
     (table,) = by_run.blocks
     assert [line[:2] for line in table.cells] == [("1", "1"), ("2", "2")]
     assert all(line[3].startswith("cross1.1 −") and line[3].endswith("*") for line in table.cells)
-    assert recurrence.blocks[1].cells[1][:2] == ("order", "1 of 1 [0.03, 1.00]: cross1 1")
-    assert page.findings[0] == "heads 1: 1 of 1 runs [0.03, 1.00] have a head for order; in cross1 in 1 of them."
+    assert recurrence.blocks[1].cells[1][:2] == ("order", "1 of 1: cross1 1")
+    assert page.findings[0] == "heads 1: 1 of 1 runs have a head for order; in cross1 in 1 of them."
     assert "<dialog" not in html(page)
     assert {"a run:cross1.1", "b run:cross1.1", "1", "2"} <= {row.head for row in page.rows}
 
@@ -366,7 +366,7 @@ def test_heads_of_seeds_are_matched(full):
     runs = [full, Results("b run", Path("runs/b"), ("en", "de"), full.parts, BOUNDS)]
     page = study_page(Study(Path("runs"), "heads", {"4": runs}, {"a run": 1, "b run": 2}))
     assert not page.page.flags
-    assert "matched_4" in {plot.name for plot in page.page.plots}
+    assert {"matched_accuracy_4", "matched_margin_4"} <= {plot.name for plot in page.page.plots}
     assert any("heads matched over 2 seeds have a similarity of 1.00" in line for line in page.findings)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headcount.errors import InputError
-from headcount.heads.recurrence import assigned, match, participation, recurrence
+from headcount.heads.recurrence import assigned, match, matched_effects, participation, same_pairs, specialist, spread
 from headcount.heads.statistics import effect_table
 
 LAYERS, HEADS = ("encoder1", "cross1"), 4
@@ -52,6 +52,19 @@ def test_heads_that_were_shuffled_within_their_layers_are_matched():
     assert found.profile[of_order] == pytest.approx([0.75, 0, 0.75], abs=0.02)
 
 
+def test_effects_of_matched_heads_are_averaged_over_runs():
+    tables = [effect_table(run(seed, permuted(seed) * (1 + (seed == 0) / 3))) for seed in range(5)]
+    found = matched_effects(match("4", tables, "layer"), tables)
+    order = found.columns.index("order")
+    head = int(found.mean[:, order].argmin())
+    assert found.heads[head] in {"cross1.a", "cross1.b", "cross1.c", "cross1.d"}
+    # 4 nats lost in one run, 3 in each of four.
+    assert found.mean[head, order] == pytest.approx(-3.2, abs=0.05)
+    assert found.low[head, order] == pytest.approx(-3.2 - 2.776 * 0.2, abs=0.05)
+    assert (found.differs[head, order], found.differs[:, order].sum()) == (5, 5)
+    assert abs(np.delete(found.mean[:, order], head)).max() < 0.05
+
+
 def test_random_profiles_do_not_match_better_than_shuffled_ones():
     random = np.random.default_rng(0)
     p = []
@@ -73,29 +86,33 @@ def test_heads_are_matched_in_their_places_only():
 def test_specialists_are_counted_by_layer():
     runs = [run(seed, permuted(seed)) for seed in range(4)]
     runs.append(run(4, np.full((8, 3), 0.5)))
-    found = {each.phenomenon: each for each in recurrence({"4": runs}).specialists}
-    assert (found["order"].found, found["order"].runs) == (4, 5)
-    assert (found["order"].layers, found["negation"].layers) == ({"cross1": 4}, {"encoder1": 4})
+    tables = [effect_table(each) for each in runs]
+    order, negation = (specialist("4", tables, name).placed for name in ("order", "negation"))
+    assert (order.count.found, order.count.runs) == (4, 5)
+    assert (order.layers, negation.layers) == ({"cross1": 4}, {"encoder1": 4})
     # Clopper and Pearson for 4 of 5.
-    assert (found["order"].low, found["order"].high) == pytest.approx((0.2836, 0.9949), abs=1e-3)
+    assert (order.count.low, order.count.high) == pytest.approx((0.2836, 0.9949), abs=1e-3)
 
 
 def test_spread_is_the_number_of_heads_with_equal_effects():
     assert participation(np.array([2.0, 2, 0, -1])) == 2
     assert participation(np.zeros(3)) == 0
-    few = [run(seed, permuted(seed), noise=0.001) for seed in range(3)]
-    many = [run(seed, np.full((8, 3), 0.5), noise=0.001) for seed in range(3)]
-    found = {(each.row, each.column): each for each in recurrence({"few": few, "many": many}).spreads}
-    assert found["few", "order"].heads == pytest.approx(1, abs=0.01)
-    assert found["many", "order"].heads == pytest.approx(8, abs=0.01)
-    assert found["many", "order"].low < 8 < found["many", "order"].high
-    assert found["many", "order"].share == pytest.approx(1, abs=0.01)
+    few = [effect_table(run(seed, permuted(seed), noise=0.001)) for seed in range(3)]
+    many = [effect_table(run(seed, np.full((8, 3), 0.5), noise=0.001)) for seed in range(3)]
+    one, all_ = spread("few", few, "order"), spread("many", many, "order")
+    assert one.heads.mean == pytest.approx(1, abs=0.01)
+    assert all_.heads.mean == pytest.approx(8, abs=0.01)
+    assert all_.heads.low < 8 < all_.heads.high
+    assert all_.share.mean == pytest.approx(1, abs=0.01)
+    assert (one.differ.mean, all_.differ.mean) == (1, 8)
+    assert {layer: share.mean for layer, share in one.layers.items()} == pytest.approx(
+        {"encoder1": 0, "cross1": 1}, abs=0.01
+    )
+    assert all_.layers["cross1"].mean == pytest.approx(0.5, abs=0.01)
 
 
 def test_runs_measured_on_different_pairs_are_refused():
     first, other = run(0, permuted(0)), run(1, permuted(1))
     other["phenomenon"] = other["phenomenon"][::-1]
     with pytest.raises(InputError, match="measured on different sentences \\(phenomenon differs\\)"):
-        recurrence({"4": [first, other]})
-    with pytest.raises(InputError, match="within=head: choose from layer, kind, all"):
-        recurrence({"4": [first]}, within="head")
+        same_pairs([first, other])

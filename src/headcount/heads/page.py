@@ -15,7 +15,8 @@ from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.heads.cards import Card, attention, cards
 from headcount.heads.results import Results, Row, Study, Subject
-from headcount.heads.sections import STUDY_SUBJECTS, SUBJECTS
+from headcount.heads.sections import SUBJECTS
+from headcount.heads.sections.over_seeds import STUDY_SUBJECTS
 from headcount.report.markdown import markdown
 from headcount.report.page import Page
 

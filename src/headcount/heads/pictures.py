@@ -42,7 +42,8 @@ class MapCell:
 @dataclass(frozen=True)
 class HeadMap:
     """Heads by columns. cells: [head][column]. whole: a value for each column, of the whole model unless `foot` names
-    another."""
+    another; none if empty. linked: cells lead to the cards of their heads. corner: the name of
+    a row."""
 
     name: str
     label: str
@@ -52,6 +53,8 @@ class HeadMap:
     whole: Sequence[str]
     cells: Sequence[Sequence[MapCell]]
     foot: str = "whole model"
+    linked: bool = True
+    corner: str = "head"
 
 
 def effect_map(name: str, label: str, title: str, table: EffectTable, unit: str, digits: int) -> HeadMap:

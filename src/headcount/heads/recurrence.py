@@ -4,26 +4,24 @@ Heads of two seeds share no names, so they are matched by their effect profiles,
 1955). A run is one observation: intervals are those of seeds.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from string import ascii_lowercase
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
 from headcount.errors import InputError
 from headcount.heads.analysis import Arrays
 from headcount.heads.interface import heads_named
-from headcount.heads.statistics import effect_table
+from headcount.heads.over_seeds import Placed, SeedMean, placed, seed_mean
 from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import ERROR, EffectTable
+from headcount.report.statistics.max_t import EffectTable
 
 SHARE = 0.5  # of a phenomenon's margin that a specialist's removal costs
 PERMUTATIONS = 200
-WITHIN = ("layer", "kind", "all")
 
 
 @dataclass(frozen=True)
@@ -45,61 +43,45 @@ class Match:
 
 
 @dataclass(frozen=True)
+class MatchedEffects:
+    """Effects of matched heads over the runs of a row, arrays [head, column]. heads: names of the matched heads, a
+    letter in each layer. mean; low, high: 95 % t interval over runs, NaN for a single run; differs: the number of runs
+    in which the effect differs from 0 within the run."""
+
+    row: str
+    runs: int
+    heads: tuple[str, ...]
+    columns: tuple[str, ...]
+    mean: Floats
+    low: Floats
+    high: Floats
+    differs: NDArray[np.int64]
+    worse: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Specialist:
     """Runs of a row that have a head for a phenomenon: its removal costs at least the stated share of the margin, with
-    p <= 5 % within the run. low, high: 95 % interval of the share of runs (Clopper and Pearson 1934). layers: runs with
-    such a head in each layer."""
+    p <= 5 % within the run."""
 
     row: str
     phenomenon: str
-    runs: int
-    found: int
-    low: float
-    high: float
-    layers: Mapping[str, int]
+    placed: Placed
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Over how many heads the effects on loss or on a phenomenon are spread: the participation ratio (sum of harm)^2 /
-    sum of harm^2, 1 to the number of heads, its mean over runs and 95 % t interval (NaN for a single run). share: of
-    the heads. Noise of small effects raises the ratio."""
+    """Over how many heads the effects on loss or on a phenomenon are spread: the effective number of heads of a run is
+    the participation ratio (sum of harm)^2 / sum of harm^2 over its heads, 1 to their number. heads: its mean over
+    runs; share: that of the ratio as a share of the heads; differ: the heads whose effect is harm and differs from 0
+    within the run; layers: the share of the harm in each layer. Noise of small effects raises the ratio."""
 
     row: str
     column: str
-    runs: int
-    heads: float
-    low: float
-    high: float
-    share: float
-
-
-@dataclass(frozen=True)
-class Recurrence:
-    """Tables over the rows of a sweep. phenomena: their names."""
-
-    phenomena: tuple[str, ...]
-    matches: tuple[Match, ...]
-    specialists: tuple[Specialist, ...]
-    spreads: tuple[Spread, ...]
-
-
-def recurrence(rows: Mapping[str, Sequence[Arrays]], within: str = "layer", share: float = SHARE) -> Recurrence:
-    """Tables from the arrays of `ablation` of each run, by row. within: heads are matched with those of the same layer,
-    of the same kind, or with all. Raises InputError for runs that were measured on different pairs."""
-    if within not in WITHIN:
-        raise InputError(f"within={within}: choose from {', '.join(WITHIN)}")
-    rows = {label: runs for label, runs in rows.items() if runs}
-    same_pairs([run for runs in rows.values() for run in runs])
-    tables = {label: [effect_table(run) for run in runs] for label, runs in rows.items()}
-    phenomena = next(iter(tables.values()))[0].columns[1:]
-    alike = {label: found for label, found in tables.items() if len({table.rows for table in found}) == 1}
-    return Recurrence(
-        phenomena,
-        tuple(match(label, found, within) for label, found in alike.items() if len(found) > 1 and phenomena),
-        tuple(specialist(label, found, name, share) for label, found in tables.items() for name in phenomena),
-        tuple(spread(label, found, name) for label, found in tables.items() for name in ("loss", *phenomena)),
-    )
+    heads: SeedMean
+    share: SeedMean
+    differ: SeedMean
+    layers: Mapping[str, SeedMean]
 
 
 def same_pairs(runs: Sequence[Arrays]) -> None:
@@ -113,9 +95,10 @@ def same_pairs(runs: Sequence[Arrays]) -> None:
                 )
 
 
-def match(row: str, tables: Sequence[EffectTable], within: str, seed: int = 0) -> Match:
-    """Match the heads of all runs, and test the similarity against profiles in which the effects on each phenomenon are
-    permuted over the heads that may be matched: what is tested is that effects go together in a head, given the place.
+def match(row: str, tables: Sequence[EffectTable], within: str = "layer", seed: int = 0) -> Match:
+    """Match the heads of all runs, each with one of the same layer, kind, or of all. The test of the similarity
+    permutes the effects on each phenomenon over the heads that may be matched: what is tested is that effects go
+    together in a head, given the place.
     """
     places = np.unique([_place(name, within) for name in tables[0].rows], return_inverse=True)[1]
     effects = [shares(table) for table in tables]
@@ -154,29 +137,63 @@ def assigned(first: Floats, second: Floats, places: NDArray) -> tuple[NDArray[np
     return order, total / norms if norms else 0.0
 
 
-def specialist(row: str, tables: Sequence[EffectTable], phenomenon: str, share: float) -> Specialist:
+def matched_effects(found: Match, tables: Sequence[EffectTable]) -> MatchedEffects:
+    """The effects of the runs of a match on loss and phenomena, with heads in the places of those that they match."""
+    effects = [seed_mean(cell) for cell in _cells([table.estimate for table in tables], found.heads)]
+    shape = tables[0].estimate.shape
+    mean, low, high = (
+        np.array([getattr(each, name) for each in effects]).reshape(shape) for name in ("mean", "low", "high")
+    )
+    differs = [(table.verdict == "differs")[order] for table, order in zip(tables, found.heads, strict=True)]
+    heads, columns = lettered(found.reference), tables[0].columns
+    counts = np.array(differs).sum(axis=0)
+    return MatchedEffects(found.row, len(tables), heads, columns, mean, low, high, counts, tables[0].worse)
+
+
+def _cells(effects: Sequence[Floats], heads: NDArray[np.int64]) -> Floats:
+    """Effects of all runs, [cell, run]."""
+    ordered = np.stack([each[order] for each, order in zip(effects, heads, strict=True)], axis=-1)
+    return ordered.reshape(-1, len(effects))
+
+
+def lettered(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of matched heads: the layer, and a letter for the number of the head of the reference."""
+    parts = [(head.place, head.head - 1) for head in heads_named(names)]
+    return tuple(f"{place}.{ascii_lowercase[n % 26] * (1 + n // 26)}" for place, n in parts)
+
+
+def specialist(row: str, tables: Sequence[EffectTable], phenomenon: str, share: float = SHARE) -> Specialist:
     """Count the runs with a head for a phenomenon."""
-    layers: Counter[str] = Counter()
-    found = 0
+    found = []
     for table in tables:
         column = table.columns.index(phenomenon)
         large = shares(table)[:, column - 1] >= share
         heads = np.flatnonzero(large & (table.verdict[:, column] == "differs"))
-        layers.update({_place(table.rows[head], "layer") for head in heads})
-        found += bool(len(heads))
-    interval = stats.binomtest(found, len(tables)).proportion_ci(1 - ERROR, method="exact")
-    by_layer = dict(sorted(layers.items()))
-    return Specialist(row, phenomenon, len(tables), found, float(interval.low), float(interval.high), by_layer)
+        found.append([table.rows[head] for head in heads])
+    return Specialist(row, phenomenon, placed(phenomenon, found))
 
 
 def spread(row: str, tables: Sequence[EffectTable], column: str) -> Spread:
-    """The participation ratio of harm in a column over heads, over the runs of a row."""
-    ratios = np.array([participation(table.harm[:, table.columns.index(column)]) for table in tables])
-    mean, half = float(ratios.mean()), float("nan")
-    if len(ratios) > 1:
-        half = float(stats.t.isf(ERROR / 2, len(ratios) - 1) * ratios.std(ddof=1) / np.sqrt(len(ratios)))
-    heads = float(np.mean([len(table.rows) for table in tables]))
-    return Spread(row, column, len(ratios), mean, mean - half, mean + half, mean / heads)
+    """The effective number of heads by harm in a column, and the layers of that harm, over the runs of a row."""
+    places = [table.columns.index(column) for table in tables]
+    harms = [np.maximum(table.harm[:, place], 0) for table, place in zip(tables, places, strict=True)]
+    ratios = np.array([participation(harm) for harm in harms])
+    heads = np.array([len(table.rows) for table in tables])
+    sure = [
+        ((table.verdict[:, place] == "differs") & (harm > 0)).sum()
+        for table, place, harm in zip(tables, places, harms, strict=True)
+    ]
+    by_layer = [by_place(table.rows, harm) for table, harm in zip(tables, harms, strict=True)]
+    layers = dict.fromkeys(layer for each in by_layer for layer in each)
+    means = {layer: seed_mean([each.get(layer, 0.0) for each in by_layer], 0, 1) for layer in layers}
+    return Spread(row, column, seed_mean(ratios), seed_mean(ratios / heads), seed_mean(sure), means)
+
+
+def by_place(names: Sequence[str], harm: Floats) -> dict[str, float]:
+    """The share of the harm in each layer; NaN where there is no harm."""
+    layers = np.array([_place(name, "layer") for name in names])
+    whole = float(harm.sum()) or float("nan")
+    return {str(layer): float(harm[layers == layer].sum()) / whole for layer in dict.fromkeys(layers.tolist())}
 
 
 def participation(harm: Floats) -> float:

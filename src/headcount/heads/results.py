@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from headcount.heads.analysis import Arrays
+from headcount.heads.claims import Claim, claimed_roles
 from headcount.heads.statistics import Bounds, effect_table
 from headcount.report.blocks import Section
 from headcount.report.runs import Unfinished
@@ -42,10 +43,17 @@ class Results:
         arrays = self.get("ablation")
         return None if arrays is None else effect_table(arrays, kind, endpoint, self.bounds)
 
+    @cache  # noqa: B019
+    def claims(self) -> list[Claim]:
+        """Every head with every relation; empty where roles, gold or ablation was not measured."""
+        roles, gold, ablation = (self.get(part) for part in ("roles", "gold", "ablation"))
+        return claimed_roles(roles, gold, ablation) if roles and gold and ablation else []
+
 
 @dataclass(frozen=True)
 class Row:
-    """A row of heads.csv: the effect or the figure of a head in one column of one endpoint."""
+    """A row of heads.csv: the effect or the figure of a head in one column of one endpoint. runs: the number of runs
+    behind a figure over seeds."""
 
     head: str
     endpoint: str
@@ -55,6 +63,7 @@ class Row:
     high: float | None = None
     p: float | None = None
     verdict: str = ""
+    runs: int | None = None
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,9 @@ def _rows(found: list[Emergence]) -> Iterator[Row]:
     for each in found:
         for curve, (step, low, high) in each.half.items():
             if np.isfinite(step):
-                between = {"low": low, "high": high} if np.isfinite(low) else {}
+                ends = (low, high) if np.isfinite(low) else (None, None)
                 endpoint = f"training.{curve}.half_rise"
-                yield Row(each.head, endpoint, each.phenomenon, step, verdict=each.first, **between)
+                yield Row(each.head, endpoint, each.phenomenon, step, ends[0], ends[1], None, each.first)
 
 
 def _findings(found: list[Emergence]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headcount.heads.claims import Claim, claimed_roles
+from headcount.heads.claims import Claim
 from headcount.heads.gold import WHENS, Alignment, alignment
 from headcount.heads.observed import VIEWS
 from headcount.heads.results import Figures, Results, Row, Subject
@@ -45,8 +45,7 @@ def subject(results: Results) -> Subject | None:
     if arrays is None:
         return None
     found, effects = role_figures(arrays), results.effects("zero", "margin")
-    gold, ablation = results.get("gold"), results.get("ablation")
-    claims = claimed_roles(arrays, gold, ablation) if gold is not None and ablation is not None else []
+    claims = results.claims()
     held = [claim for claim in claims if claim.claimed]
     blocks: list = [NOTE, _table(found, effects, held)]
     if claims:

@@ -1,0 +1,15 @@
+"""Subjects of the page of a sweep, a file each: `subject(study)` gives one, or None where no run has its parts."""
+
+from headcount.heads.sections.over_seeds import (
+    alignment,
+    by_run,
+    cutting,
+    development,
+    knock_out,
+    proxies,
+    recurrence,
+    roles,
+    spread,
+)
+
+STUDY_SUBJECTS = (recurrence, knock_out, spread, roles, alignment, proxies, cutting, development, by_run)

@@ -1,0 +1,104 @@
+"""Alignment over seeds: how often the head that aligns best is the first of the last layer, and what that costs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from matplotlib.axes import Axes
+
+from headcount.heads.over_seeds import Aligned, Alignments, aligned, alignments
+from headcount.heads.results import Row, Study, Subject
+from headcount.heads.sections.over_seeds.summary import (
+    INTERVALS,
+    count_of,
+    count_row,
+    having,
+    headers,
+    held,
+    mean_row,
+    text_of,
+)
+from headcount.report.axes import plot, style_of
+from headcount.report.blocks import Plots, Section
+from headcount.report.drawing import Plot
+from headcount.report.table import Table
+
+NOTE = (
+    "Alignment error rate against the gold alignment (Och and Ney 2003), in percent, by the largest weight of the "
+    "position that predicts a word. Best: the cross head with the least error on validation sentences of its run. "
+    "First: the first head of the last layer, which Marian and CTranslate2 take by default, in models that were "
+    "trained with guided alignment, as these were not. Rule: the same relative place, or a fixed offset. The "
+    "difference is paired within runs; its interval is over seeds."
+)
+ERRORS = {
+    "best": "best head",
+    "first": "first head of the last layer",
+    "mean": "mean of the cross heads",
+    "baseline": "best rule without attention",
+}
+Found = Mapping[str, Alignments]
+
+
+def subject(study: Study) -> Subject | None:
+    """The error of the best head and of the first of the last layer, over the runs of each row."""
+    rows = having(study, "gold")
+    runs = {label: [aligned(run.parts["gold"]) for run in own] for label, own in rows.items()}
+    if not runs:
+        return None
+    found = {label: alignments(own) for label, own in runs.items()}
+    note = " ".join(filter(None, (INTERVALS, held(study, rows))))
+    titles = ("error, %", *headers(study, rows))
+    table = Table(titles, tuple(_lines(found)), note, frozenset(range(len(titles))))
+    section = Section("Which cross head aligns", (NOTE, Plots((_plot(runs, study.label),)), table))
+    return Subject(section, tuple(_rows(found)), tuple(_findings(found, study.label)))
+
+
+def _lines(found: Found) -> Iterator[tuple[str, ...]]:
+    every = found.values()
+    for name, words in ERRORS.items():
+        yield (words, *(text_of(each.errors[name], 1, 100) for each in every))
+    yield ("first less best, points", *(text_of(each.excess, 1, 100) for each in every))
+    yield ("runs whose best head is the first of the last layer", *(count_of(each.best) for each in every))
+    yield ("share of cross heads that are", *(f"{each.chance:.2f}" for each in every))
+    layers = (", ".join(f"{layer} {runs}" for layer, runs in each.layers.items()) for each in every)
+    yield ("layer of the best head, runs", *layers)
+
+
+def _plot(runs: Mapping[str, Sequence[Aligned]], label: str) -> Plot:
+    def draw(axes: Axes) -> None:
+        for place, own in enumerate(runs.values()):
+            for number, each in enumerate(own):
+                at = place + 0.5 * ((number + 0.5) / len(own) - 0.5)
+                ends = [100 * each.errors[each.best], 100 * each.errors[each.first]]
+                axes.plot([at, at], ends, color="grey", linewidth=0.8)
+                for index, (words, value) in enumerate(
+                    zip(("best head", "first of the last layer"), ends, strict=True)
+                ):
+                    colour, marker = style_of(index)
+                    named = words if place == number == 0 else None
+                    axes.plot([at], [value], marker, color=colour, markersize=5, label=named)
+        axes.set_xticks(range(len(runs)), list(runs))
+        axes.set_xlabel(label)
+        axes.set_ylabel("alignment error rate, %")
+        axes.legend(loc="best")
+
+    return plot(
+        "alignment", f"alignment error of the best cross head and of the first of the last layer, by {label}", draw
+    )
+
+
+def _rows(found: Found) -> Iterator[Row]:
+    for label, each in found.items():
+        for name, mean in {**each.errors, "excess": each.excess}.items():
+            yield mean_row(label, "alignment.error", name, mean)
+        yield count_row(label, "alignment.first_is_best", "best", each.best)
+
+
+def _findings(found: Found, label: str) -> Iterator[str]:
+    best, runs = (sum(getattr(each.best, name) for each in found.values()) for name in ("found", "runs"))
+    expected = sum(each.chance * each.best.runs for each in found.values())
+    row = max(found, key=lambda label: found[label].best.runs)
+    each = found[row]
+    costs, least = text_of(each.excess, 1, 100), 100 * each.errors["best"].mean
+    yield (
+        f"The first cross head of the last layer aligns best in {best} of {runs} runs ({expected:.1f} by chance); for "
+        f"{label} {row} its error rate is {costs} points above the {least:.1f} % of the best head."
+    )
