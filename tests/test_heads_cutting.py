@@ -10,6 +10,7 @@ from built import BOUNDS, ONE_LAYER, built
 from conftest import completed
 
 from headcount.data.batches import Sentences, collate
+from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu
 from headcount.heads.cutting_curves import above_chance, areas, curves, free_by_bleu, free_by_loss
@@ -19,8 +20,8 @@ from headcount.heads.likelihood import token_log_probs
 from headcount.heads.orders import ORDERS, Choice, estimated_anew, random_orders, without
 from headcount.heads.results import Results
 from headcount.heads.sections.cutting import subject
-from headcount.report.statistics.bootstrap import sentence_counts
-from headcount.run.opened import open_run
+from headcount.report.statistics.bootstrap import bleu_of, sentence_counts
+from headcount.run.opened import make_translator, open_run
 
 VOCAB = 20
 NEEDED, USELESS = "cross1.2", ("encoder1.1", "encoder1.2", "decoder1.2", "cross1.1")
@@ -220,6 +221,18 @@ def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
         expected = -np.array(whole.scorer.score(rows["source"], rows["target"])[0])
     setting = np.flatnonzero((arrays["setting_order"] == 3) & (arrays["left"] == 4))
     assert arrays["loss"][setting[0]] == pytest.approx(expected, abs=1e-3)
+    # BLEU without each head is that of gates one at a time.
+    completed("heads", f"run={run}", "parts=[bleu]", f"output={tmp_path}/page", "valid=4", "bleu_sentences=8", cwd=home)
+    with np.load(run / "heads" / "bleu.npz") as file:
+        found = dict(file)
+    assert found["counts"].shape == (7, 8, 10)
+    lines = whole.data().data["test"].select(found["test_row"])
+    search = make_translator(whole.model, whole.tokenizer, greedy(whole.translator.search), False)
+    for number in (0, 4):
+        with heads.gated({number - 1: 0} if number else {}):
+            texts = search.translate(list(lines["source"]))
+        expected = bleu(whole.bleu_tokenizer).corpus_score(texts, [list(lines["target"])])
+        assert bleu_of(found["counts"][number].sum(axis=0).astype(float)) == pytest.approx(expected.score)
     # Pruning cuts in the order that the curve measured.
     for name, order in zip(ORDERS, arrays["order"].tolist(), strict=False):
         new = ("keep=3", f"order={name}", f"output={tmp_path}/{name}", "timed=0")

@@ -13,13 +13,15 @@ import pytest
 from built import BOUNDS
 from conftest import completed, refused, snapshot
 
+from headcount.heads.bleu import bleu_table
 from headcount.heads.cards import marked
 from headcount.heads.command import following
 from headcount.heads.page import html, run_page, study_page, write
 from headcount.heads.results import Results, Study
-from headcount.heads.sections import knock_out, published
+from headcount.heads.sections import bleu, knock_out, published
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
+from headcount.report.statistics.bootstrap import bleu_of
 
 HEADS = ("encoder1.1", "encoder1.2", "cross1.1")
 HOSTILE = "<script>alert('&')</script>|`x`"
@@ -56,6 +58,14 @@ def attended() -> dict[str, np.ndarray]:
         arrays |= {f"0.{kind}.{side}": np.array(["</s>", HOSTILE]) for side in ("query", "key")}
         arrays[f"0.{kind}.1"] = np.stack([np.array([[1.0, 0.0], [0.5, 0.5]], np.float16)] * count)
     return arrays
+
+
+def translated_without() -> dict[str, np.ndarray]:
+    """Arrays of `bleu`: without the last head, a fifth of the words are others; without the second, one word is."""
+    counts = np.repeat(np.array([[[10, 9, 8, 7, 10, 9, 8, 7, 10, 10]]]), 100, axis=1).repeat(1 + len(HEADS), axis=0)
+    counts[3, ::2, :4] -= 4
+    counts[2, 0, :4] -= 1
+    return {"head": np.array(HEADS), "counts": counts, "test_row": np.arange(100)}
 
 
 def imported() -> dict[str, np.ndarray]:
@@ -147,6 +157,7 @@ def full() -> Results:
     parts = {"ablation": ablated(), "examples": translated(), "attention": attended()}
     return results(
         **parts,
+        bleu=translated_without(),
         importance=imported(),
         twins=twinned(),
         paths=sent(),
@@ -244,7 +255,7 @@ def test_the_planted_head_is_the_first_finding(full):
     assert found.page.verdict.startswith(found.findings[0])
     cross = next(card for card in found.cards if card.head == "cross1.1")
     assert (len(cross.changes), cross.same) == (1, 1)
-    names = ["loss without it", "order", "twin, order", "gradient importance", "Shapley value"]
+    names = ["loss without it", "order", "BLEU without it", "twin, order", "gradient importance", "Shapley value"]
     assert [name for name, _ in cross.figures] == names
     assert not run_page(full).page.flags
 
@@ -276,6 +287,30 @@ def test_what_was_not_measured_is_left_out(parts, full):
     assert "role=grid" not in html(page).replace('"', "").replace("[role=grid]", "")
 
 
+def test_bleu_stands_beside_the_loss(full):
+    found = bleu.subject(full)
+    (table,) = found.section.blocks
+    first, *rest = table.cells
+    assert (table.headers[1], table.headers[5]) == ("BLEU", "loss, nats a sentence")
+    assert (first[0], first[4]) == ("cross1.1", "differs")
+    estimate = bleu_table(translated_without(), 0.5).estimate[2, 0]
+    assert float(first[1].replace("−", "-")) == pytest.approx(estimate, abs=0.1)
+    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "equivalent", "encoder1.2": "equivalent"}
+    assert found.findings[0].startswith("1 of 3 heads")
+    alone = bleu.subject(results(bleu=translated_without()))
+    assert alone.section.blocks[0].headers[-1] == "verdict"
+    assert {row.endpoint for row in found.rows} == {"zero.bleu"}
+
+
+def test_bleu_without_a_changed_word_is_not_known_exactly():
+    table = bleu_table(translated_without(), 0.5)
+    assert table.estimate[0, 0] == 0
+    assert table.low[0, 0] < 0 < table.high[0, 0]
+    exact = bleu_of(translated_without()["counts"].sum(axis=1))
+    assert table.estimate[:, 0] == pytest.approx(exact[1:] - exact[0])
+    assert table.low[2, 0] < table.estimate[2, 0] < table.high[2, 0] < 0
+
+
 def test_bounds_are_those_of_the_run(full):
     page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
     text = html(page)
@@ -298,6 +333,7 @@ def test_each_part_has_its_section(full):
     titles = [section.title for section in page.sections]
     assert titles == [
         "What is lost without each head",
+        "BLEU without each head",
         "Heads that carry the cue",
         "Is importance by gradient a good guide?",
         "Heads together",

@@ -26,6 +26,7 @@ class Settings:
     test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn. pairs: most pairs
     of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
     values on shapley_sentences validation sentences. step_sentences: test sentences at each step of training.
+    bleu_sentences: test sentences that are translated without each head.
     path_pairs: most pairs whose direct paths from head to head are measured, as many of each phenomenon; path_senders:
     most heads whose paths are; None: all. random_orders: orders of cutting that are drawn. order_sentences: most
     validation sentences that orders are chosen on; None: all. gate_penalties, gate_steps: see `GateTraining`.
@@ -41,6 +42,7 @@ class Settings:
     permutations: int
     shapley_sentences: int
     step_sentences: int
+    bleu_sentences: int
     random_orders: int
     order_sentences: int | None
     gate_penalties: Sequence[float]
@@ -55,7 +57,14 @@ class Settings:
             most = getattr(self, name)
             if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
                 raise InputError(f"{name}={most}: must be 1 or more, or null for all")
-        for name in ("pairs", "pair_sentences", "permutations", "shapley_sentences", "step_sentences"):
+        for name in (
+            "pairs",
+            "pair_sentences",
+            "permutations",
+            "shapley_sentences",
+            "step_sentences",
+            "bleu_sentences",
+        ):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int) or number < 2:
                 raise InputError(f"{name}={number}: must be a whole number, 2 or more")

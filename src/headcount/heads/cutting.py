@@ -7,17 +7,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headcount.decoding.beam import greedy as greedy_search
 from headcount.heads.ablation import effects
 from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.bleu import greedy_counts
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.examples import chosen
 from headcount.heads.hard_concrete import closing_order
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.heads.orders import ORDERS, STEPS, Choice, Order, choice_on, random_orders, split_of, without
-from headcount.report.statistics.bootstrap import sentence_counts
-from headcount.run.opened import make_translator
 
 SENTENCES = 240  # test sentences of the curves, as many of each phenomenon
 TRANSLATED = 240  # test sentences translated for BLEU
@@ -88,26 +86,13 @@ def bleu_points(
     analysis: Analysis, test: EvaluationSet, arrays: Arrays, gates: torch.Tensor, progress: Progress
 ) -> Arrays:
     """bleu_setting and bleu_counts, of the orders that are not random."""
-    heads, run = analysis.heads, analysis.run
+    heads = analysis.heads
     spread = np.linspace(0, len(test) - 1, min(TRANSLATED, len(test))).round().astype(int)
-    rows = test.rows.select(spread)
-    sources, references = list(rows["source"]), list(rows["target"])
-    translator = make_translator(
-        run.model, run.tokenizer, greedy_search(run.translator.search), run.translator.hide_source
-    )
     lefts = np.unique(np.round(np.array(BLEU) * len(heads)).astype(np.int64))
     named = arrays["order_name"][arrays["setting_order"]] != "random"
     settings = np.flatnonzero(named & np.isin(arrays["left"], lefts))
-    known: dict[bytes, NDArray[np.float64]] = {}
-    counts = []
-    for setting in settings.tolist():
-        key = gates[setting].cpu().numpy().tobytes()
-        if key not in known:
-            with heads.gated(gates[setting]):
-                hypotheses = translator.translate(sources, progress)
-            known[key] = sentence_counts(hypotheses, references, run.bleu_tokenizer)
-        counts.append(known[key])
-    return {"bleu_setting": settings, "bleu_counts": np.array(counts).astype(np.int32)}
+    counts = greedy_counts(analysis, test.rows.select(spread), gates[settings], progress)
+    return {"bleu_setting": settings, "bleu_counts": counts}
 
 
 def steps(analysis: Analysis) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from headcount.errors import InputError
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.bleu import WITHOUT_HEADS
 from headcount.heads.cutting import CUTTING
 from headcount.heads.development import DEVELOPMENT
 from headcount.heads.examples import ATTENTION, EXAMPLES
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 PARTS: tuple[Part, ...] = (
     ABLATION,
+    WITHOUT_HEADS,
     IMPORTANCE,
     PAIRS,
     SHAPLEY,

@@ -1,6 +1,17 @@
 """Subjects of the page of a run, a file each, and their list: `subject(results)` gives one, or None where its part was
 not measured."""
 
-from headcount.heads.sections import cutting, development, kinds, knock_out, pairs, proxies, published, roles, twins
+from headcount.heads.sections import (
+    bleu,
+    cutting,
+    development,
+    kinds,
+    knock_out,
+    pairs,
+    proxies,
+    published,
+    roles,
+    twins,
+)
 
-SUBJECTS = (knock_out, roles, twins, proxies, pairs, cutting, kinds, development, published)
+SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, kinds, development, published)
