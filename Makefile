@@ -77,11 +77,14 @@ clean:  ## Remove caches and prepared data; runs and the environment stay
 	rm -rf data/prepared .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find src scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Installed again only when the requirements change.
-.venv/core: pyproject.toml constraints.txt
+# Each is installed again only when the requirements change.
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..."; exit 2; }
-	@test -x $(BIN)/python || { echo "making .venv"; $(PYTHON) -m venv .venv; }
+	@echo "making .venv"
+	@$(PYTHON) -m venv .venv
+
+.venv/core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing what training needs (a minute or two)"
 	@$(PIP) --editable .
 	@touch $@
@@ -91,7 +94,7 @@ clean:  ## Remove caches and prepared data; runs and the environment stay
 	@$(PIP) --editable ".[sweep,report]"
 	@touch $@
 
-.venv/dev: .venv/core
-	@echo "installing the development tools"
+.venv/dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing everything, development tools included (a minute or two)"
 	@$(PIP) --editable ".[dev]"
-	@touch $@
+	@touch .venv/core .venv/study $@

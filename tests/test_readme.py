@@ -111,11 +111,23 @@ def write_corpora(folder: Path) -> None:
     (folder / "my" / "train.tsv").write_text(table, encoding="utf-8")
 
 
+def as_run(command: str) -> list[str]:
+    """The script of a command and its arguments, made small, with the corpus here in place of the hub."""
+    words = script_of(command)
+    if words[0] == "scripts/train.py":
+        words = made_small(words)
+        on_hub = {"data=multi30k", "recipe=multi30k_en_de"} & set(words)
+        if on_hub and not any(word.startswith("data.root=") for word in words):
+            words.append("data.root=data/multi30k")
+    return [*words, "search.samples=4"] if "search=mbr" in words else words
+
+
 def test_the_commands_of_the_readme_and_of_its_doors_run(tmp_path, monkeypatch, capfd):
-    commands = run_here()
+    commands = [command for command in run_here() if "sweep" not in command and "--multirun" not in command]
     assert len(commands) > 15
     write_corpora(tmp_path)
     monkeypatch.chdir(tmp_path)
+    done: list[set[str]] = []
     for command in commands:
         if command.startswith("torchrun"):
             continue  # test_end_to_end has one
@@ -123,12 +135,7 @@ def test_the_commands_of_the_readme_and_of_its_doors_run(tmp_path, monkeypatch, 
             subprocess.run([sys.executable, "-m", *shlex.split(command)], check=True)
             continue
         given, _, command = command.rpartition(" | ")
-        words = script_of(command)
-        if words[0] == "scripts/train.py":
-            words = made_small(words)
-            on_hub = {"data=multi30k", "recipe=multi30k_en_de"} & set(words)
-            if on_hub and not any(word.startswith("data.root=") for word in words):
-                words.append("data.root=data/multi30k")  # there is no hub here
+        words = as_run(command)
         if given:
             capfd.readouterr()
             piped = tmp_path / "piped"
@@ -137,9 +144,20 @@ def test_the_commands_of_the_readme_and_of_its_doors_run(tmp_path, monkeypatch, 
                 monkeypatch.setattr(sys, "stdin", source)
                 run_script(words, monkeypatch)
                 assert len(capfd.readouterr().out.splitlines()) == 1
-        else:
+        elif set(words) not in done:  # two commands may differ in where the corpus is, and there is one place here
             run_script(words, monkeypatch)
+            done.append(set(words))
     assert (tmp_path / "runs" / "latest" / "metrics.json").exists()
+
+
+@pytest.mark.slow
+def test_the_commands_on_a_sweep_run(tmp_path, monkeypatch):
+    """Slow: each job is a process, and imports Lightning anew."""
+    commands = [command for command in run_here() if "sweep" in command or "--multirun" in command]
+    assert len(commands) > 2
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        run_script(as_run(command), monkeypatch)
     assert len(list((tmp_path / "runs" / "sweep_grammar").glob("model.num_heads=*/metrics.json"))) == 2
     job = tmp_path / "runs" / "sweep_grammar" / "model.num_heads=1,seed=1"
     figures = json.loads((job / "metrics.json").read_text())
