@@ -1,0 +1,232 @@
+"""Figures over seeds: means, shares, bands, limits, order in time, correlations and alignment of planted runs, and the
+sections of the page of a sweep, with runs that lack parts."""
+
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+from built import BOUNDS
+from test_heads_development import planted as trained
+from test_heads_gold import ablation
+
+from headcount.heads.cutting_curves import Curve, Limit
+from headcount.heads.development import emergence
+from headcount.heads.gold import gold
+from headcount.heads.importance import Guide
+from headcount.heads.over_seeds import (
+    aligned,
+    alignments,
+    appearances,
+    bands,
+    cuts,
+    placed,
+    rank_correlations,
+    seed_count,
+    seed_mean,
+)
+from headcount.heads.page import html, study_page
+from headcount.heads.results import Results, Study
+from headcount.heads.roles import roles
+from headcount.report.markdown import markdown
+from headcount.report.table import Table
+
+T4 = 2.7764  # the quantile of t with 4 degrees of freedom
+
+
+def test_a_mean_over_seeds_has_a_t_interval_and_a_single_seed_none():
+    found = seed_mean([1, 2, 3, 4, 5])
+    assert (found.runs, found.mean, found.least, found.most) == (5, 3, 1, 5)
+    assert (found.low, found.high) == pytest.approx((3 - T4 * 0.5**0.5, 3 + T4 * 0.5**0.5), abs=1e-3)
+    assert (seed_mean([1, np.nan, 3]).runs, seed_mean([1, np.nan, 3]).mean) == (2, 2)
+    assert seed_mean([0.9, 0.5, 1.0], 0, 1).high == 1
+    single = seed_mean([2.0])
+    assert (single.runs, single.mean) == (1, 2)
+    assert np.isnan([single.low, single.high]).all()
+    assert (seed_mean([np.nan]).runs, np.isnan(seed_mean([]).mean)) == (0, True)
+
+
+def test_the_interval_covers_the_mean_of_all_seeds():
+    drawn = np.random.default_rng(0).normal(7, 3, (400, 5))
+    held = [found.low < 7 < found.high for found in map(seed_mean, drawn)]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.03)
+
+
+def test_runs_with_a_head_are_counted_once_and_by_layer():
+    found = placed("order", [["cross1.1", "cross1.4"], ["cross1.2", "cross2.1"], []])
+    assert (found.count.found, found.count.runs, found.layers) == (2, 3, {"cross1": 2, "cross2": 1})
+    # Clopper and Pearson for 4 of 5.
+    count = seed_count([True] * 4 + [False])
+    assert (count.low, count.high) == pytest.approx((0.2836, 0.9949), abs=1e-3)
+
+
+def curve(name, loss, left=(0, 1, 2, 4)):
+    bleu = np.array([10.0, 20])
+    values = np.full(len(left), float(loss))
+    return Curve(name, 4, np.array(left), values, (), np.zeros((len(left), 0)), np.array([2, 4]), bleu + loss)
+
+
+def test_bands_are_over_seeds_and_random_orders_are_averaged_within_a_run():
+    runs = [[curve("greedy", n), curve("random", n), curve("random", n + 2, (0, 2, 4))] for n in (1, 2, 3)]
+    greedy, random = bands(runs, "loss")
+    assert (greedy.order, greedy.runs, greedy.left.tolist()) == ("greedy", 3, [0, 1, 2, 4])
+    assert greedy.mean == pytest.approx([2] * 4)
+    assert greedy.high - greedy.mean == pytest.approx([4.3027 / 3**0.5] * 4, abs=1e-3)
+    assert random.mean == pytest.approx([3, 2, 3, 3])
+    assert bands(runs, "bleu")[0].mean.tolist() == [12, 22]
+    assert np.isnan(bands(runs[:1], "loss")[0].low).all()
+    other = [curve("greedy", 5, (0, 2)), curve("gradient", 5)]
+    assert [(band.order, band.left.tolist()) for band in bands([*runs, other], "loss")] == [("greedy", [0, 2])]
+
+
+def test_heads_that_can_go_and_what_goes_first():
+    runs = [[Limit("greedy", cut, cut + 1, reason)] for cut, reason in ((2, "order: 14 of 30"), (4, "case; order"))]
+    (found,) = cuts([*runs, [Limit("greedy", 6, None, None)]], ["case", "order", "pronoun"])
+    assert (found.heads.mean, found.heads.least, found.heads.most) == (4, 2, 6)
+    assert (found.first, found.all_gone) == ({"order": 2, "case": 1}, 1)
+
+
+def test_seeds_that_agree_on_what_appears_first():
+    runs = [emergence(trained(early), draws=100) for early in (True, True, True, True, False)]
+    (found,) = appearances(runs)
+    assert (found.phenomenon, found.runs, found.order[0]) == ("order", 5, "effect")
+    assert (found.agree.found, found.agree.runs) == (4, 5)
+    assert found.verdicts == {"effect": 4, "margin": 1}
+    steps = [run[0].half["effect"][0] for run in runs]
+    assert found.steps["effect"].mean == pytest.approx(np.log1p(steps).mean())
+    (alone,) = appearances(runs[:4])
+    assert alone.ratio.high < 0
+    assert alone.ratio.mean == pytest.approx(np.log2((1 + steps[0]) / (1 + runs[0][0].half["margin"][0])))
+
+
+def guide(rank):
+    nothing = np.zeros((2, 2))
+    ranks = np.array([[rank, np.nan], [-rank, 0.5]])
+    return Guide(("cross1.1",), ("loss", "case"), nothing, nothing, nothing, ranks, nothing, nothing)
+
+
+def test_rank_correlations_are_averaged_over_seeds():
+    found = rank_correlations([guide(rank) for rank in (0.1, 0.2, 0.3, 0.4, 0.5)])
+    loss = found["importance"]["loss"]
+    assert loss.mean == pytest.approx(0.3)
+    assert (loss.low, loss.high) == pytest.approx((0.3 - T4 * 0.005**0.5, 0.3 + T4 * 0.005**0.5), abs=1e-3)
+    assert found["importance"]["case"].runs == 0
+    assert found["first_order"]["loss"].mean == pytest.approx(-0.3)
+    assert rank_correlations([guide(1), guide(0.2)])["importance"]["loss"].high == 1
+
+
+def alignment(right, valid=None):
+    """Arrays of `gold` with two cross heads in each of two layers. right [head]: of 10 target words with 10 links."""
+    counts = {"right": right, "valid.right": right if valid is None else valid}
+    arrays = {name: np.zeros((4, 2, 4, 2), dtype=np.int16) for name in counts}
+    for name, each in counts.items():
+        arrays[name][:, 0, :, 0] = each
+        arrays[name][:, 1] = 10  # by norm: never read
+    fixed = {"fixed": np.full((4, 2), 3), "valid.fixed": np.tile([1, 4], (4, 1))}
+    names = ["encoder1.1", *(f"cross{layer}.{head}" for layer in (1, 2) for head in (1, 2))]
+    return arrays | fixed | {"targets": np.full(4, 10), "pairs": np.full(4, 10), "head": np.array(names)}
+
+
+def test_the_first_head_of_the_last_layer_against_the_best():
+    run = aligned(alignment([1, 2, 6, 9]))
+    assert (run.best, run.first) == ("cross2.2", "cross2.1")
+    assert run.errors == pytest.approx({"cross1.1": 0.9, "cross1.2": 0.8, "cross2.1": 0.4, "cross2.2": 0.1})
+    assert (run.excess, run.baseline) == (pytest.approx(0.3), pytest.approx(0.7))
+    chosen = aligned(alignment([1, 2, 6, 9], [1, 8, 6, 5]))
+    assert (chosen.best, chosen.excess) == ("cross1.2", pytest.approx(-0.4))
+    others = [aligned(alignment([1, 2, right, 5])) for right in (9, 8, 7)]
+    found = alignments([run, *others, aligned(alignment([9, 2, 4, 5]))])
+    assert (found.best.found, found.best.runs, found.chance) == (3, 5, 0.25)
+    assert found.layers == {"cross1": 1, "cross2": 4}
+    assert found.excess.mean == pytest.approx((0.3 + 0.5) / 5)
+    assert found.errors["best"].mean == pytest.approx((0.1 + 0.1 + 0.2 + 0.3 + 0.1) / 5)
+
+
+@pytest.fixture(scope="module")
+def attended():
+    given = planted.analysis(planted.planted_model())
+    return {"roles": roles(given, lambda done: None), "gold": gold(given, lambda done: None)}
+
+
+def study(attended) -> Study:
+    """Two heads a layer with five seeds, one head with a single one. encoder1.2 looks from verb to subject in all runs;
+    agreement suffers without it in four; the last run has no roles and no gold."""
+    parts = [{**attended, "ablation": ablation(["encoder1.2"])} for _ in range(4)]
+    parts += [{"ablation": ablation()}, {**attended, "ablation": ablation()}]
+    runs = [Results(str(n), Path("runs/a"), ("en", "de"), each, BOUNDS) for n, each in enumerate(parts)]
+    for run in runs:
+        run.parts["ablation"]["grade"] = run.parts["ablation"]["phenomenon"]
+    return Study(Path("runs/sweep"), "heads", {"2": runs[:5], "1": runs[5:]}, {run.name: 1 for run in runs})
+
+
+@pytest.fixture(scope="module")
+def page(attended):
+    return study_page(study(attended))
+
+
+def tables(page, title) -> list[Table]:
+    (section,) = (section for section in page.page.sections if section.title == title)
+    return [block for block in section.blocks if isinstance(block, Table)]
+
+
+def test_roles_are_counted_over_seeds_and_the_section_names_the_runs_it_holds_for(page):
+    assert not page.page.flags
+    claimed, positional = tables(page, "Roles over seeds")
+    assert claimed.headers == ("role", "heads 2, 4 seeds", "heads 1, 1 seed")
+    cells = {line[0]: line[1:] for line in claimed.cells}
+    assert cells["subject"] == ("4 of 4 [0.40, 1.00]: encoder1 4", "0 of 1")
+    assert cells["subject, follows"] == ("4 of 4 [0.40, 1.00]: encoder1 4", "1 of 1: encoder1 1")
+    assert cells["sense"] == ("0 of 4 [0.00, 0.60]", "0 of 1")
+    assert claimed.note == "Measured in 5 of 6 runs (heads 2: 4 of 5, heads 1: 1 of 1)."
+    assert dict(line[:2] for line in positional.cells)["positional, encoder, previous"].startswith("4 of 4")
+    assert (
+        "heads 2: in 4 of 4 [0.40, 1.00] runs a head has the role subject; in encoder1 in 4 of them." in page.findings
+    )
+
+
+def test_the_aligning_head_of_each_run_is_on_the_page(page):
+    (table,) = tables(page, "Which cross head aligns")
+    cells = {line[0]: line[1:] for line in table.cells}
+    assert cells["runs whose best head is the first of the last layer"] == ("0 of 4 [0.00, 0.60]", "0 of 1")
+    assert cells["best head"][0] == "0.0 [0.0, 0.0]"
+    assert cells["best head"][1] == "0.0"
+
+
+def test_sections_without_their_parts_are_left_out(page):
+    titles = [section.title for section in page.page.sections]
+    assert titles == [
+        "How often is there a head for a phenomenon?",
+        "Mean knock-out over seeds",
+        "Over how many heads is a function spread?",
+        "Roles over seeds",
+        "Which cross head aligns",
+        "The head that each run misses most",
+    ]
+
+
+def test_the_map_of_matched_heads_has_means_and_numbers_of_seeds(page):
+    rows = {(row.head, row.endpoint, row.column): row for row in page.rows}
+    assert len(rows) == len(page.rows)
+    (heads,) = {
+        head for (head, endpoint, column), row in rows.items()
+        if (endpoint, column) == ("matched.margin", "agreement") and row.verdict == "differs in 4"
+    }  # fmt: skip
+    cell = rows[heads, "matched.margin", "agreement"]
+    assert heads in {"2:encoder1.a", "2:encoder1.b"}
+    assert cell.estimate == pytest.approx(-1.6, abs=0.05)
+    assert (cell.runs, cell.low < -1.6 < cell.high) == (5, True)
+    text = html(page)
+    assert "margin without" not in text or 'role="grid"' not in text
+    assert f'title="{heads[2:]} off, agreement: {cell.estimate:+.2f} nats' in text
+    assert "heads 1 has no map, since it has 1 seed to match." in markdown(page.page)
+
+
+def test_the_spread_of_a_function_and_its_layers(page):
+    (table,) = tables(page, "Over how many heads is a function spread?")
+    assert table.headers == ("column", "heads 2, 5 seeds", "heads 1, 1 seed")
+    rows = {(row.head, row.endpoint, row.column): row for row in page.rows}
+    assert rows["2", "spread.differ", "agreement"].estimate == pytest.approx(0.8)
+    assert rows["1", "spread", "agreement"].low is None
+    layers = [rows[f"2:{layer}", "spread.layer", "agreement"].estimate for layer in ("encoder1", "decoder1", "cross1")]
+    assert sum(layers) == pytest.approx(1)
+    assert layers[0] > 0.8
