@@ -14,7 +14,7 @@ from headcount.grammar.corpus import words
 from headcount.heads.gold import GOLD
 from headcount.heads.interface import Heads
 from headcount.heads.observed import Attention, observed
-from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, rare_words, role_figures, roles
+from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, positional_heads, rare_words, role_figures, roles
 from headcount.heads.spelling import Spelled, padded, spelling
 
 ODD = [
@@ -156,6 +156,7 @@ def test_a_head_on_the_word_before_is_positional_and_others_are_not():
         found = role_figures(arrays, level)
         assert found.offset[[0, 5]].tolist() == [-1, 0]
         assert [found.heads[head] for head in np.flatnonzero(found.positional)] == ["encoder1.1", "cross1.2"]
+        assert positional_heads(arrays) == {"encoder1.1": -1, "cross1.2": 0}
         assert found.figures["previous"].value[0] > 0.9
         assert found.figures["same"].low[5] > 0.95 > found.figures["same"].high[4]
         assert found.figures["distance"].value[0] < 1.5

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headcount.heads.gold import DIRECTIONS, RELATIONS
 from headcount.heads.interface import KINDS, heads_named
 from headcount.heads.observed import VIEWS
-from headcount.heads.roles import role_figures
+from headcount.heads.roles import positional_heads
 from headcount.heads.statistics import effect_table
 from headcount.report.statistics.bootstrap import Floats
 from headcount.report.statistics.max_t import ERROR, EffectTable, Sample, compared
@@ -60,7 +60,7 @@ class Claim:
     over the largest one, and low, the lower end of its simultaneous interval. elsewhere: the rate on links that the
     best fixed offset misses, nan if there are none. phenomenon: the one of the relation that suffers most without the
     head; harm: its loss of margin in nats; relative: as a share of the whole model's; p: corrected for all heads and
-    phenomena. positional: the head is positional, see `RoleFigures`.
+    phenomena. positional: the head is positional, see `positional_heads`.
     """
 
     head: str
@@ -101,7 +101,7 @@ def claimed_roles(roles: Arrays, gold: Arrays, ablation: Arrays) -> list[Claim]:
     ablation; `Claim.claimed` says which are roles. Gains are one family, effects (of zero ablation on margins) another.
     """
     effects = effect_table(ablation)
-    positional = dict(zip(roles["head"].tolist(), role_figures(roles).positional.tolist(), strict=True))
+    positional = positional_heads(roles)
     claims = []
     for kind in KINDS:
         heads = tuple(str(head) for head in heads_named(gold["head"]) if head.kind == kind)
@@ -119,7 +119,7 @@ def claimed_roles(roles: Arrays, gold: Arrays, ablation: Arrays) -> list[Claim]:
                 measured = set(PHENOMENA[relation]) & set(effects.columns)
                 if gains is not None and own and measured:
                     surest = max(own, key=lambda cell: lowest(gains, number, cell))
-                    claims.append(_claim(head, number, surest, cells[surest], gains, effects, positional[head]))
+                    claims.append(_claim(head, number, surest, cells[surest], gains, effects, head in positional))
     return claims
 
 

@@ -231,8 +231,7 @@ def role_figures(arrays: Mapping[str, NDArray], level: str = "pieces", view: str
     measures = dict(
         zip(MEASURES, np.moveaxis(arrays[f"{level}.measures"][:, look].astype(np.float64), -1, 0), strict=True)
     )
-    best = arrays[f"{level}.valid"][look, :, 1:-1].argmax(axis=-1) + 1
-    maxima = arrays[f"{level}.maxima"][:, look, np.arange(len(best)), best]
+    best, maxima = fixed_offset(arrays, level, view)
     at = {name: arrays[f"{level}.weight"][:, look, :, OFFSETS.index(offset)] for name, offset in NEAR.items()}
     figures = {name: ratio(sums, queries) for name, sums in {"positional": maxima, **at, **measures}.items()}
     figures["distance"] = ratio(measures["distance"], queries - measures["rest"])
@@ -240,3 +239,20 @@ def role_figures(arrays: Mapping[str, NDArray], level: str = "pieces", view: str
     return RoleFigures(
         tuple(arrays["head"].tolist()), arrays["offset"][best], figures, dict(zip(MEASURES, even.T, strict=True))
     )
+
+
+def fixed_offset(arrays: Mapping[str, NDArray], level: str, view: str) -> tuple[NDArray[np.int64], NDArray]:
+    """The place in `OFFSETS` with the most maxima of each head on validation sentences, [head], and the maxima there on
+    each test sentence, [sentence, head]."""
+    look = arrays["view"].tolist().index(view)
+    best = arrays[f"{level}.valid"][look, :, 1:-1].argmax(axis=-1) + 1
+    return best, arrays[f"{level}.maxima"][:, look, np.arange(len(best)), best]
+
+
+def positional_heads(arrays: Mapping[str, NDArray]) -> dict[str, int]:
+    """The offset of each head with 90 % of its maxima there (Voita et al. 2019, section 5.1), between pieces by weight;
+    the other heads are left out."""
+    best, maxima = fixed_offset(arrays, "pieces", "weight")
+    queries = arrays["pieces.queries"].sum(axis=0, dtype=np.int64)[[KINDS.index(kind) for kind in arrays["kind"]]]
+    sure = maxima.sum(axis=0, dtype=np.int64) >= POSITIONAL * queries
+    return {str(arrays["head"][n]): int(arrays["offset"][best[n]]) for n in np.flatnonzero(sure & (queries > 0))}

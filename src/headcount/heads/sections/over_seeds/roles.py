@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headcount.heads.claims import PHENOMENA
+from headcount.heads.interface import heads_named
 from headcount.heads.over_seeds import Placed, placed
 from headcount.heads.results import Results, Study, Subject
-from headcount.heads.roles import NEAR, role_figures
+from headcount.heads.roles import NEAR, positional_heads
 from headcount.heads.sections.over_seeds.summary import Rows, count_of, count_row, having, headers, held, placed_of
 from headcount.report.blocks import Section
 from headcount.report.table import Table
@@ -55,13 +56,11 @@ def claimed(run: Results) -> Heads:
 
 def by_offset(run: Results) -> Heads:
     """The positional heads by kind and offset."""
-    figures = role_figures(run.parts["roles"])
     names = {offset: name for name, offset in NEAR.items()}
     found: dict[str, list[str]] = {}
-    for head, offset, sure in zip(figures.heads, figures.offset.tolist(), figures.positional.tolist(), strict=True):
-        if sure:
-            where = names.get(offset, "farther")
-            found.setdefault(f"positional, {head.partition('.')[0].rstrip('0123456789')}, {where}", []).append(head)
+    offsets = positional_heads(run.parts["roles"])
+    for head in heads_named(offsets):
+        found.setdefault(f"positional, {head.kind}, {names.get(offsets[str(head)], 'farther')}", []).append(str(head))
     return found
 
 
