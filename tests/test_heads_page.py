@@ -18,7 +18,7 @@ from headcount.heads.cards import marked
 from headcount.heads.command import following
 from headcount.heads.page import html, run_page, study_page, write
 from headcount.heads.results import Results, Study
-from headcount.heads.sections import bleu, knock_out, published
+from headcount.heads.sections import bleu, knock_out, one_left, published
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.bootstrap import bleu_of
@@ -39,6 +39,8 @@ def ablated(pairs: int = 120, gold: bool = True) -> dict[str, np.ndarray]:
     wrong[3, labels == "order"] = right[3, labels == "order"] + random.normal(0, 1, (labels == "order").sum())
     one = {"reference": reference, "lengths": np.full(pairs, 3), "right": right, "wrong": wrong}
     arrays = {f"{kind}.{name}": value for kind in ("zero", "mean", "resample") for name, value in one.items()}
+    # The first layer with either head alone is as bad as without the last head.
+    arrays |= {f"only.{name}": value[[3, 3, 0]] if value.ndim > 1 else value for name, value in one.items()}
     return arrays | {"head": np.array(HEADS), "row": rows, "phenomenon": labels, "grade": labels}
 
 
@@ -302,6 +304,19 @@ def test_bleu_stands_beside_the_loss(full):
     assert {row.endpoint for row in found.rows} == {"zero.bleu"}
 
 
+def test_one_head_left_has_a_line_for_each_layer(full):
+    found = one_left.subject(full)
+    (table,) = found.section.blocks
+    (line,) = table.cells  # a layer of one head has it anyway
+    assert line[:2] == ("encoder1", "encoder1.1")
+    assert 1.5 < float(line[2]) < 4.5
+    assert line[4] == "order"
+    assert float(line[5].replace("−", "-")) < -30
+    assert {row.endpoint for row in found.rows} == {"only.loss", "only.margin", "only.accuracy"}
+    without = {name: value for name, value in ablated().items() if not name.startswith("only.")}
+    assert one_left.subject(results(ablation=without)) is None
+
+
 def test_bleu_without_a_changed_word_is_not_known_exactly():
     table = bleu_table(translated_without(), 0.5)
     assert table.estimate[0, 0] == 0
@@ -338,6 +353,7 @@ def test_each_part_has_its_section(full):
         "Is importance by gradient a good guide?",
         "Heads together",
         "How many heads can go?",
+        "One head left in a layer",
         "Zero, mean and resample ablation",
         "Through training",
         "Beside published figures",
@@ -354,15 +370,15 @@ def test_each_part_has_its_section(full):
 
 def test_published_figures_stand_beside_figures_of_the_same_measure():
     ablation, cutting = ablated(), cut()
-    ablation |= {f"only.{name}": ablation[f"zero.{name}"][1:] for name in ("reference", "right", "wrong", "lengths")}
-    ablation["only.lengths"] = ablation["zero.lengths"]
     cutting["order_name"] = np.array(["gradient", "random", "random"])
     cutting["bleu_counts"][:3] = cutting["bleu_counts"][3]  # translations do not change
     table = published.subject(results(ablation=ablation, cutting=cutting)).section.blocks[-1]
     assert all(re.search(r"\d", line[3]) for line in table.cells)
     changes, only, order, gates = (line[4] for line in table.cells)
     assert changes == "0 of 2 encoder heads change the loss, 0 of which improve it"
-    assert re.fullmatch(r"cross1, \+[23]\.\d\d nats a sentence with cross1\.1 alone, the best on these sentences", only)
+    assert re.fullmatch(
+        r"encoder1, \+[23]\.\d\d nats a sentence with encoder1\.1 alone, the best on these sentences", only
+    )
     assert order == "3 of 3 heads (100 %) for less than 0.5 BLEU, in that order"
     assert gates.startswith("of 2 encoder heads")
     cutting["order_name"][0] = "greedy"

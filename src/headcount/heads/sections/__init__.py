@@ -7,6 +7,7 @@ from headcount.heads.sections import (
     development,
     kinds,
     knock_out,
+    one_left,
     pairs,
     proxies,
     published,
@@ -14,4 +15,4 @@ from headcount.heads.sections import (
     twins,
 )
 
-SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, kinds, development, published)
+SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, one_left, kinds, development, published)

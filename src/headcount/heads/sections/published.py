@@ -9,8 +9,9 @@ import yaml
 from headcount.heads.analysis import Arrays
 from headcount.heads.cutting_curves import Limit, free_by_bleu
 from headcount.heads.hard_concrete import open_heads
-from headcount.heads.interface import Layer, heads_named
+from headcount.heads.interface import heads_named
 from headcount.heads.results import Results, Subject
+from headcount.heads.sections.one_left import best_alone
 from headcount.heads.statistics import LOSS, effect_table
 from headcount.report.blocks import Section
 from headcount.report.statistics.max_t import EffectTable
@@ -52,8 +53,8 @@ def _ours(results: Results) -> dict[str, str]:
     found = {}
     if ablation is not None:
         found["changes"] = _changes(effect_table(ablation))
-    if ablation is not None and "only.reference" in ablation:
-        found["only"] = _only(effect_table(ablation, "only"))
+    if ablation is not None and "only.reference" in ablation and best_alone(only := effect_table(ablation, "only")):
+        found["only"] = _only(only)
     if cutting is not None:
         found["gates"] = _gates(cutting)
         limits = {limit.order: limit for limit in free_by_bleu(cutting, results.bounds.bleu)}
@@ -73,10 +74,7 @@ def _changes(table: EffectTable) -> str:
 def _only(table: EffectTable) -> str:
     """The layer that loses most where its best head alone is kept."""
     harm = table.harm[:, table.columns.index(LOSS)]
-    best: dict[Layer, int] = {}
-    for row in np.argsort(harm, kind="stable").tolist():
-        best.setdefault(heads_named(table.rows)[row].place, row)
-    layer, row = max(best.items(), key=lambda item: harm[item[1]])
+    layer, row = max(best_alone(table).items(), key=lambda item: harm[item[1]])
     return f"{layer}, {harm[row]:+.2f} nats a sentence with {table.rows[row]} alone, the best on these sentences"
 
 
