@@ -271,13 +271,18 @@ def test_files_are_the_page_markdown_a_table_and_drawings(full, tmp_path):
     assert "plots/knock_out_accuracy.svg" in text
     with (tmp_path / "heads" / "heads.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["head", "endpoint", "column", "estimate", "low", "high", "p", "verdict", "runs"]
+    assert list(rows[0]) == ["head", "endpoint", "column", "estimate", "low", "high", "p", "verdict", "runs", "unit"]
+    assert all(row["unit"] for row in rows)
     cells = [(row["head"], row["endpoint"], row["column"]) for row in rows]
     assert len(cells) == len(set(cells))
     assert {row["endpoint"] for row in rows} >= {"twins.share", "proxy.importance", "resample.margin", "cutting.greedy"}
     (row,) = [row for row in rows if (row["head"], row["endpoint"], row["column"]) == ("cross1.1", "zero.loss", "loss")]
     assert float(row["low"]) < float(row["estimate"]) < float(row["high"])
-    assert row["verdict"] == "differs"
+    assert (row["verdict"], row["unit"]) == ("differs", "nats a sentence")
+    units = {(row["endpoint"], row["column"]): row["unit"] for row in rows}
+    assert units["cutting.greedy", "loss"] == "nats a token"
+    assert units["zero.accuracy", "order"] == "points"
+    assert not re.search(r"\bnats\b(?! a (sentence|token))", text)
 
 
 @pytest.mark.parametrize("parts", [(), ("examples",), ("attention",), ("examples", "attention")])
@@ -412,6 +417,7 @@ def test_the_page_of_a_sweep_has_a_line_a_run(full):
     assert page.findings[0] == "heads 1: 1 of 1 runs have a head for order; in cross1 in 1 of them."
     assert "<dialog" not in html(page)
     assert {"a run:cross1.1", "b run:cross1.1", "1", "2"} <= {row.head for row in page.rows}
+    assert all(row.unit for row in page.rows)
 
 
 def test_heads_of_seeds_are_matched(full):

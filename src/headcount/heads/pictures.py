@@ -12,6 +12,8 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from numpy.typing import NDArray
 
 from headcount.heads.interface import Head
+from headcount.heads.results import SENTENCE
+from headcount.heads.statistics import LOSS
 from headcount.heads.twin_shares import Edge, Shares
 from headcount.report.axes import plot
 from headcount.report.blocks import Drawn
@@ -58,13 +60,13 @@ class HeadMap:
 
 
 def effect_map(name: str, label: str, title: str, table: EffectTable, unit: str, digits: int) -> HeadMap:
-    """A map of effects; the loss has a scale and a unit of its own, nats."""
+    """A map of effects; the loss has a scale and a unit of its own, nats a sentence."""
     scale = np.array([_scale(table.harm[:, column]) for column in range(len(table.columns))])
-    shared = scale[[column != "loss" for column in table.columns]]
+    shared = scale[[column != LOSS for column in table.columns]]
     for number, column in enumerate(table.columns):
-        scale[number] = scale[number] if column == "loss" else shared.max()
-    units = ["nats" if column == "loss" else unit for column in table.columns]
-    places = [2 if column == "loss" else digits for column in table.columns]
+        scale[number] = scale[number] if column == LOSS else shared.max()
+    units = [SENTENCE if column == LOSS else unit for column in table.columns]
+    places = [2 if column == LOSS else digits for column in table.columns]
     cells = [
         [_cell(table, row, column, scale[column], units[column], places[column]) for column in range(len(units))]
         for row in range(len(table.rows))
@@ -79,7 +81,7 @@ def share_map(name: str, label: str, title: str, shares: Shares) -> HeadMap:
         [_share(shares, row, column) for column in range(len(shares.phenomena))] for row in range(len(shares.rows))
     ]
     whole = [f"{distance:.1f}" for distance in shares.distance]
-    return HeadMap(name, label, title, shares.rows, shares.phenomena, whole, cells, "nats to the twin")
+    return HeadMap(name, label, title, shares.rows, shares.phenomena, whole, cells, "nats a sentence to the twin")
 
 
 def _share(shares: Shares, row: int, column: int) -> MapCell:

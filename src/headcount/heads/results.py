@@ -12,6 +12,8 @@ from headcount.report.blocks import Section
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.max_t import EffectTable
 
+SENTENCE, POINTS = "nats a sentence", "points"
+"""Units: of the loss of a reference and of the margin of a pair of translations; of accuracy."""
 Figures = dict[str, list[tuple[str, str]]]
 """Names and values of figures, by head."""
 
@@ -53,7 +55,7 @@ class Results:
 @dataclass(frozen=True)
 class Row:
     """A row of heads.csv: the effect or the figure of a head in one column of one endpoint. runs: the number of runs
-    behind a figure over seeds."""
+    behind a figure over seeds. unit: of estimate, low and high."""
 
     head: str
     endpoint: str
@@ -64,6 +66,7 @@ class Row:
     p: float | None = None
     verdict: str = ""
     runs: int | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True)

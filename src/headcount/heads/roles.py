@@ -211,12 +211,13 @@ class RoleFigures:
 
     @property
     def positional(self) -> NDArray[np.bool_]:
-        """Whether the maxima are at one offset for 90 % of queries (Voita et al. 2019, section 5.1), [head]."""
+        """Whether the maxima are at one offset for 90 % of queries, [head]: any offset of the window, and heads of all
+        kinds. Voita et al. 2019, section 5.1, define it for the encoder, where the offset is -1 or +1 in practice."""
         return self.figures["positional"].value >= POSITIONAL
 
     @property
     def effective(self) -> Floats:
-        """exp(entropy): as many keys share the attention if it is even, [head]."""
+        """exp(entropy), the effective number of keys, [head]: as many with equal weights have the same entropy."""
         return np.exp(self.figures["entropy"].value)
 
 

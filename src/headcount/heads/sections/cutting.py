@@ -31,6 +31,7 @@ LIMITS = (
     "share of random orders with more."
 )
 UNCLEAR = "then not distinguishable from 50 %"
+UNITS = {"loss": "nats a token", "worst": "%", "bleu": "BLEU"}
 PLOTS = {"loss": "loss, nats a token", "worst": "accuracy of the worst phenomenon, %"}
 
 
@@ -50,7 +51,7 @@ def subject(results: Results) -> Subject | None:
     )
     lines, headers = [], ["order", "heads, by BLEU", "heads, by loss"]
     headers += ["heads, by chance", UNCLEAR] * bool(every[0].phenomena) + [
-        "mean loss, nats a token",
+        f"mean loss, {UNITS['loss']}",
         "better than random",
     ]
     bests: list[Limit] = []
@@ -119,7 +120,7 @@ def _rows(every: list[Curve]) -> Iterator[Row]:
         endpoints = {name: (curve.left, getattr(curve, name)) for name in PLOTS if name == "loss" or curve.phenomena}
         for name, (left, values) in {**endpoints, "bleu": (curve.bleu_left, curve.bleu)}.items():
             for count, value in zip(left.tolist(), values.tolist(), strict=True):
-                yield Row(f"{count} left", f"cutting.{curve.name}", name, value)
+                yield Row(f"{count} left", f"cutting.{curve.name}", name, value, unit=UNITS[name])
 
 
 def _findings(limits: list[Limit], heads: int, bound: float) -> Iterator[str]:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from headcount.heads.development import Emergence, emergence
-from headcount.heads.results import Results, Row, Subject
+from headcount.heads.results import SENTENCE, Results, Row, Subject
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
@@ -18,7 +18,6 @@ NOTE = (
     "at which a curve is first halfway from its first to its last value, with a 95 % interval over pairs. First: of "
     "margin and effect, which share their unit. Accuracy is bounded, rises early for that alone, and is not compared."
 )
-UNIT = "nats a sentence"
 SMALL = (3.4, 2.4)  # inches
 
 
@@ -61,7 +60,7 @@ def _plot(each: Emergence) -> Plot:
             axes.plot(1 + each.steps, getattr(each, name), marker=marker, color=colour, markersize=4, label=name)
         axes.set_xscale("log")
         axes.set_xlabel("1 + step")
-        axes.set_ylabel(UNIT)
+        axes.set_ylabel(SENTENCE)
         axes.set_title(f"{each.phenomenon} ({each.head})")
         axes.legend(loc="best")
 
@@ -73,8 +72,8 @@ def _rows(found: list[Emergence]) -> Iterator[Row]:
         for curve, (step, low, high) in each.half.items():
             if np.isfinite(step):
                 ends = (low, high) if np.isfinite(low) else (None, None)
-                endpoint = f"training.{curve}.half_rise"
-                yield Row(each.head, endpoint, each.phenomenon, step, ends[0], ends[1], None, each.first)
+                names = each.head, f"training.{curve}.half_rise", each.phenomenon
+                yield Row(*names, step, ends[0], ends[1], verdict=each.first, unit="step")
 
 
 def _findings(found: list[Emergence]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from headcount.heads.ablation import KINDS
-from headcount.heads.results import Results, Subject
+from headcount.heads.results import SENTENCE, Results, Subject
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
 from headcount.report.statistics.max_t import EffectTable
@@ -24,11 +24,14 @@ def subject(results: Results) -> Subject | None:
     if len(tables) < len(KINDS):
         return None
     lines = tuple(_agreement(tables, kind) for kind in KINDS)
-    headers = ("kind", "cells that differ", "mean harm, nats", "rank correlation with zero, loss")
+    headers = ("kind", "cells that differ", f"mean harm in loss, {SENTENCE}", "rank correlation with zero, loss")
     blocks: list = [NOTE, Table(headers, lines)]
     if apart := _apart(tables):
         note = f"The largest {MOST} at most."
-        blocks += ["Cells that differ under zero ablation alone:", Table(("head", "column", *KINDS), apart, note)]
+        blocks += [
+            "Cells that differ under zero ablation alone:",
+            Table(("head", "column", *(f"{kind}, {SENTENCE}" for kind in KINDS)), apart, note),
+        ]
     return Subject(Section("Zero, mean and resample ablation", tuple(blocks)))
 
 

@@ -6,14 +6,15 @@ import numpy as np
 
 from headcount.heads.ablation import KINDS
 from headcount.heads.pictures import drawn, effect_map, signed
-from headcount.heads.results import Figures, Results, Row, Subject
+from headcount.heads.results import POINTS, SENTENCE, Figures, Results, Row, Subject
 from headcount.heads.statistics import LOSS, free_to_cut
 from headcount.report.blocks import Section
 from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval, p_value
 from headcount.report.verdicts import listed
 
-UNITS = {"accuracy": ("points", 0), "margin": ("nats", 2)}
+UNITS = {"accuracy": (POINTS, 0), "margin": (SENTENCE, 2)}
+UNIT_OF = {"accuracy": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
 NOTE = (
     "A row is a head whose output is set to 0 while all else stays as it is. Red: worse without the head; blue: "
     "better. Pale and hatched: not significant. The loss is in nats a sentence and has a scale of its own. Intervals "
@@ -24,7 +25,7 @@ LIMIT = (
     "missing. One run is one seed: heads of another seed have other places."
 )
 MOST = 20  # rows of the table
-POINTS = 10  # of accuracy
+LARGE = 10  # points of accuracy
 
 
 def subject(results: Results) -> Subject | None:
@@ -34,9 +35,15 @@ def subject(results: Results) -> Subject | None:
         return None
     tables = {name: table for name in UNITS if (table := results.effects("zero", name)) and len(table.columns) > 1}
     maps = [
-        effect_map(f"knock_out_{name}", name, f"Change of {name} without each head", table, *UNITS[name])
+        effect_map(
+            f"knock_out_{name}",
+            name,
+            f"Change of {name} without each head, {UNITS[name][0]}; of the loss, {SENTENCE}",
+            table,
+            *UNITS[name],
+        )
         for name, table in tables.items()
-    ] or [effect_map("knock_out_loss", LOSS, "Change of the loss without each head", loss, "nats", 2)]
+    ] or [effect_map("knock_out_loss", LOSS, f"Change of the loss without each head, {SENTENCE}", loss, SENTENCE, 2)]
     first = next(iter(tables.values()), loss)
     section = Section(
         "What is lost without each head",
@@ -75,14 +82,14 @@ def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
         return
     yield _finding(tables, *harmful[0])
     by_loss = np.argsort(np.argsort(table.harm[:, table.columns.index(LOSS)]))
-    cheap = [cell for cell in harmful if by_loss[cell[0]] < len(table.rows) / 3 and table.harm[cell] >= POINTS]
+    cheap = [cell for cell in harmful if by_loss[cell[0]] < len(table.rows) / 3 and table.harm[cell] >= LARGE]
     if cheap:
         row = cheap[0][0]
         place = f"number {int(by_loss[row]) + 1} of {len(table.rows)}"
         yield f"{_finding(tables, *cheap[0])} By loss it is {place}, the cheapest first."
-    lost = {table.columns[column] for row, column in harmful if table.harm[row, column] >= POINTS}
+    lost = {table.columns[column] for row, column in harmful if table.harm[row, column] >= LARGE}
     which = f": {listed(sorted(lost))}" if lost else ""
-    yield f"{len(lost)} of {len(columns)} phenomena lose {POINTS} points or more without a single head{which}."
+    yield f"{len(lost)} of {len(columns)} phenomena lose {LARGE} points or more without a single head{which}."
 
 
 def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
@@ -91,7 +98,7 @@ def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
     p, nats = p_value(margin.p[row, column]), signed(margin.estimate[row, column], 2)
     return (
         f"Without {table.rows[row]}, {table.columns[column]} falls from {before:.1f} to {before + change:.1f} % "
-        f"({signed(change, 1)} points {interval(ends(table, row, column), 1)}; margin {nats} nats "
+        f"({signed(change, 1)} points {interval(ends(table, row, column), 1)}; margin {nats} {SENTENCE} "
         f"{interval(ends(margin, row, column))}, p {p})."
     )
 
@@ -111,7 +118,7 @@ def _largest(tables: Mapping[str, EffectTable]) -> Table:
     lines = [(first.rows[row], first.columns[column], *_line(tables, row, column)) for row, column in cells[:MOST]]
     headers = ["head", "column"]
     for name in tables:
-        headers += [f"{name}, {UNITS.get(name, ('nats', 0))[0]}", "95 % interval", "p"]
+        headers += [f"{name}, {UNITS.get(name, (SENTENCE, 2))[0]}", "95 % interval", "p"]
     more = f"The largest {MOST} of {len(cells)}; all are in heads.csv." if len(cells) > MOST else ""
     return Table(tuple(headers), tuple(lines), more, frozenset({0, 1}))
 
@@ -140,8 +147,8 @@ def cells(table: EffectTable, kind: str, endpoint: str, loss: str) -> Iterator[R
         if measure:
             arrays: Sequence = (table.estimate, table.low, table.high, table.p)
             estimate, low, high, p = (float(array[row, column]) for array in arrays)
-            verdict = str(table.verdict[row, column])
-            yield Row(table.rows[row], f"{kind}.{measure}", name, estimate, low, high, p, verdict)
+            verdict, unit = str(table.verdict[row, column]), UNIT_OF[measure]
+            yield Row(table.rows[row], f"{kind}.{measure}", name, estimate, low, high, p, verdict, unit=unit)
 
 
 def _figures(table: EffectTable, loss: EffectTable) -> Figures:
@@ -149,7 +156,7 @@ def _figures(table: EffectTable, loss: EffectTable) -> Figures:
     figures: Figures = {}
     for row, head in enumerate(table.rows):
         between, verdict = interval(ends(loss, row, place)), loss.verdict[row, place]
-        lines = [("loss without it", f"{signed(loss.estimate[row, place], 2)} nats a sentence {between}, {verdict}")]
+        lines = [("loss without it", f"{signed(loss.estimate[row, place], 2)} {SENTENCE} {between}, {verdict}")]
         for column, name in enumerate(table.columns):
             if name != LOSS and table.verdict[row, column] == "differs":
                 between = interval(ends(table, row, column), 1)

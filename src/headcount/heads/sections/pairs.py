@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from headcount.heads.interactions import interaction_table, matrix, redundancies
-from headcount.heads.results import Figures, Results, Row, Subject
+from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
 from headcount.heads.shapley import TOLERANCE, values
 from headcount.heads.statistics import LOSS, Bounds
 from headcount.report.axes import plot
@@ -23,7 +23,7 @@ NOTE = (
 REDUNDANT = (
     "Redundant pairs: each head alone is free to cut (the upper end of the interval of its harm is below the bound), "
     "both together are not, and the interaction is harm. The bound of the loss is {loss} nats a token, that of "
-    "a phenomenon {margin} nats of margin. With few sentences intervals are wide, so pairs may be missed."
+    "a phenomenon {margin} nats a sentence. With few sentences intervals are wide, so pairs may be missed."
 )
 SHARE = (
     "Shapley value: the mean harm of removing a head over random orders of removal, in nats a sentence of validation "
@@ -56,12 +56,11 @@ def subject(results: Results) -> Subject | None:
         found = sorted(values(shapley), key=lambda each: -each.value)
         lines = tuple((each.head, f"{each.value:.2f}", interval((each.low, each.high))) for each in found)
         blocks.append(
-            Section("Shapley values", (Table(("head", "value, nats a sentence", "95 % interval"), lines, SHARE),))
+            Section("Shapley values", (Table(("head", f"value, {SENTENCE}", "95 % interval"), lines, SHARE),))
         )
-        rows += [Row(each.head, "shapley", LOSS, each.value, each.low, each.high) for each in found]
+        rows += [Row(each.head, "shapley", LOSS, each.value, each.low, each.high, unit=SENTENCE) for each in found]
         figures = {
-            each.head: [("Shapley value", f"{each.value:.2f} nats a sentence {lines[n][2]}")]
-            for n, each in enumerate(found)
+            each.head: [("Shapley value", f"{each.value:.2f} {SENTENCE} {lines[n][2]}")] for n, each in enumerate(found)
         }
     return Subject(Section("Heads together", tuple(blocks)), tuple(rows), tuple(findings), figures)
 
@@ -81,7 +80,7 @@ def _matrix(arrays: Mapping[str, NDArray], table: EffectTable) -> Plot:
         axes.set_yticks(range(len(names)), names, fontsize=7)
         axes.tick_params(length=0)
         axes.grid(visible=False)
-        axes.set_title(f"interaction in loss; deepest: {limit:.2f} nats a sentence")
+        axes.set_title(f"interaction in loss; deepest: {limit:.2f} {SENTENCE}")
 
     size = 1.4 + 0.17 * len(names)
     return plot("interactions", "interactions of pairs of heads in loss", draw, (size, size))
@@ -100,8 +99,8 @@ def _redundant(arrays: Mapping[str, NDArray], bounds: Bounds) -> Table | str:
         for each in found[:MOST]
     )
     headers = (
-        "heads", "column", "harm of each alone, nats a sentence", "together, nats a sentence",
-        "95 % interval beyond the sum, nats a sentence",
+        "heads", "column", f"harm of each alone, {SENTENCE}", f"together, {SENTENCE}",
+        f"95 % interval beyond the sum, {SENTENCE}",
     )  # fmt: skip
     more = f"The first {MOST} of {len(found)}." if len(found) > MOST else ""
     return Table(headers, lines, more, frozenset({0, 1})) if lines else "No such pair."
@@ -111,7 +110,8 @@ def _rows(table: EffectTable) -> Iterator[Row]:
     for row, column in np.ndindex(*table.estimate.shape):
         estimate, low, high, p = (float(each[row, column]) for each in (table.estimate, table.low, table.high, table.p))
         verdict = str(table.verdict[row, column])
-        yield Row(table.rows[row], "pairs.interaction", table.columns[column], estimate, low, high, p, verdict)
+        names = table.rows[row], "pairs.interaction", table.columns[column]
+        yield Row(*names, estimate, low, high, p, verdict, unit=SENTENCE)
 
 
 def _findings(table: EffectTable) -> Iterator[str]:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from headcount.heads.importance import PROXIES, Guide, guide
 from headcount.heads.interface import heads_named
-from headcount.heads.results import Figures, Results, Row, Subject
+from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
@@ -63,8 +63,8 @@ def _plot(found: Guide, proxy: str) -> Plot:
                 found.heads[number], (values[number], found.effect[number, 0]), (4, 3), textcoords="offset points",
                 fontsize=7,
             )  # fmt: skip
-        axes.set_xlabel(f"{NAMES[proxy]}, nats a sentence")
-        axes.set_ylabel("harm without the head, nats a sentence")
+        axes.set_xlabel(f"{NAMES[proxy]}, {SENTENCE}")
+        axes.set_ylabel(f"harm without the head, {SENTENCE}")
         axes.legend(loc="best")
 
     return plot(f"proxy_{proxy}", f"{NAMES[proxy]} of each head against its true effect on the loss", draw)
@@ -74,7 +74,7 @@ def _rows(found: Guide) -> Iterator[Row]:
     for proxy in PROXIES:
         for row, column in np.ndindex(*found.effect.shape):
             value = float(getattr(found, proxy)[row, column])
-            yield Row(found.heads[row], f"proxy.{proxy}", found.columns[column], value)
+            yield Row(found.heads[row], f"proxy.{proxy}", found.columns[column], value, unit=SENTENCE)
 
 
 def _findings(found: Guide) -> Iterator[str]:
@@ -92,6 +92,8 @@ def _rank(found: Guide, column: int) -> str:
 def _figures(found: Guide) -> Figures:
     ranks = (-found.importance[:, 0]).argsort().argsort() + 1
     return {
-        head: [("gradient importance", f"{found.importance[row, 0]:.2f} nats, number {ranks[row]} of {len(ranks)}")]
+        head: [
+            ("gradient importance", f"{found.importance[row, 0]:.2f} {SENTENCE}, number {ranks[row]} of {len(ranks)}")
+        ]
         for row, head in enumerate(found.heads)
     }

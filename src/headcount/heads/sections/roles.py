@@ -7,8 +7,8 @@ import numpy as np
 from headcount.heads.claims import Claim
 from headcount.heads.gold import WHENS, Alignment, alignment
 from headcount.heads.observed import VIEWS
-from headcount.heads.results import Figures, Results, Row, Subject
-from headcount.heads.roles import RoleFigures, role_figures
+from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
+from headcount.heads.roles import WINDOW, RoleFigures, role_figures
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
 from headcount.report.statistics.max_t import EffectTable, Ratio
@@ -16,9 +16,11 @@ from headcount.report.table import Table, interval
 
 NOTE = (
     "Offset: the fixed offset with the most maxima on validation sentences, and the share of test queries whose "
-    "maximum is there; positional from 90 % on (Voita et al. 2019). Keys: exp(entropy). Confidence: mean of the "
-    "largest weight. End: share of attention on ends of sentences. Suffers most: the phenomenon whose margin falls "
-    "most without the head, if it differs."
+    f"maximum is there. Positional: 90 % or more at one offset from −{WINDOW} to {WINDOW}, for heads of all kinds; "
+    "Voita et al. 2019 define it for heads of the encoder, where it is −1 or +1 in practice. Effective keys: "
+    "exp(entropy), as many keys with equal weights have the same entropy. Confidence: mean of the largest weight. "
+    "End: share of attention on ends of sentences. Suffers most: the phenomenon whose margin falls most without the "
+    "head, if it differs."
 )
 CLAIMS = (
     "A role is claimed only if the head's maximum is on the other end of a gold link at least ten points more often "
@@ -34,6 +36,7 @@ ALIGNED = (
     "%) are each for itself. Marian and CTranslate2 take the first head of the last layer by default, in models that "
     "were trained with guided alignment, as this one was not."
 )
+UNITS = {"distance": "tokens", "entropy": "nats"}  # all others are shares
 VIEW = {"weight": "weight", "norm": "norm-weighted attention"}
 Cell = tuple[int, int, int]
 """View, head, when: of the arrays of `Alignment`."""
@@ -78,7 +81,8 @@ def _table(found: RoleFigures, effects: EffectTable | None, held: Sequence[Claim
             )
         )
     headers = (
-        "head", "offset", "distance", "keys", "confidence", "end", "rare words", "punctuation", "suffers most", "role",
+        "head", "offset", "distance, tokens", "effective keys", "confidence", "end", "rare words", "punctuation",
+        "suffers most", "role",
     )  # fmt: skip
     return Table(headers, tuple(lines), "* positional", frozenset({0, 8, 9}))
 
@@ -92,7 +96,7 @@ def _suffers(effects: EffectTable | None, head: str) -> str:
     worst = max(columns, key=lambda column: effects.harm[row, column], default=None)
     if worst is None or effects.harm[row, worst] <= 0:
         return "–"
-    return f"{effects.columns[worst]} {effects.estimate[row, worst]:+.2f} nats".replace("-", "−")
+    return f"{effects.columns[worst]} {effects.estimate[row, worst]:+.2f} {SENTENCE}".replace("-", "−")
 
 
 def _claims(claims: Sequence[Claim]) -> list[str | Table]:
@@ -114,7 +118,7 @@ def _claims(claims: Sequence[Claim]) -> list[str | Table]:
     )
     headers = (
         "head", "link", "followed", "fixed, shuffled, other words", "gain, points", "phenomenon",
-        "margin without it, nats", "role",
+        f"margin without it, {SENTENCE}", "role",
     )  # fmt: skip
     return [Table(headers, lines, "", frozenset({0, 1, 5, 7}))]
 
@@ -181,7 +185,7 @@ def _rows(found: RoleFigures) -> Iterator[Row]:
         for row, head in enumerate(found.heads):
             estimate, low, high = (float(each[row]) for each in (ratio.value, ratio.low, ratio.high))
             if np.isfinite(estimate):
-                yield Row(head, "role", name, estimate, low, high)
+                yield Row(head, "role", name, estimate, low, high, unit=UNITS.get(name, "share"))
 
 
 def _figures(found: RoleFigures, held: Sequence[Claim]) -> Figures:
@@ -191,7 +195,7 @@ def _figures(found: RoleFigures, held: Sequence[Claim]) -> Figures:
         where = "positional" if found.positional[row] else "not positional"
         lines = [
             ("best offset", f"{found.offset[row]:+d}, with {share:.0%} of maxima: {where}"),
-            ("attention", f"spread as if even over {found.effective[row]:.1f} tokens"),
+            ("effective number of keys", f"{found.effective[row]:.1f}"),
         ]
         lines += [
             ("role", f"{claim.relation}, {claim.direction}: {claim.rate:.0%} of links followed")

@@ -53,7 +53,7 @@ def _paths(found: Mapping[str, Sequence[Edge]], pairs: int) -> Section:
         for name, paths in found.items()
         for path in paths
     )
-    headers = ("phenomenon", "sender", "receiver", "share, %", "95 % interval")
+    headers = ("phenomenon", "sender", "receiver", "share, %", "95 % interval, %")
     note = f"{pairs} pairs, as many of each phenomenon. Feed-forward sublayers are part of a path."
     table = Table(headers, lines, note, frozenset({0, 1, 2}))
     return Section("Circuits", (PATHS, Plots(plots, small=True), table))
@@ -63,7 +63,7 @@ def _path_rows(found: Mapping[str, Sequence[Edge]]) -> Iterator[Row]:
     for name, paths in found.items():
         for path in paths:
             ends = f"{path.sender} > {path.receiver}"
-            yield Row(ends, "paths.share", name, path.share, path.low, path.high, None, "clear")
+            yield Row(ends, "paths.share", name, path.share, path.low, path.high, None, "clear", unit="share")
 
 
 def _layers(arrays: Mapping[str, NDArray]) -> Table:
@@ -85,7 +85,8 @@ def _rows(shares: Shares) -> Iterator[Row]:
     for row, column in np.ndindex(*shares.share.shape):
         estimate, low, high = (float(each[row, column]) for each in (shares.share, shares.low, shares.high))
         verdict = "clear" if shares.clear[row, column] else "undecided"
-        yield Row(shares.rows[row], "twins.share", shares.phenomena[column], estimate, low, high, None, verdict)
+        names = shares.rows[row], "twins.share", shares.phenomena[column]
+        yield Row(*names, estimate, low, high, verdict=verdict, unit="share")
 
 
 def _findings(shares: Shares) -> Iterator[str]:

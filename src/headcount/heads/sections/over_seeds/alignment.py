@@ -88,7 +88,7 @@ def _plot(runs: Mapping[str, Sequence[Aligned]], label: str) -> Plot:
 def _rows(found: Found) -> Iterator[Row]:
     for label, each in found.items():
         for name, mean in {**each.errors, "excess": each.excess}.items():
-            yield mean_row(label, "alignment.error", name, mean)
+            yield mean_row(label, "alignment.error", name, mean, "error rate")
         yield count_row(label, "alignment.first_is_best", "best", each.best)
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from headcount.heads.cutting_curves import RANDOM, above_chance, curves, free_by_bleu
 from headcount.heads.over_seeds import Band, Cut, bands, cuts
 from headcount.heads.results import Results, Row, Study, Subject
-from headcount.heads.sections.cutting import NAMES, PLOTS
+from headcount.heads.sections.cutting import NAMES, PLOTS, UNITS
 from headcount.heads.sections.over_seeds.summary import having, held, mean_row, range_of, seeds
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
@@ -127,7 +127,7 @@ def _rows(found: Mapping[str, Found]) -> Iterator[Row]:
                 yield from _points(label, endpoint, band)
         for name, limits in (("bleu", each.by_bleu), ("phenomenon", each.by_phenomenon)):
             for limit in limits:
-                yield mean_row(label, f"cut.{limit.order}", name, limit.heads)
+                yield mean_row(label, f"cut.{limit.order}", name, limit.heads, "heads")
 
 
 def _points(label: str, endpoint: str, band: Band) -> Iterator[Row]:
@@ -143,6 +143,7 @@ def _points(label: str, endpoint: str, band: Band) -> Iterator[Row]:
             None,
             "",
             band.runs,
+            UNITS[endpoint],
         )
 
 

@@ -83,8 +83,12 @@ def _rows(found: Found) -> Iterator[Row]:
     for label, own in found.items():
         for each in own:
             for curve in CURVES:
-                yield mean_row(label, f"training.{curve}.log_half_rise", each.phenomenon, each.steps[curve])
-            yield mean_row(label, "training.log2_effect_over_margin", each.phenomenon, each.ratio)
+                yield mean_row(
+                    label, f"training.{curve}.log_half_rise", each.phenomenon, each.steps[curve], "log(1 + step)"
+                )
+            yield mean_row(
+                label, "training.log2_effect_over_margin", each.phenomenon, each.ratio, "log2 of a ratio of steps"
+            )
 
 
 def _findings(found: Found, label: str) -> Iterator[str]:

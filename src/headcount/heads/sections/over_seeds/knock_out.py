@@ -6,7 +6,8 @@ import numpy as np
 
 from headcount.heads.pictures import DEEPEST, GAIN, HARM, HeadMap, MapCell, drawn, signed
 from headcount.heads.recurrence import Match, MatchedEffects, match, matched_effects
-from headcount.heads.results import Row, Study, Subject
+from headcount.heads.results import SENTENCE, Row, Study, Subject
+from headcount.heads.sections.knock_out import UNITS
 from headcount.heads.sections.over_seeds.summary import effects, having, held, seeds
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
@@ -24,7 +25,6 @@ LIMIT = (
     "rests on the tests within each run. Similarity 1: the runs have the same profiles of effects; at random: the "
     "effects on each phenomenon are dealt anew to the heads of a layer."
 )
-UNITS = {"accuracy": ("points", 0), "margin": ("nats", 2)}
 
 
 def subject(study: Study) -> Subject | None:
@@ -71,13 +71,14 @@ def _map(name: str, found: MatchedEffects, label: str) -> HeadMap:
         ]
         for head in shown.tolist()
     ]
-    title = f"{label} {found.row}: mean change of {name} without each matched head, {seeds(found.runs)}"
+    units = f"{UNITS[name][0]}; of the loss, {SENTENCE}"
+    title = f"{label} {found.row}: mean change of {name} without each matched head, {units}, {seeds(found.runs)}"
     heads = [found.heads[head] for head in shown]
     return HeadMap(f"matched_{name}_{found.row}", name, title, heads, found.columns, (), cells, linked=False)
 
 
 def _cell(found: MatchedEffects, head: int, column: int, depth: float, name: str) -> MapCell:
-    unit, digits = ("nats", 2) if found.columns[column] == LOSS else UNITS[name]
+    unit, digits = (SENTENCE, 2) if found.columns[column] == LOSS else UNITS[name]
     value, sure = float(found.mean[head, column]), int(found.differs[head, column])
     between = interval((float(found.low[head, column]), float(found.high[head, column])), digits)
     title = (
@@ -95,7 +96,8 @@ def _rows(name: str, found: MatchedEffects) -> Iterator[Row]:
             mean, low, high = (float(each[head, column]) for each in (found.mean, found.low, found.high))
             verdict = f"differs in {found.differs[head, column]}"
             where = f"{found.row}:{found.heads[head]}"
-            yield Row(where, f"matched.{name}", found.columns[column], mean, low, high, None, verdict, found.runs)
+            unit = SENTENCE if found.columns[column] == LOSS else UNITS[name][0]
+            yield Row(where, f"matched.{name}", found.columns[column], mean, low, high, None, verdict, found.runs, unit)
 
 
 def _similar(matches: Sequence[Match], label: str) -> Table:

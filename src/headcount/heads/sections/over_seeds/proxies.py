@@ -55,7 +55,7 @@ def _rows(found: Found) -> Iterator[Row]:
     for label, own in found.items():
         for proxy, columns in own.items():
             for name, each in columns.items():
-                yield mean_row(label, f"proxy.{proxy}.rank", name, each)
+                yield mean_row(label, f"proxy.{proxy}.rank", name, each, "rank correlation")
 
 
 def _findings(found: Found, label: str) -> Iterator[str]:

@@ -99,11 +99,11 @@ def _share(each: Spread, layer: str) -> MapCell:
 def _rows(found: Found) -> Iterator[Row]:
     for label, own in found.items():
         for each in own:
-            yield mean_row(label, "spread", each.column, each.heads)
-            yield mean_row(label, "spread.share", each.column, each.share)
-            yield mean_row(label, "spread.differ", each.column, each.differ)
+            yield mean_row(label, "spread", each.column, each.heads, "heads")
+            yield mean_row(label, "spread.share", each.column, each.share, "share of heads")
+            yield mean_row(label, "spread.differ", each.column, each.differ, "heads")
             for layer, share in each.layers.items():
-                yield mean_row(f"{label}:{layer}", "spread.layer", each.column, share)
+                yield mean_row(f"{label}:{layer}", "spread.layer", each.column, share, "share of harm")
 
 
 def _findings(found: Found, label: str) -> Iterator[str]:

@@ -81,16 +81,16 @@ def placed_of(each: Placed) -> str:
     return f"{count_of(each.count)}{f': {layers}' if layers else ''}"
 
 
-def mean_row(label: str, endpoint: str, column: str, each: SeedMean) -> Row:
+def mean_row(label: str, endpoint: str, column: str, each: SeedMean, unit: str) -> Row:
     """A row of heads.csv."""
     low, high = (None, None) if math.isnan(each.low) else (each.low, each.high)
-    return Row(label, endpoint, column, each.mean, low, high, runs=each.runs)
+    return Row(label, endpoint, column, each.mean, low, high, runs=each.runs, unit=unit)
 
 
 def count_row(label: str, endpoint: str, column: str, each: SeedCount) -> Row:
     """A row of heads.csv: a share of runs."""
     low, high = (each.low, each.high) if each.runs > 1 else (None, None)
-    return Row(label, endpoint, column, each.found / each.runs, low, high, runs=each.runs)
+    return Row(label, endpoint, column, each.found / each.runs, low, high, runs=each.runs, unit="share of runs")
 
 
 def forest(
