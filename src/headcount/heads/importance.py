@@ -1,4 +1,4 @@
-"""Gradient importance of heads, and whether it tells the effect of removing them.
+"""Gradient importance of heads, and its rank correlation with the effect of removing them.
 
 Importance is E |dL / d gate| at gates of 1 (Michel et al. 2019, section 4.1), L the loss of a sentence. The
 first-order estimate of the effect of a gate of 0 is the negative mean gradient, with its sign; Molchanov et al. 2017

@@ -1,4 +1,4 @@
-"""Attention of every head on given translations, by weight and by norm, between pieces and between words.
+"""Attention of every head on given translations, by weight and by norm, between subwords (pieces) and between words.
 
 By norm (Kobayashi et al. 2020, "Attention is not only a weight", equation 4): a key counts by the length of the vector
 that it adds to the output, weight x ||value W_O||, with the head's slice of W_O. Both are shares: over all keys of a

@@ -1,4 +1,4 @@
-"""Orders of cutting: in which order heads are cut, chosen on validation sentences, and gates on training sentences."""
+"""Pruning orders: by importance, by loss and at random, chosen on validation sentences; by gates, on training text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Words and the pieces that spell them.
+"""Words and the subwords (pieces) that spell them.
 
 Words are those of the built-in corpus: punctuation marks are words. A piece may be a part of a word, a whole word, a
 byte of a character, or several words.

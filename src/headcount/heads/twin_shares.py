@@ -1,8 +1,9 @@
-"""Shares of the way to the twin: the effects of patched heads and paths by phenomenon, from the arrays of a file.
+"""Normalised patching effects (shares of the way to the twin) of heads and paths, by phenomenon.
 
 A share is the sum of the moves of the log-odds over the sum of the whole distances to the twins: a ratio of means, so
-that pairs that the model hardly distinguishes weigh little. 1: the head alone carries the cue. Shares do not add up to
-1: heads in a row carry the same cue one after the other, and heads side by side may replace each other.
+that pairs that the model hardly distinguishes weigh little. 1: the head alone moves the log-odds to
+those of the twin. Shares do not add up to 1: heads in a row carry the same cue one after the other, and heads side by
+side may replace each other.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Proxies against truth: gradient importance and the true effect of removing each head."""
+"""Rank correlation of gradient importance with the effect of removing each head."""
 
 from collections.abc import Iterator
 

@@ -13,9 +13,9 @@ from headcount.report.table import Table
 
 NOTE = (
     "The output of one head is replaced with its output for the twin, a sentence that differs in what decides the "
-    "phenomenon. In percent: how far the log-odds of the right and the wrong translation move to those of the twin. "
-    "Heads in a row carry the same cue one after the other, so shares do not add up to 100. Pale and hatched: the "
-    "interval includes 0 (all cells at once)."
+    "phenomenon. Normalised patching effect, in percent: how far the log-odds of the right and the wrong translation "
+    "move to those of the twin. Heads in a row carry the same cue one after the other, so shares do not add up to "
+    "100. Pale and hatched: the interval includes 0 (all cells at once)."
 )
 PATHS = (
     f"Direct paths with a share of at least {LEAST:.0%} whose interval excludes 0: the sender's output for the twin "
