@@ -180,7 +180,7 @@ def test_roles_are_counted_over_seeds_and_the_section_names_the_runs_it_holds_fo
     assert claimed.note == "Measured in 5 of 6 runs (heads 2: 4 of 5, heads 1: 1 of 1)."
     assert dict(line[:2] for line in positional.cells)["positional, encoder, previous"].startswith("4 of 4")
     assert (
-        "heads 2: in 4 of 4 [0.40, 1.00] runs a head has the role subject; in encoder1 in 4 of them." in page.findings
+        "heads 2: in 4 of 4 runs [0.40, 1.00] a head has the role subject; in encoder1 in 4 of them." in page.findings
     )
 
 
@@ -223,7 +223,11 @@ def test_the_map_of_matched_heads_has_means_and_numbers_of_seeds(page):
 
 def test_the_spread_of_a_function_and_its_layers(page):
     (table,) = tables(page, "Over how many heads is a function spread?")
-    assert table.headers == ("column", "heads 2, 5 seeds", "heads 1, 1 seed")
+    assert table.headers == ("column", "effective number", "heads 2, 5 seeds", "heads 1, 1 seed")
+    cells = {line[:2]: line[2:] for line in table.cells}
+    # The head that looks at subjects, in four of five runs; in the single one no head differs.
+    assert cells["agreement", "over heads that differ"] == ("1.0 [1.0, 1.0], 4 seeds", "–")
+    assert cells["agreement", "number that differ"] == ("0.8 [0.2, 1.4]", "0.0")
     rows = {(row.head, row.endpoint, row.column): row for row in page.rows}
     assert rows["2", "spread.differ", "agreement"].estimate == pytest.approx(0.8)
     assert rows["1", "spread", "agreement"].low is None

@@ -16,7 +16,7 @@ from conftest import completed, refused, snapshot
 from headcount.heads.bleu import bleu_table
 from headcount.heads.cards import marked
 from headcount.heads.command import following
-from headcount.heads.page import html, run_page, study_page, write
+from headcount.heads.page import heads_csv, html, run_page, study_page, write
 from headcount.heads.results import Results, Study
 from headcount.heads.sections import bleu, knock_out, one_left, published
 from headcount.heads.statistics import Bounds
@@ -426,6 +426,33 @@ def test_heads_of_seeds_are_matched(full):
     assert not page.page.flags
     assert {"matched_accuracy_4", "matched_margin_4"} <= {plot.name for plot in page.page.plots}
     assert any("heads matched over 2 seeds have a similarity of 1.00" in line for line in page.findings)
+
+
+def test_the_page_of_a_sweep_has_a_section_for_each_part(full):
+    runs = [full, replace(full, name="b run")]
+    other = replace(full, name="c run", parts={"ablation": full.parts["ablation"]})
+    page = study_page(Study(Path("runs"), "heads", {"4": runs, "2": [other]}, {"a run": 1, "b run": 2, "c run": 1}))
+    assert not page.page.flags
+    sections = {section.title: section for section in page.page.sections}
+    assert list(sections) == [
+        "How often is there a head for a phenomenon?",
+        "Mean knock-out over seeds",
+        "Over how many heads is a function spread?",
+        "Is importance by gradient a good guide, over seeds?",
+        "How many heads can go, over seeds?",
+        "Through training, over seeds",
+        "The head that each run misses most",
+    ]
+    cutting = sections["How many heads can go, over seeds?"].blocks[1]
+    greedy = ("4", "true loss after each cut", "3", "2.0 [2.0, 2.0], 2 to 2", "2.0 [2.0, 2.0], 2 to 2", "order 2")
+    assert cutting.cells == (greedy,)
+    training = sections["Through training, over seeds"].blocks[2]
+    assert [line[6] for line in training.cells] == ["–", "2 of 2"]
+    note = "Measured in 2 of 3 runs (heads 4: 2 of 2, heads 2: 0 of 1)."
+    assert all(block.note.endswith(note) for block in (cutting, training))
+    lines = heads_csv(page.rows).splitlines()
+    assert len(lines) == 1 + len(page.rows) == 1 + len({(row.head, row.endpoint, row.column) for row in page.rows})
+    assert {"cutting_bleu_heads_4", "appearance", "proxies", "spread"} <= {plot.name for plot in page.page.plots}
 
 
 def test_the_command_measures_a_run_once(home, tmp_path):

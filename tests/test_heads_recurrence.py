@@ -105,6 +105,9 @@ def test_spread_is_the_number_of_heads_with_equal_effects():
     assert all_.heads.low < 8 < all_.heads.high
     assert all_.share.mean == pytest.approx(1, abs=0.01)
     assert (one.differ.mean, all_.differ.mean) == (1, 8)
+    assert (one.sure.mean, all_.sure.mean) == pytest.approx((1, 8), abs=0.01)
+    none = spread("none", [effect_table(run(0, np.full((8, 3), -1.0)))], "order")
+    assert (none.heads.runs, none.sure.runs, none.differ.mean, none.layers["cross1"].runs) == (0, 0, 0, 0)
     assert {layer: share.mean for layer, share in one.layers.items()} == pytest.approx(
         {"encoder1": 0, "cross1": 1}, abs=0.01
     )

@@ -72,15 +72,17 @@ class Specialist:
 @dataclass(frozen=True)
 class Spread:
     """Over how many heads the effects on loss or on a phenomenon are spread: the effective number of heads of a run is
-    the participation ratio (sum of harm)^2 / sum of harm^2 over its heads, 1 to their number. heads: its mean over
-    runs; share: that of the ratio as a share of the heads; differ: the heads whose effect is harm and differs from 0
-    within the run; layers: the share of the harm in each layer. Noise of small effects raises the ratio."""
+    the participation ratio (sum of harm)^2 / sum of harm^2 over its heads, 1 to their number; a run without harm has
+    none. heads: its mean over runs; noise of small effects raises it. sure: the same over the heads whose effect is
+    harm and differs from 0 within the run; small effects that are missed lower it. differ: the number of those heads.
+    share: heads as a share of all. layers: the share of the harm in each layer."""
 
     row: str
     column: str
     heads: SeedMean
-    share: SeedMean
+    sure: SeedMean
     differ: SeedMean
+    share: SeedMean
     layers: Mapping[str, SeedMean]
 
 
@@ -175,18 +177,24 @@ def specialist(row: str, tables: Sequence[EffectTable], phenomenon: str, share: 
 
 def spread(row: str, tables: Sequence[EffectTable], column: str) -> Spread:
     """The effective number of heads by harm in a column, and the layers of that harm, over the runs of a row."""
-    places = [table.columns.index(column) for table in tables]
-    harms = [np.maximum(table.harm[:, place], 0) for table, place in zip(tables, places, strict=True)]
-    ratios = np.array([participation(harm) for harm in harms])
-    heads = np.array([len(table.rows) for table in tables])
-    sure = [
-        ((table.verdict[:, place] == "differs") & (harm > 0)).sum()
-        for table, place, harm in zip(tables, places, harms, strict=True)
-    ]
+    at = [table.columns.index(column) for table in tables]
+    harms = [np.maximum(table.harm[:, place], 0) for table, place in zip(tables, at, strict=True)]
+    differs = [(table.verdict[:, place] == "differs") for table, place in zip(tables, at, strict=True)]
+    sure = [harm * differ for harm, differ in zip(harms, differs, strict=True)]
+    number = np.array([len(harm) for harm in harms])
+    heads, surely = (np.array([participation(harm) or np.nan for harm in each]) for each in (harms, sure))
+    most = float(number.max())
     by_layer = [by_place(table.rows, harm) for table, harm in zip(tables, harms, strict=True)]
     layers = dict.fromkeys(layer for each in by_layer for layer in each)
-    means = {layer: seed_mean([each.get(layer, 0.0) for each in by_layer], 0, 1) for layer in layers}
-    return Spread(row, column, seed_mean(ratios), seed_mean(ratios / heads), seed_mean(sure), means)
+    return Spread(
+        row,
+        column,
+        seed_mean(heads, 1, most),
+        seed_mean(surely, 1, most),
+        seed_mean([(harm > 0).sum() for harm in sure], 0, most),
+        seed_mean(heads / number, 0, 1),
+        {layer: seed_mean([each.get(layer, 0.0) for each in by_layer], 0, 1) for layer in layers},
+    )
 
 
 def by_place(names: Sequence[str], harm: Floats) -> dict[str, float]:

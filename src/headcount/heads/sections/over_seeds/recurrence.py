@@ -39,8 +39,5 @@ def _findings(found: list[Specialist], label: str) -> Iterator[str]:
     often = sorted(found, key=lambda each: -each.placed.count.found / each.placed.count.runs)
     for each in [each for each in often if each.placed.count.found and each.placed.count.runs == most][:2]:
         layer, runs = max(each.placed.layers.items(), key=lambda item: item[1])
-        count = each.placed.count
-        yield (
-            f"{label} {each.row}: {count_of(count)} runs have a head for {each.phenomenon}; in {layer} in {runs} of "
-            "them."
-        )
+        runs_have = count_of(each.placed.count, " runs")
+        yield f"{label} {each.row}: {runs_have} have a head for {each.phenomenon}; in {layer} in {runs} of them."

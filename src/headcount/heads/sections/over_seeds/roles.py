@@ -93,7 +93,5 @@ def _findings(found: Mapping[str, Sequence[Placed]], label: str) -> Iterator[str
     often = sorted(every, key=lambda item: -item[1].count.found / item[1].count.runs)
     for row, each in [(row, each) for row, each in often if each.count.runs == most][:1]:
         layer, runs = max(each.layers.items(), key=lambda item: item[1])
-        yield (
-            f"{label} {row}: in {count_of(each.count)} runs a head has the role {each.role}; in {layer} in {runs} of "
-            "them."
-        )
+        runs_have = count_of(each.count, " runs")
+        yield f"{label} {row}: in {runs_have} a head has the role {each.role}; in {layer} in {runs} of them."

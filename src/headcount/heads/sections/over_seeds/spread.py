@@ -25,13 +25,15 @@ from headcount.report.table import Table
 NOTE = (
     "The effective number of heads is the participation ratio of the harm h of removing each head of a run, "
     "(sum of h)² / (sum of h²), where help counts as 0: 1 if one head does it all, the number of heads if all do the "
-    "same. Noise of small effects raises it, the more so the more heads there are; after the semicolon the mean number "
-    "of heads whose harm differs from 0 within the run."
+    "same. Over all heads, noise of small effects raises it, the more so the more heads there are. Over the heads "
+    "whose harm differs from 0 within the run, effects too small to be found lower it. Number: of the heads that "
+    "differ. A run without harm, or without such heads, has no effective number."
 )
 LAYERS = (
     "The share of the harm in each layer, in percent, mean over seeds; deep: the lower end of its interval is above an "
     "even share. Intervals are in heads.csv."
 )
+FIGURES = {"heads": "over all heads", "sure": "over heads that differ", "differ": "number that differ"}
 Found = Mapping[str, Sequence[Spread]]
 
 
@@ -42,8 +44,13 @@ def subject(study: Study) -> Subject | None:
         return None
     columns = next(iter(tables.values()))[0].columns
     found = {label: [spread(label, own, name) for name in columns] for label, own in tables.items()}
-    cells = tuple((name, *(_cell(own[n]) for own in found.values())) for n, name in enumerate(columns))
-    table = Table(("column", *headers(study, rows)), cells, " ".join(filter(None, (INTERVALS, held(study, rows)))))
+    cells = tuple(
+        (name, words, *(text_of(getattr(own[n], figure), 1, runs=len(rows[label])) for label, own in found.items()))
+        for n, name in enumerate(columns)
+        for figure, words in FIGURES.items()
+    )
+    note = " ".join(filter(None, (INTERVALS, held(study, rows))))
+    table = Table(("column", "effective number", *headers(study, rows)), cells, note, frozenset({0, 1}))
     maps = [
         Section(f"{study.label} {label}, {seeds(own[0].heads.runs)}", (drawn([_map(label, own, study.label)]),))
         for label, own in found.items()
@@ -52,10 +59,6 @@ def subject(study: Study) -> Subject | None:
     blocks = (NOTE, Plots((_plot(found, study.label),)), table, layers)
     title = "Over how many heads is a function spread?"
     return Subject(Section(title, blocks), tuple(_rows(found)), tuple(_findings(found, study.label)))
-
-
-def _cell(each: Spread) -> str:
-    return f"{text_of(each.heads, 1)}; {each.differ.mean:.1f}"
 
 
 def _plot(found: Found, label: str) -> Plot:
@@ -101,6 +104,7 @@ def _rows(found: Found) -> Iterator[Row]:
         for each in own:
             yield mean_row(label, "spread", each.column, each.heads, "heads")
             yield mean_row(label, "spread.share", each.column, each.share, "share of heads")
+            yield mean_row(label, "spread.sure", each.column, each.sure, "heads")
             yield mean_row(label, "spread.differ", each.column, each.differ, "heads")
             for layer, share in each.layers.items():
                 yield mean_row(f"{label}:{layer}", "spread.layer", each.column, share, "share of harm")
