@@ -16,9 +16,10 @@ from conftest import completed, refused, snapshot
 from headcount.heads.bleu import bleu_table
 from headcount.heads.cards import marked
 from headcount.heads.command import following
+from headcount.heads.measure import PARTS
 from headcount.heads.page import heads_csv, html, run_page, study_page, write
 from headcount.heads.results import Results, Study
-from headcount.heads.sections import bleu, knock_out, one_left, published
+from headcount.heads.sections import bleu, cost, knock_out, one_left, published
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.bootstrap import bleu_of
@@ -320,6 +321,25 @@ def test_one_head_left_has_a_line_for_each_layer(full):
     assert {row.endpoint for row in found.rows} == {"only.loss", "only.margin", "only.accuracy"}
     without = {name: value for name, value in ablated().items() if not name.startswith("only.")}
     assert one_left.subject(results(ablation=without)) is None
+
+
+def test_the_cost_of_each_part_is_a_share_of_all():
+    parts = {
+        name: arrays | {"seconds": np.array(time)} for name, arrays, time in (("bleu", {}, 30.0), ("gold", {}, 10.0))
+    }
+    (table,) = cost.subject(results(**parts)).section.blocks
+    lines = (("bleu", "30", "75%"), ("gold", "10", "25%"), ("all", "40", ""))
+    assert tuple((line[0], *line[2:]) for line in table.cells) == lines
+    assert cost.subject(results(bleu=translated_without())) is None
+
+
+def test_the_docs_name_every_part_and_every_endpoint_of_the_table(full):
+    text = (Path(__file__).parents[1] / "docs" / "heads.md").read_text(encoding="utf-8")
+    (parts,) = re.findall(r"\n\| part \|.*?\n\n", text, re.DOTALL)
+    assert re.findall(r"^\| `(\w+)` \|", parts, re.MULTILINE) == [part.name for part in PARTS]
+    (endpoints,) = re.findall(r"\n\| endpoint \|.*?\n\n", text, re.DOTALL)
+    named = "|".join(re.sub(r"[A-Z]+", r"\\w+", re.escape(name)) for name in re.findall(r"`([\w.]+)`", endpoints))
+    assert [row for row in run_page(full).rows if not re.fullmatch(named, row.endpoint)] == []
 
 
 def test_bleu_without_a_changed_word_is_not_known_exactly():

@@ -3,6 +3,7 @@ not measured."""
 
 from headcount.heads.sections import (
     bleu,
+    cost,
     cutting,
     development,
     kinds,
@@ -15,4 +16,4 @@ from headcount.heads.sections import (
     twins,
 )
 
-SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, one_left, kinds, development, published)
+SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, one_left, kinds, development, published, cost)
