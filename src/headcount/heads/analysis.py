@@ -26,10 +26,11 @@ class Settings:
     test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn. pairs: most pairs
     of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
     values on shapley_sentences validation sentences. step_sentences: test sentences at each step of training.
-    bleu_sentences: test sentences that are translated without each head.
-    path_pairs: most pairs whose direct paths from head to head are measured, as many of each phenomenon; path_senders:
-    most heads whose paths are; None: all. random_orders: orders of cutting that are drawn. order_sentences: most
-    validation sentences that orders are chosen on; None: all. gate_penalties, gate_steps: see `GateTraining`.
+    cutting_sentences: test sentences of the curves of cutting. bleu_sentences: test sentences that are translated
+    without each head. path_pairs: most pairs whose direct paths from head to head are measured, as many of each
+    phenomenon; path_senders: most heads whose paths are; None: all. random_orders: orders of cutting that are drawn.
+    order_sentences: most validation sentences that orders are chosen on; None: all. gate_penalties, gate_steps: see
+    `GateTraining`.
     """
 
     test: int | None
@@ -42,6 +43,7 @@ class Settings:
     permutations: int
     shapley_sentences: int
     step_sentences: int
+    cutting_sentences: int
     bleu_sentences: int
     random_orders: int
     order_sentences: int | None
@@ -63,6 +65,7 @@ class Settings:
             "permutations",
             "shapley_sentences",
             "step_sentences",
+            "cutting_sentences",
             "bleu_sentences",
         ):
             number = getattr(self, name)

@@ -17,8 +17,6 @@ from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.heads.orders import ORDERS, STEPS, Choice, Order, choice_on, random_orders, split_of, without
 
-SENTENCES = 240  # test sentences of the curves, as many of each phenomenon
-TRANSLATED = 240  # test sentences translated for BLEU
 POINTS = 24  # of a curve, beside that of all heads
 COARSE = (0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1)  # shares of heads left, on random orders
 BLEU = (1 / 3, 1 / 2, 2 / 3, 3 / 4, 5 / 6, 11 / 12, 23 / 24, 1)  # shares of heads left, for BLEU
@@ -31,11 +29,11 @@ def cutting(analysis: Analysis, progress: Progress) -> Arrays:
     drawn. setting_order, left [setting]: the number of the order, and the heads left. loss [setting, sentence]: nats of
     each reference; tokens [sentence]. right, wrong [setting, pair]: log-probabilities of right and wrong translations;
     row [pair]: its sentence; phenomenon, grade [pair]. test_row [sentence]: its row among the test sentences measured.
-    bleu_setting [point]: the setting of a point of BLEU; bleu_counts [point, sentence, 10]: of greedy translations of
-    some sentences, see `sentence_counts`. penalty [penalty], log_alpha [penalty, head]: hard concrete gates.
+    bleu_setting [point]: the setting of a point of BLEU; bleu_counts [point, sentence, 10]: of the
+    greedy translations, see `sentence_counts`. penalty [penalty], log_alpha [penalty, head]: hard concrete gates.
     """
     heads, settings = analysis.heads, analysis.settings
-    rows = chosen(analysis.test, SENTENCES)
+    rows = chosen(analysis.test, settings.cutting_sentences)
     test = evaluation_set(analysis.run, analysis.test.rows.select(rows))
     orders, log_alpha = chosen_orders(analysis, progress)
     drawn = random_orders(len(heads), settings.random_orders, settings.seed)
@@ -87,22 +85,21 @@ def bleu_points(
 ) -> Arrays:
     """bleu_setting and bleu_counts, of the orders that are not random."""
     heads = analysis.heads
-    spread = np.linspace(0, len(test) - 1, min(TRANSLATED, len(test))).round().astype(int)
     lefts = np.unique(np.round(np.array(BLEU) * len(heads)).astype(np.int64))
     named = arrays["order_name"][arrays["setting_order"]] != "random"
     settings = np.flatnonzero(named & np.isin(arrays["left"], lefts))
-    counts = greedy_counts(analysis, test.rows.select(spread), gates[settings], progress)
+    counts = greedy_counts(analysis, test.rows, gates[settings], progress)
     return {"bleu_setting": settings, "bleu_counts": counts}
 
 
 def steps(analysis: Analysis) -> int:
     """Sentences that the part works through, about."""
     heads, settings = len(analysis.heads), analysis.settings
-    test = min(SENTENCES, len(analysis.test))
+    test = len(chosen(analysis.test, settings.cutting_sentences))
     valid = len(analysis.splits["valid"])
     choosing = min(settings.order_sentences or valid, valid) * (2 + 2 * min(STEPS, heads))
     gates = settings.gate_steps * len(settings.gate_penalties) * 30
-    return choosing + gates + 2 * test + TRANSLATED * len(BLEU) * len(ORDERS)
+    return choosing + gates + 2 * test + test * len(BLEU) * len(ORDERS)
 
 
 CUTTING = Part(
@@ -110,6 +107,6 @@ CUTTING = Part(
     "orders of cutting",
     cutting,
     steps=steps,
-    settings=("random_orders", "order_sentences", "gate_penalties", "gate_steps"),
-    version=2,
+    settings=("cutting_sentences", "random_orders", "order_sentences", "gate_penalties", "gate_steps"),
+    version=3,
 )

@@ -89,7 +89,7 @@ def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
         yield f"{_finding(tables, *cheap[0])} By loss it is {place}, the cheapest first."
     lost = {table.columns[column] for row, column in harmful if table.harm[row, column] >= LARGE}
     which = f": {listed(sorted(lost))}" if lost else ""
-    yield f"{len(lost)} of {len(columns)} phenomena lose {LARGE} points or more without a single head{which}."
+    yield f"{len(lost)} of {len(columns)} phenomena have a head without which they lose {LARGE} points or more{which}."
 
 
 def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
