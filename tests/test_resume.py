@@ -150,10 +150,11 @@ def test_curves_can_be_left_off_and_taken_up(run):
     assert sorted(rows(run, "train/loss")) == [*range(8), 9]
 
 
-def test_a_cosine_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path):
-    cosine = (*tiny, "schedule=cosine", "data.budget.warmup_steps=2", "logger=csv")
+@pytest.mark.parametrize("schedule", ["cosine", "trapezoid"])
+def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path, schedule):
+    ending = (*tiny, f"schedule={schedule}", "data.budget.warmup_steps=2", "logger=csv")
     for name, steps in {"short": 8, "long": 14}.items():
-        completed("train", *cosine, f"trainer.max_steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path)
+        completed("train", *ending, f"trainer.max_steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path)
     run, whole = tmp_path / "runs" / "short", tmp_path / "runs" / "long"
     short, long = rows(run, "train/lr"), rows(whole, "train/lr")
     resume(run, "trainer.max_steps=14")

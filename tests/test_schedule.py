@@ -1,9 +1,11 @@
 """Schedules against numbers computed by hand."""
 
+from functools import partial
+
 import pytest
 from built import built
 
-from headcount.training.schedule import Cosine, Noam
+from headcount.training.schedule import Cosine, Linear, Noam, Trapezoid
 
 
 def test_inverse_square_root_by_hand():
@@ -27,8 +29,39 @@ def test_cosine_by_hand():
     assert factor(50) == pytest.approx(0.2)  # whoever goes on beyond
 
 
-def test_every_step_of_a_cosine_that_ends_at_zero_has_a_rate_above_zero():
-    factor = Cosine(steps=12, warmup_steps=4, final=0)
+def test_a_line_by_hand():
+    factor = Linear(steps=12, warmup_steps=4, final=0.2)
+    assert [factor(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert [factor(step) for step in (6, 8, 12, 50)] == pytest.approx([0.8, 0.6, 0.2, 0.2])
+
+
+def test_a_trapezoid_by_hand():
+    factor = Trapezoid(steps=20, warmup_steps=4, decay=0.4, final=0)
+    assert [factor(step) for step in range(13)] == [0.25, 0.5, 0.75, *[1.0] * 10]
+    assert [factor(step) for step in range(13, 21)] == pytest.approx([7 / 8, 6 / 8, 5 / 8, 0.5, 3 / 8, 2 / 8, 1 / 8, 0])
+    assert factor(50) == 0
+    assert Trapezoid(steps=20, warmup_steps=4, decay=0.4, final=0.5)(16) == pytest.approx(0.75)
+
+
+def test_a_longer_trapezoid_begins_like_a_shorter_one():
+    short, long = (Trapezoid(steps=steps, warmup_steps=4, decay=0.4, final=0) for steps in (20, 100))
+    assert [short(step) for step in range(13)] == [long(step) for step in range(13)]
+
+
+def test_a_trapezoid_that_falls_from_the_warm_up_on_is_a_line():
+    line, trapezoid = (
+        Linear(steps=16, warmup_steps=4, final=0),
+        Trapezoid(steps=16, warmup_steps=4, decay=0.75, final=0),
+    )
+    assert [trapezoid(step) for step in range(20)] == [line(step) for step in range(20)]
+
+
+ENDING = {"cosine": Cosine, "line": Linear, "trapezoid": partial(Trapezoid, decay=0.4)}
+
+
+@pytest.mark.parametrize("schedule", ENDING.values(), ids=ENDING)
+def test_every_step_of_a_schedule_that_ends_at_zero_has_a_rate_above_zero(schedule):
+    factor = schedule(steps=12, warmup_steps=4, final=0)
     assert [factor(step) > 0 for step in range(13)] == [True] * 12 + [False]
 
 
@@ -46,6 +79,9 @@ def test_constant_by_hand():
         (lambda: Cosine(steps=10, warmup_steps=0, final=0), r"schedule\.warmup_steps=0"),
         (lambda: Cosine(steps=10, warmup_steps=10, final=0), r"schedule\.steps=10"),
         (lambda: Cosine(steps=10, warmup_steps=5, final=1.5), r"schedule\.final=1\.5"),
+        (lambda: Linear(steps=10, warmup_steps=10, final=0), r"schedule\.steps=10"),
+        (lambda: Trapezoid(steps=10, warmup_steps=2, decay=0, final=0), r"schedule\.decay=0: .* at most 0\.8"),
+        (lambda: Trapezoid(steps=10, warmup_steps=2, decay=0.9, final=0), r"schedule\.decay=0\.9: .* at most 0\.8"),
     ],
 )
 def test_settings_out_of_range_are_named(build, message):

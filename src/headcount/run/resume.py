@@ -188,7 +188,7 @@ def keep_as_last(checkpoint: Path) -> None:
 def move_end_of_schedule(before: DictConfig, config: DictConfig, step: int) -> list[str]:
     """Plan a schedule anew to the end of the run if it ended with the run, or would end before it; a note of that.
 
-    Steps after the end of a cosine would have a rate of 0.
+    Steps after its end would have a rate of 0.
     """
     ends = OmegaConf.select(before, "schedule.steps")
     if ends in (None, config.trainer.max_steps):

@@ -29,7 +29,9 @@ TRUSTED = {
     "model.cross_attention": ATTENTION,
     "model.self_attention": ATTENTION,
     "optimizer": _of("torch.optim", "AdamW"),
-    "schedule": _of("headcount.training.schedule", "Constant", "Cosine", "InverseSquareRoot", "Noam"),
+    "schedule": _of(
+        "headcount.training.schedule", "Constant", "Cosine", "InverseSquareRoot", "Linear", "Noam", "Trapezoid"
+    ),
     "search": _of(
         "headcount.decoding",
         "beam.BeamSearch",

@@ -33,9 +33,9 @@ class Noam(_WarmUp):
         return float(self.d_model**-0.5 * min((step + 1) ** -0.5, (step + 1) * self.warmup_steps**-1.5))
 
 
-class Cosine(_WarmUp):
-    """Up to 1 at `warmup_steps`, then down half a cosine to `final` at `steps`: Loshchilov and Hutter 2017, "SGDR",
-    equation 5, without restarts. Steps count from 0, so `steps` comes after the last one, whose rate is above `final`.
+class _ToTheEnd(_WarmUp):
+    """Up to 1 at `warmup_steps`, then down to `final` at `steps`. Steps count from 0, so `steps` comes after the last
+    one, whose rate is above `final`.
 
     Raises ValueError also for `steps` not beyond the warm-up, or `final` outside [0, 1].
     """
@@ -55,8 +55,46 @@ class Cosine(_WarmUp):
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
-        done = min(1.0, (step - self.warmup_steps) / (self.steps - self.warmup_steps))
-        return self.final + (1 - self.final) * (1 + math.cos(math.pi * done)) / 2
+        return self.final + (1 - self.final) * self._left(min(step, self.steps))
+
+    def _left(self, step: int) -> float:
+        """The share of the way down that is left, 1 after the warm-up and 0 at `steps`."""
+        return (self.steps - step) / (self.steps - self.warmup_steps)
+
+
+class Cosine(_ToTheEnd):
+    """Up to 1 at `warmup_steps`, then down half a cosine to `final` at `steps`: Loshchilov and Hutter 2017, "SGDR",
+    equation 5, without restarts."""
+
+    def _left(self, step: int) -> float:
+        done = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
+        return (1 + math.cos(math.pi * done)) / 2
+
+
+class Linear(_ToTheEnd):
+    """Up to 1 at `warmup_steps`, then down a straight line to `final` at `steps`: Devlin et al. 2019, "BERT"."""
+
+
+class Trapezoid(_ToTheEnd):
+    """Up to 1 at `warmup_steps`, constant, then down a straight line to `final` at `steps`, over the last share
+    `decay` of them: Hägele et al. 2024, "Scaling laws and compute-optimal training beyond fixed training durations".
+
+    Until the fall begins, the rates of a shorter run and of a longer one are the same. Raises ValueError also for a
+    fall that would begin in the warm-up.
+    """
+
+    def __init__(self, *, steps: int, warmup_steps: int, decay: float, final: float) -> None:
+        super().__init__(steps=steps, warmup_steps=warmup_steps, final=final)
+        most = 1 - warmup_steps / steps
+        if not 0 < decay <= most:
+            raise ValueError(
+                f"schedule.decay={decay}: a share of the run's steps, above 0 and, after the warm-up of "
+                f"{warmup_steps} of {steps}, at most {most:.3g}"
+            )
+        self.decay = decay
+
+    def _left(self, step: int) -> float:
+        return min(1.0, (self.steps - step) / (self.decay * self.steps))
 
 
 class Constant(_WarmUp):
