@@ -19,6 +19,7 @@ from headcount.report.axes import plot
 from headcount.report.blocks import Drawn
 from headcount.report.drawing import INK, Plot
 from headcount.report.statistics.max_t import EffectTable
+from headcount.report.table import p_value
 
 HARM, GAIN = (204, 74, 95), (59, 130, 196)  # visible on light and dark pages
 DEEPEST = 0.75  # opacity: text stays readable above it
@@ -105,7 +106,7 @@ def _cell(table: EffectTable, row: int, column: int, scale: float, unit: str, di
     low, high = table.low[row, column], table.high[row, column]
     title = (
         f"{table.rows[row]} off, {table.columns[column]}: {value:+.{digits}f} {unit} [{low:.{digits}f}, "
-        f"{high:.{digits}f}], p {table.p[row, column]:.3f}, {table.verdict[row, column]}"
+        f"{high:.{digits}f}], p {p_value(table.p[row, column])}, {table.verdict[row, column]}"
     )
     opacity = DEEPEST * min(abs(harm) / scale, 1) ** 0.6 * (1 if sure else 0.35)
     return MapCell(signed(value, digits), title, bool(sure), HARM if harm > 0 else GAIN, opacity)

@@ -58,9 +58,10 @@ def _verdict(table: EffectTable) -> str:
     free = [head for head, cut in zip(table.rows, free_to_cut(table), strict=True) if cut]
     count = int(sure.any(axis=1).sum())
     parts = [f"{count} of {len(table.rows)} heads change something that can be distinguished from chance"]
-    for name in names:
-        found = [head for head, row in zip(table.rows, sure[:, table.columns.index(name)], strict=True) if row]
-        parts += [f"{name}: {', '.join(found)}"] if found else []
+    for column in map(table.columns.index, names):
+        if found := int(sure[:, column].sum()):
+            largest = int(np.where(sure[:, column], table.harm[:, column], -np.inf).argmax())
+            parts += [f"{table.columns[column]}: {found} (largest effect: {table.rows[largest]})"]
     cut = f"Free to cut by loss (an equivalence, one head at a time): {', '.join(free) or 'none'}."
     return f"{'; '.join(parts)}. {cut}"
 
