@@ -144,11 +144,12 @@ def _aligned(results: Results) -> tuple[Section, list[str]] | None:
         "95 % interval, points", "",
     )  # fmt: skip
     table = Table(headers, lines, ALIGNED, frozenset({0, 1, 2, 7}))
-    best, marian = (_error(found, cell) for cell in (found.best, found.marian))
-    text = (
-        f"{best}: the best cross head, chosen on validation sentences. {marian}: the first head of the last layer. "
-        f"Without attention, {rule} has an error rate of {' '.join(_percent(found.baseline))} %."
-    )
+    best = f"{_error(found, found.best)}: the best cross head, chosen on validation sentences"
+    if found.best == found.marian:
+        heads = f"{best}, and the first head of the last layer."
+    else:
+        heads = f"{best}. {_error(found, found.marian)}: the first head of the last layer."
+    text = f"{heads} Without attention, {rule} has an error rate of {' '.join(_percent(found.baseline))} %."
     return Section("Which cross head aligns", (text, table)), [text]
 
 
