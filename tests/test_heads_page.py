@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from built import BOUNDS
-from conftest import completed, refused, snapshot
+from conftest import completed, snapshot
 
 from headcount.heads.bleu import bleu_table
 from headcount.heads.cards import marked
@@ -448,6 +448,16 @@ def test_heads_of_seeds_are_matched(full):
     assert any("heads matched over 2 seeds have a similarity of 1.00" in line for line in page.findings)
 
 
+def test_labels_of_rows_name_files(full, tmp_path):
+    runs = [full, replace(full, name="b run")]
+    seeds = {"a run": 1, "b run": 2}
+    study = Study(Path("runs"), "row", {"norm=pre, init_from=runs/a b": runs, "norm=post": runs}, seeds)
+    write(study_page(study), tmp_path)
+    pictures = re.findall(r"\]\(([^)]+)\)", (tmp_path / "heads.md").read_text(encoding="utf-8"))
+    assert "plots/matched_margin_norm=pre_init_from=runs_a_b.svg" in pictures
+    assert all((tmp_path / picture).is_file() and " " not in picture for picture in pictures)
+
+
 def test_the_page_of_a_sweep_has_a_section_for_each_part(full):
     runs = [full, replace(full, name="b run")]
     other = replace(full, name="c run", parts={"ablation": full.parts["ablation"]})
@@ -494,22 +504,6 @@ def test_the_next_command_keeps_as_many_heads_as_the_curve_supports(full):
     nothing = cut() | {"bleu_counts": cut()["bleu_counts"][[0, 0, 0, 3]]}
     assert "SWEEP" in following(results(cutting=nothing))
     assert "SWEEP" in following(results())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["run=nowhere"], "nowhere is not a run directory"),
-        (["sweep=nowhere"], "sweep=nowhere: no such directory"),
-        (["sweep=3"], "sweep=3: must be a directory, or null"),
-        (["run=runs/first", "parts=[all]"], "parts: 'all' is not allowed; choose from ablation"),
-        (["run=runs/first", "test=1"], "test=1: must be 2 or more sentences"),
-        (["run=runs/first", "bounds.loss=-1"], "bounds.loss=-1: must be 0 or more"),
-        (["run=runs/first", "bounds.bleu=x"], "bounds.bleu=x: must be a number"),
-    ],
-)
-def test_wrong_input_is_one_line(arguments, line, home):
-    assert line in refused("heads", *arguments, cwd=home)[0]
 
 
 def test_the_python_of_the_page_on_heads_runs(home, monkeypatch, capsys):

@@ -10,7 +10,7 @@ from headcount.heads.cutting_curves import RANDOM, above_chance, curves, free_by
 from headcount.heads.over_seeds import Band, Cut, bands, cuts
 from headcount.heads.results import Results, Row, Study, Subject
 from headcount.heads.sections.cutting import NAMES, PLOTS, UNITS
-from headcount.heads.sections.over_seeds.summary import having, held, mean_row, range_of, seeds
+from headcount.heads.sections.over_seeds.summary import having, held, mean_row, plot_name, range_of, seeds
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.drawing import Plot
@@ -116,7 +116,7 @@ def _plot(endpoint: str, row: str, found: Sequence[Band]) -> Plot:
         axes.invert_xaxis()
         axes.legend(loc="best", fontsize=6)
 
-    name = f"cutting_{endpoint}_{row.replace(' ', '_')}"
+    name = plot_name("cutting", endpoint, row)
     return plot(name, f"{row}: {ENDPOINTS[endpoint]}, by the number of heads left, mean over seeds", draw)
 
 

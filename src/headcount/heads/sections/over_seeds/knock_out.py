@@ -8,7 +8,7 @@ from headcount.heads.pictures import DEEPEST, GAIN, HARM, HeadMap, MapCell, draw
 from headcount.heads.recurrence import Match, MatchedEffects, match, matched_effects
 from headcount.heads.results import SENTENCE, Row, Study, Subject
 from headcount.heads.sections.knock_out import UNITS
-from headcount.heads.sections.over_seeds.summary import effects, having, held, seeds
+from headcount.heads.sections.over_seeds.summary import effects, having, held, plot_name, seeds
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
 from headcount.report.statistics.max_t import EffectTable
@@ -74,7 +74,7 @@ def _map(name: str, found: MatchedEffects, label: str) -> HeadMap:
     units = f"{UNITS[name][0]}; of the loss, {SENTENCE}"
     title = f"{label} {found.row}: mean change of {name} without each matched head, {units}, {seeds(found.runs)}"
     heads = [found.heads[head] for head in shown]
-    return HeadMap(f"matched_{name}_{found.row}", name, title, heads, found.columns, (), cells, linked=False)
+    return HeadMap(plot_name("matched", name, found.row), name, title, heads, found.columns, (), cells, linked=False)
 
 
 def _cell(found: MatchedEffects, head: int, column: int, depth: float, name: str) -> MapCell:

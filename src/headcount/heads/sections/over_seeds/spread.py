@@ -14,6 +14,7 @@ from headcount.heads.sections.over_seeds.summary import (
     headers,
     held,
     mean_row,
+    plot_name,
     seeds,
     text_of,
 )
@@ -87,7 +88,8 @@ def _map(label: str, found: Sequence[Spread], name: str) -> HeadMap:
     layers, columns = list(found[0].layers), [each.column for each in found]
     title = f"{name} {label}: share of the harm in each layer, in percent"
     cells = [[_share(each, layer) for each in found] for layer in layers]
-    return HeadMap(f"layers_{label}", "share", title, layers, columns, (), cells, linked=False, corner="layer")
+    file = plot_name("layers", label)
+    return HeadMap(file, "share", title, layers, columns, (), cells, linked=False, corner="layer")
 
 
 def _share(each: Spread, layer: str) -> MapCell:

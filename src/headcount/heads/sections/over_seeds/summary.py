@@ -1,6 +1,7 @@
 """Summaries over seeds: the runs that have a part, figures with their intervals as text, and plots with error bars."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -40,6 +41,11 @@ def held(study: Study, rows: Rows) -> str:
 def headers(study: Study, rows: Rows) -> list[str]:
     """A header for each row of the sweep, with its number of seeds."""
     return [f"{study.label} {label}, {seeds(len(runs))}" for label, runs in rows.items()]
+
+
+def plot_name(*parts: str) -> str:
+    """The name of the files of a plot, with labels of rows such as "norm=pre, num_heads=4" or a path."""
+    return re.sub(r"[^\w=.-]+", "_", "_".join(parts))
 
 
 def seeds(runs: int) -> str:
