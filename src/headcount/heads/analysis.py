@@ -76,8 +76,6 @@ class Settings:
         if not isinstance(self.gate_penalties, Sequence) or isinstance(self.gate_penalties, str):
             raise InputError(f"gate_penalties={self.gate_penalties}: must be a list of numbers")
         _ = self.gates
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise InputError(f"seed={self.seed}: must be a whole number")
 
     @property
     def gates(self) -> GateTraining:

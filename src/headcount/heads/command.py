@@ -38,6 +38,8 @@ def heads(config: DictConfig) -> str:
             raise InputError(f"{name}={typed(values[name])}: must be a directory, or null")
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
     bounds_of(config)  # before anything is measured
+    if values["sweep"] is not None and values["checkpoint"]:
+        raise InputError("checkpoint= goes with one run: it replaces that run's weights")
     if values["sweep"] is None:
         results = measured(config, config.run, settings, parts)
         output = Path(values["output"] or results.directory / "heads")

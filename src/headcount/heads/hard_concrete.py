@@ -70,6 +70,8 @@ class GateTraining:
             raise InputError(f"gate_penalties={list(self.penalties)}: must be numbers above 0 in rising order")
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
             raise InputError(f"gate_steps={self.steps}: must be 1 or more")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
+            raise InputError(f"seed={self.seed}: must be a whole number, 0 or more and below 2^63")
 
     def log_alpha(
         self, heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None

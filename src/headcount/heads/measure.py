@@ -4,8 +4,10 @@ import hashlib
 import json
 import logging
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -48,8 +50,8 @@ COMMON = ("test", "valid", "seed")
 
 def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str, Arrays]:
     """The arrays of all parts that a file of the same weights and settings has; these parts (None: all that the run's
-    corpus allows) are measured now where it has not. Raises InputError for an unknown part, or one that needs another
-    corpus or run."""
+    corpus allows) are measured now where it has not. Raises InputError for an unknown part, one that needs another
+    corpus or run, and where no part is measured."""
     known = {part.name: part for part in PARTS}
     if unknown := [name for name in names or () if name not in known]:
         raise InputError(f"parts: {unknown[0]!r} is not allowed; choose from {', '.join(known)}")
@@ -69,6 +71,8 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
         measured = part in wanted and part.name not in lacking
         if (arrays := _kept(analysis, part, weights, measured)) is not None:
             found[part.name] = arrays
+    if not found:
+        raise InputError("parts=[]: nothing is measured yet with these weights and settings; name a part")
     return found
 
 
@@ -112,7 +116,10 @@ def read_arrays(path: Path) -> Arrays | None:
     if not path.exists():
         return None
     try:
-        with np.load(path) as arrays:
+        arrays = np.load(path)
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise ValueError("a single array")
+        with arrays:
             return dict(arrays)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not readable ({error}); remove it, and it is measured again") from error
