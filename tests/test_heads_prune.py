@@ -148,6 +148,9 @@ def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
             "gate_penalties=[0.1, 0.01]: must be numbers above 0 in rising order",
         ),
         (("keep=3", "timed=-1"), "timed=-1: must be 0 or more"),
+        (("keep=3", "order_sentences=0"), "order_sentences=0: must be 2 or more sentences"),
+        (("keep=3", "order_sentences=-3"), "order_sentences=-3: must be 2 or more sentences"),
+        (("keep=3", f"seed={2**64}"), f"seed={2**64}: must be a whole number, 0 or more and below 2^63"),
     ],
 )
 def test_wrong_settings_get_one_line(home, tmp_path, arguments, message):

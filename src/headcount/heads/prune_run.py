@@ -53,6 +53,8 @@ def prune_run(
     for name, number, least in (("timed", timed, 0), ("repetitions", repetitions, 1)):
         if number < least:
             raise InputError(f"{name}={number}: must be {least} or more")
+    if order_sentences is not None and order_sentences < 2:
+        raise InputError(f"order_sentences={order_sentences}: must be 2 or more sentences, or null for all")
     by = order if isinstance(keep, int) and cut is None else None
     gone = listed(heads, keep, cut) if by is None else None
     left = check_keep(keep, order, len(heads)) if gone is None else len(heads) - len(gone)
