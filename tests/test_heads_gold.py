@@ -1,6 +1,7 @@
 """Heads against gold structure: planted heads are found, random heads and shuffled links show nothing, alignment error
 by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +165,18 @@ def test_baselines_worked_by_hand():
     found = np.array([[-1, -1, 4], [4, 1, 0]])
     expected = [[2 / 3, 1, 1 / 3], [1 / 3, 0, 0]]
     assert matched(offsets, found, -query, keys - query).tolist() == [pytest.approx(row) for row in expected]
+
+
+def test_validation_sentences_without_links_are_no_error(found):
+    given = planted.analysis(planted.planted_model())
+    given.valid = replace(given.valid, rows=given.valid.rows.map(lambda row: {"links": []}))
+    arrays = gold(given, lambda done: None)
+    assert arrays["valid.encoder.link"].shape == (0, 2, 3)
+    rates = [claim.fixed for claim in claimed_roles(found[0], arrays, ablation())]
+    assert set(rates) == {0}
+    given.test = replace(given.test, rows=given.test.rows.map(lambda row: {"links": []}))
+    without = gold(given, lambda done: None)
+    assert {name: (values.shape[1:], values.dtype.kind) for name, values in without.items()} == {
+        name: (values.shape[1:], values.dtype.kind) for name, values in found[1].items()
+    }
+    assert claimed_roles(found[0], without, ablation()) == []

@@ -6,7 +6,7 @@ heads are asked at the position that predicts the first target word aligned with
 words aligned with the other end, if they are written by then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,9 +100,19 @@ def structure(analysis: Analysis, sentences: EvaluationSet, progress: Progress) 
                     of_links.setdefault(name, []).append(value)
         progress(len(batch.rows))
     ordered = [of_sentences[row] for row in sorted(of_sentences)]
-    return {name: np.array(values) for name, values in of_links.items()} | {
-        name: np.array([each[name] for each in ordered]) for name in ordered[0]
-    }
+    found = {name: np.array(values) for name, values in of_links.items()} or no_links(analysis.heads.names)
+    return found | {name: np.array([each[name] for each in ordered]) for name in ordered[0]}
+
+
+def no_links(heads: Sequence[Head]) -> Arrays:
+    """The arrays of links for sentences without any."""
+    found: Arrays = {"row": np.zeros(0, dtype=np.int64), "relation": np.zeros(0, dtype=np.str_)}
+    for kind in KINDS:
+        each = (0, len(VIEWS), sum(head.kind == kind for head in heads), len(DIRECTIONS))
+        found[f"{kind}.link"] = np.zeros((0, len(DIRECTIONS), len(ABSENT)), dtype=np.int16)
+        found |= {f"{kind}.found": np.zeros(each, dtype=np.int16)}
+        found |= {f"{kind}.{name}": np.zeros(each, dtype=np.float16) for name in ("share", "others")}
+    return found
 
 
 def word_shares(batch: Observed, source: Spelled, target: Spelled) -> dict[str, NDArray[np.float32]]:
