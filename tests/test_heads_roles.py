@@ -14,6 +14,8 @@ from headcount.grammar.corpus import words
 from headcount.heads.gold import GOLD
 from headcount.heads.interface import Heads
 from headcount.heads.observed import Attention, observed
+from headcount.heads.patching import TWINS
+from headcount.heads.paths import PATHS
 from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, positional_heads, rare_words, role_figures, roles
 from headcount.heads.spelling import Spelled, padded, spelling
 
@@ -65,10 +67,10 @@ def test_spellings_of_a_batch_are_padded_with_zeros(tokenizer):
     assert shares.sum(dim=2)[1].tolist() == pytest.approx([1] * sizes[0] + [0] * (sizes[1] - sizes[0]))
 
 
-def test_a_run_that_never_reads_its_source_has_no_such_roles():
+def test_a_run_that_never_reads_its_source_has_no_such_parts():
     for hidden in (True, False):
         run = SimpleNamespace(translator=SimpleNamespace(hide_source=hidden))
-        assert [bool(part.lacks(SimpleNamespace(run=run))) for part in (ROLES, GOLD)] == [hidden, hidden]
+        assert {bool(part.lacks(SimpleNamespace(run=run))) for part in (ROLES, GOLD, TWINS, PATHS)} == {hidden}
 
 
 @pytest.mark.parametrize("changes", [{}, {"kv_heads": 1}, {"cross_heads": 4, "local_heads": 1, "positions": "rotary"}])

@@ -27,6 +27,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Edit, Heads, Layer
 from headcount.heads.likelihood import LOGITS_AT_ONCE, ROW_TOKENS, Progress
+from headcount.heads.observed import lacks_source
 from headcount.heads.spelling import Spelled
 from headcount.heads.twin_alignment import Tokens, places
 from headcount.run.opened import Run
@@ -266,4 +267,5 @@ TWINS = Part(
     twins,
     steps=lambda analysis: len(analysis.test.tested),
     gold=True,
+    lacks=lacks_source,
 )

@@ -21,6 +21,7 @@ from torch import Tensor
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.interface import Edit, Head, Heads, Layer
 from headcount.heads.likelihood import Progress
+from headcount.heads.observed import lacks_source
 from headcount.heads.patching import Outputs, TwinPairs, Twins, each_head, evenly, twin_effects, twin_pairs
 from headcount.heads.twin_shares import move_shares
 
@@ -176,4 +177,5 @@ PATHS = Part(
     steps=lambda analysis: len(evenly(analysis.test.group, analysis.settings.path_pairs)),
     settings=("path_pairs", "path_senders"),
     gold=True,
+    lacks=lacks_source,
 )
