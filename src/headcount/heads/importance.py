@@ -108,7 +108,8 @@ def guide(gradients: Arrays, ablated: Arrays, draws: int = DRAWS, seed: int = 0)
     ranks = np.stack([spearman(each, effect) for each in proxy], axis=1)  # [draw, proxy, column]
     low, high = np.full((2, *ranks.shape[1:]), np.nan)
     ranked = ~np.isnan(ranks[1:]).all(axis=0)
-    low[ranked], high[ranked] = np.nanquantile(ranks[1:][:, ranked], [ERROR / 2, 1 - ERROR / 2], axis=0)
+    if ranked.any():
+        low[ranked], high[ranked] = np.nanquantile(ranks[1:][:, ranked], [ERROR / 2, 1 - ERROR / 2], axis=0)
     heads = tuple(gradients["head"].tolist())
     return Guide(heads, (LOSS, *names), effect[0], proxy[0, 0], proxy[1, 0], ranks[0], low, high)
 

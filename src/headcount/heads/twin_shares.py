@@ -60,7 +60,7 @@ def move_shares(
     moves, ways = patched - base, twin - base
     inside = [phenomenon == each for each in phenomena]
     drawn = [_deviations(moves[:, each], ways[each], draws, error, seed + n) for n, each in enumerate(inside)]
-    share = np.stack([moves[:, pairs].sum(axis=1) / ways[pairs].sum() for pairs in inside], axis=1)
+    share = np.stack([moves[:, pairs].sum(axis=1) / (ways[pairs].sum() or np.nan) for pairs in inside], axis=1)
     resampled = np.stack(drawn, axis=2)  # [draw, row, phenomenon]
     deviation = np.maximum(resampled.std(axis=0), ROUNDING)
     largest = np.nan_to_num(abs(resampled) / deviation).max(axis=(1, 2))

@@ -36,6 +36,7 @@ MOST = 15
 def subject(results: Results) -> Subject | None:
     """The matrix of interactions in loss, redundant pairs, and Shapley values."""
     arrays, shapley = results.get("pairs"), results.get("shapley")
+    arrays = arrays if arrays is not None and len(arrays["pair"]) else None  # a single head has no pairs
     if arrays is None and shapley is None:
         return None
     blocks: list = []

@@ -132,7 +132,7 @@ def _claimed(held: Sequence[Claim]) -> str:
 
 def _aligned(results: Results) -> tuple[Section, list[str]] | None:
     arrays = results.get("gold")
-    if arrays is None or "right" not in arrays:
+    if arrays is None or "right" not in arrays or not arrays["right"].shape[2]:  # no cross head
         return None
     found = alignment(arrays)
     every = [(VIEWS.index("weight"), head, WHENS.index("before")) for head in range(len(found.heads))]

@@ -39,7 +39,11 @@ Found = Mapping[str, Alignments]
 
 def subject(study: Study) -> Subject | None:
     """The error of the best head and of the first of the last layer, over the runs of each row."""
-    rows = having(study, "gold")
+    rows = {
+        label: crossing
+        for label, own in having(study, "gold").items()
+        if (crossing := [run for run in own if run.parts["gold"]["right"].shape[2]])
+    }
     runs = {label: [aligned(run.parts["gold"]) for run in own] for label, own in rows.items()}
     if not runs:
         return None
