@@ -66,6 +66,7 @@ def test_option_builds(group, option, tmp_path):
 OURS = sorted((slot, name) for slot, names in TRUSTED.items() for name in names if name.startswith("headcount."))
 AT_RUN_TIME = {  # arguments that are no settings
     "model": {"vocab_size", "source_vocab_size"},
+    "optimizer": {"params"},
     "model.cross_attention": {"num_heads", "d_head"},
     "model.self_attention": {"num_heads", "d_head"},
 }
@@ -120,6 +121,10 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["logger=mlflow"], "logger.mlflow: "),
         (["trainer=mps"], "trainer.accelerator=mps: no Apple GPU found; use trainer=cpu"),
         (["schedule=cosine", "trainer.max_steps=400"], "schedule.steps=400: must be more than"),
+        (["optimizer=muon", "optimizer.momentum=1"], "optimizer.momentum=1: must be 0 or more, and less than 1"),
+        (["optimizer=muon", "optimizer.adjust_lr_fn=rms"], "optimizer.adjust_lr_fn=rms: must be one of original, "),
+        (["optimizer=muon", "optimizer.ns_coefficients=[2,1]"], "optimizer.ns_coefficients=[2, 1]: must be three"),
+        (["optimizer=nadamw", "optimizer.lr=-1"], "optimizer: Invalid learning rate: -1"),
         (["+trainer.max_epochs=1"], "trainer.max_epochs=1: is not a setting here"),
         (["+trainer.val_check_interval=0.5"], "trainer.val_check_interval=0.5: is not a setting here"),
         (["+trainer.gradient_clip_algorithm=value"], "trainer.gradient_clip_algorithm=value: must be norm"),

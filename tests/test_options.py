@@ -22,6 +22,8 @@ OPTIONS = {
         "averaging=best",
         "schedule=constant",
     ),
+    "AdamW with Nesterov momentum, trapezoid": ("optimizer=nadamw", "schedule=trapezoid", "data.budget.warmup_steps=2"),
+    "Muon, linear": ("optimizer=muon", "schedule=linear", "data.budget.warmup_steps=2"),
     "stopped by BLEU, Noam": ("validation.patience=1", "validation.metric=bleu", "validation.every=1", "schedule=noam"),
     "rotary positions, SwiGLU, one head of keys and values": (
         "model.positions=rotary",

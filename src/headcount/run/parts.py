@@ -140,7 +140,8 @@ def build_optimizer(optimizer: OptimizerFactory) -> None:
     try:
         optimizer([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"optimizer: {error}") from error
+        named = str(error).startswith("optimizer.")  # by our own classes; others don't
+        raise InputError(str(error) if named else f"optimizer: {error}") from error
 
 
 def check_values(config: DictConfig) -> None:

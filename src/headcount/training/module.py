@@ -10,7 +10,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcount.data.batches import Batch
 from headcount.data.tokenizer import PAD
@@ -111,11 +111,7 @@ class TranslationTask(pl.LightningModule):
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
 
     def configure_optimizers(self) -> dict[str, Any]:  # type: ignore[override]
-        # Weight decay pulls matrices to zero; on biases and norms it would only fight their purpose, and on what scores
-        # have of their own, [head, ...], such as a matrix that begins as the identity.
-        matrices = [p for p in self.model.parameters() if p.dim() == 2]
-        others = [p for p in self.model.parameters() if p.dim() != 2]
-        optimizer = self.optimizer_factory([{"params": matrices}, {"params": others, "weight_decay": 0.0}])
+        optimizer = self.optimizer_factory(parameter_groups(self.model, self.optimizer_factory))
         # Of a plain function nothing goes into a checkpoint: the schedule is the config's, also of a resumed run.
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
@@ -224,6 +220,21 @@ class TranslationTask(pl.LightningModule):
         shares: list[list[str]] = [[] for _ in range(world)]
         dist.all_gather_object(shares, share)
         return [shares[row % world][row // world] for row in range(len(self.sources))]
+
+
+def parameter_groups(model: EncoderDecoder, optimizer: OptimizerFactory) -> list[dict[str, Any]]:
+    """Parameter groups: matrices, then all others, without weight decay. For an optimizer that is `hidden_apart`, the
+    matrices of hidden layers (of every linear layer but the output) come first, in a group marked "hidden"."""
+    # Weight decay pulls matrices to zero; on biases and norms it would only fight their purpose, and on what scores
+    # have of their own, [head, ...], such as a matrix that begins as the identity.
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}
+    if not getattr(getattr(optimizer, "func", optimizer), "hidden_apart", False):
+        return [{"params": matrices}, others]
+    linear = [part for part in model.modules() if isinstance(part, nn.Linear) and part is not model.output]
+    of_linear = {id(part.weight) for part in linear}
+    hidden, rest = ([p for p in matrices if (id(p) in of_linear) == inside] for inside in (True, False))
+    return [{"params": hidden, "hidden": True}, {"params": rest}, others]
 
 
 def seed_everything_at(*numbers: int) -> None:

@@ -1,0 +1,134 @@
+"""Optimizers: each learns a toy corpus and resumes exactly; Muon against torch's own and against the SVD."""
+
+import csv
+import json
+
+import pytest
+import torch
+from built import ONE_LAYER, built
+from conftest import completed
+from torch import nn
+
+from headcount.training.module import parameter_groups
+from headcount.training.muon import Muon, orthogonalised
+
+JORDAN = (3.4445, -4.7750, 2.0315)
+SHAPES = [(16, 16), (24, 16), (16, 24), (16, 16)]
+
+
+def options(name: str) -> tuple[str, ...]:
+    return (f"optimizer={name}", "schedule=constant", "averaging=ema", "data.budget.warmup_steps=2")
+
+
+@pytest.mark.parametrize("name", ["nadamw", "muon"])
+def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
+    # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
+    given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")
+    completed("train", *given, "hydra.run.dir=whole", cwd=tmp_path)
+    completed("train", *given, "trainer.max_steps=4", "hydra.run.dir=half", cwd=tmp_path)
+    completed("train", "resume=half", "trainer.max_steps=8", cwd=tmp_path)
+    states = [torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True) for run in ("whole", "half")]
+    one, other = ({**state["state_dict"]} for state in states)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[parameter], other[parameter]) for parameter in one)
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "half")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("name", ["nadamw", "muon"])
+def test_the_loss_falls(name, tiny, tmp_path):
+    learn = (*tiny, *options(name), "trainer.max_steps=40", "validation.every=20", "optimizer.lr=0.01")
+    completed("train", *learn, "hydra.run.dir=run", cwd=tmp_path)
+    with (tmp_path / "run" / "logs" / "metrics.csv").open(encoding="utf-8") as file:
+        losses = [float(row["valid/loss"]) for row in csv.DictReader(file) if row["valid/loss"]]
+    first, last = losses
+    assert last < first - 0.2
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))["train"]["steps"] == 40
+
+
+def muon(parameters, **changes) -> Muon:
+    torch.manual_seed(0)
+    return built("optimizer/muon", **changes)([{"params": parameters, "hidden": True}, {"params": [vector()]}])
+
+
+def vector() -> nn.Parameter:
+    return nn.Parameter(torch.ones(3))
+
+
+def matrices() -> list[nn.Parameter]:
+    torch.manual_seed(1)
+    return [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+def test_muon_is_that_of_torch(adjust, nesterov):
+    ours, theirs = matrices(), matrices()
+    settings = {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.5, "adjust_lr_fn": adjust, "nesterov": nesterov}
+    optimizers = muon(ours, **settings), torch.optim.Muon(theirs, **settings)
+    for _ in range(4):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    start = matrices()
+    for one, other, before in zip(ours, theirs, start, strict=True):
+        moved = (other - before).norm()
+        assert (one - other).norm() < 0.01 * moved  # the products are rounded to bfloat16
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (8, 20), (20, 8)])
+def test_orthogonalised_is_u_v_of_the_svd(shape):
+    torch.manual_seed(2)
+    batch = torch.randn(3, *shape)
+    u, s, v = torch.linalg.svd(batch, full_matrices=False)
+    batch = u @ torch.diag_embed(s.clamp(min=0.2 * s.max())) @ v
+    # A sequence of coefficients that converges; those of Jordan et al. leave singular values within a band.
+    exact = orthogonalised(batch, 30, (2.0, -1.5, 0.5), torch.float32)
+    assert torch.allclose(exact, u @ v, atol=1e-4)
+    five = torch.linalg.svdvals(orthogonalised(batch, 5, JORDAN, torch.float32))
+    assert five.min() > 0.6
+    assert five.max() < 1.3
+
+
+def test_a_step_of_muon_is_as_large_as_one_of_adamw():
+    (weight,) = parameters = [nn.Parameter(torch.zeros(32, 64))]
+    optimizer = muon(parameters, lr=0.01, weight_decay=0, ns_dtype="float32")
+    weight.grad = torch.randn(32, 64)
+    optimizer.step()
+    # 0.2 sqrt(64) times a matrix with 32 singular values of about 1
+    assert weight.square().mean().sqrt().item() == pytest.approx(0.01 * 0.2, rel=0.2)
+
+
+def test_the_other_parameters_are_those_of_adamw():
+    torch.manual_seed(3)
+    ours, theirs = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.zeros(4, 3))
+    theirs.data.copy_(ours.data)
+    settings = {"weight_decay": 0.5, "betas": (0.9, 0.98), "eps": 1e-9}
+    factory = built("optimizer/muon", lr=7.0, adamw_lr=0.01, weight_decay=0.5)
+    optimizers = factory([{"params": [ours]}]), torch.optim.AdamW([theirs], lr=0.01, fused=True, **settings)
+    for _ in range(3):
+        ours.grad = torch.randn(4, 3)
+        theirs.grad = ours.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("model", ["nano", "rnn_luong"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_muon_has_the_matrices_of_linear_layers_but_not_the_output(model, tied):
+    sizes = ONE_LAYER if model == "nano" else {"d_model": 16, "num_heads": 2}
+    made = built(f"model/{model}", vocab_size=12, tied_embeddings=tied, **sizes)
+    hidden, rest, others = parameter_groups(made, built("optimizer/muon"))
+    assert hidden["hidden"]
+    own = {id(p): name for name, p in made.named_parameters()}
+    names = [{own[id(p)] for p in group["params"]} for group in (hidden, rest, others)]
+    assert set.union(*names) == set(own.values())
+    assert sum(map(len, names)) == len(own)
+    assert all(p.dim() == 2 for p in hidden["params"])
+    assert {name for name in own.values() if "embedding" in name or name.startswith("output")} <= names[1]
+    assert any("query" in name for name in names[0])
+    assert all("embedding" not in name for name in names[0])
+    assert others["weight_decay"] == 0
