@@ -29,6 +29,7 @@ LANGUAGES = ["data.source=en", "data.target=de"]
 NEEDED = {  # what an option can't be without
     ("data", "files"): [*LANGUAGES, *FILES],
     ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
+    ("optimizer", "schedule_free"): ["schedule=constant", "averaging=none"],
     ("segmentation", "sampled"): ["tokenizer=unigram"],
     ("recipe", "tatoeba_en_de"): ["data.root=x"],
     ("recipe", "news_de_en"): ["data.root=x"],
@@ -124,6 +125,12 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["optimizer=muon", "optimizer.momentum=1"], "optimizer.momentum=1: must be 0 or more, and less than 1"),
         (["optimizer=muon", "optimizer.adjust_lr_fn=rms"], "optimizer.adjust_lr_fn=rms: must be one of original, "),
         (["optimizer=muon", "optimizer.ns_coefficients=[2,1]"], "optimizer.ns_coefficients=[2, 1]: must be three"),
+        (
+            ["optimizer=schedule_free", "schedule=constant"],
+            "averaging: optimizer=schedule_free averages the weights it",
+        ),
+        (["optimizer=schedule_free", "averaging=none"], "schedule: optimizer=schedule_free wants a constant rate aft"),
+        (["optimizer._target_=absent.Adam"], "optimizer: needs the package absent, which is not installed; install it"),
         (["optimizer=nadamw", "optimizer.lr=-1"], "optimizer: Invalid learning rate: -1"),
         (["+trainer.max_epochs=1"], "trainer.max_epochs=1: is not a setting here"),
         (["+trainer.val_check_interval=0.5"], "trainer.val_check_interval=0.5: is not a setting here"),

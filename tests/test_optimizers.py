@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from built import ONE_LAYER, built
 from conftest import completed
 from torch import nn
 
+from headcount.training.averaging import ScheduleFreeAverage, own_weights
 from headcount.training.module import parameter_groups
 from headcount.training.muon import Muon, orthogonalised
 
@@ -16,11 +18,17 @@ JORDAN = (3.4445, -4.7750, 2.0315)
 SHAPES = [(16, 16), (24, 16), (16, 24), (16, 16)]
 
 
+NAMES = ["nadamw", "muon", "schedule_free"]
+
+
 def options(name: str) -> tuple[str, ...]:
-    return (f"optimizer={name}", "schedule=constant", "averaging=ema", "data.budget.warmup_steps=2")
+    if name == "schedule_free":
+        pytest.importorskip("schedulefree")
+    averaging = "none" if name == "schedule_free" else "ema"
+    return (f"optimizer={name}", "schedule=constant", f"averaging={averaging}", "data.budget.warmup_steps=2")
 
 
-@pytest.mark.parametrize("name", ["nadamw", "muon"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
     given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")
@@ -35,7 +43,7 @@ def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("name", ["nadamw", "muon"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_loss_falls(name, tiny, tmp_path):
     learn = (*tiny, *options(name), "trainer.max_steps=40", "validation.every=20", "optimizer.lr=0.01")
     completed("train", *learn, "hydra.run.dir=run", cwd=tmp_path)
@@ -44,6 +52,31 @@ def test_the_loss_falls(name, tiny, tmp_path):
     first, last = losses
     assert last < first - 0.2
     assert json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))["train"]["steps"] == 40
+
+
+def test_a_schedule_free_optimizer_is_validated_and_kept_at_its_average():
+    pytest.importorskip("schedulefree")
+    model = nn.Linear(4, 3)
+    module = SimpleNamespace(model=model)
+    optimizer = built("optimizer/schedule_free", lr=0.1)([{"params": list(model.parameters())}])
+    average, trainer = ScheduleFreeAverage(), SimpleNamespace(optimizers=[optimizer])
+    average.setup(trainer, module, "fit")
+    start = own_weights(model)
+    assert all(torch.equal(start[name], tensor) for name, tensor in average.weights(model, 0).items())
+    average.on_train_start(trainer, module)
+    for _ in range(5):
+        model(torch.ones(2, 4)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    trained = {name: tensor.clone() for name, tensor in own_weights(model).items()}
+    kept = average.weights(model, 5)
+    average.on_validation_start(trainer, module)
+    assert all(torch.equal(kept[name], tensor) for name, tensor in own_weights(model).items())
+    assert any(not torch.equal(kept[name], tensor) for name, tensor in trained.items())
+    average.on_validation_end(trainer, module)
+    assert all(torch.equal(trained[name], tensor) for name, tensor in own_weights(model).items())
+    optimizer.eval()  # of the package, which computes the same in place
+    assert all(torch.allclose(kept[name], tensor, atol=1e-7) for name, tensor in own_weights(model).items())
 
 
 def muon(parameters, **changes) -> Muon:

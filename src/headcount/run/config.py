@@ -1,6 +1,8 @@
 """Build objects from config nodes, with one line for each setting that is wrong."""
 
+import sys
 from collections.abc import Callable, Collection
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
@@ -64,6 +66,9 @@ def _wrong_settings(node: Any, setting: str, given: Collection[str] = ()) -> lis
     below = [line for name, value in own.items() for line in _wrong_settings(value, f"{setting}.{name}")]
     if "_target_" not in node:
         return below
+    package = str(node["_target_"]).partition(".")[0]
+    if package not in sys.modules and find_spec(package) is None:
+        return [f"{setting}: needs the package {package}, which is not installed; install it, or choose another option"]
     return wrong_values(get_object(node["_target_"]), own, lambda name: f"{setting}.{name}") + below
 
 

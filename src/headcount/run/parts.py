@@ -19,10 +19,12 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_precision
 from headcount.run.config import Problems, build, build_data
 from headcount.run.values import fits
-from headcount.training.averaging import MONITORED, Averaging
+from headcount.training.averaging import MONITORED, Averaging, ScheduleFreeAverage
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.module import OptimizerFactory
+from headcount.training.schedule import Constant
 
+SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
 PLACEHOLDER_VOCABULARY = 8  # pieces, for a model that is built only to see whether its settings fit
 
 
@@ -55,7 +57,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     if task["optimizer"] is not None:
         attempt(build_optimizer, task["optimizer"])
     search = attempt(build, config.search, "search")
-    averaging = attempt(build, config.averaging, "averaging")
+    averaging = attempt(build_averaging, config)
     checkpoint = attempt(build, config.checkpoint, "checkpoint")
     data = attempt(build_data, config)
     language = data.target_language if data else ""
@@ -133,6 +135,23 @@ def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
             f"{setting}: would write to {logger.log_dir}, outside of the run; give another name or version"
         )
     return logger
+
+
+def build_averaging(config: DictConfig) -> Averaging | None:
+    """The averaging of weights, None for none; that of the optimizer, if it has its own. Raises InputError, with a line
+    for each, for settings that such an optimizer cannot have beside it."""
+    if config.optimizer.get("_target_") != SCHEDULE_FREE:
+        averaging: Averaging | None = build(config.averaging, "averaging")
+        return averaging
+    wrong = ["averaging: optimizer=schedule_free averages the weights itself; give averaging=none"]
+    wrong = wrong if config.averaging else []
+    if config.schedule.get("_target_") != f"{Constant.__module__}.{Constant.__name__}":
+        wrong.append(
+            "schedule: optimizer=schedule_free wants a constant rate after the warm-up; give schedule=constant"
+        )
+    if wrong:
+        raise InputError("\n".join(wrong))
+    return ScheduleFreeAverage()
 
 
 def build_optimizer(optimizer: OptimizerFactory) -> None:

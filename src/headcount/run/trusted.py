@@ -28,7 +28,9 @@ TRUSTED = {
     "model": _of("headcount.model", "recurrent.Recurrent", "transformer.Transformer"),
     "model.cross_attention": ATTENTION,
     "model.self_attention": ATTENTION,
-    "optimizer": _of("torch.optim", "AdamW", "NAdam") | _of("headcount.training.muon", "Muon"),
+    "optimizer": _of("torch.optim", "AdamW", "NAdam")
+    | _of("headcount.training.muon", "Muon")
+    | _of("schedulefree", "AdamWScheduleFree"),
     "schedule": _of(
         "headcount.training.schedule", "Constant", "Cosine", "InverseSquareRoot", "Linear", "Noam", "Trapezoid"
     ),

@@ -1,4 +1,5 @@
-"""Weight averaging: mean of the last checkpoints, exponential moving average, or the best checkpoint.
+"""Weight averaging: mean of the last checkpoints, exponential moving average, the best checkpoint, or the average of
+a schedule-free optimizer.
 
 The window of an average is a share of the planned run, `trainer.max_steps`, so a short run does not average its initial
 weights. A run that stops early averages over as many steps as if it had not.
@@ -207,6 +208,53 @@ class BestCheckpoint(Callback):
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         return self.best_weights or own_weights(model)
+
+
+class ScheduleFreeAverage(Callback):
+    """The average that the optimizer schedulefree.AdamWScheduleFree keeps: Defazio et al. 2024, "The road less
+    scheduled", equations 3 to 5. In training the model is y = (1 - beta) z + beta x, where gradients are taken; its
+    average x is what is validated, and kept.
+
+    The optimizer's own eval() and train() compute x from y and back, which rounds y. Here y itself is put back, so that
+    a validation changes nothing.
+    """
+
+    metric = "loss"
+
+    def __init__(self) -> None:
+        self.trainer: Trainer | None = None
+        self.trained: list[Tensor] = []  # y, while the model is x
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.trainer = trainer
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        cast("Any", trainer.optimizers[0]).train()  # without which it refuses a step
+
+    @torch.no_grad()
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.trained = [parameter.clone() for parameter in pl_module.model.parameters()]  # type: ignore[union-attr]
+        for parameter in pl_module.model.parameters():  # type: ignore[union-attr]
+            parameter.copy_(self._average(parameter))
+
+    @torch.no_grad()
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.trained:
+            torch._foreach_copy_(list(pl_module.model.parameters()), self.trained)  # type: ignore[union-attr]
+        self.trained = []
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.on_validation_end(trainer, pl_module)
+
+    @torch.no_grad()
+    def weights(self, model: torch.nn.Module, step: int) -> Weights:
+        return {name: self._average(parameter).cpu() for name, parameter in model.named_parameters()}
+
+    def _average(self, parameter: Tensor) -> Tensor:
+        optimizer = cast("Trainer", self.trainer).optimizers[0]
+        beta, _ = optimizer.param_groups[0]["betas"]
+        state = optimizer.state.get(parameter, {})
+        return parameter.lerp(state["z"].to(parameter), 1 - 1 / beta) if "z" in state else parameter.detach().clone()
 
 
 MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # Lightning's name, and 1 if higher is better

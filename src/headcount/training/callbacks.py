@@ -17,7 +17,7 @@ from torch import nn
 
 from headcount.data.batches import Batch
 from headcount.files import replacing
-from headcount.training.averaging import own_weights, save_weights
+from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +195,9 @@ class LastCheckpoint(Callback):
         if trainer.global_step in self.keep and trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{trainer.global_step}.safetensors"
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_weights(own_weights(cast("nn.Module", pl_module.model)), path)
+            model = cast("nn.Module", pl_module.model)
+            own = [each for each in trainer.callbacks if isinstance(each, ScheduleFreeAverage)]  # type: ignore[attr-defined]
+            save_weights(own[0].weights(model, trainer.global_step) if own else own_weights(model), path)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint["validation_due"] = self.validation_due
