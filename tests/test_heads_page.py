@@ -18,7 +18,7 @@ from headcount.heads.cards import marked
 from headcount.heads.command import following
 from headcount.heads.measure import PARTS
 from headcount.heads.page import heads_csv, html, run_page, study_page, write
-from headcount.heads.results import Results, Study
+from headcount.heads.results import Results, Row, Study
 from headcount.heads.sections import bleu, cost, knock_out, one_left, published
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
@@ -485,7 +485,7 @@ def test_the_page_of_a_sweep_has_a_section_for_each_part(full):
     assert {"cutting_bleu_heads_4", "appearance", "proxies", "spread"} <= {plot.name for plot in page.page.plots}
 
 
-def test_the_command_measures_a_run_once(home, tmp_path):
+def test_the_command_measures_a_run_once(home, tmp_path, caplog):
     shutil.copytree(home / "runs" / "first", tmp_path / "run")
     arguments = ("run=run", "parts=[ablation,examples]", "test=4", "valid=4")
     said = completed("heads", *arguments, cwd=tmp_path)
@@ -497,6 +497,13 @@ def test_the_command_measures_a_run_once(home, tmp_path):
     assert "page: all/heads.html" in said.out
     assert "run" in (tmp_path / "all" / "heads.md").read_text(encoding="utf-8")
     assert snapshot(tmp_path / "run") == measured
+    completed("heads", "run=run", "parts=[ablation]", "test=5", "valid=4", cwd=tmp_path)
+    assert re.search(r"examples is left out: run/heads/examples\.npz has other .*parts=\[examples\]", caplog.text)
+
+
+def test_a_figure_that_is_not_there_is_an_empty_cell():
+    row = Row("cross1.1", "twins.share", "order", float("nan"), float("nan"), 2.5)
+    assert heads_csv([row]).splitlines()[1] == "cross1.1,twins.share,order,,,2.5,,,,"
 
 
 def test_the_next_command_keeps_as_many_heads_as_the_curve_supports(full):

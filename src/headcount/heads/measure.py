@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from headcount.errors import InputError
+from headcount.files import show
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.bleu import WITHOUT_HEADS
@@ -86,6 +87,13 @@ def _kept(analysis: Analysis, part: Part, weights: str, measured: bool) -> Array
             logger.info("%s: kept from before", part.about)
         return kept
     if not measured:
+        if kept is not None:
+            logger.warning(
+                "%s is left out: %s has other weights, settings or an older form; parts=[%s] measures it again",
+                part.name,
+                show(path),
+                part.name,
+            )
         return None
     analysis.directory.mkdir(exist_ok=True)
     start = time.perf_counter()

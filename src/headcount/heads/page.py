@@ -3,6 +3,7 @@
 import csv
 import io
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
@@ -115,7 +116,9 @@ def heads_csv(lines: Iterable[Row]) -> str:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def write(page: HeadsPage, directory: Path) -> Path:
