@@ -152,7 +152,9 @@ def test_impossible_settings_get_one_line(overrides, line, tmp_path):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("choices", "size"), [([], "nano"), (["recipe=multi30k_study"], "tiny")])
+@pytest.mark.parametrize(
+    ("choices", "size"), [([], "nano"), pytest.param(["recipe=multi30k_study"], "tiny", marks=pytest.mark.slow)]
+)
 def test_steps_of_the_lineage_have_as_many_parameters(choices, size):
     study = ["study=lineage", *choices]
     pieces = composed("train", *study).data.vocab_size

@@ -173,7 +173,7 @@ def interrupt_at(monkeypatch, step: int) -> None:
     monkeypatch.setattr(StopOnInterrupt, "on_train_batch_start", press)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accumulation):
     options = (*tiny, f"trainer.accumulate_grad_batches={accumulation}", "trainer.max_steps=10", "averaging.share=1")
     whole = trained(tmp_path, *options)
@@ -197,6 +197,7 @@ def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accum
     assert metrics(whole)["test"] == metrics(resumed)["test"]
 
 
+@pytest.mark.slow
 def test_killed_in_a_validation_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
     options = (*tiny, "checkpoint.every=4", "averaging=best")
     whole = trained(tmp_path, *options)

@@ -74,7 +74,7 @@ def test_steps_that_nobody_looked_at_are_looked_at_before_validation(tiny, tmp_p
     assert line.startswith("step 3: loss nan, gradient norm nan at learning rate ")
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+@pytest.mark.parametrize("precision", ["bf16-true", pytest.param("64-true", marks=pytest.mark.slow)])
 def test_weights_of_another_precision_train_and_are_kept_in_float32(tiny, tmp_path, precision):
     other = completed("train", *tiny, f"trainer.precision={precision}", "averaging=ema", cwd=tmp_path)
     plain = completed("train", *tiny, "averaging=ema", "trainer.precision=32-true", cwd=tmp_path)

@@ -17,7 +17,7 @@ from headcount.heads.bleu import bleu_table
 from headcount.heads.cards import marked
 from headcount.heads.command import following
 from headcount.heads.measure import PARTS
-from headcount.heads.page import heads_csv, html, run_page, study_page, write
+from headcount.heads.page import HeadsPage, heads_csv, html, run_page, study_page, write
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.sections import bleu, cost, knock_out, one_left, published
 from headcount.heads.statistics import Bounds
@@ -172,8 +172,13 @@ def full() -> Results:
 
 
 @pytest.fixture(scope="module")
-def page(full) -> str:
-    return html(run_page(full))
+def made(full) -> HeadsPage:
+    return run_page(full)
+
+
+@pytest.fixture(scope="module")
+def page(made) -> str:
+    return html(made)
 
 
 class Reader(HTMLParser):
@@ -248,8 +253,8 @@ def test_words_that_differ_are_marked():
     assert after == "<mark>ein</mark> Hund &lt;b&gt; schläft <mark>tief</mark>"
 
 
-def test_the_planted_head_is_the_first_finding(full):
-    found = run_page(full)
+def test_the_planted_head_is_the_first_finding(made):
+    found = made
     assert found.findings[0].startswith("Without cross1.1, order falls from 100.0 to ")
     assert "1 of 2 phenomena have a head without which they lose 10 points or more: order." in found.findings
     assert any(
@@ -260,11 +265,11 @@ def test_the_planted_head_is_the_first_finding(full):
     assert (len(cross.changes), cross.same) == (1, 1)
     names = ["loss without it", "order", "BLEU without it", "twin, order", "gradient importance", "Shapley value"]
     assert [name for name, _ in cross.figures] == names
-    assert not run_page(full).page.flags
+    assert not made.page.flags
 
 
-def test_files_are_the_page_markdown_a_table_and_drawings(full, tmp_path):
-    path = write(run_page(full), tmp_path / "heads")
+def test_files_are_the_page_markdown_a_table_and_drawings(made, tmp_path):
+    path = write(made, tmp_path / "heads")
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     text = (tmp_path / "heads" / "heads.md").read_text(encoding="utf-8")
     for picture in re.findall(r"\]\(([^)]+)\)", text):
@@ -333,13 +338,13 @@ def test_the_cost_of_each_part_is_a_share_of_all():
     assert cost.subject(results(bleu=translated_without())) is None
 
 
-def test_the_docs_name_every_part_and_every_endpoint_of_the_table(full):
+def test_the_docs_name_every_part_and_every_endpoint_of_the_table(made):
     text = (Path(__file__).parents[1] / "docs" / "heads.md").read_text(encoding="utf-8")
     (parts,) = re.findall(r"\n\| part \|.*?\n\n", text, re.DOTALL)
     assert re.findall(r"^\| `(\w+)` \|", parts, re.MULTILINE) == [part.name for part in PARTS]
     (endpoints,) = re.findall(r"\n\| endpoint \|.*?\n\n", text, re.DOTALL)
     named = "|".join(re.sub(r"[A-Z]+", r"\\w+", re.escape(name)) for name in re.findall(r"`([\w.]+)`", endpoints))
-    assert [row for row in run_page(full).rows if not re.fullmatch(named, row.endpoint)] == []
+    assert [row for row in made.rows if not re.fullmatch(named, row.endpoint)] == []
 
 
 def test_bleu_without_a_changed_word_is_not_known_exactly():
@@ -351,13 +356,13 @@ def test_bleu_without_a_changed_word_is_not_known_exactly():
     assert table.low[2, 0] < table.estimate[2, 0] < table.high[2, 0] < 0
 
 
-def test_bounds_are_those_of_the_run(full):
+def test_bounds_are_those_of_the_run(full, made):
     page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
     text = html(page)
     assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2, cross1.1." in text
     assert "for less than 99 BLEU" in text
     assert "The bound of the loss is 100 nats a token" in text
-    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2." in html(run_page(full))
+    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2." in html(made)
 
 
 def test_a_corpus_without_contrasts_has_a_map_of_the_loss():
@@ -367,8 +372,8 @@ def test_a_corpus_without_contrasts_has_a_map_of_the_loss():
     assert {row.column for row in page.rows} == {"loss"}
 
 
-def test_each_part_has_its_section(full):
-    page = run_page(full).page
+def test_each_part_has_its_section(made):
+    page = made.page
     assert not page.flags
     titles = [section.title for section in page.sections]
     assert titles == [

@@ -170,7 +170,10 @@ def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path
     assert state["lr_schedulers"][0]["lr_lambdas"] == [None, None]
 
 
-@pytest.mark.parametrize(("ends", "planned"), [(6, 12), (10, 12), (20, 20)])
+@pytest.mark.parametrize(
+    ("ends", "planned"),
+    [(6, 12), pytest.param(10, 12, marks=pytest.mark.slow), pytest.param(20, 20, marks=pytest.mark.slow)],
+)
 def test_no_step_of_a_run_made_longer_has_a_rate_of_zero(tiny, tmp_path, ends, planned):
     schedule = ("schedule=cosine", "schedule.warmup_steps=2", f"schedule.steps={ends}")
     given = (*tiny, *schedule, "trainer.max_steps=6", "logger=csv", "hydra.run.dir=runs/a")

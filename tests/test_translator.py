@@ -76,7 +76,9 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
     assert len(set(map(len, expected))) > 3
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 30, 1000])
+@pytest.mark.parametrize(
+    "batch_tokens", [pytest.param(1, marks=pytest.mark.slow), 30, pytest.param(1000, marks=pytest.mark.slow)]
+)
 def test_batching_changes_nothing(model, batch_tokens):
     lines = [chr(ord("a") + i) * (1 + i % 7) for i in range(26)]
     expected = [translator(model, built("search/beam", beam=2)).translate([line])[0] for line in lines]
