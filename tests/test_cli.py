@@ -256,13 +256,19 @@ def test_wrong_evaluation(arguments, run, home, tmp_path):
     assert line.startswith(WRONG_EVALUATIONS[arguments])
 
 
-def test_help_of_every_script(tmp_path):
-    for script in SCRIPTS.glob("*.py"):
-        result = completed(script.stem, "--help", cwd=tmp_path)
-        assert f"python scripts/{script.name}" in result.out
-        assert "debug: false" in result.out
-        lines = [line for line in result.out.splitlines() if not line.startswith("recipe: ")]  # not wrapped
-        assert max(map(len, lines)) <= 120
+@pytest.mark.parametrize(
+    "script",
+    [
+        path.stem if path.stem == "train" else pytest.param(path.stem, marks=pytest.mark.slow)
+        for path in sorted(SCRIPTS.glob("*.py"))
+    ],
+)
+def test_help_of_every_script(tmp_path, script):
+    result = completed(script, "--help", cwd=tmp_path)
+    assert f"python scripts/{script}.py" in result.out
+    assert "debug: false" in result.out
+    lines = [line for line in result.out.splitlines() if not line.startswith("recipe: ")]  # not wrapped
+    assert max(map(len, lines)) <= 120
 
 
 def test_translate_is_a_filter(run, tmp_path):

@@ -222,6 +222,7 @@ def test_killed_in_a_validation_and_resumed_is_never_stopped(tiny, tmp_path, mon
     assert metrics(whole)["train"]["tokens"] == metrics(resumed)["train"]["tokens"]
 
 
+@pytest.mark.slow
 def test_going_on_with_a_finished_run(tiny, tmp_path):
     run = trained(tmp_path, *tiny)
     before = (run / "config.yaml").read_bytes()

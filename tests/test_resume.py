@@ -150,7 +150,7 @@ def test_curves_can_be_left_off_and_taken_up(run):
     assert sorted(rows(run, "train/loss")) == [*range(8), 9]
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "trapezoid"])
+@pytest.mark.parametrize("schedule", [pytest.param("cosine", marks=pytest.mark.slow), "trapezoid"])
 def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path, schedule):
     ending = (*tiny, f"schedule={schedule}", "data.budget.warmup_steps=2", "logger=csv")
     for name, steps in {"short": 8, "long": 14}.items():

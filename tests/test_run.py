@@ -158,6 +158,7 @@ def test_a_processor_says_whether_it_multiplies_bf16(monkeypatch):
     assert not multiplies_bf16()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="no GNU C library")
 def test_a_thread_takes_the_memory_that_another_has_left():
     """A search in threads after a training: 20 pieces of 16 MiB taken and freed, by one thread and then by another."""

@@ -94,6 +94,7 @@ def threads():
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.slow
 def test_several_batches_at_once_give_the_same_and_restore_the_threads(model):
     lines = ["abcdefghijklmnopqrst"[start:end] for start in range(3) for end in range(start + 1, 20)]
     search = built("search/beam", beam=2, batch_tokens=64, max_ratio=1)

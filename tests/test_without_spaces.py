@@ -29,6 +29,7 @@ def run(with_chapter, tiny, tmp_path_factory) -> Path:
     return home / "run"
 
 
+@pytest.mark.slow
 def test_it_is_cleaned_like_any_other(run, tiny):
     directory = next(option for option in tiny if option.startswith("data.directory=")).partition("=")[2]
     reports = [json.loads(path.read_text()) for path in Path(directory).glob("prepared/*/report.json")]
