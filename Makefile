@@ -47,12 +47,13 @@ report: .venv/study  ## Write the report of the sweep in SWEEP anew
 	$(BIN)/python scripts/report.py sweep=$(SWEEP) $(ARGS)
 
 heads: .venv/study  ## Measure what each head of RUN does and is worth; of all runs of a sweep: SWEEP=runs/...
-	$(BIN)/python scripts/heads.py $(if $(filter file,$(origin SWEEP)),run=$(RUN),sweep=$(SWEEP)) $(ARGS)
+	$(BIN)/python scripts/heads.py "$(if $(filter file,$(origin SWEEP)),run='$(RUN)',sweep='$(SWEEP)')" $(ARGS)
 
+# RUN is quoted, since the name of a sweep's job may have commas in it.
 # KEEP: a number of heads, or a list of their names.
 KEEP ?= 12
 prune: .venv/core  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
-	$(BIN)/python scripts/prune.py run=$(RUN) keep=$(KEEP) $(ARGS)
+	$(BIN)/python scripts/prune.py "run='$(RUN)'" keep=$(KEEP) $(ARGS)
 
 bench: .venv/core  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
 	$(BIN)/python scripts/bench.py $(CHOICES)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -47,7 +48,7 @@ def heads(config: DictConfig) -> str:
     sweep = read_sweep(Path(values["sweep"]))
     output = Path(values["output"] or sweep.directory / "heads")
     page = study_page(measured_sweep(config, sweep, settings, parts))
-    return _summary(write_page(page, output), output, f"make report SWEEP={show(sweep.directory)}")
+    return _summary(write_page(page, output), output, f"make report SWEEP={quote(show(sweep.directory))}")
 
 
 def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequence[str] | None) -> Results:
@@ -92,7 +93,7 @@ def following(results: Results) -> str:
         limit = max(free_by_bleu(cutting, results.bounds.bleu), key=lambda limit: limit.cut)
         left = len(results.heads) - limit.cut
         if limit.cut and left:
-            return f'make prune RUN={show(results.directory)} KEEP={left} ARGS="order={limit.order}"'
+            return f'make prune RUN={quote(show(results.directory))} KEEP={left} ARGS="order={limit.order}"'
     return f"make heads SWEEP={show(Path('runs'))}/..."
 
 

@@ -77,17 +77,15 @@ def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
     columns = [column for column, name in enumerate(table.columns) if name != LOSS]
     sure = (margin.verdict == "differs") & (margin.harm > 0) & (table.harm > 0)
     harmful = sorted(
-        ((row, column) for row, column in np.argwhere(sure) if column in columns), key=lambda cell: -table.harm[cell]
+        (cell for cell in map(tuple, np.argwhere(sure)) if cell[1] in columns), key=lambda cell: -table.harm[cell]
     )
     if not harmful:
         return
-    yield _finding(tables, *harmful[0])
     by_loss = np.argsort(np.argsort(table.harm[:, table.columns.index(LOSS)]))
     cheap = [cell for cell in harmful if by_loss[cell[0]] < len(table.rows) / 3 and table.harm[cell] >= LARGE]
-    if cheap:
-        row = cheap[0][0]
-        place = f"number {int(by_loss[row]) + 1} of {len(table.rows)}"
-        yield f"{_finding(tables, *cheap[0])} By loss it is {place}, the cheapest first."
+    for cell in dict.fromkeys([harmful[0], *cheap[:1]]):
+        rank = f" By loss it is number {int(by_loss[cell[0]]) + 1} of {len(table.rows)}, the cheapest first."
+        yield _finding(tables, *cell) + (rank if cell in cheap else "")
     lost = {table.columns[column] for row, column in harmful if table.harm[row, column] >= LARGE}
     which = f": {listed(sorted(lost))}" if lost else ""
     yield f"{len(lost)} of {len(columns)} phenomena have a head without which they lose {LARGE} points or more{which}."

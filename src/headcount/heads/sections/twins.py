@@ -25,7 +25,7 @@ LIMIT = (
     "Twins may differ in length. Then an encoder head has its output for the twin at aligned words alone; its share "
     'is too small: "encoder output" is the share of the encoder\'s whole output at those words.'
 )
-LARGE = 0.25  # a share that a finding names
+LARGE = 0.25  # the least share that a finding calls carrying
 
 
 def subject(results: Results) -> Subject | None:
@@ -93,9 +93,10 @@ def _findings(shares: Shares) -> Iterator[str]:
     clear = np.where(shares.clear, shares.share, -np.inf)
     if np.isfinite(clear).any():
         row, column = np.unravel_index(clear.argmax(), clear.shape)
+        verb = "carries" if clear.max() >= LARGE else "has the largest share of"
         ends = _ends(shares.low[row, column], shares.high[row, column])
         yield (
-            f"{shares.rows[row]} carries the cue of {shares.phenomena[column]}: its output for the twin alone goes "
+            f"{shares.rows[row]} {verb} the cue of {shares.phenomena[column]}: its output for the twin alone goes "
             f"{100 * shares.share[row, column]:.0f} % {ends} of the way to the twin."
         )
         led = [(name, each) for name, each in zip(shares.phenomena, clear.T, strict=True) if each.max() >= LARGE]
