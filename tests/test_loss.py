@@ -112,9 +112,45 @@ def test_r_drop_of_two_equal_passes_is_label_smoothing():
     torch.testing.assert_close((twice, likelihood), once)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 2, 6, 7, 100])
+def test_simcut_and_its_gradients_are_those_of_its_equation(smoothing, chunk, monkeypatch):
+    monkeypatch.setitem(loss_module.CHUNK, "cpu", chunk)
+    torch.manual_seed(0)
+    hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(0, 11, (10,))
+    loss, likelihood = built("loss/simcut", alpha=3.0, smoothing=smoothing)(hidden, weight, labels.repeat(2))
+    whole, cut = (hidden @ weight.T).chunk(2)
+    p, q = whole.softmax(dim=1), cut.softmax(dim=1)
+    plain = F.cross_entropy(whole, labels, label_smoothing=smoothing, reduction="sum")
+    expected = plain + 3 * (p * (p / q).log()).sum()  # no cross-entropy of the second pass, nothing detached
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(likelihood, F.cross_entropy(whole, labels, reduction="sum").detach())
+    ours, theirs = (torch.autograd.grad(each * 0.3, [hidden, weight]) for each in (loss, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["r_drop", "simcut"])
+def test_before_its_start_a_loss_is_label_smoothing(name):
+    loss = built(f"loss/{name}", start=3)
+    assert (loss.at(2).passes, loss.at(2).p_cut) == (1, 0)
+    assert loss.at(2).smoothing == loss.smoothing
+    assert loss.at(3) is loss.at(4) is loss
+    assert built(f"loss/{name}").at(0).passes == 2
+
+
 @pytest.mark.parametrize(
     ("loss", "setting", "value"),
-    [("label_smoothing", "smoothing", 1.0), ("r_drop", "smoothing", -0.1), ("r_drop", "alpha", 0.0)],
+    [
+        ("label_smoothing", "smoothing", 1.0),
+        ("r_drop", "smoothing", -0.1),
+        ("r_drop", "alpha", 0.0),
+        ("r_drop", "start", -1),
+        ("simcut", "alpha", 0.0),
+        ("simcut", "p_cut", 0.0),
+        ("simcut", "p_cut", 1.0),
+    ],
 )
 def test_settings_out_of_range_are_named(loss, setting, value):
     with pytest.raises(ValueError, match=rf"loss\.{setting}={value:g}"):

@@ -25,10 +25,12 @@ class EncoderDecoder(nn.Module, ABC):
     """Token ids in, logits out.
 
     output: the layer from decoder output to logits. The two are separate so that a loss can leave out padding before
-    the largest matrix product.
+    the largest matrix product. source_embedding and target_embedding may be one.
     """
 
     output: nn.Linear
+    source_embedding: nn.Embedding
+    target_embedding: nn.Embedding
 
     @property
     def device(self) -> torch.device:

@@ -50,11 +50,13 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     "headcount.training.averaging.CheckpointAverage": {"share": 0.125},
     "headcount.training.averaging.ExponentialAverage": {"share": 0.05},
     "headcount.training.callbacks.LastCheckpoint": {"keep": []},
+    "headcount.training.loss.RDrop": {"start": 0},
 }
 NOT_HASHED = {  # settings of ADDED, by dotted name, that leave the hash of a run as it was before them
     "model.self_attention._target_": "headcount.model.attention.ScaledDotProduct",
     "model.self_attention._partial_": True,
     "model.cross_attention.gaussians": 3,
+    "loss.start": 0,
 }
 OLDEST = {new: old for old, new in RENAMED.items()}
 

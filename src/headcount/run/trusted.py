@@ -24,7 +24,7 @@ TRUSTED = {
     "data": _of("headcount.data.corpora", "FilesCorpus", "HubCorpus") | _of("headcount.grammar", "Copy", "Grammar"),
     "data.cleaning": _of("headcount.data.cleaning", "Cleaning"),
     "logger.*": _of("pytorch_lightning.loggers", "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"),
-    "loss": _of("headcount.training.loss", "LabelSmoothing", "RDrop"),
+    "loss": _of("headcount.training.loss", "LabelSmoothing", "RDrop", "SimCut"),
     "model": _of("headcount.model", "recurrent.Recurrent", "transformer.Transformer"),
     "model.cross_attention": ATTENTION,
     "model.self_attention": ATTENTION,

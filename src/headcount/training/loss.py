@@ -1,6 +1,8 @@
-"""The training objectives: label-smoothed cross-entropy, and R-Drop on top of it, each fused with the projection to the
-vocabulary."""
+"""The training objectives: label-smoothed cross-entropy, and R-Drop and SimCut on top of it, each fused with the
+projection to the vocabulary."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -10,14 +12,24 @@ from torch import Tensor
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
 
+Divergence = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(logits, log of their sum of exponentials, probability) of two passes, one after the other, [2 * token, vocab] -> the
+divergence of the passes, summed over tokens; and `probability` with the gradient of that by the logits added."""
+
+
 class Loss(Protocol):
     """A training objective, as a training step calls it."""
 
     passes: int  # times that a batch goes through the model, each with other dropout
+    p_cut: float  # probability that a pass after the first lacks the embedding of a token
+
+    def at(self, step: int) -> "Loss":
+        """The objective of the optimizer step after `step` others."""
+        ...
 
     def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens and the mean over
-        passes, in nats; only the first has a gradient.
+        """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens, in nats; the mean over
+        the passes that have a cross-entropy. Only the first has a gradient.
 
         hidden [pass * token, d_model], one whole pass after another; weight [vocab, d_model]; labels [pass * token].
         """
@@ -31,12 +43,18 @@ class LabelSmoothing:
     """
 
     passes = 1
-    alpha: float | None = None  # weight of the divergence of two passes
+    labelled = 1  # passes with a cross-entropy, the first ones
+    p_cut = 0.0
+    divergence: Divergence | None = None
 
     def __init__(self, *, smoothing: float) -> None:
         if not 0 <= smoothing < 1:
             raise ValueError(f"loss.smoothing={smoothing}: from 0 (off) up to, not including, 1; 0.1 is usual")
         self.smoothing = smoothing
+
+    def at(self, step: int) -> "LabelSmoothing":
+        """The objective of the optimizer step after `step` others: always the same."""
+        return self
 
     def __call__(
         self,
@@ -44,27 +62,70 @@ class LabelSmoothing:
         weight: Float[Tensor, "vocab d_model"],
         labels: Int[Tensor, "passes_and_token"],
     ) -> tuple[Tensor, Tensor]:
-        loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing, self.alpha)
-        return loss / self.passes, likelihood.detach() / self.passes
+        labelled = len(hidden) // self.passes * self.labelled
+        loss, likelihood = _ProjectedCrossEntropy.apply(
+            hidden, weight, labels, self.smoothing, labelled, self.divergence
+        )
+        return loss / self.labelled, likelihood.detach() / self.labelled
 
 
-class RDrop(LabelSmoothing):
+class TwoPasses(LabelSmoothing):
+    """Label smoothing and a divergence of two passes; before optimizer step `start`, label smoothing alone.
+
+    Raises ValueError for a smoothing outside [0, 1), an alpha that is not positive or a start below 0.
+    """
+
+    passes = 2
+
+    def __init__(self, *, alpha: float, smoothing: float, start: int) -> None:
+        if alpha <= 0:
+            raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss=label_smoothing")
+        if start < 0:
+            raise ValueError(f"loss.start={start}: must be 0 (at once) or a number of optimizer steps")
+        super().__init__(smoothing=smoothing)
+        self.start = start
+        self._before = LabelSmoothing(smoothing=smoothing)
+
+    def at(self, step: int) -> "LabelSmoothing":
+        """The objective of the optimizer step after `step` others."""
+        return self if step >= self.start else self._before
+
+
+class RDrop(TwoPasses):
     """R-Drop: two passes with different dropout, and the divergence of their predictions; Liang et al. 2021, "R-Drop:
     regularized dropout for neural networks", equation 4, halved so that a step is as large as one of label smoothing.
 
     (loss_1 + loss_2) / 2 + alpha / 4 (KL(p_1 || p_2) + KL(p_2 || p_1))
 
     alpha: weight of the divergence; the paper takes 5 for small translation data. A step costs two of the plain loss.
-    Raises ValueError for a smoothing outside [0, 1) or an alpha that is not positive.
+    start: optimizer steps of label smoothing alone before it. Raises ValueError, see `TwoPasses`.
     """
 
-    passes = 2
+    labelled = 2
 
-    def __init__(self, *, alpha: float, smoothing: float) -> None:
-        if alpha <= 0:
-            raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss=label_smoothing")
-        super().__init__(smoothing=smoothing)
-        self.alpha = alpha
+    def __init__(self, *, alpha: float, smoothing: float, start: int) -> None:
+        super().__init__(alpha=alpha, smoothing=smoothing, start=start)
+        self.divergence = partial(_both_ways, share=alpha / 2)
+
+
+class SimCut(TwoPasses):
+    """SimCut: a second pass lacks the embeddings of some tokens, and the prediction of the first is pulled towards its
+    prediction and the other way round; Gao et al. 2022, "Bi-SimCut: a simple strategy for boosting neural machine
+    translation".
+
+    loss_1 + alpha KL(p_1 || p_2), with the gradient of both
+
+    alpha: weight of the divergence, 3 in the paper. p_cut: probability that the second pass lacks the embedding of a
+    token, 0.05 there. A step costs two of the plain loss. start: optimizer steps of label smoothing alone before it.
+    Raises ValueError for a p_cut outside (0, 1), and see `TwoPasses`.
+    """
+
+    def __init__(self, *, alpha: float, p_cut: float, smoothing: float, start: int) -> None:
+        super().__init__(alpha=alpha, smoothing=smoothing, start=start)
+        if not 0 < p_cut < 1:
+            raise ValueError(f"loss.p_cut={p_cut}: must be between 0 and 1, such as 0.05")
+        self.p_cut = p_cut
+        self.divergence = partial(_from_first, alpha=alpha)
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -79,31 +140,39 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     tokens, without another pass over the logits. p_y - 1 + s is computed as s minus the sum of all other p, which is
     exact where p_y is near 1 - s; p_y rounded to bf16 would not be.
 
-    With alpha, the second half of the tokens repeats the first, and alpha / 2 of the divergence of both is added: see
-    `_difference`. In mixed precision, logits and p have the lower precision, p_y - 1 + s and sums float32; with alpha,
-    p is float32 too. Without gradients, as in validation, all have the precision of the weights.
+    With a divergence, the second half of the tokens repeats the first, and the divergence of both is added. Only the
+    first `labelled` tokens have a cross-entropy. In mixed precision, logits and p have the lower precision, p_y - 1 + s
+    and sums float32; with a divergence, p is float32 too. Without gradients, as in validation, all have the precision
+    of the weights.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, alpha: float | None
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        smoothing: float,
+        labelled: int,
+        divergence: Divergence | None,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         needs_gradient = any(ctx.needs_input_grad)
         lower = needs_gradient and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if lower else weight.dtype
         with torch.autocast(device, enabled=False):
+            chunk = CHUNK.get(device, 1024)
             loss, likelihood, *gradients = _losses(
-                hidden.to(dtype), weight.to(dtype), labels, smoothing, alpha, CHUNK.get(device, 1024), needs_gradient
+                hidden.to(dtype), weight.to(dtype), labels, smoothing, labelled, divergence, chunk, needs_gradient
             )
         if needs_gradient:
             ctx.save_for_backward(*(g.to(x.dtype) for g, x in zip(gradients, (hidden, weight), strict=True)))
         return loss, likelihood
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         hidden_gradient, weight_gradient = ctx.saved_tensors
-        return hidden_gradient * gradient, weight_gradient * gradient, None, None, None
+        return hidden_gradient * gradient, weight_gradient * gradient, None, None, None, None
 
 
 def _losses(
@@ -111,7 +180,8 @@ def _losses(
     weight: Tensor,
     labels: Tensor,
     smoothing: float,
-    alpha: float | None,
+    labelled: int,
+    divergence: Divergence | None,
     chunk: int,
     with_gradients: bool,
 ) -> tuple[Tensor, ...]:
@@ -123,22 +193,23 @@ def _losses(
     likelihood = torch.zeros_like(loss)
     hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=exact)
     all_words = weight.sum(dim=0, dtype=exact)
-    for part in _parts(hidden, 1 if alpha is None else 2, chunk):
+    for part in _parts(hidden, 1 if divergence is None else 2, chunk):
         rows = hidden[part]
+        own = slice(len(rows) * labelled // len(hidden))  # those with a cross-entropy
         right = torch.arange(len(rows), device=rows.device), labels[part]
         logits = rows @ weight.T
-        if alpha is not None:
+        if divergence is not None:
             logits = logits.to(exact)  # the difference of two passes is small
         p = logits.softmax(dim=1)
         log_right = p[right].to(exact).clamp(min=tiny).log()
-        likelihood -= log_right.sum()
+        likelihood -= log_right[own].sum()
         log_total = logits[right] - log_right
         if smoothing:
-            loss += smoothing * log_total.sum() - spread * (rows.to(exact) @ all_words).sum()
-        if alpha is not None:
-            difference, p = _difference(logits, log_total[:, None], p, alpha / 2)
+            loss += smoothing * log_total[own].sum() - spread * (rows[own].to(exact) @ all_words).sum()
+        if divergence is not None:
+            difference, p = divergence(logits, log_total[:, None], p)
             loss += difference
-            p[right] -= 1 - smoothing
+            p[right[0][own], right[1][own]] -= 1 - smoothing
         elif with_gradients:
             p[right] = 0
             p[right] = (smoothing - _row_sums(p, exact)).to(p.dtype)
@@ -148,8 +219,8 @@ def _losses(
             weight_gradient += by_logits.T @ rows
     loss += (1 - smoothing) * likelihood
     if with_gradients:
-        hidden_gradient -= spread * all_words
-        weight_gradient -= spread * hidden.sum(dim=0, dtype=exact)
+        hidden_gradient[:labelled] -= spread * all_words
+        weight_gradient -= spread * hidden[:labelled].sum(dim=0, dtype=exact)
     return loss, likelihood, hidden_gradient, weight_gradient
 
 
@@ -169,17 +240,31 @@ def _parts(hidden: Tensor, passes: int, chunk: int) -> list[Any]:
     return [each[:, start : start + size].flatten() for start in starts]
 
 
-def _difference(logits: Tensor, log_total: Tensor, probability: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """`share` of KL(p || q) + KL(q || p), summed over tokens, where p is the first half of `probability` and q the
-    second; and `probability` with the gradient of that added, so that both go into the products at once.
+def _both_ways(logits: Tensor, log_total: Tensor, probability: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """A `Divergence`: `share` of KL(p || q) + KL(q || p), where p is the first half of `probability` and q the second.
 
     With d = log p - log q the sum is sum_v (p - q) d, and its gradient by the logits of p
 
         p (d - KL(p || q)) + p - q                           and by those of q  q (-d - KL(q || p)) + q - p.
     """
-    (logits_p, logits_q), (total_p, total_q), (p, q) = (each.chunk(2) for each in (logits, log_total, probability))
-    d = (logits_p - logits_q).sub_(total_p - total_q)
+    d, p, q = _log_ratio(logits, log_total, probability)
     kl_p, kl_q = (p * d).sum(dim=1, keepdim=True), -(q * d).sum(dim=1, keepdim=True)
     by_p = p * (d - (kl_p - 1 - 1 / share)) - q
     by_q = q * (d + (kl_q - 1 - 1 / share)).neg_() - p
     return share * (kl_p + kl_q).sum(), torch.cat([by_p, by_q]).mul_(share)
+
+
+def _from_first(logits: Tensor, log_total: Tensor, probability: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """A `Divergence`: alpha KL(p || q), where q has no cross-entropy, so that its rows are the gradient of this alone.
+
+    With d = log p - log q, the gradient of KL(p || q) is p (d - KL(p || q)) by the logits of p and q - p by those of q.
+    """
+    d, p, q = _log_ratio(logits, log_total, probability)
+    kl = (p * d).sum(dim=1, keepdim=True)
+    return alpha * kl.sum(), torch.cat([p * (d - (kl - 1 / alpha)), q - p]).mul_(alpha)
+
+
+def _log_ratio(logits: Tensor, log_total: Tensor, probability: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log p - log q, p and q of the first and the second half of `probability`."""
+    (logits_p, logits_q), (total_p, total_q), (p, q) = (each.chunk(2) for each in (logits, log_total, probability))
+    return (logits_p - logits_q).sub_(total_p - total_q), p, q

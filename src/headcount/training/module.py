@@ -20,6 +20,7 @@ from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.training.cutoff import token_cutoff
 from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class TranslationTask(pl.LightningModule):
         seed_everything_at(self.seed, 1 + batch_idx, self.global_rank)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss, likelihood = self._losses(batch, self.loss)
+        loss, likelihood = self._losses(batch, self.loss.at(self.trainer.global_step))
         micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
         # The step at which Lightning writes to the loggers.
         if (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
@@ -206,10 +207,16 @@ class TranslationTask(pl.LightningModule):
         inputs = [
             tensor.repeat(loss.passes // batches, 1) for tensor in (batch.source, batch.source_mask, batch.target_in)
         ]
-        hidden = torch.cat([self.model(*inputs) for _ in range(batches)])
+        whole = [len(batch.source), 0]  # rows of each batch whose tokens are never cut
+        hidden = torch.cat([self._hidden(inputs, loss.p_cut, rows) for rows in whole[:batches]])
         target_out = batch.target_out.repeat(loss.passes, 1)
         real = target_out != PAD
         return loss(hidden[real], self.model.output.weight, target_out[real])
+
+    def _hidden(self, inputs: Sequence[Tensor], p_cut: float, whole: int) -> Tensor:
+        """Decoder output; all rows but the first `whole` ones lack the embedding of a token with probability p_cut."""
+        with token_cutoff(self.model, p_cut, whole):
+            return self.model(*inputs)
 
     def _translate_shared(self) -> list[str]:
         """The validation sentences translated, each rank its share, all on every rank."""
