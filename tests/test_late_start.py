@@ -1,5 +1,7 @@
 """Regularisers that begin late: nothing differs before their start, and a run resumes across it."""
 
+import json
+
 import pytest
 import torch
 from conftest import completed
@@ -27,3 +29,18 @@ def test_a_loss_that_begins_late(loss, tiny, tmp_path):
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "run"))
     assert not same(weights(tmp_path / "without"), weights(tmp_path / "run"))
     assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "run/model.safetensors").read_bytes()
+
+
+def test_subword_sampling_that_begins_late(tiny, tmp_path):
+    plain = (*tiny, *PLAIN, "data.batch_tokens=800", "validation.every=8")
+    late = (*plain, "segmentation=bpe_dropout", "segmentation.start_epoch=1")
+    completed("train", *plain, "trainer.max_steps=2", "hydra.run.dir=without", cwd=tmp_path)
+    completed("train", *late, "trainer.max_steps=2", "hydra.run.dir=run", cwd=tmp_path)
+    assert same(weights(tmp_path / "without"), weights(tmp_path / "run"))
+    completed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    completed("train", "resume=without", "trainer.max_steps=8", cwd=tmp_path)
+    completed("train", *late, "hydra.run.dir=whole", cwd=tmp_path)
+    epochs = json.loads((tmp_path / "run/metrics.json").read_text(encoding="utf-8"))["train"]["epochs"]
+    assert epochs > 1.2
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+    assert not same(weights(tmp_path / "without"), weights(tmp_path / "run"))

@@ -312,7 +312,7 @@ def test_pieces_are_memory_mapped(prepared):
 
 
 def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
-    data = made(tmp_path, segmentation=BpeDropout(probability=0.5))
+    data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
     whole = stream(data, data.steps_per_epoch + 5)
     assert sorted(torch.cat([batch.rows for batch in whole[: data.steps_per_epoch]]).tolist()) == list(range(150))
     for batch in whole:
@@ -323,17 +323,39 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     by_row = {int(row): ids for batch in whole[: data.steps_per_epoch] for row, ids in each_row(batch)}
     again = {int(row): ids for batch in whole[data.steps_per_epoch :] for row, ids in each_row(batch)}
     assert any(by_row[row] != again[row] for row in again)  # the next epoch cuts anew
-    resumed = made(tmp_path, segmentation=BpeDropout(probability=0.5))
+    resumed = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
     resumed.start_step = 3
     for batch, expected in zip(iter(resumed.train_dataloader()), whole[3:], strict=False):
         assert torch.equal(batch.source, expected.source)
         assert torch.equal(batch.target_out, expected.target_out)
 
 
+def test_epochs_before_the_start_of_sampling_are_those_without_it(tmp_path):
+    def late():
+        return made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=2))
+
+    data, without = late(), made(tmp_path)
+    before = sum(without.epochs.plan(epoch).steps for epoch in (0, 1))
+    at_once = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
+    third = sum(at_once.epochs.plan(epoch).steps for epoch in (0, 1))
+    batches = stream(data, before + 5)
+    assert equal(batches[:before], stream(without, before))
+    assert equal(batches[before:], stream(at_once, third + 5)[third:])
+    for start in (before - 3, before, before + 2):
+        resumed = late()
+        resumed.start_step = start
+        assert equal(stream(resumed, 3), batches[start : start + 3])
+    assert len({each._plan_key() for each in (data, without, at_once)}) == 3
+
+
 @pytest.mark.parametrize("hide_source", [False, True])
 @pytest.mark.parametrize(
     "segmentation",
-    [BpeDropout(probability=0.1), BpeDropout(probability=0.9), SampledSegmentation(alpha=0.2, candidates=64)],
+    [
+        BpeDropout(probability=0.1, start_epoch=0),
+        BpeDropout(probability=0.9, start_epoch=0),
+        SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0),
+    ],
 )
 def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation, hide_source):
     sizes = {"accumulation": 2, "batch_tokens": 200, "max_length": 18, "hide_source": hide_source}
@@ -354,7 +376,7 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "2")
-        data = made(tmp_path, segmentation=BpeDropout(probability=0.3))
+        data = made(tmp_path, segmentation=BpeDropout(probability=0.3, start_epoch=0))
         shares.append(stream(data, 3 * data.steps_per_epoch))
     assert [len(share) for share in shares] == [3 * data.steps_per_epoch] * 2
     assert [batch.step_tokens for batch in shares[0]] == [batch.step_tokens for batch in shares[1]]
@@ -403,4 +425,4 @@ def each_row(batch):
 
 def test_sampling_must_fit_the_tokenizer(tmp_path):
     with pytest.raises(ValueError, match="segmentation: SampledSegmentation needs tokenizer=unigram"):
-        module(tmp_path, segmentation=SampledSegmentation(alpha=0.2, candidates=64))
+        module(tmp_path, segmentation=SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0))

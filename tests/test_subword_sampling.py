@@ -10,7 +10,10 @@ from built import sentence_piece
 from headcount.data.subword_sampling import BpeDropout, SampledSegmentation, sample_pieces
 
 TEXT = [f"the {c} {a} sees {n} trees" for c in ("red", "blue") for a in ("dog", "horse", "bear") for n in range(9)]
-SEGMENTATIONS = {"bpe": BpeDropout(probability=0.3), "unigram": SampledSegmentation(alpha=0.2, candidates=16)}
+SEGMENTATIONS = {
+    "bpe": BpeDropout(probability=0.3, start_epoch=0),
+    "unigram": SampledSegmentation(alpha=0.2, candidates=16, start_epoch=0),
+}
 
 
 @pytest.fixture(scope="module", params=SEGMENTATIONS)
@@ -51,17 +54,21 @@ def test_bpe_dropout_leaves_merges_out_as_often_as_asked():
     # Three letters and one merge, of two of them.
     tokenizer = sentence_piece(264, "bpe").train(["ab ab ab ab"])
     (whole,) = tokenizer.encode(["ab"])
-    cuts = Counter(len(cut) for cut in sample_pieces(tokenizer, ["ab"] * 4000, BpeDropout(probability=0.3), (1,)))
+    cuts = Counter(
+        len(cut) for cut in sample_pieces(tokenizer, ["ab"] * 4000, BpeDropout(probability=0.3, start_epoch=0), (1,))
+    )
     assert cuts[len(whole)] / 4000 == pytest.approx(1 - 0.3, abs=0.03)
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: BpeDropout(probability=0.0), r"segmentation\.probability=0"),
-        (lambda: BpeDropout(probability=1.0), r"segmentation\.probability=1"),
-        (lambda: SampledSegmentation(alpha=0.0, candidates=2), r"segmentation\.alpha=0"),
-        (lambda: SampledSegmentation(alpha=0.1, candidates=1), r"segmentation\.candidates=1"),
+        (lambda: BpeDropout(probability=0.0, start_epoch=0), r"segmentation\.probability=0"),
+        (lambda: BpeDropout(probability=1.0, start_epoch=0), r"segmentation\.probability=1"),
+        (lambda: SampledSegmentation(alpha=0.0, candidates=2, start_epoch=0), r"segmentation\.alpha=0"),
+        (lambda: SampledSegmentation(alpha=0.1, candidates=1, start_epoch=0), r"segmentation\.candidates=1"),
+        (lambda: BpeDropout(probability=0.1, start_epoch=-1), r"segmentation\.start_epoch=-1"),
+        (lambda: SampledSegmentation(alpha=0.1, candidates=2, start_epoch=-1), r"segmentation\.start_epoch=-1"),
     ],
 )
 def test_settings_out_of_range_are_named(build, message):

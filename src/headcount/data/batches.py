@@ -114,8 +114,9 @@ rows. A sentence has more tokens only if its best segmentation has."""
 class TrainStream(IterableDataset[Batch]):
     """The endless training batches of one process, from optimizer step `start_step`.
 
-    resample: subword sampling. No batch exceeds the budget, and `Batch.step_tokens` is the number that the plan
-    expects, the same in all processes. None: the pieces are always those of `source` and `target`.
+    resample: subword sampling, from epoch `epochs.start_epoch` on. No batch exceeds the budget, and `Batch.step_tokens`
+    is the number that the plan expects, the same in all processes. None: the pieces are always those of `source` and
+    `target`.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class TrainStream(IterableDataset[Batch]):
         worker = get_worker_info()
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch, rows, step_tokens in itertools.islice(self._walk(), first, None, stride):
-            if self.resample is None:
+            if self.resample is None or epoch < self.epochs.start_epoch:
                 yield collate(self.source, self.target, rows, step_tokens)
             else:
                 # Each row occurs once an epoch, so the first row identifies the batch.

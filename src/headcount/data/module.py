@@ -216,7 +216,8 @@ class TranslationData(pl.LightningDataModule):
         multiple = self._rank_and_world_size()[1] * self.accumulation
         if self._epochs is None or self._epochs.multiple != multiple:
             source, target = (side.lengths for side in self._sentences["train"])
-            self._epochs = Epochs(source, target, self.batch_tokens, self.seed, multiple, self._lengthening())
+            start = self.segmentation.start_epoch if self.segmentation else 0
+            self._epochs = Epochs(source, target, self.batch_tokens, self.seed, multiple, self._lengthening(), start)
         return self._epochs
 
     def state_dict(self) -> dict[str, Any]:
@@ -232,6 +233,7 @@ class TranslationData(pl.LightningDataModule):
         """All that determines the plans."""
         epochs = self.epochs
         values = [self.prepared.name, epochs.batch_tokens, epochs.seed, epochs.multiple, epochs.lengthening]
+        values += [epochs.start_epoch] if epochs.start_epoch else []
         return f"{values} {self.hide_source}"
 
     @property

@@ -190,7 +190,8 @@ def _plan(batches: list[np.ndarray], lengths: Lengths, room: Lengths, multiple: 
 class Epochs:
     """The plans of all epochs of one training split, counted in optimizer steps.
 
-    steps: the optimizer steps of the first epochs, as far as they have been planned.
+    lengthening: with subword sampling, see `plan_epoch`; epochs before `start_epoch` have none. steps: the optimizer
+    steps of the first epochs, as far as they have been planned.
     """
 
     source_lengths: np.ndarray
@@ -199,6 +200,7 @@ class Epochs:
     seed: int
     multiple: int = 1
     lengthening: tuple[Lengthening, Lengthening] | None = None
+    start_epoch: int = 0
     steps: list[int] = field(default_factory=list)
     _kept: dict[int, EpochPlan] = field(default_factory=dict, repr=False)
 
@@ -211,7 +213,7 @@ class Epochs:
                 seed=self.seed,
                 epoch=epoch,
                 multiple=self.multiple,
-                lengthening=self.lengthening,
+                lengthening=self.lengthening if epoch >= self.start_epoch else None,
             )
             self._kept = {epoch: plan}  # only the plan of the current epoch is needed
             if epoch == len(self.steps):

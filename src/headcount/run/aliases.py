@@ -34,6 +34,8 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
         "streaming": False,
         **dict.fromkeys(("source_field", "target_field", "held_out", "max_pairs", "tests")),
     },
+    "headcount.data.subword_sampling.BpeDropout": {"start_epoch": 0},
+    "headcount.data.subword_sampling.SampledSegmentation": {"start_epoch": 0},
     "headcount.data.tokenizer.SentencePiece": {"sample_bytes": 2**25},
     "headcount.data.tokenizer.SentencePiecePair": {"sample_bytes": 2**25},
     "headcount.model.transformer.Transformer": {
@@ -57,6 +59,7 @@ NOT_HASHED = {  # settings of ADDED, by dotted name, that leave the hash of a ru
     "model.self_attention._partial_": True,
     "model.cross_attention.gaussians": 3,
     "loss.start": 0,
+    "segmentation.start_epoch": 0,
 }
 OLDEST = {new: old for old, new in RENAMED.items()}
 
