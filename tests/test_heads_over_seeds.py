@@ -28,6 +28,7 @@ from headcount.heads.over_seeds import (
 from headcount.heads.page import html, study_page
 from headcount.heads.results import Results, Study
 from headcount.heads.roles import roles
+from headcount.report.blocks import Section
 from headcount.report.markdown import markdown
 from headcount.report.table import Table
 
@@ -182,6 +183,18 @@ def test_roles_are_counted_over_seeds_and_the_section_names_the_runs_it_holds_fo
     assert (
         "heads 2: in 4 of 4 runs [0.40, 1.00] a head has the role subject; in encoder1 in 4 of them." in page.findings
     )
+
+
+def test_the_span_of_attention_of_the_heads_of_a_kind(page):
+    (section,) = (section for section in page.page.sections if section.title == "Roles over seeds")
+    (spans,) = (block for block in section.blocks if isinstance(block, Section))
+    cells = {line[0]: line[1:] for line in spans.blocks[-1].cells}
+    assert len(cells) == 5 * 3
+    rows = {(row.endpoint, row.column): row for row in page.rows if row.head == "2"}
+    least, most, even = (rows[f"role.distance.{end}", "encoder"] for end in ("least", "most", "even"))
+    assert 1 <= least.estimate < most.estimate <= even.estimate + 0.1
+    assert cells["encoder: distance, pieces"][0].startswith(f"{least.estimate:.1f} [")
+    assert f"(even {even.estimate:.1f})" in cells["encoder: distance, pieces"][0]
 
 
 def test_the_aligning_head_of_each_run_is_on_the_page(page):

@@ -16,7 +16,17 @@ from headcount.heads.interface import Heads
 from headcount.heads.observed import Attention, observed
 from headcount.heads.patching import TWINS
 from headcount.heads.paths import PATHS
-from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, positional_heads, rare_words, role_figures, roles
+from headcount.heads.roles import (
+    OFFSETS,
+    ROLES,
+    by_offset,
+    measure_means,
+    measured,
+    positional_heads,
+    rare_words,
+    role_figures,
+    roles,
+)
 from headcount.heads.spelling import Spelled, padded, spelling
 
 ODD = [
@@ -172,3 +182,13 @@ def test_an_even_head_has_the_figures_of_even_attention():
     for level in ("pieces", "words"):
         even = arrays[f"{level}.even"][:, [kinds.index(kind) for kind in arrays["kind"]], :6]
         assert np.allclose(arrays[f"{level}.measures"][:, 0, :, :6], even, atol=1e-4)
+    heads, even = measure_means(arrays)
+    for name in ("distance", "entropy", "punctuation", "rare"):
+        assert np.allclose(heads[name], even[name], atol=1e-4)
+
+
+def test_means_of_measures_are_those_of_the_table_of_roles():
+    arrays = roles(planted.analysis(planted.planted_model()), lambda done: None)
+    means, found = measure_means(arrays)[0], role_figures(arrays).figures
+    for name in ("distance", "entropy", "confidence", "rest", "punctuation", "rare"):
+        assert np.allclose(means[name], found[name].value)

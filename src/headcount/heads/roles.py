@@ -200,14 +200,12 @@ class RoleFigures:
 
     offset [head]: the fixed offset with the most maxima on the validation sentences. figures: "positional", the share
     of maxima at that offset; "previous", "same", "next", the share of attention at -1, 0, 1; "distance", mean of the
-    attention but for ends; "entropy" in nats; and the means over queries of the other `MEASURES`. even: of heads that
-    attend to all alike, the measures.
+    attention but for ends; "entropy" in nats; and the means over queries of the other `MEASURES`.
     """
 
     heads: tuple[str, ...]
     offset: NDArray[np.int64]
     figures: Mapping[str, Ratio]
-    even: Mapping[str, Floats]
 
     @property
     def positional(self) -> NDArray[np.bool_]:
@@ -236,10 +234,20 @@ def role_figures(arrays: Mapping[str, NDArray], level: str = "pieces", view: str
     at = {name: arrays[f"{level}.weight"][:, look, :, OFFSETS.index(offset)] for name, offset in NEAR.items()}
     figures = {name: ratio(sums, queries) for name, sums in {"positional": maxima, **at, **measures}.items()}
     figures["distance"] = ratio(measures["distance"], queries - measures["rest"])
-    even = arrays[f"{level}.even"].sum(axis=0, dtype=np.float64)[kinds] / queries.sum(axis=0)[:, None]
-    return RoleFigures(
-        tuple(arrays["head"].tolist()), arrays["offset"][best], figures, dict(zip(MEASURES, even.T, strict=True))
-    )
+    return RoleFigures(tuple(arrays["head"].tolist()), arrays["offset"][best], figures)
+
+
+def measure_means(arrays: Mapping[str, NDArray]) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Means over queries of the `MEASURES` of each head, and of heads that attend to all alike, [head]; between pieces
+    by weight. distance: of the attention but for ends."""
+    kinds = [KINDS.index(kind) for kind in arrays["kind"]]
+    queries = arrays["pieces.queries"].sum(axis=0, dtype=np.float64)[kinds]
+    heads = arrays["pieces.measures"][:, VIEWS.index("weight")].sum(axis=0, dtype=np.float64)
+    found = []
+    for sums in (heads, arrays["pieces.even"].sum(axis=0, dtype=np.float64)[kinds]):
+        means = {name: sums[:, number] / queries for number, name in enumerate(MEASURES)}
+        found.append(means | {"distance": means["distance"] / (1 - means["rest"])})
+    return found[0], found[1]
 
 
 def fixed_offset(arrays: Mapping[str, NDArray], level: str, view: str) -> tuple[NDArray[np.int64], NDArray]:
