@@ -1,5 +1,7 @@
 """Attention: shapes, masks, gates, and the fast path against the one that returns its weights."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,7 +9,8 @@ import torch.nn.functional as F
 from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention, TokenPositions
 from headcount.model.cache import Cache, KeysValues
 from headcount.model.head_plan import HeadPlan
-from headcount.model.multi_head import FoldedQueries, MultiHeadAttention, RepeatedKeys
+from headcount.model.multi_head import FoldedQueries, MultiHeadAttention, QueryKeyNorm, RepeatedKeys
+from headcount.model.positions import Rotation
 
 
 def make_attention(
@@ -117,6 +120,42 @@ def test_a_zero_gate_equals_a_head_cut_out(kv_heads, kept, kept_kv):
         small.output.weight.copy_(attention.output.weight[:, rows_of(kept)])
         small.output.bias.copy_(attention.output.bias)
     torch.testing.assert_close(masked, attended(small, x, small.project(x)).output, rtol=0, atol=1e-12)
+
+
+def unit(x: torch.Tensor) -> torch.Tensor:
+    """Queries or keys with a root mean square of one."""
+    return x / x.square().mean(dim=-1, keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize("kind", ["fixed", "learned"])
+def test_qk_norm_is_its_equation(kind):
+    torch.manual_seed(0)
+    rotation = Rotation(6, max_positions=1).double()
+    norm = partial(QueryKeyNorm, kind=kind, scale=1.5)
+    attention = MultiHeadAttention(12, HeadPlan(2, 6, 2, 0, 0), ScaledDotProduct, 0.0, rotation, norm).double()
+    scale = torch.tensor([1.5, 1.5]).double()
+    if kind == "learned":
+        attention.qk_norm.scale.data += torch.tensor([0.5, -0.5])
+        scale += torch.tensor([0.5, -0.5])
+    assert ("qk_norm.scale" in attention.state_dict()) == (kind == "learned")
+    x = torch.randn(3, 5, 12).double()
+    query, key, value = (
+        getattr(attention, name)(x).unflatten(2, (2, 6)).transpose(1, 2) for name in ("query", "key", "value")
+    )
+    scores = rotation(unit(query), None) @ rotation(unit(key), None).transpose(2, 3)
+    weights = (scale[:, None, None] * scores / 6**0.5).softmax(-1)
+    expected = attention.output((weights @ value).transpose(1, 2).flatten(2))
+    found = attended(attention, x, attention.project(x))
+    torch.testing.assert_close(found.output, expected, rtol=0, atol=1e-5)
+    with torch.no_grad():  # longer queries and keys change nothing
+        attention.query.weight.mul_(7), attention.query.bias.mul_(7)
+    torch.testing.assert_close(attended(attention, x, attention.project(x)).output, found.output, rtol=0, atol=1e-5)
+
+
+def test_qk_norm_keeps_the_type_of_mixed_precision():
+    norm = QueryKeyNorm(2, kind="learned", scale=1.0)
+    query = torch.randn(1, 2, 3, 4).bfloat16()
+    assert norm.scaled(norm(query)).dtype == torch.bfloat16
 
 
 def test_gates_may_differ_from_row_to_row():

@@ -25,6 +25,8 @@ MODELS = {
     "rotary": {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2},
     "multi-query": {"kv_heads": 1},
     "local": {"local_heads": 1},
+    "QK-norm": {"qk_norm": "learned", "qk_scale": 2.0, "logit_cap": 3.0, "positions": "rotary", "kv_heads": 2},
+    "QK-norm, fixed": {"qk_norm": "fixed", "self_attention": "additive"},
     **{kind: {"self_attention": kind, "cross_attention": kind} for kind in KINDS if kind != "scaled_dot"},
     **{f"{kind}, shared": {"self_attention": kind, "cross_attention": kind, "kv_heads": 2} for kind in KINDS},
 }

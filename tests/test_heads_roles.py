@@ -83,7 +83,15 @@ def test_a_run_that_never_reads_its_source_has_no_such_parts():
         assert {bool(part.lacks(SimpleNamespace(run=run))) for part in (ROLES, GOLD, TWINS, PATHS)} == {hidden}
 
 
-@pytest.mark.parametrize("changes", [{}, {"kv_heads": 1}, {"cross_heads": 4, "local_heads": 1, "positions": "rotary"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kv_heads": 1},
+        {"cross_heads": 4, "local_heads": 1, "positions": "rotary"},
+        {"qk_norm": "learned", "qk_scale": 3.0},
+    ],
+)
 @torch.inference_mode()
 def test_shares_are_the_attention_weights_and_the_lengths_of_what_they_add(changes):
     torch.manual_seed(2)

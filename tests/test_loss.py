@@ -15,19 +15,19 @@ def built_loss(alpha, smoothing=0.1):
 
 
 @pytest.mark.parametrize(("alpha", "smoothing"), [(None, 0.0), (None, 0.1), (None, 0.5), (0.5, 0.1), (5.0, 0.1)])
-@pytest.mark.parametrize("chunk", [1, 2, 6, 7, 100])
-def test_loss_and_gradients_are_those_of_its_equation(alpha, smoothing, chunk, monkeypatch):
+@pytest.mark.parametrize(("chunk", "cap"), [(1, None), (2, 3.0), (6, None), (7, None), (7, 1.5), (100, None)])
+def test_loss_and_gradients_are_those_of_its_equation(alpha, smoothing, chunk, cap, monkeypatch):
     monkeypatch.setitem(loss_module.CHUNK, "cpu", chunk)
     torch.manual_seed(0)
     hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 11, (20,)) if alpha is None else torch.randint(0, 11, (10,)).repeat(2)
-    loss, likelihood = built_loss(alpha, smoothing)(hidden, weight, labels)
+    loss, likelihood = built_loss(alpha, smoothing)(hidden, weight, labels, cap)
     ours = torch.autograd.grad(loss * 0.3, [hidden, weight])
-    expected = plain(labels, alpha, smoothing)(hidden, weight)
+    expected = plain(labels, alpha, smoothing, cap)(hidden, weight)
     theirs = torch.autograd.grad(expected * 0.3, [hidden, weight])
     torch.testing.assert_close(loss, expected)
-    expected_likelihood = F.cross_entropy(hidden @ weight.T, labels, reduction="sum").detach()
+    expected_likelihood = plain(labels, None, 0.0, cap)(hidden, weight).detach()
     torch.testing.assert_close(likelihood, expected_likelihood / (1 if alpha is None else 2))
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     assert not likelihood.requires_grad
@@ -54,11 +54,12 @@ def gradients(loss, hidden, weight, autocast=True):
         return torch.autograd.grad(loss(*inputs), inputs)
 
 
-def plain(labels, alpha, smoothing=0.1):
+def plain(labels, alpha, smoothing=0.1, cap=None):
     """torch's own ops, which autocast runs in bf16 (the product) and float32 (the rest)."""
 
     def loss(hidden, weight):
         logits = F.linear(hidden, weight)
+        logits = logits if cap is None else cap * torch.tanh(logits / cap)
         plain = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
         if not alpha:
             return plain
@@ -82,6 +83,17 @@ def rounded_first(hidden, weight, labels, alpha):
         by_difference = torch.cat([p * (d - kl_p) + p - q, q * (-d - kl_q) + q - p])
         by_logits = by_logits / 2 + alpha / 4 * by_difference
     return by_logits @ low_weight - target @ weight, by_logits.T @ low - target.T @ hidden
+
+
+@pytest.mark.parametrize("alpha", [None, 5.0], ids=["label smoothing", "R-Drop"])
+def test_capped_gradients_in_mixed_precision_are_as_exact_as_under_autocast(alpha):
+    torch.manual_seed(0)
+    hidden, weight, labels = torch.randn(200, 64), torch.randn(1000, 64) / 4, torch.randint(0, 1000, (100,)).repeat(2)
+    exact = gradients(plain(labels, alpha, cap=5.0), hidden.double(), weight.double(), autocast=False)
+    found = gradients(lambda hidden, weight: built_loss(alpha)(hidden, weight, labels, 5.0)[0], hidden, weight)
+    autocast = gradients(plain(labels, alpha, cap=5.0), hidden, weight)
+    for truth, ours, other in zip(exact, found, autocast, strict=True):
+        assert (ours - truth).norm() <= 1.1 * (other - truth).norm()
 
 
 @pytest.mark.parametrize("alpha", [None, 5.0], ids=["label smoothing", "R-Drop"])
@@ -113,15 +125,16 @@ def test_r_drop_of_two_equal_passes_is_label_smoothing():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("chunk", [1, 2, 6, 7, 100])
-def test_simcut_and_its_gradients_are_those_of_its_equation(smoothing, chunk, monkeypatch):
+@pytest.mark.parametrize(("chunk", "cap"), [(1, None), (2, None), (6, None), (7, None), (7, 1.5), (100, None)])
+def test_simcut_and_its_gradients_are_those_of_its_equation(smoothing, chunk, cap, monkeypatch):
     monkeypatch.setitem(loss_module.CHUNK, "cpu", chunk)
     torch.manual_seed(0)
     hidden = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 11, (10,))
-    loss, likelihood = built("loss/simcut", alpha=3.0, smoothing=smoothing)(hidden, weight, labels.repeat(2))
-    whole, cut = (hidden @ weight.T).chunk(2)
+    loss, likelihood = built("loss/simcut", alpha=3.0, smoothing=smoothing)(hidden, weight, labels.repeat(2), cap)
+    logits = hidden @ weight.T
+    whole, cut = (logits if cap is None else cap * torch.tanh(logits / cap)).chunk(2)
     p, q = whole.softmax(dim=1), cut.softmax(dim=1)
     plain = F.cross_entropy(whole, labels, label_smoothing=smoothing, reduction="sum")
     expected = plain + 3 * (p * (p / q).log()).sum()  # no cross-entropy of the second pass, nothing detached

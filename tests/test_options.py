@@ -30,6 +30,13 @@ OPTIONS = {
         "model.feed_forward=swiglu",
         "model.kv_heads=1",
     ),
+    "QK-norm, logit cap, initial zeros, embeddings": (
+        "model.qk_norm=learned",
+        "model.logit_cap=20",
+        "model.init=zero_output",
+        "model.embedding_scale=1",
+        "model.embedding_std=0.5",
+    ),
     "GELU, layer dropout, deep encoder and shallow decoder": (
         "model=deep_shallow",
         "model.encoder_layers=4",
@@ -53,8 +60,9 @@ def test_an_option_trains_and_translates(options, tiny, tmp_path):
     assert len(run.translator.translate(["the dog sees the cat", ""])) == 2
 
 
-def test_layer_dropout_and_sampled_pieces_resume_as_if_never_stopped(tiny, tmp_path):
+def test_sampled_pieces_and_options_of_the_model_resume_as_if_never_stopped(tiny, tmp_path):
     options = (*tiny, "segmentation=bpe_dropout", "model.layer_dropout=0.3", "averaging=ema", "loss=r_drop")
+    options += ("model.qk_norm=learned", "model.logit_cap=20", "model.init=zero_output", "model.embedding_std=0.5")
     completed("train", *options, "hydra.run.dir=whole", cwd=tmp_path)
     completed("train", *options, "trainer.max_steps=4", "hydra.run.dir=half", cwd=tmp_path)
     completed("train", "resume=half", "trainer.max_steps=8", cwd=tmp_path)

@@ -33,9 +33,9 @@ def task(loss=None, **settings) -> TranslationTask:
 class Recording:
     """A loss that keeps what it was given."""
 
-    def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
         self.hidden = hidden
-        return super().__call__(hidden, weight, labels)
+        return super().__call__(hidden, weight, labels, cap)
 
 
 class Recorded(Recording, RDrop):

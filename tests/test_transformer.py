@@ -47,6 +47,11 @@ OPTIONS = [
     {"cross_attention": "additive", "kv_heads": 2},
     {"cross_attention": "gaussian_window"},
     {"cross_attention": "gaussian_window", "cross_heads": [1, 4], "kv_heads": 1},
+    {"qk_norm": "fixed", "qk_scale": 3.0},
+    {"qk_norm": "learned", "logit_cap": 4.0, "positions": "rotary", "kv_heads": 2, "cross_heads": [2, 8]},
+    WITHOUT | {"qk_norm": "learned", "self_attention": "additive", "cross_attention": "gaussian_window"},
+    {"init": "zero_output", "embedding_scale": 1.0, "embedding_std": 0.5},
+    {"init": "zero_output", "norm": "post", "feed_forward": "swiglu", "qk_norm": "learned"},
     *(
         {"self_attention": kind} | settings
         for kind in KINDS
@@ -292,6 +297,53 @@ def test_options_compose_and_learn():
     assert improvement(model) < 0.8
 
 
+@pytest.mark.parametrize("feed_forward", ["relu", "swiglu"])
+def test_layers_whose_last_matrices_are_zero_begin_as_the_identity_and_train(feed_forward):
+    torch.manual_seed(0)
+    model = transformer(init="zero_output", feed_forward=feed_forward, qk_norm="learned", dropout=0.0)
+    source, mask, target = batch()
+    embedded = model._embed("source", model.source_embedding, source)
+    torch.testing.assert_close(model.encode(source, mask), model.encoder_norm(embedded))
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        F.cross_entropy(
+            model.output(model(source, mask, target[:, :-1])).flatten(0, 1), target[:, 1:].flatten()
+        ).backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
+    first = gradients()
+    assert not first["encoder.0.self_attention.output.weight"].any()  # no layer reads the source yet
+    assert first["decoder.0.cross_attention.output.weight"].any()
+    for _ in range(2):
+        optimizer.step()
+        now = gradients()
+    # The softmax does not change where all scores have the same number added.
+    assert all(gradient.any() for name, gradient in now.items() if not name.endswith("key.bias"))
+    assert all(gradient.isfinite().all() for gradient in now.values())
+
+
+def test_embeddings_have_the_scale_and_the_deviation_asked_for():
+    torch.manual_seed(0)
+    tokens = torch.tensor([[5, 6]])
+    for settings, scale, deviation in (({}, 4, 0.25), ({"embedding_scale": 3.0, "embedding_std": 0.01}, 3, 0.01)):
+        model = transformer(vocab_size=2000, positions="rotary", dropout=0.0, **settings)
+        embedded = model._embed("source", model.source_embedding, tokens)
+        torch.testing.assert_close(embedded, model.source_embedding(tokens) * scale)
+        assert model.output.weight.std().item() == pytest.approx(deviation, rel=0.03)
+
+
+def test_a_cap_acts_on_every_logit():
+    capped, plain, (source, mask, target) = make(logit_cap=2.0), make(), batch()
+    hidden = plain(source, mask, target) * 3
+    expected = 2 * torch.tanh(hidden @ plain.output.weight.T / 2)
+    torch.testing.assert_close(capped.output(hidden), expected, rtol=0, atol=1e-12)
+    assert plain.output(hidden).abs().max() > 2 > expected.abs().max()
+    step, _ = capped.step(target[:, 0], capped.start(source, mask))
+    assert step.max() - step.min() < 4  # of a capped softmax
+
+
 def test_deep_encoder_shallow_decoder():
     sizes = composed("train", "model=deep_shallow").model
     assert (sizes.encoder_layers, sizes.decoder_layers) == (12, 1)
@@ -369,6 +421,12 @@ def test_learned_positions_end():
         ),
         ({"kv_heads": 8}, r"model\.kv_heads=8: must divide every number of heads \(4\), so one of 1, 2, 4; or null"),
         ({"kv_heads": 0}, r"model\.kv_heads=0: must divide"),
+        ({"qk_norm": "l2"}, r"model\.qk_norm=l2: must be one of fixed, learned"),
+        ({"qk_norm": "fixed", "qk_scale": 0}, r"model\.qk_scale=0: must be a number above 0"),
+        ({"logit_cap": 0.0}, r"model\.logit_cap=0\.0: must be a number above 0"),
+        ({"init": "zeros"}, r"model\.init=zeros: must be one of xavier, zero_output"),
+        ({"embedding_scale": -1}, r"model\.embedding_scale=-1: must be a number above 0"),
+        ({"embedding_std": 0}, r"model\.embedding_std=0: must be a number above 0"),
         ({"layer_dropout": 1.0}, r"model\.layer_dropout=1\.0"),
         ({"dropout": 1.0}, r"model\.dropout=1\.0"),
         ({"decoder_layers": 0}, r"model\.decoder_layers=0"),

@@ -114,6 +114,8 @@ def weights(heads: Heads, kept: Kept) -> dict[str, Tensor]:
             for part in ("weight", "bias"):
                 if (key := f"{path}.{name}.{part}") in found:
                     found[key] = _rows(found[key], once, size)
+        if (key := f"{path}.qk_norm.scale") in found:
+            found[key] = found[key][list(own)]
         key = f"{path}.output.weight"
         found[key] = _rows(found[key].T, own, size).T.contiguous()
         # Weights of the `Attend` itself have heads first. It is wrapped where it shares keys.

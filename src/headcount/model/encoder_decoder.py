@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from headcount.model.settings import positive
 
 Source = Int[Tensor, "batch source"]
 SourceMask = Bool[Tensor, "batch source"]
@@ -21,6 +23,27 @@ class AttentionWeights(NamedTuple):
     cross: list[Tensor]
 
 
+def soft_capped(logits: Tensor, cap: float) -> Tensor:
+    """cap tanh(logits / cap): nearly the logits where they are small, and always between -cap and cap. Gemma Team 2024,
+    "Gemma 2: improving open language models at a practical size", section 2."""
+    return (logits / cap).tanh() * cap
+
+
+class OutputLayer(nn.Linear):
+    """From decoder output to logits, without a bias; cap: soft-caps them, None: not.
+
+    Raises ValueError for a cap that is not above 0.
+    """
+
+    def __init__(self, d_model: int, vocab_size: int, cap: float | None = None) -> None:
+        super().__init__(d_model, vocab_size, bias=False)
+        self.cap = None if cap is None else positive("logit_cap", cap)
+
+    def forward(self, x: Float[Tensor, "*row d_model"]) -> Float[Tensor, "*row vocab"]:
+        logits = super().forward(x)
+        return logits if self.cap is None else soft_capped(logits, self.cap)
+
+
 class EncoderDecoder(nn.Module, ABC):
     """Token ids in, logits out.
 
@@ -28,7 +51,7 @@ class EncoderDecoder(nn.Module, ABC):
     the largest matrix product. source_embedding and target_embedding may be one.
     """
 
-    output: nn.Linear
+    output: OutputLayer
     source_embedding: nn.Embedding
     target_embedding: nn.Embedding
 

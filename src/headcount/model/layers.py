@@ -15,7 +15,7 @@ from headcount.model.cache import Cache, KeysValues
 from headcount.model.dropout import Dropout
 from headcount.model.feed_forward import FeedForward
 from headcount.model.head_plan import HeadPlan
-from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
 from headcount.model.positions import Positions
 
 
@@ -186,8 +186,8 @@ class DecoderLayer(nn.Module):
 class LayerFactory:
     """Builds the layers of a Transformer from their head plans.
 
-    attention_dropout: on attention weights. The other fields build a sublayer's `Attend`, feed-forward and residual
-    connection.
+    attention_dropout: on attention weights. qk_norm: as in `MultiHeadAttention`. The other fields build a sublayer's
+    `Attend`, feed-forward and residual connection.
     """
 
     d_model: int
@@ -196,6 +196,7 @@ class LayerFactory:
     attention_dropout: float
     feed_forward: Callable[[], FeedForward]
     residual: ResidualFactory
+    qk_norm: Callable[[int], QueryKeyNorm] | None
 
     def encoder(self, heads: Iterable[HeadPlan], positions: Positions) -> Any:
         return nn.ModuleList(
@@ -210,8 +211,9 @@ class LayerFactory:
 
     def _to_itself(self, heads: HeadPlan, positions: Positions) -> MultiHeadAttention:
         attend = named("model.self_attention", self.self_attention)
-        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, positions.rotation(heads.size))
+        rotate = positions.rotation(heads.size)
+        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, rotate, self.qk_norm)
 
     def _to_source(self, heads: HeadPlan) -> MultiHeadAttention:
         attend = named("model.cross_attention", self.cross_attention)
-        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout)
+        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, qk_norm=self.qk_norm)

@@ -1,6 +1,7 @@
 """Multi-head attention: queries, keys and values projected and split into heads, the heads gated and merged."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from headcount.model.attention import (
 from headcount.model.cache import KeysValues
 from headcount.model.head_plan import HeadPlan, local_mask
 from headcount.model.positions import Rotate, unrotated
+from headcount.model.settings import check_choice, positive
 
 KV = Float[Tensor, "batch kv_head key d_head"]
 """Keys or values that several heads share."""
@@ -68,6 +70,37 @@ class FoldedQueries(nn.Module, Attend):
         return AttentionOutput(unfold(output), None if weights is None else unfold(weights), state)
 
 
+class QueryKeyNorm(nn.Module):
+    """QK-norm: the root mean square of each query and each key is one, without a gain; then the queries of a head are
+    multiplied by its scale. Henry et al. 2020, "Query-key normalization for Transformers", with the L2 norm and a
+    learned scale; Dehghani et al. 2023, "Scaling vision Transformers to 22 billion parameters", section 2.1.
+
+    scale: of each head at first; kind "learned" trains one number a head, "fixed" none. Scores of the scaled
+    dot-product are then scale sqrt(d_head) cos(q, k).
+
+    Raises ValueError for another kind, or a scale that is not above 0.
+    """
+
+    scale: Tensor
+
+    def __init__(self, heads: int, *, kind: str, scale: float) -> None:
+        super().__init__()
+        check_choice("qk_norm", kind, ("fixed", "learned"))
+        start = torch.full((heads,), positive("qk_scale", scale))
+        if kind == "learned":
+            self.scale = nn.Parameter(start)
+        else:
+            self.register_buffer("scale", start, persistent=False)
+
+    def forward(self, x: Float[Tensor, "batch head position d_head"]) -> Float[Tensor, "batch head position d_head"]:
+        """Queries or keys, normalised."""
+        return F.rms_norm(x, x.shape[-1:], eps=1e-6).to(x.dtype)  # mixed precision goes on in the narrower type
+
+    def scaled(self, query: Query) -> Query:
+        """Queries times the scale of their head."""
+        return query * self.scale.to(query.dtype)[:, None, None]
+
+
 class MultiHeadAttention(nn.Module):
     """Several heads side by side: Vaswani et al. 2017, section 3.2.2.
 
@@ -78,13 +111,20 @@ class MultiHeadAttention(nn.Module):
     the gradient at one is the importance of the head. A search keeps the gates of its sentences in its state, and gives
     them as `gate`: finished sentences leave the batch.
 
-    rotate: rotates queries and keys by their positions; without effect for a kind that reads no keys.
+    rotate: rotates queries and keys by their positions. qk_norm: makes their norm for so many heads; None: they have
+    none. Both are without effect for a kind that reads no keys.
     """
 
     head_gate: Tensor
 
     def __init__(
-        self, d_model: int, heads: HeadPlan, attend: AttendFactory, dropout: float, rotate: Rotate = unrotated
+        self,
+        d_model: int,
+        heads: HeadPlan,
+        attend: AttendFactory,
+        dropout: float,
+        rotate: Rotate = unrotated,
+        qk_norm: Callable[[int], QueryKeyNorm] | None = None,
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -97,6 +137,7 @@ class MultiHeadAttention(nn.Module):
         self.value = projection(d_model, heads.kv * heads.size)
         self.output = projection(heads.count * heads.size, d_model)
         self.rotate = rotate if kind.reads_keys else unrotated
+        self.qk_norm = qk_norm(heads.count) if qk_norm and kind.reads_keys else None
         if heads.kv < heads.count:
             # A class derived from ScaledDotProduct may treat each head in its own way.
             self.attend = FoldedQueries(kind) if type(kind) is ScaledDotProduct else RepeatedKeys(kind)
@@ -117,7 +158,7 @@ class MultiHeadAttention(nn.Module):
     def project(self, context: Float[Tensor, "batch key d_model"], step: int | None = None) -> KeysValues:
         """Keys and values of `context`; step: as in `TokenPositions`, for a rotation."""
         value = self._split(self.value(context))
-        key = value if self.key is None else self.rotate(self._split(self.key(context)), step)
+        key = value if self.key is None else self._placed(self._split(self.key(context)), step)
         return KeysValues(key, value)
 
     def forward(
@@ -132,7 +173,8 @@ class MultiHeadAttention(nn.Module):
     ) -> AttentionOutput:
         """Output [batch, query, d_model] of queries x that attend to `context` where `mask` is True; weights and state
         as in `AttentionOutput`; gate: in place of `head_gate`."""
-        query = self.rotate(self._split(self.query(x)), positions.step)
+        query = self._placed(self._split(self.query(x)), positions.step)
+        query = query if self.qk_norm is None else self.qk_norm.scaled(query)
         mask = local_mask(mask, self.heads, positions.query, positions.key)
         heads, weights, state = self.attend(query, *context, mask, positions, state, need_weights)
         weight, gate = self.output.weight, self.head_gate if gate is None else gate
@@ -142,6 +184,10 @@ class MultiHeadAttention(nn.Module):
         else:
             heads = heads * gate[..., None, None]
         return AttentionOutput(F.linear(heads.transpose(1, 2).flatten(2), weight, self.output.bias), weights, state)
+
+    def _placed(self, x: Tensor, step: int | None) -> Tensor:
+        """Queries or keys, normalised and rotated."""
+        return self.rotate(x if self.qk_norm is None else self.qk_norm(x), step)
 
     def _split(self, x: Tensor) -> Tensor:
         # [batch, position, head * d_head] -> [batch, head, position, d_head]

@@ -22,7 +22,15 @@ from torch import Tensor, nn
 from headcount.model.attention import AttendFactory, TokenPositions, named
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
-from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, Source, SourceMask, Target, new_embeddings
+from headcount.model.encoder_decoder import (
+    AttentionWeights,
+    EncoderDecoder,
+    OutputLayer,
+    Source,
+    SourceMask,
+    Target,
+    new_embeddings,
+)
 from headcount.model.head_plan import HeadPlan, heads_per_layer
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.settings import check_choice, check_probability, choose
@@ -101,7 +109,7 @@ class Recurrent(EncoderDecoder):
             self.attention.apply_gain()
             self.combine = nn.Linear(2 * d_model, d_model)
         self.feed_context = look == "before" or feed == "context"
-        self.output = nn.Linear(d_model, vocab_size, bias=False)
+        self.output = OutputLayer(d_model, vocab_size)
         for embedding in embeddings:
             nn.init.normal_(embedding.weight, std=d_model**-0.5)
         if tied_embeddings:

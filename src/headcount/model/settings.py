@@ -1,5 +1,6 @@
 """Checks of a model's settings; each raises ValueError, naming the setting, its value and what is allowed."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -14,6 +15,15 @@ def check_size(name: str, size: int) -> None:
 def check_probability(name: str, p: float) -> None:
     if not 0 <= p < 1:
         raise ValueError(f"model.{name}={p}: a probability from 0 up to, not including, 1")
+
+
+def positive(name: str, value: float | None, default: float = 1.0) -> float:
+    """The value, or the default for None."""
+    if value is None:
+        return default
+    if not 0 < value < math.inf:
+        raise ValueError(f"model.{name}={value}: must be a number above 0")
+    return value
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

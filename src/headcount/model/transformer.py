@@ -1,8 +1,8 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, logits out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import Cache
 from headcount.model.dropout import Dropout, LayerDropout
-from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, Source, SourceMask, Target, new_embeddings
+from headcount.model.encoder_decoder import (
+    AttentionWeights,
+    EncoderDecoder,
+    OutputLayer,
+    Source,
+    SourceMask,
+    Target,
+    new_embeddings,
+)
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.head_plan import HeadCounts, plan_heads
 from headcount.model.layers import (
@@ -24,12 +32,18 @@ from headcount.model.layers import (
     LayerState,
     in_product_precision,
 )
-from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
 from headcount.model.positions import POSITIONS
-from headcount.model.settings import check_probability, check_size, choose
+from headcount.model.settings import check_choice, check_probability, check_size, choose, positive
 
 PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "layer_dropout")
+INITS = ("xavier", "zero_output")
 CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
+
+
+def check_probabilities(*probabilities: float) -> None:
+    for name, p in zip(PROBABILITIES, probabilities, strict=True):
+        check_probability(name, p)
 
 
 class DecoderState(NamedTuple):
@@ -54,8 +68,10 @@ class Transformer(EncoderDecoder):
 
     conf/model/default.yaml explains the settings; num_heads to local_window: see `plan_heads`. d_feed_forward: hidden
     width of the feed-forward. tied_embeddings: Press and Wolf 2017. dropout: on embeddings and on each sublayer's
-    output. source_vocab_size: pieces of a separate source vocabulary, whose embeddings are shared with nothing; None:
-    one vocabulary of both languages.
+    output. qk_norm, qk_scale: see `QueryKeyNorm`. logit_cap: see `OutputLayer`. init "zero_output": the last matrix of
+    each sublayer is zero at first (Zhang et al. 2019, "Fixup initialization", section 3), so that a layer with norm
+    "pre" begins as the identity. source_vocab_size: pieces of a separate source vocabulary, whose embeddings are shared
+    with nothing; None: one vocabulary of both languages.
 
     Raises ValueError, naming the setting, its value, what is allowed and the fix.
     """
@@ -88,58 +104,71 @@ class Transformer(EncoderDecoder):
         attention_dropout: float,
         activation_dropout: float,
         layer_dropout: float,
+        qk_norm: str | None,
+        qk_scale: float,
+        logit_cap: float | None,
+        init: str,
+        embedding_scale: float | None,
+        embedding_std: float | None,
         self_attention: AttendFactory,
         cross_attention: AttendFactory,
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
-        probabilities = (dropout, attention_dropout, activation_dropout, layer_dropout)
-        for name, p in zip(PROBABILITIES, probabilities, strict=True):
-            check_probability(name, p)
+        check_probabilities(dropout, attention_dropout, activation_dropout, layer_dropout)
         check_size("d_feed_forward", d_feed_forward)
         check_size("max_positions", max_positions)
         kinds, layers = (encoder_heads, decoder_heads, cross_heads), (encoder_layers, decoder_layers)
         heads = plan_heads(num_heads, kinds, layers, d_model, head_size, kv_heads, local_heads, local_window)
         norm_order = choose("norm", norm, RESIDUALS)
         feed = partial(choose("feed_forward", feed_forward, FEED_FORWARDS), d_model, d_feed_forward, activation_dropout)
-        make = LayerFactory(
-            d_model, self_attention, cross_attention, attention_dropout, feed, partial(norm_order, d_model, dropout)
-        )
+        residual = partial(norm_order, d_model, dropout)
+        head_norm = partial(QueryKeyNorm, kind=qk_norm, scale=qk_scale) if qk_norm else None
+        make = LayerFactory(d_model, self_attention, cross_attention, attention_dropout, feed, residual, head_norm)
         position_kind = choose("positions", positions, POSITIONS)
-        self.d_model = d_model
-        self.kv_heads = kv_heads
+        self.d_model, self.kv_heads = d_model, kv_heads
         embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.source_embedding, self.target_embedding = embeddings
+        self.embedding_scale = positive("embedding_scale", embedding_scale, d_model**0.5)
         sides = {side: position_kind(d_model, max_positions) for side in ("source", "target")}
         self.positions = nn.ModuleDict(sides)
-        self._max_length = sides["source"].max_length
         self.dropout = Dropout(dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
         self.encoder = make.encoder(heads.encoder, sides["source"])
         self.decoder = make.decoder(heads.decoder, heads.cross, sides["target"])
-        self.encoder_norm = norm_order.final_norm(d_model)
-        self.decoder_norm = norm_order.final_norm(d_model)
-        self.output = nn.Linear(d_model, vocab_size, bias=False)
-        self._initialise(tied_embeddings)
+        self.encoder_norm, self.decoder_norm = norm_order.final_norm(d_model), norm_order.final_norm(d_model)
+        self.output = OutputLayer(d_model, vocab_size, logit_cap)
+        self._initialise(init, embedding_std, tied_embeddings)
 
-    def _initialise(self, tied_embeddings: bool) -> None:
+    def _initialise(self, init: str, embedding_std: float | None, tied_embeddings: bool) -> None:
+        check_choice("init", init, INITS)
+        # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
+        std = positive("embedding_std", embedding_std, self.d_model**-0.5)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
-                # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
-                nn.init.normal_(module.weight, std=self.d_model**-0.5)
+                nn.init.normal_(module.weight, std=std)
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
                 module.apply_gain()
+        for matrix in self._last_matrices() if init == "zero_output" else ():
+            nn.init.zeros_(matrix)
         if tied_embeddings:
             self.output.weight = self.target_embedding.weight
 
+    def _last_matrices(self) -> Iterator[Tensor]:
+        """The last matrix of each sublayer: W_O of an attention, the second (of SwiGLU: third) of a feed-forward."""
+        for layer in (*self.encoder, *self.decoder):
+            for sublayer in layer.children():
+                yield from [part.weight for part in sublayer.modules() if isinstance(part, nn.Linear)][-1:]
+
     @property
     def max_length(self) -> int | None:
-        return self._max_length
+        positions: Any = self.positions["source"]
+        return positions.max_length
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
@@ -182,7 +211,7 @@ class Transformer(EncoderDecoder):
         return self._decode(x, layers, states, own, cross, weights)[0]
 
     def _embed(self, side: str, embedding: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
-        return self.dropout(self.positions[side](embedding(tokens) * self.d_model**0.5, start))
+        return self.dropout(self.positions[side](embedding(tokens) * self.embedding_scale, start))
 
     def encode(
         self, source: Source, source_mask: SourceMask | None, weights: AttentionWeights | None = None

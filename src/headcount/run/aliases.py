@@ -42,6 +42,12 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
         "kv_heads": None,
         "feed_forward": "relu",
         "layer_dropout": 0.0,
+        "qk_norm": None,
+        "qk_scale": 1.0,
+        "logit_cap": None,
+        "init": "xavier",
+        "embedding_scale": None,
+        "embedding_std": None,
         "local_heads": 0,
         "local_window": 4,
         "self_attention": {"_target_": "headcount.model.attention.ScaledDotProduct", "_partial_": True},
@@ -60,6 +66,12 @@ NOT_HASHED = {  # settings of ADDED, by dotted name, that leave the hash of a ru
     "model.cross_attention.gaussians": 3,
     "loss.start": 0,
     "segmentation.start_epoch": 0,
+    "model.qk_norm": None,
+    "model.qk_scale": 1.0,
+    "model.logit_cap": None,
+    "model.init": "xavier",
+    "model.embedding_scale": None,
+    "model.embedding_std": None,
 }
 OLDEST = {new: old for old, new in RENAMED.items()}
 

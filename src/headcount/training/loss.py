@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headcount.model.encoder_decoder import soft_capped
+
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
 
@@ -27,9 +29,11 @@ class Loss(Protocol):
         """The objective of the optimizer step after `step` others."""
         ...
 
-    def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens, in nats; the mean over
-        the passes that have a cross-entropy. Only the first has a gradient.
+        the passes that have a cross-entropy. Only the first has a gradient. cap: of the logits, see `soft_capped`.
 
         hidden [pass * token, d_model], one whole pass after another; weight [vocab, d_model]; labels [pass * token].
         """
@@ -61,10 +65,11 @@ class LabelSmoothing:
         hidden: Float[Tensor, "passes_and_token d_model"],
         weight: Float[Tensor, "vocab d_model"],
         labels: Int[Tensor, "passes_and_token"],
+        cap: float | None = None,
     ) -> tuple[Tensor, Tensor]:
         labelled = len(hidden) // self.passes * self.labelled
         loss, likelihood = _ProjectedCrossEntropy.apply(
-            hidden, weight, labels, self.smoothing, labelled, self.divergence
+            hidden, weight, labels, self.smoothing, labelled, self.divergence, cap
         )
         return loss / self.labelled, likelihood.detach() / self.labelled
 
@@ -140,6 +145,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     tokens, without another pass over the logits. p_y - 1 + s is computed as s minus the sum of all other p, which is
     exact where p_y is near 1 - s; p_y rounded to bf16 would not be.
 
+    With a cap c, logits are c tanh(W h / c), of which each has the slope 1 - (logit / c)^2: s/V is in that product.
+
     With a divergence, the second half of the tokens repeats the first, and the divergence of both is added. Only the
     first `labelled` tokens have a cross-entropy. In mixed precision, logits and p have the lower precision, p_y - 1 + s
     and sums float32; with a divergence, p is float32 too. Without gradients, as in validation, all have the precision
@@ -155,6 +162,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         smoothing: float,
         labelled: int,
         divergence: Divergence | None,
+        cap: float | None,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         needs_gradient = any(ctx.needs_input_grad)
@@ -163,7 +171,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             chunk = CHUNK.get(device, 1024)
             loss, likelihood, *gradients = _losses(
-                hidden.to(dtype), weight.to(dtype), labels, smoothing, labelled, divergence, chunk, needs_gradient
+                hidden.to(dtype), weight.to(dtype), labels, smoothing, labelled, divergence, cap, chunk, needs_gradient
             )
         if needs_gradient:
             ctx.save_for_backward(*(g.to(x.dtype) for g, x in zip(gradients, (hidden, weight), strict=True)))
@@ -172,7 +180,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         hidden_gradient, weight_gradient = ctx.saved_tensors
-        return hidden_gradient * gradient, weight_gradient * gradient, None, None, None, None
+        return hidden_gradient * gradient, weight_gradient * gradient, None, None, None, None, None
 
 
 def _losses(
@@ -182,6 +190,7 @@ def _losses(
     smoothing: float,
     labelled: int,
     divergence: Divergence | None,
+    cap: float | None,
     chunk: int,
     with_gradients: bool,
 ) -> tuple[Tensor, ...]:
@@ -198,6 +207,8 @@ def _losses(
         own = slice(len(rows) * labelled // len(hidden))  # those with a cross-entropy
         right = torch.arange(len(rows), device=rows.device), labels[part]
         logits = rows @ weight.T
+        if cap is not None:
+            logits = soft_capped(logits, cap)
         if divergence is not None:
             logits = logits.to(exact)  # the difference of two passes is small
         p = logits.softmax(dim=1)
@@ -205,7 +216,8 @@ def _losses(
         likelihood -= log_right[own].sum()
         log_total = logits[right] - log_right
         if smoothing:
-            loss += smoothing * log_total[own].sum() - spread * (rows[own].to(exact) @ all_words).sum()
+            total = (rows[own].to(exact) @ all_words).sum() if cap is None else logits[own].sum(dtype=exact)
+            loss += smoothing * log_total[own].sum() - spread * total
         if divergence is not None:
             difference, p = divergence(logits, log_total[:, None], p)
             loss += difference
@@ -214,11 +226,14 @@ def _losses(
             p[right] = 0
             p[right] = (smoothing - _row_sums(p, exact)).to(p.dtype)
         if with_gradients:
+            if cap is not None:
+                p[own] -= spread
+                p *= 1 - (logits / cap).square()
             by_logits = p.to(weight.dtype)
             hidden_gradient[part] = by_logits @ weight
             weight_gradient += by_logits.T @ rows
     loss += (1 - smoothing) * likelihood
-    if with_gradients:
+    if with_gradients and cap is None:
         hidden_gradient[:labelled] -= spread * all_words
         weight_gradient -= spread * hidden[:labelled].sum(dim=0, dtype=exact)
     return loss, likelihood, hidden_gradient, weight_gradient

@@ -211,7 +211,7 @@ class TranslationTask(pl.LightningModule):
         hidden = torch.cat([self._hidden(inputs, loss.p_cut, rows) for rows in whole[:batches]])
         target_out = batch.target_out.repeat(loss.passes, 1)
         real = target_out != PAD
-        return loss(hidden[real], self.model.output.weight, target_out[real])
+        return loss(hidden[real], self.model.output.weight, target_out[real], self.model.output.cap)
 
     def _hidden(self, inputs: Sequence[Tensor], p_cut: float, whole: int) -> Tensor:
         """Decoder output; all rows but the first `whole` ones lack the embedding of a token with probability p_cut."""

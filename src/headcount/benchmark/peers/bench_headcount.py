@@ -20,6 +20,7 @@ from headcount.decoding.translator import Translator
 from headcount.machine import use_faster_products, use_memory_again
 from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
 from headcount.model.dropout import Dropout
+from headcount.model.encoder_decoder import soft_capped
 from headcount.run.config import build, build_data
 from headcount.run.console import set_up_logging
 from headcount.run.parts import Parts
@@ -209,8 +210,10 @@ class FinalLoss(pl.Callback):
 class PlainLabelSmoothing(LabelSmoothing):
     """Label smoothing by `F.cross_entropy`, over the logits of the whole batch."""
 
-    def __call__(self, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = hidden @ weight.T
+    def __call__(
+        self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
+    ) -> tuple[Tensor, Tensor]:
+        logits = hidden @ weight.T if cap is None else soft_capped(hidden @ weight.T, cap)
         smoothed = F.cross_entropy(logits, labels, label_smoothing=self.smoothing, reduction="sum")
         return smoothed, F.cross_entropy(logits, labels, reduction="sum").detach()
 
