@@ -132,6 +132,7 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["optimizer=schedule_free", "averaging=none"], "schedule: optimizer=schedule_free wants a constant rate aft"),
         (["optimizer._target_=absent.Adam"], "optimizer: needs the package absent, which is not installed; install it"),
         (["optimizer=nadamw", "optimizer.lr=-1"], "optimizer: Invalid learning rate: -1"),
+        (["optimizer=soap", "optimizer.lr=-1"], "optimizer: "),
         (["+trainer.max_epochs=1"], "trainer.max_epochs=1: is not a setting here"),
         (["+trainer.val_check_interval=0.5"], "trainer.val_check_interval=0.5: is not a setting here"),
         (["+trainer.gradient_clip_algorithm=value"], "trainer.gradient_clip_algorithm=value: must be norm"),

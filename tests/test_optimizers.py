@@ -18,17 +18,18 @@ JORDAN = (3.4445, -4.7750, 2.0315)
 SHAPES = [(16, 16), (24, 16), (16, 24), (16, 16)]
 
 
-NAMES = ["nadamw", "muon", "schedule_free"]
+NAMES = ["nadamw", "muon", "schedule_free", "soap"]
+PACKAGES = {"schedule_free": "schedulefree", "soap": "pytorch_optimizer"}
 
 
 def options(name: str) -> tuple[str, ...]:
-    if name == "schedule_free":
-        pytest.importorskip("schedulefree")
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
     averaging = "none" if name == "schedule_free" else "ema"
     return (f"optimizer={name}", "schedule=constant", f"averaging={averaging}", "data.budget.warmup_steps=2")
 
 
-@pytest.mark.parametrize("name", [pytest.param("nadamw", marks=pytest.mark.slow), "muon", "schedule_free"])
+@pytest.mark.parametrize("name", [pytest.param("nadamw", marks=pytest.mark.slow), *NAMES[1:]])
 def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
     given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")
@@ -77,6 +78,22 @@ def test_a_schedule_free_optimizer_is_validated_and_kept_at_its_average():
     assert all(torch.equal(trained[name], tensor) for name, tensor in own_weights(model).items())
     optimizer.eval()  # of the package, which computes the same in place
     assert all(torch.allclose(kept[name], tensor, atol=1e-7) for name, tensor in own_weights(model).items())
+
+
+def test_soap_has_no_preconditioner_for_the_side_of_the_vocabulary():
+    pytest.importorskip("pytorch_optimizer")
+    model = built("model/nano", vocab_size=1030, **ONE_LAYER)
+    optimizer = built("optimizer/soap")(parameter_groups(model, built("optimizer/soap")))
+    tokens = torch.ones(1, 4, dtype=torch.int64)
+    model.output(model(tokens, tokens > 0, tokens)).logsumexp(-1).sum().backward()
+    optimizer.step()
+
+    def sides(weight: torch.Tensor) -> list[int]:
+        return [len(basis) for basis in optimizer.state[weight]["Q"]]
+
+    assert sides(model.output.weight) == [0, 16]
+    assert sides(model.encoder[0].self_attention.output.weight) == [16, 16]
+    assert sides(model.encoder_norm.weight) == [0]
 
 
 def muon(parameters, **changes) -> Muon:

@@ -51,7 +51,7 @@ def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[st
 
 
 def peak_rate(d_model: Any) -> float:
-    """Peak learning rate by width: 5e-3 at d_model 128, and inversely proportional to it."""
+    """Peak learning rate by width, of every optimizer: 5e-3 at d_model 128, and inversely proportional to it."""
     # The model reports a d_model that is not a width.
     return 5e-3 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
 

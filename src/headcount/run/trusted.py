@@ -30,7 +30,8 @@ TRUSTED = {
     "model.self_attention": ATTENTION,
     "optimizer": _of("torch.optim", "AdamW", "NAdam")
     | _of("headcount.training.muon", "Muon")
-    | _of("schedulefree", "AdamWScheduleFree"),
+    | _of("schedulefree", "AdamWScheduleFree")
+    | _of("pytorch_optimizer", "SOAP"),
     "schedule": _of(
         "headcount.training.schedule", "Constant", "Cosine", "InverseSquareRoot", "Linear", "Noam", "Trapezoid"
     ),
