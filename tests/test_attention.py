@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention, TokenPositions
 from headcount.model.cache import Cache, KeysValues
+from headcount.model.dropout import head_dropout_mask
 from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import FoldedQueries, MultiHeadAttention, QueryKeyNorm, RepeatedKeys
 from headcount.model.positions import Rotation
@@ -17,7 +18,7 @@ def make_attention(
     num_heads: int = 4, kv_heads: int | None = None, attend: AttendFactory = ScaledDotProduct
 ) -> MultiHeadAttention:
     torch.manual_seed(0)
-    heads = HeadPlan(num_heads, 3, kv_heads or num_heads, 0, 0)
+    heads = HeadPlan(num_heads, 3, num_heads if kv_heads is None else kv_heads, 0, 0)
     return MultiHeadAttention(12, heads, attend, dropout=0.0).double().eval()
 
 
@@ -246,3 +247,36 @@ def test_a_cache_holds_what_was_appended_however_often_it_grows_and_lines_leave(
             cache.select(keep)
             expected, batch = expected.select(keep), batch - 1
     assert rooms == {32, 64, 96, 128, 160, 192}
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "p"), [(4, 4, 0.3), (4, 2, 0.9), (2, 1, 0.5), (1, 1, 0.5), (0, 0, 0.5)])
+def test_dropped_heads_are_as_if_gated_and_the_others_are_scaled(heads, kv_heads, p):
+    attention = make_attention(heads, kv_heads)
+    attention.head_dropout = p
+    attention.head_gate[:1] = 0.5  # a gate of the study of heads acts as well
+    x = torch.randn(50, 5, 12).double()
+    context = attention.project(x)
+    rested = attended(attention, x, context).output
+    attention.train()
+    torch.manual_seed(3)
+    dropped = attended(attention, x, context).output
+    torch.manual_seed(3)
+    factors = head_dropout_mask(50, heads, p, x.device)
+    kept = factors > 0
+    assert kept.any(dim=1).all() or heads == 0
+    torch.testing.assert_close(factors[kept], (heads / kept.sum(dim=1, keepdim=True)).expand_as(factors)[kept])
+    assert bool((kept != kept[:1]).any()) == (heads > 1)  # each sentence has its own
+    assert torch.allclose(dropped, rested) == (heads < 2)
+    attention.eval()
+    gate = attention.head_gate * factors.double()
+    expected = attention(x, context, None, whole(5, 5), None, False, gate).output
+    torch.testing.assert_close(dropped, expected)
+    torch.testing.assert_close(attended(attention, x, context).output, rested)
+
+
+def test_heads_are_dropped_with_the_probability_asked_for():
+    torch.manual_seed(0)
+    dropped = head_dropout_mask(20000, 8, 0.3, torch.device("cpu")) == 0
+    assert dropped.double().mean().item() == pytest.approx(0.3, abs=0.01)
+    last = head_dropout_mask(20000, 2, 0.99, torch.device("cpu")) > 0  # nearly always the one that is kept
+    assert last.double().mean(dim=0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)

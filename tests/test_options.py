@@ -43,6 +43,7 @@ OPTIONS = {
         "model.feed_forward=gelu",
         "model.layer_dropout=0.5",
     ),
+    "SimCut, DropHead": ("loss=simcut", "model.head_dropout=0.5", "model.embedding_dropout=0.2"),
     "two vocabularies": ("tokenizer=separate", "tokenizer.target_vocab_size=300"),
     "sampling": ("search=sample", "search.max_ratio=1"),
     "minimum Bayes risk": ("search=mbr", "search.samples=3", "search.max_ratio=1"),
@@ -60,9 +61,15 @@ def test_an_option_trains_and_translates(options, tiny, tmp_path):
     assert len(run.translator.translate(["the dog sees the cat", ""])) == 2
 
 
-def test_sampled_pieces_and_options_of_the_model_resume_as_if_never_stopped(tiny, tmp_path):
-    options = (*tiny, "segmentation=bpe_dropout", "model.layer_dropout=0.3", "averaging=ema", "loss=r_drop")
-    options += ("model.qk_norm=learned", "model.logit_cap=20", "model.init=zero_output", "model.embedding_std=0.5")
+DROPPED = {"layers, pieces, R-Drop": ("segmentation=bpe_dropout", "model.layer_dropout=0.3", "loss=r_drop")}
+DROPPED["layers, pieces, R-Drop"] += ("model.qk_norm=learned", "model.logit_cap=20", "model.init=zero_output")
+DROPPED["layers, pieces, R-Drop"] += ("model.embedding_std=0.5",)
+DROPPED["heads, tokens"] = ("model.head_dropout=0.3", "loss=simcut")
+
+
+@pytest.mark.parametrize("dropped", DROPPED.values(), ids=DROPPED)
+def test_what_is_dropped_at_random_resumes_as_if_never_stopped(dropped, tiny, tmp_path):
+    options = (*tiny, "averaging=ema", *dropped)
     completed("train", *options, "hydra.run.dir=whole", cwd=tmp_path)
     completed("train", *options, "trainer.max_steps=4", "hydra.run.dir=half", cwd=tmp_path)
     completed("train", "resume=half", "trainer.max_steps=8", cwd=tmp_path)

@@ -39,6 +39,7 @@ OPTIONS = [
     {"kv_heads": 1},
     {"kv_heads": 2, "cross_heads": [2, 8]},
     {"layer_dropout": 0.5},
+    {"head_dropout": 0.5, "kv_heads": 2},
     {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.5, "norm": "post"},
     {"local_heads": 2, "local_window": 1},
     {"local_heads": 4, "local_window": 2, "kv_heads": 2},
@@ -219,6 +220,13 @@ def test_without_rotation_the_order_of_a_source_would_not_matter():
     for layer in model.encoder:
         layer.self_attention.rotate.table.copy_(torch.tensor([1, 0]))  # cosine, sine: no angle
     torch.testing.assert_close(model(source, mask, target), model(source.flip(1), mask, target), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("place", "p"), [(None, 0.3), (0.0, 0.0), (0.5, 0.5)])
+def test_dropout_of_embeddings_is_that_of_sublayers_unless_it_is_given(place, p):
+    model = make(dropout=0.3, embedding_dropout=place)
+    assert model.dropout.p == p
+    assert {residual.dropout.p for layer in model.encoder for residual in layer.residuals} == {0.3}
 
 
 def test_layers_that_are_left_out_are_as_if_not_there():
@@ -429,6 +437,8 @@ def test_learned_positions_end():
         ({"embedding_std": 0}, r"model\.embedding_std=0: must be a number above 0"),
         ({"layer_dropout": 1.0}, r"model\.layer_dropout=1\.0"),
         ({"dropout": 1.0}, r"model\.dropout=1\.0"),
+        ({"head_dropout": 1.0}, r"model\.head_dropout=1\.0"),
+        ({"embedding_dropout": -0.1}, r"model\.embedding_dropout=-0\.1"),
         ({"decoder_layers": 0}, r"model\.decoder_layers=0"),
         ({"local_heads": 5}, r"model\.local_heads=5: must be 0 to 4, the heads"),
         ({"local_heads": 1, "local_window": -1}, r"model\.local_window=-1: must be 0 or more"),

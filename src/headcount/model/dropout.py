@@ -1,4 +1,4 @@
-"""Dropout of activations, with masks that are cheap to draw, and of whole layers."""
+"""Dropout of activations, with masks that are cheap to draw, of whole heads and of whole layers."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -46,6 +46,19 @@ def dropout_mask(like: Tensor, p: float) -> Tensor:
     # Bytes that are 0 or 1: with bool, torch takes ten times as long to write and to convert.
     kept = torch.ge(drawn, dropped, out=torch.empty_like(drawn))
     return kept.to(like.dtype).mul_(256 / (256 - dropped)).view(like.shape)
+
+
+def head_dropout_mask(batch: int, heads: int, p: float, device: torch.device) -> Tensor:
+    """DropHead: zeros with probability p, elsewhere heads / heads kept, [batch, head]; Zhou et al. 2020, "Scheduled
+    DropHead: a regularization method for Transformer models", algorithm 1, with a constant p.
+
+    Each sentence has its own heads. One that would lose all of them keeps one of them, any with the same probability.
+    """
+    if heads < 2:
+        return torch.ones(batch, heads, device=device)
+    drawn = torch.rand(batch, heads, device=device)
+    kept = (drawn >= p) | (drawn == drawn.amax(dim=1, keepdim=True))
+    return kept * (heads / kept.sum(dim=1, keepdim=True))
 
 
 class LayerDropout(nn.Module):

@@ -16,7 +16,7 @@ from headcount.model.dropout import Dropout
 from headcount.model.feed_forward import FeedForward
 from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
-from headcount.model.positions import Positions
+from headcount.model.positions import Positions, Rotate, unrotated
 
 
 def in_product_precision(x: Tensor) -> Tensor:
@@ -186,14 +186,15 @@ class DecoderLayer(nn.Module):
 class LayerFactory:
     """Builds the layers of a Transformer from their head plans.
 
-    attention_dropout: on attention weights. qk_norm: as in `MultiHeadAttention`. The other fields build a sublayer's
-    `Attend`, feed-forward and residual connection.
+    attention_dropout: on attention weights. head_dropout: of whole heads. qk_norm: as in `MultiHeadAttention`. The
+    other fields build a sublayer's `Attend`, feed-forward and residual connection.
     """
 
     d_model: int
     self_attention: AttendFactory
     cross_attention: AttendFactory
     attention_dropout: float
+    head_dropout: float
     feed_forward: Callable[[], FeedForward]
     residual: ResidualFactory
     qk_norm: Callable[[int], QueryKeyNorm] | None
@@ -211,9 +212,12 @@ class LayerFactory:
 
     def _to_itself(self, heads: HeadPlan, positions: Positions) -> MultiHeadAttention:
         attend = named("model.self_attention", self.self_attention)
-        rotate = positions.rotation(heads.size)
-        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, rotate, self.qk_norm)
+        return self._attention(heads, attend, positions.rotation(heads.size))
 
     def _to_source(self, heads: HeadPlan) -> MultiHeadAttention:
         attend = named("model.cross_attention", self.cross_attention)
-        return MultiHeadAttention(self.d_model, heads, attend, self.attention_dropout, qk_norm=self.qk_norm)
+        return self._attention(heads, attend, unrotated)
+
+    def _attention(self, heads: HeadPlan, attend: AttendFactory, rotate: Rotate) -> MultiHeadAttention:
+        dropout, head_dropout = self.attention_dropout, self.head_dropout
+        return MultiHeadAttention(self.d_model, heads, attend, dropout, rotate, self.qk_norm, head_dropout)

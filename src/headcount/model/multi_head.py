@@ -19,6 +19,7 @@ from headcount.model.attention import (
     TokenPositions,
 )
 from headcount.model.cache import KeysValues
+from headcount.model.dropout import head_dropout_mask
 from headcount.model.head_plan import HeadPlan, local_mask
 from headcount.model.positions import Rotate, unrotated
 from headcount.model.settings import check_choice, positive
@@ -112,7 +113,7 @@ class MultiHeadAttention(nn.Module):
     them as `gate`: finished sentences leave the batch.
 
     rotate: rotates queries and keys by their positions. qk_norm: makes their norm for so many heads; None: they have
-    none. Both are without effect for a kind that reads no keys.
+    none. Both are without effect for a kind that reads no keys. head_dropout: see `head_dropout_mask`.
     """
 
     head_gate: Tensor
@@ -125,9 +126,11 @@ class MultiHeadAttention(nn.Module):
         dropout: float,
         rotate: Rotate = unrotated,
         qk_norm: Callable[[int], QueryKeyNorm] | None = None,
+        head_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.heads = heads
+        self.head_dropout = head_dropout
         self.query = projection(d_model, heads.count * heads.size)
         # Parameters keep their order: checkpoints number them, and rounding of the gradient's norm depends on it.
         self.attend = kind = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
@@ -178,6 +181,8 @@ class MultiHeadAttention(nn.Module):
         mask = local_mask(mask, self.heads, positions.query, positions.key)
         heads, weights, state = self.attend(query, *context, mask, positions, state, need_weights)
         weight, gate = self.output.weight, self.head_gate if gate is None else gate
+        if self.training and self.head_dropout:
+            gate = gate * head_dropout_mask(len(x), self.heads.count, self.head_dropout, gate.device)
         if gate.dim() == 1:
             # The same factors in W_O, which is smaller than the heads.
             weight = weight * gate.repeat_interleave(self.heads.size)

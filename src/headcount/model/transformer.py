@@ -36,7 +36,8 @@ from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
 from headcount.model.positions import POSITIONS
 from headcount.model.settings import check_choice, check_probability, check_size, choose, positive
 
-PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "layer_dropout")
+PLACES = ("attention", "activation", "layer", "head", "embedding")
+PROBABILITIES = ("dropout", *(f"{place}_dropout" for place in PLACES))
 INITS = ("xavier", "zero_output")
 CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
 
@@ -67,11 +68,12 @@ class Transformer(EncoderDecoder):
     """Encoder and decoder with any head count in any layer.
 
     conf/model/default.yaml explains the settings; num_heads to local_window: see `plan_heads`. d_feed_forward: hidden
-    width of the feed-forward. tied_embeddings: Press and Wolf 2017. dropout: on embeddings and on each sublayer's
-    output. qk_norm, qk_scale: see `QueryKeyNorm`. logit_cap: see `OutputLayer`. init "zero_output": the last matrix of
-    each sublayer is zero at first (Zhang et al. 2019, "Fixup initialization", section 3), so that a layer with norm
-    "pre" begins as the identity. source_vocab_size: pieces of a separate source vocabulary, whose embeddings are shared
-    with nothing; None: one vocabulary of both languages.
+    width of the feed-forward. tied_embeddings: Press and Wolf 2017. dropout: on each sublayer's output; on embeddings
+    too, unless embedding_dropout is given. head_dropout: see `head_dropout_mask`. qk_norm, qk_scale: see
+    `QueryKeyNorm`. logit_cap: see `OutputLayer`. init "zero_output": the last matrix of each sublayer is zero at first
+    (Zhang et al. 2019, "Fixup initialization", section 3), so that a layer with norm "pre" begins as the identity.
+    source_vocab_size: pieces of a separate source vocabulary, whose embeddings are shared with nothing; None: one
+    vocabulary of both languages.
 
     Raises ValueError, naming the setting, its value, what is allowed and the fix.
     """
@@ -104,6 +106,8 @@ class Transformer(EncoderDecoder):
         attention_dropout: float,
         activation_dropout: float,
         layer_dropout: float,
+        head_dropout: float,
+        embedding_dropout: float | None,
         qk_norm: str | None,
         qk_scale: float,
         logit_cap: float | None,
@@ -115,7 +119,9 @@ class Transformer(EncoderDecoder):
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
-        check_probabilities(dropout, attention_dropout, activation_dropout, layer_dropout)
+        embedding_dropout = dropout if embedding_dropout is None else embedding_dropout
+        by_place = attention_dropout, activation_dropout, layer_dropout, head_dropout, embedding_dropout
+        check_probabilities(dropout, *by_place)
         check_size("d_feed_forward", d_feed_forward)
         check_size("max_positions", max_positions)
         kinds, layers = (encoder_heads, decoder_heads, cross_heads), (encoder_layers, decoder_layers)
@@ -124,7 +130,8 @@ class Transformer(EncoderDecoder):
         feed = partial(choose("feed_forward", feed_forward, FEED_FORWARDS), d_model, d_feed_forward, activation_dropout)
         residual = partial(norm_order, d_model, dropout)
         head_norm = partial(QueryKeyNorm, kind=qk_norm, scale=qk_scale) if qk_norm else None
-        make = LayerFactory(d_model, self_attention, cross_attention, attention_dropout, feed, residual, head_norm)
+        attends = self_attention, cross_attention
+        make = LayerFactory(d_model, *attends, attention_dropout, head_dropout, feed, residual, head_norm)
         position_kind = choose("positions", positions, POSITIONS)
         self.d_model, self.kv_heads = d_model, kv_heads
         embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
@@ -132,7 +139,7 @@ class Transformer(EncoderDecoder):
         self.embedding_scale = positive("embedding_scale", embedding_scale, d_model**0.5)
         sides = {side: position_kind(d_model, max_positions) for side in ("source", "target")}
         self.positions = nn.ModuleDict(sides)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(embedding_dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
         self.encoder = make.encoder(heads.encoder, sides["source"])
         self.decoder = make.decoder(heads.decoder, heads.cross, sides["target"])
