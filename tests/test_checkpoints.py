@@ -18,7 +18,9 @@ from headcount.errors import InputError
 from headcount.run.curves import begin_curves, whole_rows
 from headcount.run.parts import build_parts
 from headcount.run.resume import keep_as_last, newest_checkpoint
-from headcount.training.callbacks import ValidationStopped
+from headcount.run.train import stoppable
+from headcount.training import callbacks
+from headcount.training.callbacks import LastCheckpoint, ValidationStopped
 
 pytestmark = pytest.mark.filterwarnings("ignore:Experiment logs directory", "ignore::DeprecationWarning:.*_pytree")
 
@@ -203,6 +205,44 @@ def test_a_signal_in_the_step_before_a_validation_does_not_wait_for_it(numbers, 
     assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (130, 8)
     assert [row["step"] for row in rows(tmp_path) if row["valid/loss"]] == ["3"]
     assert left(numbers(tmp_path)) == whole
+
+
+def test_the_signal_that_clusters_send_before_they_stop_a_job_stops_training(numbers, whole, tmp_path):
+    stopped = numbers(tmp_path, first=[At("on_train_batch_start", 5, lambda: signal.raise_signal(signal.SIGUSR1))])
+    assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (128 + signal.SIGUSR1, 6)
+    assert newest_checkpoint(tmp_path)[1] == 6
+    assert left(numbers(tmp_path)) == whole
+
+
+def test_a_checkpoint_is_written_after_so_many_minutes_as_well(numbers, whole, tmp_path, monkeypatch):
+    saved, clock = [], [0.0]
+    save = LastCheckpoint.save
+
+    class Clock(pl.Callback):
+        def on_train_batch_start(self, *_):
+            clock[0] += 20
+
+    def noted(self, trainer):
+        saved.append(trainer.global_step)
+        save(self, trainer)
+
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(LastCheckpoint, "save", noted)
+    numbers(tmp_path, "checkpoint.every=1000", "checkpoint.every_minutes=1.5", first=[Clock()])
+    assert saved == [4, 9, 14, 18]
+    assert left(numbers(tmp_path)) == whole
+    with pytest.raises(ValueError, match=r"checkpoint.every_minutes=0: must be above 0, or null"):
+        LastCheckpoint(every=1, keep=[], every_minutes=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path, caplog, number):
+    before = signal.getsignal(number)
+    with caplog.at_level("INFO"), pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
+        signal.raise_signal(number)
+    assert ended.value.code == 128 + number
+    assert caplog.messages[-1] == f"  python scripts/train.py resume={tmp_path / 'run'}"
+    assert signal.getsignal(number) is before
 
 
 def test_a_validation_that_was_cut_off_is_not_done_where_none_is_any_more(numbers, tmp_path):

@@ -29,8 +29,11 @@ from headcount.run.identity import recorded, settings_that_matter
 from headcount.run.resolvers import CONF
 from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
+from headcount.training.seal import check_seal
 
-SETTINGS = frozenset({"trainer.max_steps", "checkpoint.every", "threads", "data.workers", "data.directory"})
+SETTINGS = frozenset(
+    {"trainer.max_steps", "checkpoint.every", "checkpoint.every_minutes", "threads", "data.workers", "data.directory"}
+)
 SETTINGS |= {f"validation.{name}" for name in ("every", "samples", "patience", "metric")}
 GROUPS = ("logger", "search")  # to exchange, or to change within
 DEVICES = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy"))
@@ -172,9 +175,7 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
 
 def step_of(checkpoint: Path) -> int:
     """The optimizer step of a checkpoint, every byte of it checked. Raises one of many errors where it is damaged."""
-    with zipfile.ZipFile(checkpoint) as archive:
-        if wrong := archive.testzip():
-            raise zipfile.BadZipFile(f"bad checksum of {wrong}")
+    check_seal(checkpoint)
     step: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
     return step
 

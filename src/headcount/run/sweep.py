@@ -33,7 +33,16 @@ LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_"
 # Exit codes of a run that was asked to stop, also while it was scored.
 STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)
 # Settings that a resumed job gets from the command line: the place of its text, and its share of the machine.
-GIVEN_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.every", "logger", *TEXTS)
+GIVEN_AGAIN = (
+    "trust",
+    "debug",
+    "data.directory",
+    "data.workers",
+    "checkpoint.every",
+    "checkpoint.every_minutes",
+    "logger",
+    *TEXTS,
+)
 
 
 def run_job(config: DictConfig, directory: Path) -> None:

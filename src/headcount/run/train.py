@@ -2,7 +2,8 @@
 
 import contextlib
 import logging
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from headcount.run.tables import Figures, contrastive_table, score_table
 from headcount.run.training_run import OpenDirectory, TrainingRun, open_training_run, parameter_count
 from headcount.run.weights import scored_weights, verdict
 from headcount.training.averaging import save_weights
-from headcount.training.callbacks import ValidationStopped
+from headcount.training.callbacks import STOP, ValidationStopped
 from headcount.training.module import TranslationTask
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,8 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
         if not run.is_first_process:
             return ""
         trained = save(run, task)
-        scores = score_splits(run)
+        with stoppable(run.directory):
+            scores = score_splits(run)
         update_metrics(run.directory, {"config_hash": config_hash(run.config)})  # the mark of a finished run
         return summary(run, trained, scores)
 
@@ -97,6 +99,26 @@ def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:
         logger.info("  python scripts/train.py resume=%s", show(run.directory))
         raise SystemExit(run.parts.interrupt.exit_code)
     return figures
+
+
+@contextlib.contextmanager
+def stoppable(directory: Path) -> Iterator[None]:
+    """Signals to stop end the process at once, with a line and exit code; a second one kills. For what has no state to
+    save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1."""
+
+    def stop(number: int, frame: object) -> None:
+        for each in STOP:
+            signal.signal(each, signal.SIG_DFL)
+        logger.info("stopped before all splits were scored; the model can be used. Score them with:")
+        logger.info("  python scripts/train.py resume=%s", show(directory))
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in STOP}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:

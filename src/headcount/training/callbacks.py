@@ -18,6 +18,7 @@ from torch import nn
 from headcount.data.batches import Batch
 from headcount.files import replacing
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
+from headcount.training.seal import seal
 
 logger = logging.getLogger(__name__)
 
@@ -123,8 +124,9 @@ class TrainingProgress(Callback):
 
 
 class LastCheckpoint(Callback):
-    """Checkpointing: writes the full training state to `checkpoints/last.ckpt` every `every` optimizer steps and at the
-    end. The checkpoint before it stays beside it as `last-1.ckpt`.
+    """Checkpointing: writes the full training state to `checkpoints/last.ckpt` every `every` optimizer steps, at the
+    first step `every_minutes` after the last checkpoint (None: never for that), and at the end. The checkpoint before
+    it stays beside it as `last-1.ckpt`. Each has a checksum (`headcount.training.seal`).
 
     The state of step N is written when step N + 1 begins. Then N has been validated and its row of the curves has been
     written, so a run resumed from there does nothing twice and leaves nothing out, whenever it was killed. Where a
@@ -133,28 +135,34 @@ class LastCheckpoint(Callback):
     keep: optimizer steps after which the weights are kept as well, in `checkpoints/step-N.safetensors`, so that the
     heads can be followed through training; 0 keeps the initial weights.
 
-    Raises ValueError for `every` below 1, and for steps that are no whole numbers from 0 on.
+    Raises ValueError for `every` below 1, `every_minutes` that is not above 0, and for steps that are no whole numbers
+    from 0 on.
     """
 
-    def __init__(self, *, every: int, keep: Sequence[int]) -> None:
+    def __init__(self, *, every: int, keep: Sequence[int], every_minutes: float | None = None) -> None:
         if every < 1:
             raise ValueError(f"checkpoint.every={every}: must be 1 or more optimizer steps")
+        if every_minutes is not None and not every_minutes > 0:
+            raise ValueError(f"checkpoint.every_minutes={every_minutes}: must be above 0, or null")
         if any(isinstance(step, bool) or not isinstance(step, int) or step < 0 for step in keep):
             raise ValueError(f"checkpoint.keep={list(keep)}: must be optimizer steps, such as [0,100,1000]")
         self.every = every
+        self.every_minutes = every_minutes
         self.keep = frozenset(keep)
         self.validation_due = False  # the step is one to validate at, and that has not been done
         self._saved: int | None = None  # the step of last.ckpt
+        self._saved_at = 0.0  # by the clock
         self._max_steps = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at = time.monotonic()
         if not trainer.global_step:
             self._keep(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         step = trainer.global_step
         begins = batch_idx % trainer.accumulate_grad_batches == 0
-        if begins and step and step % self.every == 0 and step != self._saved:
+        if begins and step and step != self._saved and (step % self.every == 0 or self._is_late(trainer)):
             self.save(trainer)
 
     def on_train_batch_end(
@@ -187,9 +195,17 @@ class LastCheckpoint(Callback):
         last.parent.mkdir(parents=True, exist_ok=True)
         with replacing(last) as beside:
             trainer.save_checkpoint(beside)
+            seal(beside)
             if last.exists() and trainer.global_step != self._saved:
                 last.replace(last.with_name("last-1.ckpt"))
-        self._saved = trainer.global_step
+        self._saved, self._saved_at = trainer.global_step, time.monotonic()
+
+    def _is_late(self, trainer: Trainer) -> bool:
+        """Whether `every_minutes` have gone by, by the clock of the first process."""
+        if self.every_minutes is None:
+            return False
+        late = time.monotonic() - self._saved_at >= 60 * self.every_minutes
+        return bool(trainer.strategy.broadcast(late)) if trainer.world_size > 1 else late
 
     def _keep(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.global_step in self.keep and trainer.is_global_zero:
@@ -255,9 +271,13 @@ class ValidationStopped(BaseException):
     """A signal to stop came during a validation."""
 
 
+STOP = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
+"""The signals to stop: of Ctrl-C, and two that clusters send before they take a machine back."""
+
+
 class StopOnInterrupt(Callback):
-    """Ctrl-C, or SIGTERM as a cluster sends it, lets the step in hand finish, then ends training in good order; a
-    second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
+    """Ctrl-C, or SIGTERM or SIGUSR1 as a cluster sends it, lets the step in hand finish, then ends training in good
+    order; a second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
 
     A validation is not waited for: a single process raises ValidationStopped out of it, several skip the one that comes
     next. The checkpoint says so (see `LastCheckpoint`). To be the first of the callbacks, so that nothing has been made
@@ -281,7 +301,7 @@ class StopOnInterrupt(Callback):
             if self._validating and trainer.world_size == 1:
                 raise ValidationStopped
 
-        self._previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._previous = {number: signal.signal(number, stop) for number in STOP}
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
