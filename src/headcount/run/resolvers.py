@@ -20,7 +20,7 @@ CONF = Path(__file__).parents[3] / "conf"
 
 def run_directory(resume: str | None) -> str:
     """The directory of a single run: that of the run to resume, or a new one named after the time."""
-    if resume:
+    if resume and resume != "auto":
         return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # `train` reports a missing one
     if int(os.environ.get("RANK", 0)) > 0:
         return "."  # the first process chooses: see `shared_directory`

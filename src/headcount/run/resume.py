@@ -41,7 +41,10 @@ BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batche
 # Where the text lies; it must be the same text.
 FILES = ("root", *(f"{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")))
 TEXTS = tuple(f"data.{name}" for name in FILES)
-NOT_OF_THE_RUN = ("resume", "debug", "trust")
+NOT_OF_THE_RUN = ("resume", "if_exists", "debug", "trust")
+# Settings that a run gets anew where the same command resumes it, such as the place of its text.
+GIVEN_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.every", "logger", *TEXTS)
+GIVEN_AGAIN += ("checkpoint.every_minutes",)
 INSTEAD = {
     "data.budget.steps": "trainer.max_steps",
     "schedule.steps": "trainer.max_steps",

@@ -26,23 +26,14 @@ from headcount.machine import END_WITH_PARENT, cores, visible_gpus
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import differences, with_text
 from headcount.run.jobs import failure, log_path, read_plan, write_state
-from headcount.run.resume import TEXTS, initial_config
+from headcount.run.resume import GIVEN_AGAIN, TEXTS, initial_config
+from headcount.run.values import within
+from headcount.training.callbacks import STOP
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
 # Exit codes of a run that was asked to stop, also while it was scored.
-STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)
-# Settings that a resumed job gets from the command line: the place of its text, and its share of the machine.
-GIVEN_AGAIN = (
-    "trust",
-    "debug",
-    "data.directory",
-    "data.workers",
-    "checkpoint.every",
-    "checkpoint.every_minutes",
-    "logger",
-    *TEXTS,
-)
+STOPPED = (*(128 + number for number in STOP), *(-number for number in STOP))
 
 
 def run_job(config: DictConfig, directory: Path) -> None:
@@ -110,7 +101,7 @@ def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[
     start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), str(SCRIPT)]
     task = list(HydraConfig.get().overrides.task)
     if resume:
-        again = [each for each in task if _setting(each) in GIVEN_AGAIN or _setting(each).startswith("logger.")]
+        again = [each for each in task if within(_setting(each), GIVEN_AGAIN)]
         # The default corpus of conf/ may lack these settings: ++ adds them.
         again = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in again]
         return [*start, f"resume={quoted}", *again]
@@ -182,7 +173,7 @@ def _take_places(sweep: Path, names: list[str], needed: int, places: int, taken:
 
 @contextlib.contextmanager
 def forwarded_signals() -> Iterator[tuple[list["subprocess.Popen[bytes]"], list[int]]]:
-    """While it is open, Ctrl-C and SIGTERM go to the processes in the first list that it gives, and not to this one;
+    """While it is open, the signals to stop go to the processes in the first list that it gives, and not to this one;
     the second list has the signals that came.
 
     Elsewhere than in the main thread, which alone gets signals, it does nothing.
@@ -198,7 +189,7 @@ def forwarded_signals() -> Iterator[tuple[list["subprocess.Popen[bytes]"], list[
     if threading.current_thread() is not threading.main_thread():
         yield children, signals
         return
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, forward) for number in STOP}
     try:
         yield children, signals
     finally:

@@ -16,6 +16,7 @@ from headcount.errors import InputError
 from headcount.files import show
 from headcount.machine import hardware, versions
 from headcount.model.flops import operations_per_token
+from headcount.run.again import start
 from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
@@ -38,8 +39,11 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
     Raises InputError for settings that cannot be used (all of them at once, before any data is read) or data that
     cannot be used; SystemExit where training was stopped, see `fit` and `save`.
     """
+    begun = start(config, directory)
+    if begun.done:
+        return f"{show(begun.directory)} is finished: nothing is left to do\n"
     with contextlib.ExitStack() as held:
-        run = open_training_run(config, directory, adapt, held)
+        run = open_training_run(config, begun, adapt, held)
         task = fit(run)
         if not run.is_first_process:
             return ""

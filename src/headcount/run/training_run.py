@@ -24,6 +24,7 @@ from headcount.errors import InputError
 from headcount.files import show
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
+from headcount.run.again import AUTO, Start
 from headcount.run.console import log_to_file
 from headcount.run.curves import begin_curves
 from headcount.run.directory import check_links, link_latest, mark_unfinished, read_config, write_config
@@ -31,7 +32,7 @@ from headcount.run.identity import identified
 from headcount.run.jobs import is_sweep
 from headcount.run.opened import build_model, load_weights, make_translator
 from headcount.run.parts import Parts, build_parts, check_processes
-from headcount.run.resume import Resumed, command_line, initial_config, keep_as_last, open_resumed
+from headcount.run.resume import Resumed, initial_config, keep_as_last, open_resumed
 from headcount.training.module import seed_everything_at
 
 logger = logging.getLogger(__name__)
@@ -72,13 +73,14 @@ class TrainingRun:
 
 
 def open_training_run(
-    config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | None, held: contextlib.ExitStack
+    config: DictConfig, start: Start, adapt: Callable[[Parts], None] | None, held: contextlib.ExitStack
 ) -> TrainingRun:
     """Build and check all that `config` describes, prepare the data and make the model; see `train`.
 
     A new run's directory is locked in `held`, and is the newest. Raises InputError.
     """
-    config, resumed = starting_config(config, directory, held)
+    config, resumed = starting_config(config, start, held)
+    directory = start.directory
     check_processes(config)
     if config.get("threads"):
         torch.set_num_threads(config.threads)
@@ -107,32 +109,28 @@ def open_training_run(
     return run
 
 
-def starting_config(
-    config: DictConfig, directory: Path, held: contextlib.ExitStack
-) -> tuple[DictConfig, Resumed | None]:
+def starting_config(config: DictConfig, start: Start, held: contextlib.ExitStack) -> tuple[DictConfig, Resumed | None]:
     """The config of a new run, of one that starts with the weights of another, or of a resumed run; and that run.
 
     Raises InputError.
     """
-    if config.resume:
-        resumed = _resumed(config, directory, held)
+    if start.resume:
+        resumed = _resumed(config, start, held)
         return resumed.config, resumed
-    if (directory / "config.yaml").exists():
-        raise InputError(f"{show(directory)} holds a run already: resume it with resume=, or move it away")
     return initial_config(config, Path(config.init_from)) if config.init_from else config, None
 
 
-def _resumed(config: DictConfig, directory: Path, held: contextlib.ExitStack) -> Resumed:
-    run = Path(config.resume)
+def _resumed(config: DictConfig, start: Start, held: contextlib.ExitStack) -> Resumed:
+    run = start.directory if config.resume in (None, AUTO) else Path(config.resume)
     read_config(run)  # raises InputError where it is not a run
-    if directory.resolve() != run.resolve():
+    if start.directory.resolve() != run.resolve():
         raise InputError(
-            f"hydra.run.dir={directory}: resume={run} continues in the directory of that run; leave it out"
+            f"hydra.run.dir={start.directory}: resume={run} continues in the directory of that run; leave it out"
         )
     check_links(run)
     if int(os.environ.get("RANK", 0)) == 0:
         held.enter_context(locked(run))
-    return open_resumed(run, config, command_line(), config.trust)
+    return open_resumed(run, config, start.overrides, config.trust)
 
 
 def make_newest(directory: Path) -> None:

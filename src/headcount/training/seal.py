@@ -37,7 +37,7 @@ def check_seal(archive: Path) -> None:
         content = np.memmap(archive, mode="r")
         comment = content[-LENGTH:].tobytes()
         if comment.startswith(PREFIX):
-            if comment != PREFIX + hashlib.sha256(content[:-LENGTH]).hexdigest().encode():
+            if comment != PREFIX + hashlib.sha256(content[:-LENGTH].data).hexdigest().encode():
                 raise BadZipFile("its bytes are not those of its checksum")
             return
     if not _without_comment(archive):
