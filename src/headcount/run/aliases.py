@@ -59,7 +59,7 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     **{f"headcount.decoding.{name}": {"max_source": 1000} for name in SEARCHES},
     "headcount.training.averaging.CheckpointAverage": {"share": 0.125},
     "headcount.training.averaging.ExponentialAverage": {"share": 0.05},
-    "headcount.training.callbacks.LastCheckpoint": {"keep": []},
+    "headcount.training.callbacks.LastCheckpoint": {"keep": [], "every_minutes": None},
     "headcount.training.loss.RDrop": {"start": 0},
 }
 NOT_HASHED = {  # settings of ADDED, by dotted name, that leave the hash of a run as it was before them

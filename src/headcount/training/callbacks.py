@@ -139,7 +139,7 @@ class LastCheckpoint(Callback):
     from 0 on.
     """
 
-    def __init__(self, *, every: int, keep: Sequence[int], every_minutes: float | None = None) -> None:
+    def __init__(self, *, every: int, every_minutes: float | None, keep: Sequence[int]) -> None:
         if every < 1:
             raise ValueError(f"checkpoint.every={every}: must be 1 or more optimizer steps")
         if every_minutes is not None and not every_minutes > 0:
