@@ -153,6 +153,13 @@ def test_impossible_settings_get_one_line(overrides, line, tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("optimizer", [option for group, option in OPTIONS if group == "optimizer"])
+def test_every_rate_of_an_optimizer_follows_the_width(optimizer):
+    node = composed("train", f"optimizer={optimizer}", "model=base").optimizer
+    rates = {name: node[name] for name in node if name.endswith("lr")}
+    assert rates == dict.fromkeys(["lr", "adamw_lr"] if optimizer == "muon" else ["lr"], 1.25e-3)
+
+
 @pytest.mark.parametrize(
     ("choices", "size"), [([], "nano"), pytest.param(["recipe=multi30k_study"], "tiny", marks=pytest.mark.slow)]
 )
