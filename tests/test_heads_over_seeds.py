@@ -7,6 +7,7 @@ import numpy as np
 import planted
 import pytest
 from built import BOUNDS
+from planted_parts import twinned
 from test_heads_development import planted as trained
 from test_heads_gold import ablation
 
@@ -28,6 +29,7 @@ from headcount.heads.over_seeds import (
 from headcount.heads.page import html, study_page
 from headcount.heads.results import Results, Study
 from headcount.heads.roles import roles
+from headcount.heads.twin_shares import largest_share
 from headcount.report.blocks import Section
 from headcount.report.markdown import markdown
 from headcount.report.table import Table
@@ -141,6 +143,36 @@ def test_the_first_head_of_the_last_layer_against_the_best():
     assert found.layers == {"cross1": 1, "cross2": 4}
     assert found.excess.mean == pytest.approx((0.3 + 0.5) / 5)
     assert found.errors["best"].mean == pytest.approx((0.1 + 0.1 + 0.2 + 0.3 + 0.1) / 5)
+
+
+def test_the_share_of_the_best_head_is_not_raised_by_its_choice():
+    random = np.random.default_rng(4)
+    labels, base = np.array(["order"] * 40), np.full(40, 4.0)
+    noise = {"base": base, "twin": base - 1, "phenomenon": labels, "head": np.array([f"cross1.{n}" for n in range(50)])}
+    shares = []
+    for _ in range(40):
+        patched = base + random.normal(0, 1, (50, 40))
+        shares.append(largest_share({**noise, "patched": patched}, "order")[1])
+        assert (base - patched).mean(axis=1).max() > 0.2  # as the largest of all seems
+    assert abs(np.mean(shares)) < 3 * np.std(shares) / len(shares) ** 0.5
+    planted_ = twinned()
+    assert largest_share(planted_, "order") == ("cross1.1", pytest.approx(0.5, abs=0.01))
+    turned = {**planted_, "twin": planted_["base"] + 1}
+    assert np.isnan(largest_share(turned, "order")[1])
+
+
+def test_where_the_cue_goes_over_seeds():
+    runs = [Results(str(n), Path("runs/a"), ("en", "de"), {"twins": twinned()}, BOUNDS) for n in range(3)]
+    found = study_page(Study(Path("runs/sweep"), "heads", {"2": runs}, {run.name: 1 for run in runs}))
+    (table,) = tables(found, "Where the cue goes")
+    assert dict(table.cells)["order"] == "50 [50, 50] %: cross1 3"
+    rows = {(row.head, row.endpoint, row.column): row.estimate for row in found.rows}
+    assert rows["2:cross1", "twins.layer", "order"] == pytest.approx(0.5, abs=0.01)
+    assert rows["2:encoder1", "twins.layer", "order"] == pytest.approx(0, abs=0.01)
+    assert found.findings == (
+        "heads 2: patched, one head goes 50 [50, 50] % of the way to the twin in order, the most of all phenomena; "
+        "in 3 of 3 runs it is in cross1.",
+    )
 
 
 @pytest.fixture(scope="module")

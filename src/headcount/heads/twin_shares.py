@@ -94,6 +94,20 @@ def twin_shares(arrays: Mapping[str, NDArray], rows: str = "head", group: str = 
     return move_shares(arrays[rows].tolist(), patched, arrays["base"], arrays["twin"], arrays[group], seed=seed)
 
 
+def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> tuple[str, float]:
+    """The head with the largest share of a phenomenon, and the share of such a head: chosen on every other pair and
+    measured on the pairs between, both ways, so that the choice does not raise it. NaN where the log-odds of the twins
+    of a half are not below those of the sentences."""
+    inside = arrays["phenomenon"] == phenomenon
+    moves, ways = (arrays["base"] - arrays["patched"])[:, inside], (arrays["base"] - arrays["twin"])[inside]
+    halves = [(moves[:, half].sum(axis=1), ways[half].sum()) for half in (slice(0, None, 2), slice(1, None, 2))]
+    shares = [
+        moved[other.argmax()] / way if way > 0 else np.nan
+        for (moved, way), (other, _) in zip(halves, reversed(halves), strict=True)
+    ]
+    return str(arrays["head"][moves.sum(axis=1).argmax()]), float(np.mean(shares))
+
+
 def encoder_limit(arrays: Mapping[str, NDArray], seed: int = 0) -> Shares:
     """The share of the twin's whole encoder output at the aligned tokens: the most that encoder heads can have. It is
     below 1 where twins differ in length."""

@@ -10,6 +10,7 @@ from headcount.heads.sections.over_seeds import (
     recurrence,
     roles,
     spread,
+    twins,
 )
 
-STUDY_SUBJECTS = (recurrence, knock_out, spread, roles, alignment, proxies, cutting, development, by_run)
+STUDY_SUBJECTS = (recurrence, knock_out, spread, twins, roles, alignment, proxies, cutting, development, by_run)
