@@ -197,11 +197,12 @@ class FinalLoss(pl.Callback):
         use_plain_operations(task.model)
         task.eval()
         likelihood, loss, tokens = PlainLabelSmoothing(smoothing=0.0), 0.0, 0
+        output = task.model.output
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             for batch in trainer.datamodule.val_dataloader():
                 real = batch.target_out != PAD
                 hidden = task.model(batch.source, batch.source_mask, batch.target_in)[real]
-                loss += likelihood(hidden, task.model.output.weight, batch.target_out[real])[1].item()
+                loss += likelihood(hidden, output.weight, batch.target_out[real], output.cap)[1].item()
                 tokens += int(real.sum())
         self.loss = loss / tokens
         raise WindowOverError
