@@ -140,6 +140,7 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["validation.metric=chrf"], "validation.metric=chrf: must be one of bleu, loss"),
         (["trainer=ddp", "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
         (["search=as_trained"], "search: names no class (_target_) to build; choose an option of conf/search"),
+        (["data.both_directions=true", "tokenizer=separate"], "data.both_directions=true: needs one vocabulary"),
         (["segmentation=sampled"], "segmentation: SampledSegmentation needs tokenizer=unigram"),
     ],
 )

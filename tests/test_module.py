@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from built import cleaning, sentence_piece
+from built import built, cleaning, sentence_piece
 from datasets import Dataset, DatasetDict
 from toy import CLAUSES
 
@@ -49,6 +49,7 @@ class Toy:
 
 def module(directory, corpus=None, **settings):
     defaults = {"batch_tokens": 64, "max_length": 40, "seed": 1, "workers": 0, "accumulation": 1, "hide_source": False}
+    defaults |= {"both_directions": False}
     defaults |= {"tokenizer": sentence_piece(320), "cleaning": cleaning(), "segmentation": None, "directory": directory}
     return TranslationData(corpus=corpus or Toy(), **defaults | settings)
 
@@ -421,6 +422,35 @@ def torch_copy(state):
 
 def each_row(batch):
     return zip(batch.rows, ([piece for piece in ids if piece != PAD] for ids in batch.source.tolist()), strict=True)
+
+
+@pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
+def test_both_directions_are_one_corpus(tmp_path, segmentation):
+    one, both = made(tmp_path), made(tmp_path, both_directions=True, segmentation=segmentation)
+    assert one.prepared == both.prepared
+    assert one._plan_key() != both._plan_key()
+    batches = stream(both, both.steps_per_epoch)
+    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(300))
+    pairs = one.data["train"]
+    for batch in batches:
+        sides = [both.tokenizer.decode(ids.tolist()) for ids in (batch.source, batch.target_out)]
+        for row, *read in zip(batch.rows.tolist(), *sides, strict=True):
+            there = [pairs[row % 150][side] for side in ("source", "target")]
+            assert read == (there if row < 150 else there[::-1])
+    for split in ("valid", "test"):
+        twice = split == "valid"
+        given, pairs = both.data[split], one.data[split]
+        assert given["source"][:] == pairs["source"][:] + (pairs["target"][:] if twice else [])
+        assert given["target"][:] == pairs["target"][:] + (pairs["source"][:] if twice else [])
+        assert "extra" in given.column_names or twice  # of one direction, and may be wrong in the other
+        rows = torch.cat([batch.rows for batch in both.split_batches(split)]).tolist()
+        assert sorted(rows) == list(range(len(given)))
+
+
+def test_both_directions_need_one_vocabulary(tmp_path):
+    pair = built("tokenizer/separate", vocab_size=300)
+    with pytest.raises(ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer=bpe or"):
+        module(tmp_path, both_directions=True, tokenizer=pair)
 
 
 def test_sampling_must_fit_the_tokenizer(tmp_path):

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import torch
 from conftest import completed
+from safetensors.torch import load_file
 
 from headcount.run.opened import open_run
 
@@ -49,6 +51,7 @@ OPTIONS = {
     "minimum Bayes risk": ("search=mbr", "search.samples=3", "search.max_ratio=1"),
     "diverse beams": ("search=diverse", "search.max_ratio=1"),
 }
+SCORED = ("valid", "test")
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -59,6 +62,23 @@ def test_an_option_trains_and_translates(options, tiny, tmp_path):
     assert metrics["test"]["signature"]["bleu"]
     run = open_run(tmp_path / "run")
     assert len(run.translator.translate(["the dog sees the cat", ""])) == 2
+
+
+def test_both_directions_are_trained_then_one(tiny, text, tmp_path):
+    both = (*tiny, "data.both_directions=true", "loss=simcut", "averaging=none")
+    completed("train", *both, "hydra.run.dir=whole", cwd=tmp_path)
+    completed("train", *both, "trainer.max_steps=4", "hydra.run.dir=half", cwd=tmp_path)
+    completed("train", "resume=half", "trainer.max_steps=8", cwd=tmp_path)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half")]
+    assert weights[0] == weights[1]
+    hypotheses = {split: len((tmp_path / "whole" / f"{split}.hyp.de").read_text().splitlines()) for split in SCORED}
+    references = {split: len((text / f"{split}.de").read_text().splitlines()) for split in SCORED}
+    assert hypotheses == {"valid": 2 * references["valid"], "test": references["test"]}
+    given = [option for option in tiny if not option.startswith("data.vocab_size")]  # the run brings its own
+    completed("train", *given, "init_from=whole", "hydra.run.dir=one", cwd=tmp_path)
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "one"))
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert (tmp_path / "whole/tokenizer.model").read_bytes() == (tmp_path / "one/tokenizer.model").read_bytes()
 
 
 DROPPED = {"layers, pieces, R-Drop": ("segmentation=bpe_dropout", "model.layer_dropout=0.3", "loss=r_drop")}

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytorch_lightning as pl
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch.utils.data import DataLoader
 
@@ -23,10 +23,11 @@ from headcount.data.corpora.corpus import Corpus, further_names, language_codes
 from headcount.data.plan import Epochs, Lengthening, plan_split
 from headcount.data.prepare import prepare, read_sentences
 from headcount.data.subword_sampling import Segmentation, sample_pieces
-from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer
+from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
 from headcount.errors import InputError
 
 FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes
+BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
 LENGTH_SAMPLE = 2000  # pairs on which lengths with subword sampling are measured
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ class TranslationData(pl.LightningDataModule):
     conf/data/default.yaml explains the settings. tokenizer: a trained one, or the settings of its training. seed: of
     the order of batches. max_length: None for no limit but `batch_tokens`. accumulation: micro-batches in one optimizer
     step of one process. segmentation: None for always the best segmentation. A sentence keeps its best segmentation in
-    an epoch if the sampled one exceeds its batch or `max_length`.
+    an epoch if the sampled one exceeds its batch or `max_length`. both_directions: train and valid hold all pairs, and
+    then all pairs with their sides exchanged, without the further columns of the corpus.
     """
 
     tokenizer: AnyTokenizer
@@ -69,6 +71,7 @@ class TranslationData(pl.LightningDataModule):
         workers: int,
         accumulation: int,
         hide_source: bool,
+        both_directions: bool,
         segmentation: Segmentation | None,
     ) -> None:
         super().__init__()
@@ -87,6 +90,11 @@ class TranslationData(pl.LightningDataModule):
                 f"segmentation: {type(segmentation).__name__} needs tokenizer={segmentation.model_type}, but the "
                 f"tokenizer is {tokenizer.model_type}; give segmentation=best, or the one that fits"
             )
+        if both_directions and isinstance(tokenizer, SentencePiecePair | TokenizerPair):
+            raise ValueError(
+                "data.both_directions=true: needs one vocabulary of both languages, but tokenizer=separate has two; "
+                "give tokenizer=bpe or unigram"
+            )
         self.corpus = corpus
         self.cleaning = cleaning
         self.batch_tokens = batch_tokens
@@ -96,6 +104,7 @@ class TranslationData(pl.LightningDataModule):
         self.workers = workers
         self.accumulation = accumulation
         self.hide_source = hide_source
+        self.both_directions = both_directions
         self.segmentation = segmentation
         self.start_step = 0
         self.source_language, self.target_language = language_codes(corpus.source_language, corpus.target_language)
@@ -234,6 +243,7 @@ class TranslationData(pl.LightningDataModule):
         epochs = self.epochs
         values = [self.prepared.name, epochs.batch_tokens, epochs.seed, epochs.multiple, epochs.lengthening]
         values += [epochs.start_epoch] if epochs.start_epoch else []
+        values += ["both directions"] if self.both_directions else []
         return f"{values} {self.hide_source}"
 
     @property
@@ -296,6 +306,9 @@ class TranslationData(pl.LightningDataModule):
             raise InputError(
                 f"{self.prepared} is damaged ({error}); delete this folder, it will be built again"
             ) from error
+        for split in BOTH_WAYS if self.both_directions else ():
+            self.data[split] = _with_reversed(self.data[split])
+            self._sentences[split] = _with_reversed_pieces(*self._sentences[split])
         if self.hide_source:
             for split, (source, target) in self._sentences.items():
                 self._sentences[split] = (self._hidden(source), target)
@@ -315,6 +328,22 @@ class TranslationData(pl.LightningDataModule):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def _with_reversed(pairs: Dataset) -> Dataset:
+    """The pairs, then each with its sides exchanged."""
+    there = {"source": "target", "target": "source", "source_ids": "target_ids", "target_ids": "source_ids"}
+    pairs = pairs.select_columns(list(there))
+    return concatenate_datasets([pairs, pairs.rename_columns(there)])
+
+
+def _with_reversed_pieces(source: Sentences, target: Sentences) -> tuple[Sentences, Sentences]:
+    # Both are columns of one file, so that the pieces of either are the pieces of both.
+    starts, ends = (source.starts, target.starts), (source.ends, target.ends)
+    one, other = (
+        Sentences(source.pieces, np.concatenate(starts[::way]), np.concatenate(ends[::way])) for way in (1, -1)
+    )
+    return one, other
 
 
 def _locked(path: Path) -> AcquireReturnProxy:

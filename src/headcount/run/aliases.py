@@ -68,6 +68,7 @@ NOT_HASHED = {  # settings of ADDED, by dotted name, that leave the hash of a ru
     "model.cross_attention.gaussians": 3,
     "model.head_dropout": 0.0,
     "model.embedding_dropout": None,
+    "data.both_directions": False,
     "loss.start": 0,
     "segmentation.start_epoch": 0,
     "model.qk_norm": None,

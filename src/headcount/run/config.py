@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from headcount.data.module import TranslationData
 
 # The settings of `data` beside the corpus: how its text becomes batches, and what other groups of the config take.
-BATCHES = ("cleaning", "max_length", "batch_tokens", "hide_source", "directory", "workers", "fingerprint")
+OF_MODULE = ("max_length", "batch_tokens", "hide_source", "both_directions", "directory", "workers")
+BATCHES = ("cleaning", "fingerprint", *OF_MODULE)
 NOT_CORPUS = (*BATCHES, "vocab_size", "budget")
 
 
@@ -131,7 +132,8 @@ def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "Tra
 
     data = config.data
     elsewhere = {"seed": "seed", "accumulation": "trainer.accumulate_grad_batches"}
-    settings: dict[str, Any] = {name: data[name] for name in BATCHES if name not in ("cleaning", "fingerprint")}
+    settings: dict[str, Any] = {name: data[name] for name in OF_MODULE if name in data}
+    settings.setdefault("both_directions", False)  # which came later than others
     settings |= {name: OmegaConf.select(config, setting) for name, setting in elsewhere.items()}
     problems = Problems()
     problems.lines += wrong_values(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))
