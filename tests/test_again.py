@@ -61,13 +61,15 @@ def test_auto_resumes_the_newest_run_of_the_same_settings(tiny, home, tmp_path, 
     stopped("resume=auto")
     (first,) = (path for path in (tmp_path / "runs").iterdir() if not path.is_symlink())
     stopped("resume=auto", "seed=2")  # of other settings, so a run of its own
-    assert len(list((tmp_path / "runs").iterdir())) == 3
+    (tmp_path / "runs" / "damaged").mkdir()
+    (tmp_path / "runs" / "damaged" / "config.yaml").write_text("{", encoding="utf-8")
+    assert len(list((tmp_path / "runs").iterdir())) == 4
     completed("train", *tiny, "resume=auto", cwd=tmp_path)
-    assert len(list((tmp_path / "runs").iterdir())) == 3  # no empty folder is left
+    assert len(list((tmp_path / "runs").iterdir())) == 4  # no empty folder is left
     assert same(first, home / "runs" / "second")
     assert (tmp_path / "runs" / "latest").resolve() == first
     completed("train", *tiny, "resume=auto", cwd=tmp_path)  # that one is finished
-    assert len(list((tmp_path / "runs").iterdir())) == 4
+    assert len(list((tmp_path / "runs").iterdir())) == 5
 
 
 def test_a_new_run_beside_the_one_that_is_there(tiny, tmp_path):

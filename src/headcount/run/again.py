@@ -63,7 +63,6 @@ def _resumed(directory: Path, overrides: list[Override]) -> Start:
     if is_finished(directory):
         return Start(directory, True, overrides, done=True)
     if not (directory / "checkpoints" / "last.ckpt").exists():
-        (directory / "config.yaml").unlink(missing_ok=True)
         return Start(directory, False, overrides)
     logger.info("resuming %s", show(directory))
     return Start(directory, True, [each for each in overrides if within(each.key_or_group, (*GIVEN_AGAIN, "threads"))])
@@ -73,9 +72,15 @@ def _unfinished(config: DictConfig) -> Path | None:
     """The newest run in runs/ of the same config that is not finished."""
     folders = [path.parent for path in Path("runs").glob("*/config.yaml") if path.parent.name != "latest"]
     newest = sorted(folders, key=lambda folder: folder.stat().st_mtime, reverse=True)
-    open_ = [folder for folder in newest if not is_finished(folder)]
-    task = with_text(_task(config)) if open_ else config
-    return next((folder for folder in open_ if not differences(read_config(folder), task)), None)
+    task = with_text(_task(config)) if newest else config
+    return next((folder for folder in newest if _continues(folder, task)), None)
+
+
+def _continues(folder: Path, task: DictConfig) -> bool:
+    try:
+        return not is_finished(folder) and not differences(read_config(folder), task)
+    except InputError:  # damaged, so it is no run to continue
+        return False
 
 
 def _task(config: DictConfig) -> DictConfig:
