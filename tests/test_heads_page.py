@@ -359,6 +359,7 @@ def test_the_page_of_a_sweep_has_a_section_for_each_part(full):
         "How often is there a head for a phenomenon?",
         "Mean knock-out over seeds",
         "Over how many heads is a function spread?",
+        "Where the cue goes",
         "Is importance by gradient a good guide, over seeds?",
         "How many heads can go, over seeds?",
         "Through training, over seeds",

@@ -36,7 +36,7 @@ SMALL = [
 ]
 SMALL_GRAMMAR = ["data.train_size=2000", "data.valid_size=8", "data.test_size=16"]
 RUN = ("README.md", "docs/training.md", "docs/studies.md")  # pages whose commands are run
-COMPOSED = ("make ablate", "make bench")  # what takes hours: only its config is composed
+COMPOSED = ("make ablate", "make bench")  # what takes hours: only its config is composed, as where RUN_A is a run
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "data" / "README.md"]
@@ -54,7 +54,7 @@ def commands_of(page: str) -> list[str]:
 def run_here() -> list[str]:
     """The commands that are run, each once, in the order of the pages."""
     lines = dict.fromkeys(line for page in RUN for line in commands_of(page))
-    return [line for line in lines if line != "make test" and not line.startswith(COMPOSED)]
+    return [line for line in lines if line != "make test" and not line.startswith(COMPOSED) and "RUN_A" not in line]
 
 
 def script_of(command: str) -> list[str]:
@@ -73,10 +73,10 @@ def made_small(words: list[str]) -> list[str]:
     """A training command with little to do."""
     if any(word.startswith("resume=") for word in words):
         return [*words, f"trainer.max_steps={STEPS + 2}"]
-    if any(word.startswith("init_from=") for word in words):  # its model and vocabulary are small
-        return [*words, f"trainer.max_steps={STEPS}", "search.max_ratio=1", *SMALL_GRAMMAR]
     elsewhere = ("data=multi30k", "data=files", "recipe=multi30k_en_de")
     corpus = [] if any(word in elsewhere for word in words) else SMALL_GRAMMAR
+    if any(word.startswith("init_from=") for word in words):  # its model and vocabulary are small
+        return [*words, f"trainer.max_steps={STEPS}", "search.max_ratio=1", *corpus]
     if "recipe=multi30k_en_de" in words:
         corpus = ["data.budget.warmup_steps=2"]
     if any(word.startswith("data.held_out") for word in words):
