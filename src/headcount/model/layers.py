@@ -4,7 +4,7 @@ The connection around a sublayer f is `after(x, f(before(x)))`: see `PreNorm` an
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, TokenPositions, named
 from headcount.model.cache import Cache, KeysValues
-from headcount.model.dropout import Dropout
-from headcount.model.feed_forward import FeedForward
+from headcount.model.dropout import Dropout, DropoutRates
+from headcount.model.feed_forward import FEED_FORWARDS, FeedForward
 from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
 from headcount.model.positions import Positions, Rotate, unrotated
+from headcount.model.settings import check_size, choose
 
 
 def in_product_precision(x: Tensor) -> Tensor:
@@ -182,22 +183,35 @@ class DecoderLayer(nn.Module):
         return DecoderLayerOutput(x, self_weights, cross_weights, state._replace(own=own, cross=cross))
 
 
-@dataclass(frozen=True)
 class LayerFactory:
     """Builds the layers of a Transformer from their head plans.
 
-    attention_dropout: on attention weights. head_dropout: of whole heads. qk_norm: as in `MultiHeadAttention`. The
-    other fields build a sublayer's `Attend`, feed-forward and residual connection.
+    norm, feed_forward: names of `RESIDUALS` and `FEED_FORWARDS`. d_feed_forward: hidden width. attends: build the
+    `Attend` of self-attention and of cross-attention. qk_norm: as in `MultiHeadAttention`.
+
+    Raises ValueError, naming the setting, its value and what is allowed.
     """
 
-    d_model: int
-    self_attention: AttendFactory
-    cross_attention: AttendFactory
-    attention_dropout: float
-    head_dropout: float
-    feed_forward: Callable[[], FeedForward]
-    residual: ResidualFactory
-    qk_norm: Callable[[int], QueryKeyNorm] | None
+    def __init__(
+        self,
+        d_model: int,
+        norm: str,
+        feed_forward: str,
+        d_feed_forward: int,
+        dropouts: DropoutRates,
+        attends: tuple[AttendFactory, AttendFactory],
+        qk_norm: Callable[[int], QueryKeyNorm] | None,
+    ) -> None:
+        check_size("d_feed_forward", d_feed_forward)
+        residual = choose("norm", norm, RESIDUALS)
+        kind = choose("feed_forward", feed_forward, FEED_FORWARDS)
+        self.residual = partial(residual, d_model, dropouts.dropout)
+        self.final_norm = partial(residual.final_norm, d_model)  # at the end of a stack
+        self.feed_forward = partial(kind, d_model, d_feed_forward, dropouts.activation_dropout)
+        self.d_model = d_model
+        self.dropouts = dropouts
+        self.self_attention, self.cross_attention = attends
+        self.qk_norm = qk_norm
 
     def encoder(self, heads: Iterable[HeadPlan], positions: Positions) -> Any:
         return nn.ModuleList(
@@ -219,5 +233,5 @@ class LayerFactory:
         return self._attention(heads, attend, unrotated)
 
     def _attention(self, heads: HeadPlan, attend: AttendFactory, rotate: Rotate) -> MultiHeadAttention:
-        dropout, head_dropout = self.attention_dropout, self.head_dropout
+        dropout, head_dropout = self.dropouts.attention_dropout, self.dropouts.head_dropout
         return MultiHeadAttention(self.d_model, heads, attend, dropout, rotate, self.qk_norm, head_dropout)

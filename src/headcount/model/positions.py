@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.errors import InputError
+from headcount.model.settings import check_size, choose
 
 Rotate = Callable[[Tensor, int | None], Tensor]
 """Rotates queries or keys [batch, head, position, d_head] by their positions: all of them by the one position given, as
@@ -172,3 +173,9 @@ POSITIONS: dict[str, type[SinusoidalPositions | LearnedPositions | RotaryPositio
     "learned": LearnedPositions,
     "rotary": RotaryPositions,
 }
+
+
+def new_positions(kind: str, d_model: int, max_positions: int) -> Positions:
+    """The positions of one side. Raises ValueError, naming the setting, its value and what is allowed."""
+    check_size("max_positions", max_positions)
+    return choose("positions", kind, POSITIONS)(d_model, max_positions)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import Cache
-from headcount.model.dropout import Dropout, LayerDropout
+from headcount.model.dropout import Dropout, DropoutRates, LayerDropout
 from headcount.model.encoder_decoder import (
     AttentionWeights,
     EncoderDecoder,
@@ -21,10 +21,8 @@ from headcount.model.encoder_decoder import (
     Target,
     new_embeddings,
 )
-from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.head_plan import HeadCounts, plan_heads
 from headcount.model.layers import (
-    RESIDUALS,
     AttentionScope,
     DecoderLayer,
     EncoderLayer,
@@ -33,18 +31,11 @@ from headcount.model.layers import (
     in_product_precision,
 )
 from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
-from headcount.model.positions import POSITIONS
-from headcount.model.settings import check_choice, check_probability, check_size, choose, positive
+from headcount.model.positions import new_positions
+from headcount.model.settings import check_choice, positive
 
-PLACES = ("attention", "activation", "layer", "head", "embedding")
-PROBABILITIES = ("dropout", *(f"{place}_dropout" for place in PLACES))
 INITS = ("xavier", "zero_output")
 CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
-
-
-def check_probabilities(*probabilities: float) -> None:
-    for name, p in zip(PROBABILITIES, probabilities, strict=True):
-        check_probability(name, p)
 
 
 class DecoderState(NamedTuple):
@@ -119,31 +110,24 @@ class Transformer(EncoderDecoder):
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
-        embedding_dropout = dropout if embedding_dropout is None else embedding_dropout
-        by_place = attention_dropout, activation_dropout, layer_dropout, head_dropout, embedding_dropout
-        check_probabilities(dropout, *by_place)
-        check_size("d_feed_forward", d_feed_forward)
-        check_size("max_positions", max_positions)
-        kinds, layers = (encoder_heads, decoder_heads, cross_heads), (encoder_layers, decoder_layers)
-        heads = plan_heads(num_heads, kinds, layers, d_model, head_size, kv_heads, local_heads, local_window)
-        norm_order = choose("norm", norm, RESIDUALS)
-        feed = partial(choose("feed_forward", feed_forward, FEED_FORWARDS), d_model, d_feed_forward, activation_dropout)
-        residual = partial(norm_order, d_model, dropout)
-        head_norm = partial(QueryKeyNorm, kind=qk_norm, scale=qk_scale) if qk_norm else None
+        by_place = attention_dropout, activation_dropout, layer_dropout, head_dropout
+        dropouts = DropoutRates(dropout, *by_place, dropout if embedding_dropout is None else embedding_dropout)
+        kinds, depths = (encoder_heads, decoder_heads, cross_heads), (encoder_layers, decoder_layers)
+        heads = plan_heads(num_heads, kinds, depths, d_model, head_size, kv_heads, local_heads, local_window)
         attends = self_attention, cross_attention
-        make = LayerFactory(d_model, *attends, attention_dropout, head_dropout, feed, residual, head_norm)
-        position_kind = choose("positions", positions, POSITIONS)
+        head_norm = partial(QueryKeyNorm, kind=qk_norm, scale=qk_scale) if qk_norm else None
+        layers = LayerFactory(d_model, norm, feed_forward, d_feed_forward, dropouts, attends, head_norm)
         self.d_model, self.kv_heads = d_model, kv_heads
         embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.source_embedding, self.target_embedding = embeddings
         self.embedding_scale = positive("embedding_scale", embedding_scale, d_model**0.5)
-        sides = {side: position_kind(d_model, max_positions) for side in ("source", "target")}
+        sides = {side: new_positions(positions, d_model, max_positions) for side in ("source", "target")}
         self.positions = nn.ModuleDict(sides)
-        self.dropout = Dropout(embedding_dropout)
+        self.dropout = Dropout(dropouts.embedding_dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
-        self.encoder = make.encoder(heads.encoder, sides["source"])
-        self.decoder = make.decoder(heads.decoder, heads.cross, sides["target"])
-        self.encoder_norm, self.decoder_norm = norm_order.final_norm(d_model), norm_order.final_norm(d_model)
+        self.encoder = layers.encoder(heads.encoder, sides["source"])
+        self.decoder = layers.decoder(heads.decoder, heads.cross, sides["target"])
+        self.encoder_norm, self.decoder_norm = layers.final_norm(), layers.final_norm()
         self.output = OutputLayer(d_model, vocab_size, logit_cap)
         self._initialise(init, embedding_std, tied_embeddings)
 
