@@ -8,10 +8,8 @@ import contextlib
 import itertools
 import math
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +26,7 @@ from headcount.run.identity import differences, with_text
 from headcount.run.jobs import failure, log_path, read_plan, write_state
 from headcount.run.resume import GIVEN_AGAIN, TEXTS, initial_config
 from headcount.run.values import within
-from headcount.training.callbacks import STOP
+from headcount.signals import STOP, signals_to
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
@@ -174,24 +172,14 @@ def _take_places(sweep: Path, names: list[str], needed: int, places: int, taken:
 @contextlib.contextmanager
 def forwarded_signals() -> Iterator[tuple[list["subprocess.Popen[bytes]"], list[int]]]:
     """While it is open, the signals to stop go to the processes in the first list that it gives, and not to this one;
-    the second list has the signals that came.
-
-    Elsewhere than in the main thread, which alone gets signals, it does nothing.
-    """
+    the second list has the signals that came. See `signals_to`."""
     children: list[subprocess.Popen[bytes]] = []
     signals: list[int] = []
 
-    def forward(number: int, frame: object) -> None:
+    def forward(number: int) -> None:
         signals.append(number)
         for child in children:
             child.send_signal(number)
 
-    if threading.current_thread() is not threading.main_thread():
+    with signals_to(forward):
         yield children, signals
-        return
-    before = {number: signal.signal(number, forward) for number in STOP}
-    try:
-        yield children, signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -25,8 +25,9 @@ from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import Figures, contrastive_table, score_table
 from headcount.run.training_run import OpenDirectory, TrainingRun, open_training_run, parameter_count
 from headcount.run.weights import scored_weights, verdict
+from headcount.signals import STOP, signals_to
 from headcount.training.averaging import save_weights
-from headcount.training.callbacks import STOP, ValidationStopped
+from headcount.training.callbacks import ValidationStopped
 from headcount.training.module import TranslationTask
 
 logger = logging.getLogger(__name__)
@@ -110,19 +111,15 @@ def stoppable(directory: Path) -> Iterator[None]:
     """Signals to stop end the process at once, with a line and exit code; a second one kills. For what has no state to
     save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1."""
 
-    def stop(number: int, frame: object) -> None:
+    def stop(number: int) -> None:
         for each in STOP:
             signal.signal(each, signal.SIG_DFL)
         logger.info("stopped before all splits were scored; the model can be used. Score them with:")
         logger.info("  python scripts/train.py resume=%s", show(directory))
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, stop) for number in STOP}
-    try:
+    with signals_to(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:

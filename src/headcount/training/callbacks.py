@@ -1,5 +1,6 @@
 """Training callbacks: a progress display, checkpoints to resume from, early stopping, a clean stop on Ctrl-C."""
 
+import contextlib
 import logging
 import signal
 import sys
@@ -17,6 +18,7 @@ from torch import nn
 
 from headcount.data.batches import Batch
 from headcount.files import replacing
+from headcount.signals import signals_to
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
 from headcount.training.seal import seal
 
@@ -271,10 +273,6 @@ class ValidationStopped(BaseException):
     """A signal to stop came during a validation."""
 
 
-STOP = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
-"""The signals to stop: of Ctrl-C, and two that clusters send before they take a machine back."""
-
-
 class StopOnInterrupt(Callback):
     """Ctrl-C, or SIGTERM or SIGUSR1 as a cluster sends it, lets the step in hand finish, then ends training in good
     order; a second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
@@ -288,20 +286,20 @@ class StopOnInterrupt(Callback):
 
     def __init__(self) -> None:
         self.exit_code = 0
-        self._previous: dict[int, Any] = {}
+        self._listening = contextlib.ExitStack()
         self._validating = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        def stop(number: int, frame: object) -> None:
+        def stop(number: int) -> None:
             self.exit_code = 128 + number
             if trainer.world_size == 1:  # torchrun passes a Ctrl-C on that its processes have had already
-                self._restore()
+                self._listening.close()
             if trainer.is_global_zero:
                 logger.info("stopping after this step (once more to kill)")
             if self._validating and trainer.world_size == 1:
                 raise ValidationStopped
 
-        self._previous = {number: signal.signal(number, stop) for number in STOP}
+        self._listening.enter_context(signals_to(stop))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
@@ -322,11 +320,7 @@ class StopOnInterrupt(Callback):
         self._validating = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._restore()
+        self._listening.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._restore()
-
-    def _restore(self) -> None:
-        while self._previous:
-            signal.signal(*self._previous.popitem())
+        self._listening.close()

@@ -1,0 +1,25 @@
+"""Signals to stop: that of Ctrl-C, and two that clusters send before they take a machine back."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+STOP = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
+
+
+@contextlib.contextmanager
+def signals_to(handle: Callable[[int], None]) -> Iterator[None]:
+    """While it is open, the signals of `STOP` call `handle` with their number.
+
+    Elsewhere than in the main thread, which alone gets signals, it does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda number, frame: handle(number)) for number in STOP}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
