@@ -2,15 +2,18 @@
 projection to the vocabulary."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.model.encoder_decoder import soft_capped
 
+GRAIN = 64  # tokens that a product has a multiple of, the last ones zeros: oneDNN compiles it for every new number
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
 
@@ -55,6 +58,7 @@ class LabelSmoothing:
         if not 0 <= smoothing < 1:
             raise ValueError(f"loss.smoothing={smoothing}: from 0 (off) up to, not including, 1; 0.1 is usual")
         self.smoothing = smoothing
+        self._scratch = _Scratch()
 
     def at(self, step: int) -> "LabelSmoothing":
         """The objective of the optimizer step after `step` others: always the same."""
@@ -67,10 +71,8 @@ class LabelSmoothing:
         labels: Int[Tensor, "passes_and_token"],
         cap: float | None = None,
     ) -> tuple[Tensor, Tensor]:
-        labelled = len(hidden) // self.passes * self.labelled
-        loss, likelihood = _ProjectedCrossEntropy.apply(
-            hidden, weight, labels, self.smoothing, labelled, self.divergence, cap
-        )
+        objective = _Objective(self.smoothing, len(hidden) // self.passes * self.labelled, self.divergence, cap)
+        loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, objective, self._scratch)
         return loss / self.labelled, likelihood.detach() / self.labelled
 
 
@@ -133,6 +135,33 @@ class SimCut(TwoPasses):
         self.divergence = partial(_from_first, alpha=alpha)
 
 
+@dataclass(frozen=True)
+class _Objective:
+    """A loss of projected tokens. labelled: the first tokens, which have a cross-entropy; cap: of the logits."""
+
+    smoothing: float
+    labelled: int
+    divergence: Divergence | None
+    cap: float | None
+
+
+class _Scratch:
+    """Memory for the logits of a chunk and their softmax, kept from step to step: to map and clear new pages for them
+    would take longer than the products."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[torch.dtype, Tensor] = {}
+
+    def pair(self, rows: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Two tensors [rows, vocab] without defined values, in the type of the weights [vocab, d_model]."""
+        if weight.device.type != "cpu":  # an accelerator's allocator keeps its memory anyway
+            return weight.new_empty(rows, len(weight)), weight.new_empty(rows, len(weight))
+        kept = self._tensors.get(weight.dtype)
+        if kept is None or kept.shape[1] < rows or kept.shape[2] != len(weight):
+            kept = self._tensors[weight.dtype] = weight.new_empty(2, rows, len(weight))
+        return kept[0, :rows], kept[1, :rows]
+
+
 class _ProjectedCrossEntropy(torch.autograd.Function):
     """Fused projection and cross-entropy: the gradient, known in closed form, is computed along with the loss, a chunk
     of tokens at a time. The logits of a whole batch, the largest tensor by far, never exist.
@@ -147,32 +176,22 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
     With a cap c, logits are c tanh(W h / c), of which each has the slope 1 - (logit / c)^2: s/V is in that product.
 
-    With a divergence, the second half of the tokens repeats the first, and the divergence of both is added. Only the
-    first `labelled` tokens have a cross-entropy. In mixed precision, logits and p have the lower precision, p_y - 1 + s
-    and sums float32; with a divergence, p is float32 too. Without gradients, as in validation, all have the precision
-    of the weights.
+    With a divergence, the second half of the tokens repeats the first, and the divergence of both is added. In mixed
+    precision, logits and p have the lower precision, p_y - 1 + s and sums float32; with a divergence, p is float32 too.
+    Without gradients, as in validation, all have the precision of the weights.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        labels: Tensor,
-        smoothing: float,
-        labelled: int,
-        divergence: Divergence | None,
-        cap: float | None,
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, objective: _Objective, scratch: _Scratch
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         needs_gradient = any(ctx.needs_input_grad)
         lower = needs_gradient and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if lower else weight.dtype
         with torch.autocast(device, enabled=False):
-            chunk = CHUNK.get(device, 1024)
-            loss, likelihood, *gradients = _losses(
-                hidden.to(dtype), weight.to(dtype), labels, smoothing, labelled, divergence, cap, chunk, needs_gradient
-            )
+            inputs = hidden.to(dtype), weight.to(dtype), labels
+            loss, likelihood, *gradients = _losses(*inputs, objective, scratch, needs_gradient)
         if needs_gradient:
             ctx.save_for_backward(*(g.to(x.dtype) for g, x in zip(gradients, (hidden, weight), strict=True)))
         return loss, likelihood
@@ -180,21 +199,14 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         hidden_gradient, weight_gradient = ctx.saved_tensors
-        return hidden_gradient * gradient, weight_gradient * gradient, None, None, None, None, None
+        return hidden_gradient * gradient, weight_gradient * gradient, None, None, None
 
 
 def _losses(
-    hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    smoothing: float,
-    labelled: int,
-    divergence: Divergence | None,
-    cap: float | None,
-    chunk: int,
-    with_gradients: bool,
+    hidden: Tensor, weight: Tensor, labels: Tensor, objective: _Objective, scratch: _Scratch, with_gradients: bool
 ) -> tuple[Tensor, ...]:
     """Loss and likelihood, and the gradients of the loss by hidden and weight."""
+    smoothing, cap, divergence = objective.smoothing, objective.cap, objective.divergence
     exact = torch.promote_types(hidden.dtype, torch.float32)
     tiny = torch.finfo(exact).tiny  # a token less likely than that (e^-87 in float32) counts as just so likely
     spread = smoothing / len(weight)
@@ -202,16 +214,22 @@ def _losses(
     likelihood = torch.zeros_like(loss)
     hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=exact)
     all_words = weight.sum(dim=0, dtype=exact)
-    for part in _parts(hidden, 1 if divergence is None else 2, chunk):
+    for part in _parts(hidden, 1 if divergence is None else 2):
         rows = hidden[part]
-        own = slice(len(rows) * labelled // len(hidden))  # those with a cross-entropy
-        right = torch.arange(len(rows), device=rows.device), labels[part]
-        logits = rows @ weight.T
+        count = len(rows)
+        own = slice(count * objective.labelled // len(hidden))  # those with a cross-entropy
+        right = torch.arange(count, device=rows.device), labels[part]
+        rows = F.pad(rows, (0, 0, 0, -count % GRAIN))
+        logits, p = scratch.pair(len(rows), weight)
+        torch.mm(rows, weight.T, out=logits)
+        by_logits, logits, p = p, logits[:count], p[:count]
         if cap is not None:
             logits = soft_capped(logits, cap)
-        if divergence is not None:
+        if divergence is None:
+            torch.softmax(logits, dim=1, out=p)
+        else:
             logits = logits.to(exact)  # the difference of two passes is small
-        p = logits.softmax(dim=1)
+            p = logits.softmax(dim=1)
         log_right = p[right].to(exact).clamp(min=tiny).log()
         likelihood -= log_right[own].sum()
         log_total = logits[right] - log_right
@@ -229,13 +247,16 @@ def _losses(
             if cap is not None:
                 p[own] -= spread
                 p *= 1 - (logits / cap).square()
-            by_logits = p.to(weight.dtype)
-            hidden_gradient[part] = by_logits @ weight
+            if divergence is not None:
+                by_logits[:count] = p
+            by_logits[count:] = 0
+            hidden_gradient[part] = (by_logits @ weight)[:count]
             weight_gradient += by_logits.T @ rows
     loss += (1 - smoothing) * likelihood
     if with_gradients and cap is None:
-        hidden_gradient[:labelled] -= spread * all_words
-        weight_gradient -= spread * hidden[:labelled].sum(dim=0, dtype=exact)
+        labelled = slice(objective.labelled)
+        hidden_gradient[labelled] -= spread * all_words
+        weight_gradient -= spread * hidden[labelled].sum(dim=0, dtype=exact)
     return loss, likelihood, hidden_gradient, weight_gradient
 
 
@@ -245,9 +266,9 @@ def _row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.stack([part.sum(dim=1) for part in x.chunk(8, dim=1)]).sum(dim=0, dtype=dtype)
 
 
-def _parts(hidden: Tensor, passes: int, chunk: int) -> list[Any]:
+def _parts(hidden: Tensor, passes: int) -> list[Any]:
     """What to take of the tokens at once: slices; of two passes the same tokens of both, one pass after the other."""
-    tokens, size = len(hidden) // passes, max(1, chunk // passes)
+    tokens, size = len(hidden) // passes, CHUNK.get(hidden.device.type, 1024) // passes
     starts = range(0, tokens, size)
     if passes == 1:
         return [slice(start, start + size) for start in starts]
