@@ -268,7 +268,7 @@ def _row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _parts(hidden: Tensor, passes: int) -> list[Any]:
     """What to take of the tokens at once: slices; of two passes the same tokens of both, one pass after the other."""
-    tokens, size = len(hidden) // passes, CHUNK.get(hidden.device.type, 1024) // passes
+    tokens, size = len(hidden) // passes, max(1, CHUNK.get(hidden.device.type, 1024) // passes)
     starts = range(0, tokens, size)
     if passes == 1:
         return [slice(start, start + size) for start in starts]
