@@ -53,9 +53,14 @@ def start(config: DictConfig, directory: Path) -> Start:
             f"{show(directory)} holds a run already: resume it with if_exists=resume, begin another beside it with "
             "if_exists=new, or move it away"
         )
-    if what := differences(read_config(directory), with_text(_task(config))):
-        raise InputError(f"{show(directory)} holds a run of another config ({what}); give another hydra.run.dir=")
+    check_same(directory, config, "give another hydra.run.dir=")
     return _resumed(directory, overrides)
+
+
+def check_same(directory: Path, config: DictConfig, advice: str) -> None:
+    """Raises InputError where the run in `directory` is another than the new run of `config`."""
+    if what := differences(read_config(directory), with_text(initial_config(config))):
+        raise InputError(f"{show(directory)} holds a run of another config ({what}); {advice}")
 
 
 def _resumed(directory: Path, overrides: list[Override]) -> Start:
@@ -72,7 +77,7 @@ def _unfinished(config: DictConfig) -> Path | None:
     """The newest run in runs/ of the same config that is not finished."""
     folders = [path.parent for path in Path("runs").glob("*/config.yaml") if path.parent.name != "latest"]
     newest = sorted(folders, key=lambda folder: folder.stat().st_mtime, reverse=True)
-    task = with_text(_task(config)) if newest else config
+    task = with_text(initial_config(config)) if newest else config
     return next((folder for folder in newest if _continues(folder, task)), None)
 
 
@@ -81,10 +86,6 @@ def _continues(folder: Path, task: DictConfig) -> bool:
         return not is_finished(folder) and not differences(read_config(folder), task)
     except InputError:  # damaged, so it is no run to continue
         return False
-
-
-def _task(config: DictConfig) -> DictConfig:
-    return initial_config(config, Path(config.init_from)) if config.init_from else config
 
 
 def _free(directory: Path) -> Path:

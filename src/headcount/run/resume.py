@@ -31,10 +31,9 @@ from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
 from headcount.training.seal import check_seal
 
-SETTINGS = frozenset(
-    {"trainer.max_steps", "checkpoint.every", "checkpoint.every_minutes", "threads", "data.workers", "data.directory"}
-)
-SETTINGS |= {f"validation.{name}" for name in ("every", "samples", "patience", "metric")}
+VALIDATION = tuple(f"validation.{name}" for name in ("every", "samples", "patience", "metric"))
+CHECKPOINTS = ("checkpoint.every", "checkpoint.every_minutes")
+SETTINGS = ("trainer.max_steps", "threads", "data.workers", "data.directory", *VALIDATION, *CHECKPOINTS)
 GROUPS = ("logger", "search")  # to exchange, or to change within
 DEVICES = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy"))
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
@@ -43,8 +42,7 @@ FILES = ("root", *(f"{split}{side}" for split in ("train", "valid", "test") for 
 TEXTS = tuple(f"data.{name}" for name in FILES)
 NOT_OF_THE_RUN = ("resume", "if_exists", "debug", "trust")
 # Settings that a run gets anew where the same command resumes it, such as the place of its text.
-GIVEN_AGAIN = ("trust", "debug", "data.directory", "data.workers", "checkpoint.every", "logger", *TEXTS)
-GIVEN_AGAIN += ("checkpoint.every_minutes",)
+GIVEN_AGAIN = ("trust", "debug", "logger", "data.directory", "data.workers", *CHECKPOINTS, *TEXTS)
 INSTEAD = {
     "data.budget.steps": "trainer.max_steps",
     "schedule.steps": "trainer.max_steps",
@@ -216,13 +214,16 @@ def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
         OmegaConf.update(config, "resumed", [*config.get("resumed", []), entry], force_add=True)
 
 
-def initial_config(config: DictConfig, directory: Path) -> DictConfig:
-    """The config of a run that starts with the weights of the run in `directory`: that run's model and tokenizer,
-    and on top of them the single settings of the model given on the command line.
+def initial_config(config: DictConfig) -> DictConfig:
+    """The config of a new run: `config`; with `init_from`, that run's model and tokenizer, and on top of
+    them the single settings of the model given on the command line.
 
     Raises InputError for a directory that is not a run, a config that would build an untrusted class, or an override
     that another model or tokenizer would need.
     """
+    if not config.init_from:
+        return config
+    directory = Path(config.init_from)
     run = read_config(directory)
     check_targets(OmegaConf.to_container(run), "", config.trust, f"{directory}: ")
     initial = config.copy()

@@ -21,10 +21,10 @@ from omegaconf import DictConfig
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.machine import END_WITH_PARENT, cores, visible_gpus
-from headcount.run.directory import is_finished, read_config
-from headcount.run.identity import differences, with_text
+from headcount.run.again import check_same
+from headcount.run.directory import is_finished
 from headcount.run.jobs import failure, log_path, read_plan, write_state
-from headcount.run.resume import GIVEN_AGAIN, TEXTS, initial_config
+from headcount.run.resume import GIVEN_AGAIN, TEXTS
 from headcount.run.values import within
 from headcount.signals import STOP, signals_to
 
@@ -46,13 +46,8 @@ def run_job(config: DictConfig, directory: Path) -> None:
     """
     with FileLock(directory / ".job.lock"):
         with FileLock(directory / ".lock"):  # a sweep that was killed may have left a child behind: let it finish
-            begun = read_config(directory) if (directory / "config.yaml").exists() else None
-        task = initial_config(config, Path(config.init_from)) if config.init_from else config
-        if begun is not None and (what := differences(begun, with_text(task))):
-            raise InputError(
-                f"{show(directory)} holds a run of another config ({what}); move it away, or give the sweep another "
-                "name=..."
-            )
+            if (directory / "config.yaml").exists():
+                check_same(directory, config, "move it away, or give the sweep another name=...")
         if is_finished(directory):
             return
         resume = (directory / "checkpoints" / "last.ckpt").exists()

@@ -117,7 +117,7 @@ def starting_config(config: DictConfig, start: Start, held: contextlib.ExitStack
     if start.resume:
         resumed = _resumed(config, start, held)
         return resumed.config, resumed
-    return initial_config(config, Path(config.init_from)) if config.init_from else config, None
+    return initial_config(config), None
 
 
 def _resumed(config: DictConfig, start: Start, held: contextlib.ExitStack) -> Resumed:
