@@ -1,77 +1,214 @@
-"""Divergence: training stops, and what it leaves can be used."""
+"""Divergence: steps without finite gradients are skipped, or training stops; what it leaves can be used."""
 
+import json
 import re
-from types import SimpleNamespace
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import completed, failed
+from conftest import SCRIPTS, completed, failed, rewrite
+from safetensors.torch import load_file
+from test_end_to_end import DDP, ENVIRONMENT, TORCHRUN
+from test_optimizers import NAMES, options
 
-from headcount.training.loss import LabelSmoothing
-from headcount.training.module import FiniteSteps, Step
-
-
-def step(number: int, loss: float, norm: float) -> Step:
-    return Step(number, 0.01, torch.tensor(loss), torch.tensor(norm), torch.tensor([7, 3, 5, 1]))
-
-
-@pytest.mark.parametrize(
-    ("loss", "norm"), [(float("nan"), 1.0), (1.0, float("inf")), (float("inf"), 1.0), (1.0, float("nan"))]
-)
-def test_the_first_step_without_finite_figures_is_named(loss, norm):
-    steps = FiniteSteps(lambda row: f"sentence {row}")
-    steps.steps = [step(4, 1.0, 1.0), step(5, loss, norm), step(6, float("nan"), float("nan"))]
-    with pytest.raises(
-        ValueError, match=rf"^step 5: loss {loss:.3g}, gradient norm {norm:.3g} at learning rate 1.00e-02"
-    ):
-        steps.look()
-    steps.look()  # what was looked at is done with
+from headcount.errors import InputError
+from headcount.training.callbacks import LastCheckpoint
+from headcount.training.divergence import SkippedSteps, Step
+from headcount.training.module import TranslationTask
 
 
-def diverge_at(monkeypatch, call: int, where: str) -> None:
-    """Loss or gradient of one training step is not a number."""
-    calls = []
-    whole = LabelSmoothing.__call__
+def step(norm: float, *losses: float) -> Step:
+    parts = [(torch.tensor(loss), torch.tensor([7, 3]) + 10 * part) for part, loss in enumerate(losses)]
+    return Step(4, 0.01, norm, parts)
 
-    def broken(self, hidden, *rest):
-        loss, likelihood = whole(self, hidden, *rest)
-        calls.append(hidden.requires_grad)
-        if sum(calls) != call or not hidden.requires_grad:
-            return loss, likelihood
+
+def source(row: int) -> str:
+    return f"sentence {row}"
+
+
+@pytest.mark.parametrize("norm", [float("nan"), float("inf")])
+def test_steps_in_a_row_end_training_and_a_finite_one_begins_a_new_row(norm):
+    skipped = SkippedSteps(3)
+    assert not skipped.skips(step(1e30, 1.0), source)
+    for in_a_row in (1, 2):
+        assert skipped.skips(step(norm, 1.0), source)
+        assert (skipped.in_a_row, skipped.total) == (in_a_row, in_a_row)
+    assert not skipped.skips(step(1.0, 1.0), source)
+    assert (skipped.in_a_row, skipped.total) == (0, 2)
+    other = SkippedSteps(3)
+    other.load_state_dict(skipped.state_dict())
+    for each in (skipped, other):
+        assert [each.skips(step(norm, 1.0), source) for _ in range(2)] == [True, True]
+        with pytest.raises(
+            InputError,
+            match=rf"^step 4: loss 1, gradient norm {norm:.3g} at learning rate 1.00e-02: no finite gradients in the "
+            r"last 3 steps \(divergence.stop_after=3\)",
+        ):
+            each.skips(step(norm, 1.0), source)
+
+
+def test_the_pairs_of_the_micro_batch_whose_loss_is_not_finite_are_named(caplog):
+    caplog.set_level("INFO")
+    skipped = SkippedSteps(9)
+    skipped.skips(step(float("nan"), 1.0, float("nan"), 2.0), source)
+    skipped.skips(step(float("nan"), 1.0, 2.0), source)
+    one, every = (record.getMessage() for record in caplog.records)
+    assert one.endswith("its batch has 2 pairs, rows 17 'sentence 17'; 13 'sentence 13' of the training data")
+    assert "its batch has 4 pairs, rows 7 'sentence 7'; 3 'sentence 3'; 17 'sentence 17' ... of" in every
+
+
+@pytest.mark.parametrize("stop_after", [0, -1, None, True, 1.5, "ten"])
+def test_a_number_of_steps_that_is_none_is_refused(stop_after):
+    with pytest.raises(ValueError, match=r"^divergence.stop_after=.*: must be 1 or more steps$"):
+        SkippedSteps(stop_after)
+
+
+def diverge_at(monkeypatch, steps: Collection[int], where: str = "loss") -> None:
+    """Loss or gradient of the first micro-batch of some optimizer steps, from 1, is not a number."""
+    whole = TranslationTask.training_step
+
+    def broken(self, batch, batch_idx):
+        loss = whole(self, batch, batch_idx)
+        number, part = divmod(batch_idx, self.trainer.accumulate_grad_batches)
+        if number + 1 not in steps or part:
+            return loss
         if where == "loss":
-            return loss * float("nan"), likelihood
+            _, rows = self._parts_of_step.pop()
+            self._parts_of_step.append((torch.tensor(float("nan")), rows))
+            return loss * float("nan")
         loss.register_hook(lambda gradient: gradient * float("inf"))
-        return loss, likelihood
+        return loss
 
-    monkeypatch.setattr(LabelSmoothing, "__call__", broken)
+    monkeypatch.setattr(TranslationTask, "training_step", broken)
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_a_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, tmp_path, monkeypatch, where):
-    diverge_at(monkeypatch, 6, where)
-    (line,) = failed("train", *tiny, "checkpoint.every=1", cwd=tmp_path)
+def test_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, tmp_path, monkeypatch, where):
+    diverge_at(monkeypatch, range(5, 9), where)
+    options = ("checkpoint.every=1", "divergence.stop_after=2", "hydra.run.dir=run")
+    (line,) = failed("train", *tiny, *options, cwd=tmp_path)
     assert line.startswith("step 6: loss ")
-    assert re.search(r"at learning rate [\d.e-]+, .* its batch has \d+ pairs, rows \d+ 'the \w+", line)
+    assert re.search(r"at learning rate [\d.e-]+: .* its batch has \d+ pairs, rows \d+ 'the \w+", line)
     assert "Try a smaller optimizer.lr" in line
-    run = (tmp_path / "runs" / "latest").resolve()
-    kept = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
-    assert kept["global_step"] == 5
-    assert all(tensor.isfinite().all() for tensor in kept["state_dict"].values())
-    assert not (run / "model.safetensors").exists()
+    state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert (state["global_step"], state["skipped_steps"]) == (4, {"total": 0, "in_a_row": 0})
+    assert all(tensor.isfinite().all() for tensor in state["state_dict"].values())
+    assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-class OnGpu(torch.Tensor):
-    """A figure that training would have to wait for."""
+def test_a_run_from_before_the_setting_stops_at_its_first_step_without_finite_gradients(tiny, tmp_path, monkeypatch):
+    completed("train", *tiny, "trainer.max_steps=4", "hydra.run.dir=run", cwd=tmp_path)
+    rewrite(tmp_path / "run" / "config.yaml", lambda text: re.sub(r"divergence:\n  stop_after: 10\n", "", text))
+    diverge_at(monkeypatch, [6])
+    (line,) = failed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    assert line.startswith("step 6: loss nan, gradient norm nan")
+    completed("train", "resume=run", "trainer.max_steps=8", "divergence.stop_after=2", cwd=tmp_path)
 
-    device = SimpleNamespace(type="cuda")
+
+def test_a_checkpoint_waits_for_the_next_step_that_is_not_skipped(tiny, tmp_path, monkeypatch):
+    diverge_at(monkeypatch, [4, 5])
+    saved = []
+    save = LastCheckpoint.save
+    monkeypatch.setattr(
+        LastCheckpoint, "save", lambda self, trainer: (saved.append(trainer.global_step), save(self, trainer))
+    )
+    completed("train", *tiny, "checkpoint.every=2", "hydra.run.dir=run", cwd=tmp_path)
+    assert saved == [2, 6, 8]
 
 
-def test_steps_that_nobody_looked_at_are_looked_at_before_validation(tiny, tmp_path, monkeypatch):
-    clip = torch.nn.utils.clip_grad_norm_
-    monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *arguments: clip(*arguments).as_subclass(OnGpu))
-    diverge_at(monkeypatch, 3, "loss")
-    (line,) = failed("train", *tiny, "trainer.log_every_n_steps=100", "checkpoint.every=100", cwd=tmp_path)
-    assert line.startswith("step 3: loss nan, gradient norm nan at learning rate ")
+@pytest.mark.parametrize("name", ["adamw", *NAMES])
+def test_a_skipped_step_changes_no_weight_state_or_average(name, tiny, tmp_path, monkeypatch):
+    diverge_at(monkeypatch, [1, 4, 5], "gradient")
+    given = (*tiny, *options(name), "checkpoint.every=1")
+    completed("train", *given, "trainer.max_steps=5", "hydra.run.dir=half", cwd=tmp_path)
+    before, skipped = (changing(tmp_path / "half", name) for name in ("last-1", "last"))
+    assert len(before) > 50
+    assert before == skipped
+    completed("train", "resume=half", "trainer.max_steps=7", cwd=tmp_path)
+    completed("train", *given, "trainer.max_steps=7", "hydra.run.dir=whole", cwd=tmp_path)
+    resumed, whole = (changing(tmp_path / run, "last") for run in ("half", "whole"))
+    assert resumed == whole
+    assert sum(one != other for one, other in zip(skipped, whole, strict=True)) > len(whole) / 2
+    for run in ("half", "whole"):
+        state = torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True)
+        assert state["skipped_steps"] == {"total": 3, "in_a_row": 0}
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("half", "whole")]
+    assert weights[0] == weights[1]
+
+
+def changing(run: Path, name: str) -> list[object]:
+    """All that an optimizer step changes in a checkpoint: weights, optimizer state, averages."""
+    state = torch.load(run / "checkpoints" / f"{name}.ckpt", weights_only=True)
+    averages = {key: each for key, each in state["callbacks"].items() if "Average" in key}
+    return leaves([state["state_dict"], state["optimizer_states"], averages])
+
+
+def leaves(node: object) -> list[object]:
+    if isinstance(node, torch.Tensor):
+        return [node.tolist()]
+    parts = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else None
+    return [node] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+
+
+def test_skipped_steps_are_counted_and_shown(tiny, tmp_path, monkeypatch, recwarn):
+    """With micro-batches, in bfloat16."""
+    diverge_at(monkeypatch, [1, 2, 6])
+    options = ("trainer.accumulate_grad_batches=2", "trainer.precision=bf16-mixed", "averaging=ema")
+    result = completed("train", *tiny, *options, "hydra.run.dir=run", cwd=tmp_path)
+    log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    assert re.findall(r" step (\d): .* skipped; its batch has", log) == ["1", "2", "6"]
+    assert re.search(r" step 5 of 8  loss [\d.]+ .* tokens/s  2 skipped  0:\d\d left$", log, re.MULTILINE)
+    assert not [each for each in recwarn if "scheduler" in str(each.message)]
+    assert "steps skipped, since their gradients were not finite: 3\n" in result.out
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["train"]["skipped_steps"] == 3
+    assert metrics["train"]["steps"] == 8
+    monkeypatch.undo()
+    plain = completed("train", *tiny, "hydra.run.dir=plain", cwd=tmp_path)
+    files = [(tmp_path / "plain" / name).read_text(encoding="utf-8") for name in ("train.log", "metrics.json")]
+    assert not any("skipped" in text for text in (plain.out, *files))
+
+
+# The loss of the second process is not a number at some steps.
+DIVERGING = """
+import runpy, sys
+from headcount.training.module import TranslationTask
+steps, script, *words = sys.argv[1:]
+whole = TranslationTask.training_step
+def broken(self, batch, batch_idx):
+    loss = whole(self, batch, batch_idx)
+    if self.global_rank != 1 or str(batch_idx + 1) not in steps.split(","):
+        return loss
+    _, rows = self._parts_of_step.pop()
+    self._parts_of_step.append((loss.detach() * float("nan"), rows))
+    return loss * float("nan")
+TranslationTask.training_step = broken
+sys.argv = [script, *words]
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_all_processes_skip_the_steps_of_which_one_has_no_finite_gradients(tiny, tmp_path):
+    (tmp_path / "diverging.py").write_text(DIVERGING, encoding="utf-8")
+
+    def by_two(steps: str, *words: str) -> subprocess.CompletedProcess:
+        line = [*TORCHRUN, tmp_path / "diverging.py", steps, SCRIPTS / "train.py", *tiny, *DDP, *words]
+        return subprocess.run(line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, timeout=240, text=True)
+
+    result = by_two("3,4", "hydra.run.dir=run", "averaging=ema")
+    assert result.returncode == 0, result.stderr
+    skipped = re.findall(r"^step (\d): .* skipped; its batch has (\d+) pairs", result.stderr, re.MULTILINE)
+    assert [number for number, _ in skipped] == ["3", "4"]
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert (metrics["train"]["steps"], metrics["train"]["skipped_steps"]) == (8, 2)
+    assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "run" / "model.safetensors").values())
+    stopped = by_two("3,4", "hydra.run.dir=stopped", "divergence.stop_after=2")
+    lines = [line for line in stopped.stderr.splitlines() if line.startswith("error: ")]
+    assert set(lines) == {lines[0]}
+    assert lines[0].startswith("error: step 4: loss nan, gradient norm nan")
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", pytest.param("64-true", marks=pytest.mark.slow)])

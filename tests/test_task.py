@@ -8,6 +8,7 @@ from torch import Tensor
 from headcount.data.batches import Sentences, collate
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.training.cutoff import token_cutoff
+from headcount.training.divergence import SkippedSteps
 from headcount.training.loss import RDrop, SimCut
 from headcount.training.module import TranslationTask
 
@@ -21,6 +22,7 @@ def task(loss=None, **settings) -> TranslationTask:
         loss=loss,
         optimizer=torch.optim.AdamW,
         schedule=lambda step: 1.0,
+        skipped=SkippedSteps(1),
         translator=None,
         sources=[],
         references=[],

@@ -21,6 +21,7 @@ from headcount.run.config import Problems, build, build_data
 from headcount.run.values import fits
 from headcount.training.averaging import MONITORED, Averaging, ScheduleFreeAverage
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
+from headcount.training.divergence import SkippedSteps
 from headcount.training.module import OptimizerFactory
 from headcount.training.schedule import Constant
 
@@ -34,7 +35,7 @@ class Parts:
 
     data: TranslationData
     trainer: pl.Trainer
-    task: dict[str, Any]  # loss, optimizer, schedule, and the settings of validation
+    task: dict[str, Any]  # loss, optimizer, schedule, skipped steps, and the settings of validation
     averaging: Averaging | None
     checkpoint: LastCheckpoint
     loggers: list[Logger]  # not the trainer's before it starts: Lightning would open them before it loads a checkpoint
@@ -62,8 +63,10 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     data = attempt(build_data, config)
     language = data.target_language if data else ""
     tokenizer = attempt(bleu_tokenizer, language, config.get("bleu_tokenizer"))
+    # A run from before the setting stops at the first such step, as it did then.
+    task["skipped"] = attempt(SkippedSteps, OmegaConf.select(config, "divergence.stop_after", default=1))
     attempt(check_values, config)
-    interrupt, progress = StopOnInterrupt(), TrainingProgress()
+    interrupt, progress = StopOnInterrupt(), TrainingProgress(task["skipped"])
     callbacks = [interrupt, progress, averaging]
     if config.validation.patience is not None:
         monitor, sign = MONITORED.get(config.validation.metric, MONITORED["loss"])

@@ -31,9 +31,10 @@ from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
 from headcount.training.seal import check_seal
 
+STOP_AFTER = "divergence.stop_after"
 VALIDATION = tuple(f"validation.{name}" for name in ("every", "samples", "patience", "metric"))
 CHECKPOINTS = ("checkpoint.every", "checkpoint.every_minutes")
-SETTINGS = ("trainer.max_steps", "threads", "data.workers", "data.directory", *VALIDATION, *CHECKPOINTS)
+SETTINGS = ("trainer.max_steps", "threads", "data.workers", "data.directory", STOP_AFTER, *VALIDATION, *CHECKPOINTS)
 GROUPS = ("logger", "search")  # to exchange, or to change within
 DEVICES = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy"))
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
@@ -42,7 +43,7 @@ FILES = ("root", *(f"{split}{side}" for split in ("train", "valid", "test") for 
 TEXTS = tuple(f"data.{name}" for name in FILES)
 NOT_OF_THE_RUN = ("resume", "if_exists", "debug", "trust")
 # Settings that a run gets anew where the same command resumes it, such as the place of its text.
-GIVEN_AGAIN = ("trust", "debug", "logger", "data.directory", "data.workers", *CHECKPOINTS, *TEXTS)
+GIVEN_AGAIN = ("trust", "debug", "logger", "data.directory", "data.workers", STOP_AFTER, *CHECKPOINTS, *TEXTS)
 INSTEAD = {
     "data.budget.steps": "trainer.max_steps",
     "schedule.steps": "trainer.max_steps",

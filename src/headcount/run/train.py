@@ -125,7 +125,7 @@ def stoppable(directory: Path) -> Iterator[None]:
 def training_figures(run: TrainingRun) -> dict[str, Any]:
     """The part of metrics.json about training itself."""
     parts, model = run.parts, run.model
-    progress, step = parts.progress, parts.trainer.global_step
+    progress, step, skipped = parts.progress, parts.trainer.global_step, parts.task["skipped"].total
     return {
         "seed": run.config.seed,
         "parameters": parameter_count(model),
@@ -133,6 +133,7 @@ def training_figures(run: TrainingRun) -> dict[str, Any]:
         "model": model.head_counts,
         "train": {
             "steps": step,
+            **({"skipped_steps": skipped} if skipped else {}),
             "epochs": round(parts.data.epoch_of(step), 3),
             "seconds": round(progress.seconds, 1),
             "tokens": progress.tokens,
@@ -163,6 +164,7 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
     trained: the figures of training, see `save`.
     """
     place, training, weights = show(run.directory), trained["train"], trained["weights"]
+    skipped = training.get("skipped_steps", 0)
     average_lost = weights["scored"] == "last" and weights["valid_loss"]["average"] is not None
     blocks = [score_table(scores)]
     if "contrastive" in scores["test"]:
@@ -170,6 +172,7 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
     blocks.append(
         f"{training['steps']:,} steps, {training['epochs']:.1f} epochs, {training['seconds']:,.0f} s, "
         f"{training['tokens_per_second']:,.0f} real tokens/s\n"
+        + (f"steps skipped, since their gradients were not finite: {skipped:,}\n" if skipped else "")
         + (f"{verdict(weights)}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.parts.data.target_language}, "
         "train.log)\n"

@@ -109,7 +109,8 @@ class CheckpointAverage(Callback):
 
 class ExponentialAverage(Callback):
     """Exponential moving average of the weights (Polyak and Juditsky 1992), in the form of Kingma and Ba 2015, section
-    7.2, which corrects the bias of the first steps. Each optimizer step replaces the share 1 - decay of it.
+    7.2, which corrects the bias of the first steps. Each optimizer step replaces the share 1 - decay of it; one that
+    is skipped (`headcount.training.divergence`) leaves it as it is.
 
     share: the mean covers about this share of the run's steps: the decay is 1 - 1 / (share x steps). decay: instead of
     a share; 0.999 is a mean over about the last thousand steps. The mean is kept in float32, for float64 weights in
@@ -149,7 +150,8 @@ class ExponentialAverage(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        if trainer.is_global_zero and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.in_a_row  # type: ignore[union-attr]
+        if trainer.is_global_zero and stepped:
             self.follow(cast("torch.nn.Module", pl_module.model))
 
     @torch.no_grad()

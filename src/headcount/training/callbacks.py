@@ -20,6 +20,7 @@ from headcount.data.batches import Batch
 from headcount.files import replacing
 from headcount.signals import signals_to
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
+from headcount.training.divergence import SkippedSteps
 from headcount.training.seal import seal
 
 logger = logging.getLogger(__name__)
@@ -31,9 +32,12 @@ class TrainingProgress(Callback):
 
     It also counts, over all ranks and across interruptions: `tokens` (source and target, no padding), `seconds` from
     the first step to the last with validation, and `step_seconds` without.
+
+    skipped: the optimizer steps that are skipped, whose number is shown once there are some.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, skipped: SkippedSteps) -> None:
+        self.skipped = skipped
         self.tokens = 0
         self.seconds = 0.0
         self.step_seconds = 0.0
@@ -122,7 +126,8 @@ class TrainingProgress(Callback):
         metrics = trainer.progress_bar_metrics
         # Nothing was logged yet in the first few steps, also of a resumed run.
         logged = f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.1e}  " if "train/loss" in metrics else ""
-        return f"{logged}{rate:,.0f} tokens/s"
+        skipped = f"  {self.skipped.total:,} skipped" if self.skipped.total else ""
+        return f"{logged}{rate:,.0f} tokens/s{skipped}"
 
 
 class LastCheckpoint(Callback):
@@ -132,7 +137,9 @@ class LastCheckpoint(Callback):
 
     The state of step N is written when step N + 1 begins. Then N has been validated and its row of the curves has been
     written, so a run resumed from there does nothing twice and leaves nothing out, whenever it was killed. Where a
-    signal cut the validation of N off, the checkpoint says so, and the resumed run begins with that validation.
+    signal cut the validation of N off, the checkpoint says so, and the resumed run begins with that validation. Where N
+    was skipped, since its gradients were not finite, the state may be that of a diverged model: it is written after the
+    next step that is not.
 
     keep: optimizer steps after which the weights are kept as well, in `checkpoints/step-N.safetensors`, so that the
     heads can be followed through training; 0 keeps the initial weights.
@@ -154,6 +161,7 @@ class LastCheckpoint(Callback):
         self.validation_due = False  # the step is one to validate at, and that has not been done
         self._saved: int | None = None  # the step of last.ckpt
         self._saved_at = 0.0  # by the clock
+        self._due = False
         self._max_steps = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -164,7 +172,10 @@ class LastCheckpoint(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         step = trainer.global_step
         begins = batch_idx % trainer.accumulate_grad_batches == 0
-        if begins and step and step != self._saved and (step % self.every == 0 or self._is_late(trainer)):
+        if not begins or not step or step == self._saved:
+            return
+        self._due = self._due or step % self.every == 0 or self._is_late(trainer)
+        if self._due and not pl_module.skipped.in_a_row:  # type: ignore[union-attr]
             self.save(trainer)
 
     def on_train_batch_end(
@@ -200,7 +211,7 @@ class LastCheckpoint(Callback):
             seal(beside)
             if last.exists() and trainer.global_step != self._saved:
                 last.replace(last.with_name("last-1.ckpt"))
-        self._saved, self._saved_at = trainer.global_step, time.monotonic()
+        self._saved, self._saved_at, self._due = trainer.global_step, time.monotonic(), False
 
     def _is_late(self, trainer: Trainer) -> bool:
         """Whether `every_minutes` have gone by, by the clock of the first process."""

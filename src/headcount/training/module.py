@@ -4,23 +4,24 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
 from headcount.data.batches import Batch
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
-from headcount.errors import InputError
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.training.cutoff import token_cutoff
+from headcount.training.divergence import SkippedSteps, Step
 from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
@@ -28,46 +29,6 @@ logger = logging.getLogger(__name__)
 LIKELIHOOD = LabelSmoothing(smoothing=0)  # validation uses only its likelihood
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
-SHOWN = 3  # sentence pairs of the batch that are shown
-
-
-class Step(NamedTuple):
-    """One optimizer step of one process: its number from 1, learning rate, loss, gradient norm, and the row numbers of
-    its sentence pairs in the prepared training data."""
-
-    number: int
-    rate: float
-    loss: Tensor
-    norm: Tensor
-    rows: Tensor
-
-
-class FiniteSteps:
-    """Optimizer steps whose figures are not checked yet: to read a figure from a GPU makes training wait for it.
-
-    source: the source sentence of a row.
-    """
-
-    def __init__(self, source: Callable[[int], str]) -> None:
-        self.source = source
-        self.steps: list[Step] = []
-
-    def look(self) -> None:
-        """Raises InputError for the first of the steps whose loss or gradient norm is not finite."""
-        steps, self.steps = self.steps, []
-        for step in steps:
-            if not (math.isfinite(step.norm) and math.isfinite(step.loss)):
-                raise InputError(self._message(step))
-
-    def _message(self, step: Step) -> str:
-        rows = step.rows.tolist()
-        shown = "; ".join(f"{row} {self.source(row)[:40]!r}" for row in rows[:SHOWN])
-        return (
-            f"step {step.number}: loss {float(step.loss):.3g}, gradient norm {float(step.norm):.3g} at learning rate "
-            f"{step.rate:.2e}, so training has diverged and nothing more is saved; its batch has {len(rows)} pairs, "
-            f"rows {shown}{' ...' if len(rows) > SHOWN else ''} of the training data. Try a smaller optimizer.lr, more "
-            "schedule.warmup_steps, trainer.gradient_clip_val=1 or trainer.precision=32-true"
-        )
 
 
 class TranslationTask(pl.LightningModule):
@@ -76,9 +37,10 @@ class TranslationTask(pl.LightningModule):
     The loss of a micro-batch is the sum over its target tokens divided by the target tokens of the whole optimizer step
     (`Batch.step_tokens`: all ranks, all micro-batches), so that one process and many follow the same gradient.
 
-    optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. translator: translates
-    the validation sentences with the present weights. sources and references: those sentences, as text.
-    bleu_tokenizer: sacrebleu's name of the tokenizer for their BLEU. samples: how many of their translations to log.
+    optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. skipped: the steps that
+    are skipped, where gradients are not finite. translator: translates the validation sentences with the present
+    weights. sources and references: those sentences, as text. bleu_tokenizer: sacrebleu's name of the tokenizer for
+    their BLEU. samples: how many of their translations to log.
     """
 
     def __init__(
@@ -88,6 +50,7 @@ class TranslationTask(pl.LightningModule):
         loss: Loss,
         optimizer: OptimizerFactory,
         schedule: Callable[[int], float],
+        skipped: SkippedSteps,
         translator: Translator,
         sources: Sequence[str],
         references: Sequence[str],
@@ -100,13 +63,13 @@ class TranslationTask(pl.LightningModule):
         self.loss = loss
         self.optimizer_factory = optimizer
         self.schedule = schedule
+        self.skipped = skipped
         self.translator = translator
         self.sources = list(sources)
         self.references = list(references)
         self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.seed = seed
-        self.finite = FiniteSteps(self._train_source)
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
         self._valid_sums: list[Tensor] = []
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
@@ -123,27 +86,27 @@ class TranslationTask(pl.LightningModule):
         for group, rate in zip(self.trainer.optimizers[0].param_groups, config.scheduler.base_lrs, strict=True):
             group["lr"] = rate * self.schedule(self.trainer.global_step)
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+    def optimizer_step(  # type: ignore[override]
+        self, epoch: int, batch_idx: int, optimizer: LightningOptimizer, optimizer_closure: Callable[[], Any]
     ) -> None:
+        optimizer_closure()  # forward and backward: whether the gradients are finite is known before the step
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
-        trainer, (losses, rows) = self.trainer, zip(*self._parts_of_step, strict=True)
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
-        number = trainer.global_step + 1
-        self.finite.steps.append(Step(number, rate, torch.stack(losses).sum(), norm, torch.cat(rows)))
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.trainer.gradient_clip_val or math.inf)
+        rate = optimizer.param_groups[0]["lr"]
+        step = Step(self.trainer.global_step + 1, rate, float(norm), self._parts_of_step)
         self._parts_of_step = []
-        if norm.device.type == "cpu" or number % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            self.finite.look()
+        if not self.skipped.skips(step, self._train_source):
+            optimizer.step()
+
+    def configure_gradient_clipping(self, *arguments: Any, **keywords: Any) -> None:
+        """Nothing is left to do: they are clipped before the step."""
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.finite.look()
+        checkpoint["skipped_steps"] = self.skipped.state_dict()
 
-    def on_validation_start(self) -> None:
-        self.finite.look()  # before the search, whose message would say less
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if "skipped_steps" in checkpoint:  # not in those of an earlier version
+            self.skipped.load_state_dict(checkpoint["skipped_steps"])
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout as a function of (seed, position, rank): a resumed run continues exactly as if never stopped,

@@ -1,0 +1,88 @@
+"""Divergence: optimizer steps without finite gradients are skipped; too many of them in a row end training."""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch.distributed as dist
+from torch import Tensor
+
+from headcount.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 3  # sentence pairs of a batch that are named
+
+
+class Step(NamedTuple):
+    """One optimizer step: its number from 1, learning rate, gradient norm, and of each of its micro-batches the loss
+    and the row numbers of its sentence pairs in the prepared training data."""
+
+    number: int
+    rate: float
+    norm: float
+    parts: Sequence[tuple[Tensor, Tensor]]
+
+
+class SkippedSteps:
+    """Skips the optimizer steps whose gradient norm is not finite.
+
+    The weights, the optimizer's state and a moving average of the weights stay as they were. The step still counts: its
+    batch is used up, and the schedule goes on. Gradients are the same on all processes, so all skip the same steps.
+
+    stop_after: skipped steps in a row that end training. total and in_a_row: how many there were, and up to now.
+
+    Raises ValueError for `stop_after` below 1.
+    """
+
+    def __init__(self, stop_after: int) -> None:
+        if isinstance(stop_after, bool) or not isinstance(stop_after, int) or stop_after < 1:
+            raise ValueError(f"divergence.stop_after={stop_after}: must be 1 or more steps")
+        self.stop_after = stop_after
+        self.total = 0
+        self.in_a_row = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"total": self.total, "in_a_row": self.in_a_row}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.total, self.in_a_row = state["total"], state["in_a_row"]
+
+    def skips(self, step: Step, source: Callable[[int], str]) -> bool:
+        """Whether the step is to be skipped, which is counted and logged.
+
+        source: the source sentence of a row. Raises InputError for the last of `stop_after` in a row.
+        """
+        if math.isfinite(step.norm):
+            self.in_a_row = 0
+            return False
+        self.total += 1
+        self.in_a_row += 1
+        figures, batch = describe(step, source)
+        if self.in_a_row < self.stop_after:
+            logger.info("%s: skipped; %s", figures, batch)
+            return True
+        row = f" in the last {self.in_a_row} steps" if self.in_a_row > 1 else ""
+        raise InputError(
+            f"{figures}: no finite gradients{row} (divergence.stop_after={self.stop_after}), so training has diverged "
+            f"and nothing more is saved; {batch}. Try a smaller optimizer.lr, more schedule.warmup_steps, "
+            "trainer.gradient_clip_val=1 or trainer.precision=32-true"
+        )
+
+
+def describe(step: Step, source: Callable[[int], str]) -> tuple[str, str]:
+    """The figures of a step, and the pairs of its micro-batches whose loss is not finite, or of all where each is."""
+    parts = [(float(loss), rows.tolist()) for loss, rows in step.parts]
+    if dist.is_initialized():
+        shares: list[list[tuple[float, list[int]]]] = [[] for _ in range(dist.get_world_size())]
+        dist.all_gather_object(shares, parts)
+        parts = [part for share in shares for part in share]
+    suspects = [rows for loss, rows in parts if not math.isfinite(loss)] or [rows for _, rows in parts]
+    rows = [row for part in suspects for row in part]
+    shown = "; ".join(f"{row} {source(row)[:40]!r}" for row in rows[:SHOWN])
+    loss = sum(loss for loss, _ in parts)
+    return (
+        f"step {step.number}: loss {loss:.3g}, gradient norm {step.norm:.3g} at learning rate {step.rate:.2e}",
+        f"its batch has {len(rows)} pairs, rows {shown}{' ...' if len(rows) > SHOWN else ''} of the training data",
+    )
