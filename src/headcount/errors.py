@@ -7,3 +7,8 @@ class InputError(ValueError):
     The message is one line: what was wrong, where (file and line number, or the setting's name), what is allowed,
     what to do. Scripts print it without a traceback and exit with code 2.
     """
+
+
+def printable(text: str) -> str:
+    """Text of a file or setting in one line, as a message shows it: line ends and control characters as escapes."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -19,7 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from headcount.errors import InputError
+from headcount.errors import InputError, printable
 from headcount.machine import end_with_parent, use_faster_products, use_memory_again
 from headcount.run.aliases import RENAMED_SETTINGS
 from headcount.run.resolvers import CONF, register_resolvers
@@ -78,7 +78,7 @@ def _lines(error: Exception) -> list[str]:
     for old, now in RENAMED_SETTINGS.items():
         if f"'{old}" in str(error):
             return [f"{old}: is now {now}"]
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [printable(line.strip()) for line in str(error).split("\n") if line.strip()]
     if isinstance(error, InputError):
         return lines
     if isinstance(error, OSError) and error.strerror:

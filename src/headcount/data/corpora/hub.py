@@ -208,7 +208,13 @@ class HubCorpus:
             done += table.num_rows
 
     def _pair_table(self, table: pa.Table) -> pa.Table:
-        return pair_table(*(column(table) for column in self._columns(table.schema)))
+        columns = [column(table) for column in self._columns(table.schema)]
+        try:
+            for column in columns:
+                column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{self.path}: has text that is not UTF-8 ({_reason(error)})") from error
+        return pair_table(*columns)
 
     def _columns(self, schema: pa.Schema) -> list[Callable[[pa.Table], pa.ChunkedArray]]:
         return [text_column(self.path, schema, field, FIELD_SETTINGS) for field in self.fields]

@@ -3,7 +3,7 @@
 import csv
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 
 from headcount.data.corpora.corpus import Pairs, pair_table
 from headcount.data.corpora.text import LINES, read_chunks
-from headcount.errors import InputError
+from headcount.errors import InputError, printable
 
 COLUMN_SETTINGS = "set data.source_column and data.target_column"
+MOST_NAMED = 300  # characters
 NESTED = "translation"  # the column that holds both languages, in many data sets of the hub
 Column = str | int
 TextPairs = Iterator[tuple[str, str]]
@@ -78,13 +79,19 @@ def text_column(where: str, schema: pa.Schema, name: str, remedy: str) -> Callab
         nested = schema.field(NESTED).type if NESTED in schema.names else None
         fields = {field.name: field.type for field in nested} if nested and pa.types.is_struct(nested) else {}
         if name not in fields:
-            raise InputError(f"{where} has no column {name}; it has {', '.join(fields or schema.names)}: {remedy}")
+            raise InputError(f"{where} has no column {name}; it has {_names(fields or schema.names)}: {remedy}")
         kind, take = fields[name], lambda table: pc.struct_field(table[NESTED], name)
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)):
         raise InputError(f"{where}: column {name} holds {kind} and no text; {remedy}")
     return take
+
+
+def _names(columns: Iterable[str]) -> str:
+    """The names of columns, for a message, which a file that is none of these would make endless."""
+    names = printable(", ".join(columns))
+    return names if len(names) <= MOST_NAMED else f"{names[:MOST_NAMED]}..."
 
 
 def _opened_parquet(path: Path) -> pq.ParquetFile:
@@ -105,6 +112,7 @@ def _parquet_tables(path: Path, source: Column, target: Column, rows: int) -> It
         try:
             for batch in file.iter_batches(rows, columns=needed):
                 table = pa.Table.from_batches([batch])
+                table.validate(full=True)  # text in Parquet may be any bytes
                 yield pair_table(*(column(table) for column in take))
                 done += table.num_rows
         except (OSError, pa.ArrowException) as error:
@@ -160,7 +168,7 @@ def _delimited_pairs(path: Path, rows: Iterator[tuple[int, list[str]]], source: 
     for column in (source, target):
         if isinstance(column, str) and column not in header:
             raise InputError(
-                f"{path} has no column {column}; line {number} names {', '.join(header)}: {COLUMN_SETTINGS} (to "
+                f"{path} has no column {column}; line {number} names {_names(header)}: {COLUMN_SETTINGS} (to "
                 "numbers, from 1, where there is no header)"
             )
         if isinstance(column, int) and column > len(header):
@@ -191,7 +199,7 @@ def _json_text(path: Path, number: int, row: dict[Any, Any], name: Column) -> st
     nested = row.get(NESTED)
     fields = nested if name not in row and isinstance(nested, dict) else row
     if name not in fields:
-        raise InputError(f"{path}, line {number}: no field {name}; it has {', '.join(fields)}: {COLUMN_SETTINGS}")
+        raise InputError(f"{path}, line {number}: no field {name}; it has {_names(fields)}: {COLUMN_SETTINGS}")
     text = fields[name]
     if text is None:
         return ""
