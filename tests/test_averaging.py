@@ -9,6 +9,7 @@ from built import built
 from safetensors.torch import save_file
 from toy import one_number
 
+from headcount.errors import InputError
 from headcount.training.averaging import mean_weights
 
 
@@ -102,15 +103,35 @@ def test_the_best_of_the_validations(tmp_path, metric, losses, kept):
     best = built("averaging/best", metric=metric)
     assert best.weights(one_number(9), 0)["weight"].item() == 9
     trainer = SimpleNamespace(default_root_dir=tmp_path, is_global_zero=True, callback_metrics={})
-    best.setup(trainer, None, "fit")
+    module = SimpleNamespace(model=one_number(0))
+    best.setup(trainer, module, "fit")
     for step, (bleu, loss) in enumerate(zip((10, 30, 30, 20, 5), losses, strict=True), start=1):
         trainer.callback_metrics = {"valid/bleu": torch.tensor(bleu), "valid/loss": torch.tensor(loss)}
         best.on_validation_end(trainer, SimpleNamespace(model=one_number(step)))
     assert best.weights(one_number(9), 5)["weight"].item() == kept
     again = built("averaging/best", metric=metric)  # resumed
-    again.setup(trainer, None, "fit")
+    again.setup(trainer, module, "fit")
     again.load_state_dict(best.state_dict())
     assert again.weights(one_number(9), 5)["weight"].item() == kept
+
+
+@pytest.mark.parametrize("name", ["best", "ema"])
+def test_an_average_of_other_weights_is_refused(name, tmp_path):
+    average = built(f"averaging/{name}")
+    trainer = SimpleNamespace(default_root_dir=tmp_path, max_steps=10)
+    average.setup(trainer, SimpleNamespace(model=one_number(0)), "fit")
+    for other in ({"weight": torch.zeros(2, 1)}, {"weights": torch.zeros(1, 1)}):
+        with pytest.raises(ValueError, match="those of another model"):
+            average.load_state_dict({"steps": 1, "mean": other, "best": 1.0, "weights": other})
+
+
+def test_a_snapshot_of_other_weights_is_named(tmp_path):
+    average = built("averaging/checkpoints", last=2, every=1)
+    average.directory = tmp_path
+    for content in ({"weight": torch.zeros(2, 1)}, {"other": torch.zeros(1, 1)}):
+        save_file(content, tmp_path / "00000001.safetensors")
+        with pytest.raises(InputError, match=r"00000001.safetensors: no snapshot of this model"):
+            average.weights(one_number(1), 2)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def fit(run: TrainingRun) -> TranslationTask:
     except SystemExit as error:
         # Lightning leaves so where it is interrupted, with an exit code of its own.
         raise SystemExit(run.parts.interrupt.exit_code or 130) from error
-    except (RuntimeError, ValueError, KeyError) as error:
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         if opening.is_open or not run.resumed or isinstance(error, (InputError, torch.OutOfMemoryError)):
             raise
         raise run.resumed.misfit(error) from error

@@ -6,7 +6,7 @@ The directory of a resumed run is as it was until training starts (`OpenDirector
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,10 +30,12 @@ from headcount.run.curves import begin_curves
 from headcount.run.directory import check_links, link_latest, mark_unfinished, read_config, write_config
 from headcount.run.identity import identified
 from headcount.run.jobs import is_sweep
-from headcount.run.opened import build_model, load_weights, make_translator
+from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Resumed, initial_config, keep_as_last, open_resumed
 from headcount.training.module import seed_everything_at
+
+OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given
 
 logger = logging.getLogger(__name__)
 
@@ -96,17 +98,32 @@ def open_training_run(
     source = directory if resumed else Path(config.init_from) if config.init_from else None
     if source is not None:
         parts.data.use_tokenizer(load_tokenizer(source))
+    if resumed and "data.directory" not in [each.key_or_group for each in start.overrides]:
+        only_read(parts.data)
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
-    model = build_model(config, parts.data.tokenizer)
-    if source is not None:
-        load_weights(model, resumed.checkpoint if resumed else source / "model.safetensors", source)
+    if source is None:
+        model = build_model(config, parts.data.tokenizer)
+    else:
+        weights = resumed.checkpoint if resumed else source / "model.safetensors"
+        model = model_with(weights, config, parts.data.tokenizer, source)
     check_lengths(parts.data, model, parts.search)
     run = TrainingRun(config, directory, parts, model, resumed, held)
     if not resumed and run.is_first_process:
         make_newest(directory)
         held.enter_context(locked(directory))
     return run
+
+
+def only_read(data: TranslationData) -> None:
+    """Read what is prepared in the folder that a run's config names, and prepare nothing there: the config may be
+    somebody else's. Raises InputError where it is damaged."""
+    if data.directory == OWN_DATA:
+        return
+    if data.is_prepared:
+        data.check_prepared()
+    else:
+        data.directory = OWN_DATA
 
 
 def starting_config(config: DictConfig, start: Start, held: contextlib.ExitStack) -> tuple[DictConfig, Resumed | None]:
@@ -169,6 +186,8 @@ class OpenDirectory(Callback):
         self.is_open = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.run.resumed:
+            check_moments(trainer.optimizers)
         self.open()
 
     def open(self) -> None:
@@ -193,6 +212,15 @@ class OpenDirectory(Callback):
         for note in resumed.notes if resumed else []:
             logger.info("%s", note)
         logger.info("run directory: %s\nprecision: %s\n%s", show(run.directory), parts.precision, run.description)
+
+
+def check_moments(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raises ValueError for an optimizer of torch's own whose state is not of the shapes of the weights."""
+    for optimizer in optimizers:
+        if type(optimizer).__module__.startswith("torch.optim"):
+            for weights, state in optimizer.state.items():
+                if any(state[name].shape != weights.shape for name in ("exp_avg", "exp_avg_sq") if name in state):
+                    raise ValueError("the optimizer's state is that of other weights")
 
 
 def check_lengths(data: TranslationData, model: EncoderDecoder, search: SearchMethod) -> None:

@@ -12,12 +12,15 @@ from typing import Any, Protocol, cast
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from headcount.errors import InputError
 from headcount.files import replacing
 
 Weights = dict[str, Tensor]
+Shapes = dict[str, torch.Size]
 
 
 class Averaging(Protocol):
@@ -80,7 +83,7 @@ class CheckpointAverage(Callback):
         """Mean of the snapshots in the window that ends at `step`, including the present weights."""
         if not self._file(step).exists():
             self._snapshot(model, step)
-        return mean_weights(load_file(path) for path in self._files(step))
+        return mean_weights(snapshot(path, model) for path in self._files(step))
 
     def _file(self, step: int) -> Path:
         return self.directory / f"{step:08d}.safetensors"
@@ -129,9 +132,11 @@ class ExponentialAverage(Callback):
         self.planned = 1
         self.steps = 0
         self.mean: Weights = {}
+        self.shapes: Shapes = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.planned = trainer.max_steps
+        self.shapes = shapes_of(cast("torch.nn.Module", pl_module.model))
 
     def decay_over(self, max_steps: int) -> float:
         """The decay in a run of `max_steps`."""
@@ -142,6 +147,7 @@ class ExponentialAverage(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.steps, self.mean = state_dict["steps"], state_dict["mean"]
+        check_shapes(self.mean, self.shapes)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # A checkpoint's mean comes to the CPU, wherever the model is.
@@ -185,6 +191,7 @@ class BestCheckpoint(Callback):
         self.best: float | None = None
         self.best_weights: Weights = {}
         self.directory = Path()
+        self.shapes: Shapes = {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "weights": self.best_weights}
@@ -195,9 +202,11 @@ class BestCheckpoint(Callback):
             self.best_weights = state_dict["weights"]
         elif self.best is not None:  # earlier versions kept them in a separate file
             self.best_weights = load_file(self.directory / "best.safetensors")
+        check_shapes(self.best_weights, self.shapes)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.directory = Path(trainer.default_root_dir) / "checkpoints"
+        self.shapes = shapes_of(cast("torch.nn.Module", pl_module.model))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         name, sign = MONITORED[self.metric]
@@ -260,6 +269,26 @@ class ScheduleFreeAverage(Callback):
 
 
 MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # Lightning's name, and 1 if higher is better
+
+
+def shapes_of(model: torch.nn.Module) -> Shapes:
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+def check_shapes(weights: Weights, shapes: Shapes) -> None:
+    """Raises ValueError for weights, if there are any, that are another model's. shapes: empty before training."""
+    if weights and shapes and {name: tensor.shape for name, tensor in weights.items()} != shapes:
+        raise ValueError("its averaged weights are those of another model")
+
+
+def snapshot(path: Path, model: torch.nn.Module) -> Weights:
+    """The weights in a file. Raises InputError where they are not the model's."""
+    try:
+        weights = load_file(path)
+        check_shapes(weights, shapes_of(model))
+    except (SafetensorError, ValueError, OSError) as error:
+        raise InputError(f"{path}: no snapshot of this model; remove it, and resume") from error
+    return weights
 
 
 def own_weights(model: torch.nn.Module) -> Weights:
