@@ -5,10 +5,19 @@ import shutil
 from pathlib import Path
 
 import conftest
+import pyarrow as pa
 import pytest
 from built import files, hub
-from conftest import completed, snapshot
+from conftest import command, completed, snapshot
+from hostile import CHECKPOINT, CONFIG, TOKENIZER, WEIGHTS, bounded, data_that_lies
 from omegaconf import OmegaConf
+from sweeps import write_sweep
+
+from headcount.errors import InputError
+from headcount.heads.measure import read_arrays
+from headcount.report.table import Table
+from headcount.run.opened import open_run
+from headcount.run.resume import newest_checkpoint
 
 FILES = {f"{split}_{side}": "x" for split in ("train", "valid", "test") for side in ("source", "target")}
 
@@ -132,3 +141,111 @@ def test_prepared_data_holds_no_paths(run):
     found["counts"]["../../x"] = found["counts"]["test"]
     report.write_text(json.dumps(found))
     assert "is damaged (data.tests.../../x: cannot be the name" in refused(run, "evaluate", "run=run", "split=../../x")
+
+
+@pytest.mark.parametrize("attack", [*CONFIG, *WEIGHTS, *TOKENIZER])
+def test_a_spoiled_run_is_opened_within_bounds_or_refused_in_one_line(attack, run):
+    spoil, words = (CONFIG | WEIGHTS | TOKENIZER)[attack]
+    spoil(run)
+    before = {path: path.lstat().st_mtime_ns for path in run.parents[1].rglob("*")}
+    message = ""
+    with bounded():
+        try:
+            open_run(run).translator.translate(["the dog"])
+        except InputError as error:
+            message = str(error)
+    assert words in message or "data." in words  # where `translate` has no use for the setting
+    assert len(message.splitlines()) == bool(words and "data." not in words)
+    assert {path: path.lstat().st_mtime_ns for path in run.parents[1].rglob("*")} == before
+
+
+@pytest.mark.parametrize("attack", CHECKPOINT)
+def test_a_spoiled_checkpoint_runs_nothing(attack, run):
+    spoil, words = CHECKPOINT[attack]
+    spoil(run)
+    with bounded():
+        if words != "damaged":
+            assert newest_checkpoint(run)[1] == 8
+        else:
+            with pytest.raises(InputError, match=r"last\.ckpt is damaged"):
+                newest_checkpoint(run)
+    assert not (run.parents[1] / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "arguments"),
+    [
+        ("heads", ("heads", "run=run", "parts=[ablation]")),
+        ("heads/plots", ("heads", "run=run", "parts=[ablation]")),
+        ("attention", ("attention", "run=run", "text=the dog")),
+    ],
+)
+def test_a_page_is_not_written_through_a_link(folder, arguments, run):
+    elsewhere = run.parents[1] / "elsewhere"
+    elsewhere.mkdir()
+    (run / folder).parent.mkdir(exist_ok=True)
+    (run / folder).symlink_to(elsewhere)
+    assert f"{folder}: is a link out of the run" in refused(run, *arguments)
+
+
+def test_a_sweep_writes_into_itself_alone(tmp_path, undrawn):
+    sweep = write_sweep(tmp_path / "work" / "sweep", {1: 0.45}, seeds=(1,), lines=10)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (sweep / "plots").symlink_to(elsewhere)
+    (line,) = conftest.refused("report", "sweep=sweep", cwd=tmp_path / "work", watched=tmp_path)
+    assert "plots: is a link out of the run" in line
+    (sweep / "plots").unlink()
+    job = next(path for path in sweep.iterdir() if path.is_dir())
+    shutil.move(job, elsewhere / "job")
+    (sweep / job.name).symlink_to(elsewhere / "job")
+    result = command("heads", "sweep=sweep", cwd=tmp_path / "work")
+    assert result.code == 2
+    assert f"{job.name}: is a link out of the run" in result.err
+    for name in ("../../elsewhere/job", "..", ""):
+        (sweep / "sweep.json").write_text(json.dumps({"jobs": {name: []}}))
+        (line,) = conftest.refused("report", "sweep=sweep", cwd=tmp_path / "work", watched=tmp_path)
+        assert "sweep.json: not the plan of a sweep" in line
+
+
+def test_prepared_data_that_lies_is_not_opened(run):
+    spoil(run, data__directory="run/own")
+    completed("evaluate", "run=run", cwd=run.parent)
+    shutil.move(run.parent / "data", run / "own")
+    (path,) = run.glob("own/prepared/*/test.arrow")
+    whole = path.read_bytes()
+    table = pa.ipc.open_stream(whole).read_all()
+    offsets = table["source"].chunk(0).buffers()[1].to_pybytes()
+    path.write_bytes(whole.replace(offsets[:16], b"\0\0\0\0\xff\xff\xff\x7f" * 2))
+    assert "is damaged" in refused(run, "evaluate", "run=run")
+    many = table.set_column(
+        table.column_names.index("source_ids"), "source_ids", pa.array([[10**6]] * len(table), pa.list_(pa.int32()))
+    )
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, many.schema) as writer:
+        writer.write_table(many)
+    assert "pieces that the vocabulary lacks" in refused(run, "evaluate", "run=run")
+
+
+def test_a_resumed_run_does_not_choose_where_data_is_prepared(run):
+    elsewhere = run.parents[1] / "elsewhere"
+    elsewhere.mkdir()
+    spoil(run, data__directory=str(elsewhere))
+    completed("train", "resume=run", "trainer.max_steps=9", cwd=run.parent)
+    assert not list(elsewhere.iterdir())
+    assert (run.parent / "data" / "prepared").is_dir()
+
+
+def test_figures_of_heads_that_lie_are_refused(run):
+    data_that_lies(run)
+    with bounded(), pytest.raises(InputError, match=r"ablation\.npz: not readable"):
+        read_arrays(run / "heads" / "ablation.npz")
+
+
+def test_text_of_runs_is_no_markup_in_markdown():
+    cell = "\\<script>|x|<img src=x>[a](b)![c](d)`e`\n<!-- < 0.001 [1, 2]"
+    shown = Table((cell, "b"), ((cell, cell),)).markdown
+    assert len(shown.splitlines()) == 3
+    assert (
+        shown.splitlines()[2].count("\\\\\\<script>\\|x\\|\\<img src=x>[a\\](b)![c\\](d)\\`e\\` \\<!-- < 0.001 [1, 2]")
+        == 2
+    )

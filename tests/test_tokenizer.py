@@ -85,10 +85,17 @@ def test_files_that_are_no_tokenizer(tmp_path):
         (tmp_path / "bad.model").write_bytes(content)
         with pytest.raises(InputError, match=r"bad.model: not a sentencepiece model"):
             Tokenizer.load(tmp_path / "bad.model")
-    with (tmp_path / "other.model").open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(TEXT), model_writer=file, vocab_size=40, minloglevel=2
-        )
+    for name, rule in {"other": "identity", "rules": "nfkc"}.items():
+        with (tmp_path / f"{name}.model").open("wb") as file:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(TEXT),
+                model_writer=file,
+                vocab_size=40,
+                normalization_rule_name=rule,
+                minloglevel=2,
+            )
+    with pytest.raises(InputError, match=r"rules.model: has its own rules of normalisation"):
+        Tokenizer.load(tmp_path / "rules.model")
     with pytest.raises(InputError, match=r"pad, unk, bos, eos as \(-1, 0, 1, 2\)"):
         Tokenizer.load(tmp_path / "other.model")
 

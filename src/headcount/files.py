@@ -1,12 +1,18 @@
-"""Atomic file writes: a reader finds the old file or the new one, never half of one."""
+"""Atomic file writes: a reader finds the old file or the new one, never half of one. Bounded reads of files that others
+made."""
 
 import contextlib
 import errno
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+MOST_JSON = 2**22  # bytes
+DEEPEST = 20  # levels of settings or figures within each other
 
 
 @contextlib.contextmanager
@@ -70,6 +76,41 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file in UTF-8, line ends as they are in `text`, see `replacing`."""
     write_bytes(path, text.encode())
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """A whole file that somebody else may have made. Raises OSError, also for a file of more than `most` bytes, and for
+    what may have no end: a pipe or a device."""
+    require_regular(path)
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"has more than {most:,} bytes", str(path))
+    return content
+
+
+def require_regular(path: Path) -> None:
+    """Raises OSError for what is there and is no regular file: a pipe or a device may have no end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, see `read_bytes`. Raises OSError, ValueError."""
+    try:
+        content = json.loads(read_bytes(path, MOST_JSON))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    check_depth(content)
+    return content
+
+
+def check_depth(node: Any, most: int = DEEPEST) -> None:
+    """Raises ValueError for dicts and lists that lie deeper within each other."""
+    if most < 0:
+        raise ValueError("nested too deeply")
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        check_depth(child, most - 1)
 
 
 def show(path: Path) -> str:

@@ -21,10 +21,11 @@ from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, Tra
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import Corpus, further_names, language_codes
 from headcount.data.plan import Epochs, Lengthening, plan_split
-from headcount.data.prepare import prepare, read_sentences
+from headcount.data.prepare import check_tables, prepare, read_sentences
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
 from headcount.errors import InputError
+from headcount.files import read_json
 
 FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
@@ -143,6 +144,20 @@ class TranslationData(pl.LightningDataModule):
     def is_prepared(self) -> bool:
         """Whether the prepared data is in `directory`, so that `prepare_data` only reads."""
         return self._folder().is_dir()
+
+    def check_prepared(self) -> None:
+        """Check prepared data that somebody else may have written, before it is opened. Raises InputError where it is
+        not what `prepare` writes."""
+        try:
+            tokenizer = load_tokenizer(self._folder())
+            for path in sorted(self._folder().glob("*.arrow")):
+                check_tables(path, tokenizer)
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            raise self._damaged(self._folder(), error) from error
+
+    @staticmethod
+    def _damaged(folder: Path, error: Exception) -> InputError:
+        return InputError(f"{folder} is damaged ({error}); delete this folder, it will be built again")
 
     def _build(self) -> None:
         self.prepared.parent.mkdir(parents=True, exist_ok=True)
@@ -292,7 +307,7 @@ class TranslationData(pl.LightningDataModule):
 
     def _open(self) -> None:
         try:
-            report = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
+            report = read_json(self.prepared / "report.json")
             self.report = CleaningReport.from_dict(report)
             further_names(self.report.counts)  # they become names of files
             self.tokenizer = load_tokenizer(self.prepared)
@@ -303,9 +318,7 @@ class TranslationData(pl.LightningDataModule):
                 for split, path in paths.items()
             }
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-            raise InputError(
-                f"{self.prepared} is damaged ({error}); delete this folder, it will be built again"
-            ) from error
+            raise self._damaged(self.prepared, error) from error
         for split in BOTH_WAYS if self.both_directions else ():
             self.data[split] = _with_reversed(self.data[split])
             self._sentences[split] = _with_reversed_pieces(*self._sentences[split])

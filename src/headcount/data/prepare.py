@@ -22,6 +22,7 @@ from headcount.data.cleaning import TOO_MANY_PIECES, CheckResult, Cleaning, Clea
 from headcount.data.corpora.corpus import SPLITS, Corpus, Pairs, further_names, one_line
 from headcount.data.tokenizer import AnyTokenizer, Trainable, save_tokenizer
 from headcount.data.workers import SIDES, Workers
+from headcount.files import require_regular
 from headcount.machine import cores
 from headcount.progress import progress_bar
 
@@ -188,6 +189,18 @@ def read_tables(path: Path) -> Iterator[pa.Table]:
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
         for batch in stream:
             yield pa.Table.from_batches([batch])
+
+
+def check_tables(path: Path, tokenizer: AnyTokenizer) -> None:
+    """Check every value of a file that `prepare` may have written. Raises ValueError, pa.ArrowException among them, and
+    KeyError where its text is none, addresses lead out of it, or there are other pieces than those of the tokenizer."""
+    require_regular(path)
+    for table in read_tables(path):
+        table.validate(full=True)
+        for side in SIDES:
+            ids = pc.min_max(pc.list_flatten(table[f"{side}_ids"])).as_py()
+            if not 0 <= (ids["min"] or 0) <= (ids["max"] or 0) < getattr(tokenizer, side).vocab_size:
+                raise ValueError(f"{path.name} has pieces that the vocabulary lacks")
 
 
 def read_sentences(path: Path, column: str) -> Sentences:

@@ -20,6 +20,7 @@ Limits = Int[Tensor, "sentence"]
 """Most tokens of each translation, without its end-of-sentence."""
 Decode = Callable[[list[list[int]]], list[str]]
 
+MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
 
 
@@ -148,11 +149,14 @@ class SearchMethod(ABC):
     max_source: int | None
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"search.{self.width_setting}={self.width}: must be 1 or more")
-        if self.max_ratio < 0 or self.max_extra < 0 or self.max_ratio + self.max_extra <= 0:
+        if not 1 <= self.width <= MOST_ROWS:
+            least = "1 or more" if self.width < 1 else f"{MOST_ROWS:,} or less"
+            raise ValueError(f"search.{self.width_setting}={self.width}: must be {least}")
+        within = 0 <= self.max_ratio <= MOST_RATIO and 0 <= self.max_extra <= MOST_EXTRA
+        if not within or self.max_ratio + self.max_extra == 0:
             raise ValueError(
-                f"search.max_ratio={self.max_ratio}, search.max_extra={self.max_extra}: both 0 or more, and not both 0"
+                f"search.max_ratio={self.max_ratio}, search.max_extra={self.max_extra}: must be 0 to {MOST_RATIO} and "
+                f"0 to {MOST_EXTRA:,}, and not both 0"
             )
         if self.batch_tokens < 1:
             raise ValueError(f"search.batch_tokens={self.batch_tokens}: must be 1 or more")

@@ -20,6 +20,7 @@ from headcount.heads.statistics import Bounds
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.run.config import keyword_arguments
+from headcount.run.directory import check_links
 from headcount.run.opened import open_from_config
 from headcount.run.values import typed
 
@@ -46,6 +47,7 @@ def heads(config: DictConfig) -> str:
         output = Path(values["output"] or results.directory / "heads")
         return _summary(write_page(run_page(results), output), output, following(results))
     sweep = read_sweep(Path(values["sweep"]))
+    check_links(sweep.directory, "heads")
     output = Path(values["output"] or sweep.directory / "heads")
     page = study_page(measured_sweep(config, sweep, settings, parts))
     return _summary(write_page(page, output), output, f"make report SWEEP={quote(show(sweep.directory))}")
@@ -55,6 +57,7 @@ def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequ
     """The results of one run, measured now where they are missing. Raises InputError."""
     analysis = Analysis(open_from_config(config, directory), settings)
     run = analysis.run
+    check_links(run.directory, "heads")
     return Results(run.directory.name, run.directory, run.languages, measure(analysis, parts), bounds_of(config))
 
 
@@ -72,6 +75,7 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: 
     for number, run in enumerate(sweep.runs, start=1):
         logger.info("%d of %d runs: %s", number, len(sweep.runs), run.name)
         try:
+            check_links(sweep.directory, run.name)
             results[run.name] = measured(config, str(run.directory), settings, parts)
         except InputError as error:
             notes.append(f"{run.name} is left out: {error}")

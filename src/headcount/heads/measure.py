@@ -7,12 +7,12 @@ import time
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from headcount.errors import InputError
-from headcount.files import show
+from headcount.files import require_regular, show
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.bleu import WITHOUT_HEADS
@@ -28,6 +28,8 @@ from headcount.heads.roles import ROLES
 from headcount.heads.shapley import SHAPLEY
 from headcount.progress import progress_bar
 from headcount.run.split_scores import write_arrays
+
+MOST_BYTES = 2**30  # of the arrays of a part
 
 logger = logging.getLogger(__name__)
 
@@ -124,10 +126,14 @@ def read_arrays(path: Path) -> Arrays | None:
     if not path.exists():
         return None
     try:
+        require_regular(path)
+        with ZipFile(path) as members:
+            if sum(each.file_size for each in members.infolist()) > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES:,} bytes in memory")
         arrays = np.load(path)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise ValueError("a single array")
         with arrays:
             return dict(arrays)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not readable ({error}); remove it, and it is measured again") from error

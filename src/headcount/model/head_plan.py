@@ -23,6 +23,7 @@ from headcount.model.attention import Mask
 from headcount.model.settings import check_size
 
 HeadCounts = int | Sequence[int]
+MOST_LAYERS = 256
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ def plan_heads(
 
     Raises ValueError, naming the setting, its value, what is allowed and the fix.
     """
-    for name, size in zip(("d_model", "encoder_layers", "decoder_layers"), (d_model, *layers), strict=True):
-        check_size(name, size)
+    check_size("d_model", d_model)
+    for name, size in zip(("encoder_layers", "decoder_layers"), layers, strict=True):
+        check_size(name, size, MOST_LAYERS)
 
     def counts(setting: str, heads: HeadCounts | None, depth: int) -> list[int]:
         setting, heads = ("num_heads", num_heads) if heads is None else (setting, heads)

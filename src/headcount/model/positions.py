@@ -36,6 +36,9 @@ class Positions(nn.Module):
         return unrotated
 
 
+FIRST_POSITIONS = 2048  # of a computed table before a sentence needs more
+
+
 class ComputedTable(nn.Module):
     """A table computed by `make`, for as many positions as are needed."""
 
@@ -43,7 +46,8 @@ class ComputedTable(nn.Module):
 
     def __init__(self, max_positions: int) -> None:
         super().__init__()
-        self.register_buffer("table", self.make(max_positions, torch.get_default_dtype()), persistent=False)
+        first = min(max_positions, FIRST_POSITIONS)
+        self.register_buffer("table", self.make(first, torch.get_default_dtype()), persistent=False)
 
     def make(self, length: int, dtype: torch.dtype) -> Tensor:
         """The rows of the first `length` positions."""

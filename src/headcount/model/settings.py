@@ -7,9 +7,9 @@ from typing import TypeVar
 Choice = TypeVar("Choice")
 
 
-def check_size(name: str, size: int) -> None:
-    if size < 1:
-        raise ValueError(f"model.{name}={size}: must be 1 or more")
+def check_size(name: str, size: int, most: int = 2**20) -> None:
+    if not 1 <= size <= most:
+        raise ValueError(f"model.{name}={size}: must be {f'{most:,} or less' if size > most else '1 or more'}")
 
 
 def check_probability(name: str, p: float) -> None:

@@ -19,7 +19,7 @@ def _paragraphs(page: Page) -> Iterator[str]:
     yield f"**{_escape(page.verdict)}**"
     yield _escape(page.about)
     yield _escape(page.progress)
-    yield "\n".join(f"- `{job.name}`: {_escape(job.why)}" for job in page.unfinished)
+    yield "\n".join(f"- {_code(job.name)}: {_escape(job.why)}" for job in page.unfinished)
     if page.flags:
         yield "## To know before reading on"
         yield "\n".join(f"- {_escape(flag)}" for flag in page.flags)
@@ -39,10 +39,11 @@ def _section(section: Section, heading: str) -> Iterator[str]:
                 yield block.markdown
                 yield _escape(block.note)
             case Facts():
-                values = [f"`{value}`" if block.code else _escape(value) for _, value in block.items]
+                values = [_code(value) if block.code else _escape(value) for _, value in block.items]
                 yield "\n".join(f"- {name}: {value}" for (name, _), value in zip(block.items, values, strict=True))
             case Code():
-                code = f"```{block.language}\n{block.text.rstrip()}\n```"
+                fence = _fence(block.text, 3)
+                code = f"{fence}{block.language}\n{block.text.rstrip()}\n{fence}"
                 folded = f"<details><summary>{block.summary}</summary>\n\n{code}\n\n</details>"
                 yield folded if block.summary else code
             case Section():
@@ -51,6 +52,16 @@ def _section(section: Section, heading: str) -> Iterator[str]:
 
 def _image(plot: Plot) -> str:
     return f"![{_escape(plot.title)}](plots/{plot.name}.svg)"
+
+
+def _code(text: str) -> str:
+    fence = _fence(text, 1)
+    return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
+
+
+def _fence(text: str, least: int) -> str:
+    """More backticks than the text has in a row."""
+    return "`" * max([least, *(len(ticks) + 1 for ticks in re.findall("`+", text))])
 
 
 def _escape(text: str) -> str:

@@ -1,21 +1,21 @@
 """Read the runs of a sweep from disk."""
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from headcount.errors import InputError
 from headcount.evaluation.metrics import PRIMARY
+from headcount.files import read_bytes
 from headcount.report.rows import differing_settings, make_rows, names_by_difference, names_by_setting, natural_order
 from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
-from headcount.run.aliases import with_new_names
-from headcount.run.directory import is_finished, read_metrics
+from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
 from headcount.run.values import at
 
+MOST_TEXT = 2**28  # bytes of translations, or of curves
 NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
 
 
@@ -61,10 +61,7 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
     if not is_finished(directory) or not config_path.is_file():
         return Unfinished(name, why_unfinished(directory))
     metrics = read_metrics(directory)
-    try:
-        config = with_new_names(yaml.safe_load(config_path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{config_path}: not readable YAML ({str(error).splitlines()[0]})") from error
+    config = read_settings(config_path)
     if not isinstance(config, dict):
         raise InputError(f"{config_path}: not the config of a run")
     for path in NEEDED:
@@ -93,9 +90,9 @@ def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[s
         if path is None:
             continue
         try:
-            lines[split] = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        except ValueError as error:
-            raise InputError(f"{path}: not UTF-8 text ({error})") from error
+            lines[split] = read_bytes(path, MOST_TEXT).decode().removesuffix("\n").split("\n")
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: not UTF-8 text ({getattr(error, 'strerror', None) or error})") from error
     return lines
 
 
@@ -104,13 +101,16 @@ def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     curves: dict[str, list[tuple[int, float]]] = {}
     if not path.is_file():
         return curves
-    with path.open(encoding="utf-8", newline="") as lines:
-        for line in csv.DictReader(lines):
-            for name, cell in line.items():
-                try:
-                    curves.setdefault(name, []).append((int(line["step"]) + 1, float(cell)))
-                except (TypeError, ValueError, KeyError):
-                    continue
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_bytes(path, MOST_TEXT).decode(errors="replace"), newline="")))
+    except (csv.Error, OSError) as error:
+        raise InputError(f"{path}: no learning curves ({getattr(error, 'strerror', None) or error})") from error
+    for row in rows:
+        for name, cell in row.items():
+            try:
+                curves.setdefault(name, []).append((int(row["step"]) + 1, float(cell)))
+            except (TypeError, ValueError, KeyError):
+                continue
     return curves
 
 

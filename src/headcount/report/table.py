@@ -1,6 +1,7 @@
 """Tables of a report, and the numbers in their cells."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,8 +23,14 @@ class Table:
     @property
     def markdown(self) -> str:
         align = ["left" if column in self.words else "right" for column in range(len(self.headers))]
-        escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in self.cells]
-        return tabulate(escaped, headers=self.headers, tablefmt="pipe", disable_numparse=True, colalign=align)
+        escaped = [[_shown(cell) for cell in row] for row in self.cells]
+        headers = [_shown(header) for header in self.headers]
+        return tabulate(escaped, headers=headers, tablefmt="pipe", disable_numparse=True, colalign=align)
+
+
+def _shown(cell: str) -> str:
+    """Text that Markdown shows unchanged in a cell: no tag, link or code begins in it."""
+    return re.sub(r"[\\|`]|<(?=[a-zA-Z/!?])|\](?=[(\[:])", r"\\\g<0>", cell).replace("\n", " ")
 
 
 def mean(values: Sequence[float], digits: int = 0) -> str:

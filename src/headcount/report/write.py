@@ -15,6 +15,7 @@ from headcount.report.page import Page, make_page
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.study import Margins, Study
+from headcount.run.directory import check_links
 from headcount.run.jobs import is_sweep, read_plan, write_plan
 from headcount.run.values import flatten
 
@@ -47,6 +48,8 @@ def report(
     found = read_sweep(Path(sweep))
     page = make_page(Study.of(found, effect, resamples, margins))
     directory = Path(output or sweep)
+    if output is None:
+        check_links(directory, "plots")
     try:
         (directory / "plots").mkdir(parents=True, exist_ok=True)
         for plot in page.plots:

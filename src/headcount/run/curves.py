@@ -7,7 +7,9 @@ from pathlib import Path
 from pytorch_lightning.loggers import CSVLogger, Logger
 
 from headcount.errors import InputError
+from headcount.files import read_bytes
 
+MOST_CURVES = 2**28  # bytes
 # All columns from the start: for a new one Lightning would write the whole file anew.
 COLUMNS = ("epoch", "step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
 
@@ -50,7 +52,7 @@ def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> Non
 
 def whole_rows(path: Path) -> list[dict[str, str]]:
     """The rows of metrics.csv; a line that was written in part, as by a process that was killed, is left out."""
-    text = path.read_bytes().decode(errors="replace")
+    text = read_bytes(path, MOST_CURVES).decode(errors="replace")
     lines = text[: text.rfind("\n") + 1].replace("\0", "")
     rows = csv.DictReader(io.StringIO(lines, newline=""))
     return [row for row in rows if None not in row.values() and (row.get("step") or "").isdecimal()]

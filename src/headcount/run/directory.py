@@ -1,7 +1,7 @@
 """A run directory on disk: its config, its metrics and the links to it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,19 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.files import point, write_text
+from headcount.files import check_depth, point, read_bytes, read_json, write_text
 from headcount.run.aliases import with_new_names
+
+MOST_CONFIG = 2**18  # bytes of config.yaml
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: a few lines of these can mean billions of settings."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1} is an alias, which no run writes")
+        return super().compose_node(parent, index)
 
 
 def read_config(directory: Path) -> DictConfig:
@@ -19,14 +30,43 @@ def read_config(directory: Path) -> DictConfig:
     if not path.is_file():
         hint = "train one with `make train`" if not directory.exists() else "it has no config.yaml"
         raise InputError(f"{directory} is not a run directory: {hint}")
-    try:
-        config = OmegaConf.create(with_new_names(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a readable config: {str(error).splitlines()[0]}") from error
+    config = OmegaConf.create(read_settings(path))
     groups = ("data", "tokenizer", "model", "search")
     if not isinstance(config, DictConfig) or not all(isinstance(config.get(name), DictConfig) for name in groups):
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
     return config
+
+
+def read_settings(path: Path) -> Any:
+    """The settings of a config.yaml, as plain containers, with today's names of classes. Raises InputError for what no
+    run writes: YAML is more than settings."""
+    try:
+        settings = yaml.load(read_bytes(path, MOST_CONFIG).decode(), _PlainLoader)
+        check_depth(settings)
+        check_plain(settings)
+    except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
+        what = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}: not a readable config: {what.splitlines()[0]}") from error
+    return with_new_names(settings)
+
+
+def check_plain(node: Any, setting: str = "") -> None:
+    """Raises ValueError for a setting that is no text, number, true, false, null, list or group of these, and for text
+    to be interpolated: `write_config` has resolved it."""
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            check_plain(name)
+            check_plain(value, f"{setting}.{name}" if setting else str(name))
+            if not isinstance(name, str | int):
+                raise ValueError(f"{setting}: {name!r} is no name of a setting")
+    elif isinstance(node, str | int | float | None):
+        if isinstance(node, str) and "${" in node:
+            raise ValueError(f"{setting or node!r}: the run's config.yaml must be resolved, but holds {node!r}")
+    elif isinstance(node, Sequence) and not isinstance(node, bytes):
+        for value in node:
+            check_plain(value, setting)
+    else:
+        raise ValueError(f"{setting}: {type(node).__name__} is no value of a setting")
 
 
 def write_config(directory: Path, config: DictConfig) -> None:
@@ -38,9 +78,10 @@ def read_metrics(directory: Path) -> dict[str, Any]:
     """metrics.json of a run, or an empty dict. Raises InputError for a damaged one."""
     path = directory / "metrics.json"
     try:
-        metrics = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError as error:
-        raise InputError(f"{path}: not readable JSON ({error}); move it away, and evaluate the run again") from error
+        metrics = read_json(path) if path.exists() else {}
+    except (ValueError, OSError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: not readable JSON ({what}); move it away, and evaluate the run again") from error
     if not isinstance(metrics, dict):
         raise InputError(f"{path}: not the figures of a run; move it away, and evaluate the run again")
     return metrics
@@ -53,8 +94,16 @@ def is_finished(directory: Path) -> bool:
 
 def update_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
     """Put figures into metrics.json, dict by dict."""
-    merged = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(read_metrics(directory)), dict(figures)))
-    _write_metrics(directory, merged)
+    _write_metrics(directory, merged(read_metrics(directory), figures))
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Both dicts as one; the values of `other` replace those of `one`, and dicts are merged again."""
+    both = one.keys() & other.keys()
+    common = {
+        key: (one[key], other[key]) for key in both if isinstance(one[key], dict) and isinstance(other[key], dict)
+    }
+    return {**one, **other, **{key: merged(*values) for key, values in common.items()}}
 
 
 def begin_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
@@ -76,11 +125,12 @@ def _write_metrics(directory: Path, metrics: Any) -> None:
     write_text(directory / "metrics.json", json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
 
 
-def check_links(directory: Path) -> None:
-    """Raises InputError for a link in a run directory that leads out of it: a resumed run would write there."""
+def check_links(directory: Path, folder: str = ".") -> None:
+    """Raises InputError for a link in a folder of a run directory, the folder itself included, that leads out of the
+    run: a command that writes into the folder would write there."""
     root = directory.resolve()
-    for path in directory.rglob("*"):
-        if path.is_symlink() and not path.resolve().is_relative_to(root):
+    for path in (directory / folder, *(directory / folder).rglob("*")):
+        if path.is_symlink() and path != directory and not path.resolve().is_relative_to(root):
             raise InputError(
                 f"{path}: is a link out of the run, which may write into its own directory alone; remove it"
             )

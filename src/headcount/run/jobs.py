@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from headcount.errors import InputError
-from headcount.files import write_text
+from headcount.files import read_json, require_regular, write_text
 from headcount.run.identity import ASIDE
 
 PLAN = "sweep.json"
@@ -77,10 +77,12 @@ def read_plan(sweep: Path) -> Plan:
     if not path.is_file():
         return Plan()
     try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
+        plan = read_json(path)
         jobs = {str(name): list(map(str, given or ())) for name, given in plan.get("jobs", {}).items()}
+        if paths := [name for name in jobs if "/" in name or name in ("", ".", "..")]:
+            raise ValueError(f"{paths[0]!r} is no name of a folder")
         return Plan(tuple(map(str, plan.get("overrides", ()))), jobs)
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, OSError) as error:
         raise InputError(
             f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
         ) from error
@@ -104,8 +106,12 @@ def write_state(directory: Path, state: str, seconds: float | None = None) -> No
 def read_state(directory: Path) -> JobState | None:
     """The state in job.json; None where there is none that can be read."""
     try:
-        return JobState(**json.loads((directory / "job.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        found = read_json(directory / "job.json")
+        seconds = found.get("seconds")
+        return JobState(
+            str(found["state"]), float(found.get("since", 0.0)), None if seconds is None else float(seconds)
+        )
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
 
 
@@ -117,6 +123,7 @@ def log_path(directory: Path) -> Path:
 def last_lines(path: Path) -> list[str]:
     """The last lines of a log that are not empty; none where there is no log."""
     try:
+        require_regular(path)
         with path.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))
             text = log.read().decode(errors="replace")

@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 
 from headcount.data.corpora.corpus import language_codes
@@ -25,6 +23,7 @@ from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import build, build_corpus, build_data, keyword_arguments
 from headcount.run.directory import read_config
 from headcount.run.values import typed
+from headcount.training.seal import read_checkpoint
 
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData
@@ -70,6 +69,8 @@ class Run:
             if config.get("init_from"):  # then the tokenizer was not trained on this corpus
                 data.use_tokenizer(self.tokenizer)
             if data.is_prepared:
+                if folder != "data":
+                    data.check_prepared()
                 break
         data.prepare_data()
         return data
@@ -109,8 +110,7 @@ def open_run(
     if "_target_" not in settings:
         given = {name: value for name, value in settings.items() if value is not None}
         settings = OmegaConf.merge(config.search, given)
-    model = build_model(config, tokenizer, trust)
-    load_weights(model, weights, directory)
+    model = model_with(weights, config, tokenizer, directory, trust)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     way: SearchMethod = build(settings, "search", trust)
     translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
@@ -178,17 +178,34 @@ def build_model(config: DictConfig, tokenizer: AnyTokenizer, trust: Sequence[str
     return model
 
 
+def model_with(
+    path: Path, config: DictConfig, tokenizer: AnyTokenizer, directory: Path, trust: Sequence[str] | None = None
+) -> EncoderDecoder:
+    """The model that `config`, of the run in `directory`, describes, with the weights of a file.
+
+    Raises InputError where these are another model's, before there is memory for it: a config can name any size.
+    """
+    with torch.device("meta"):
+        described = build_model(config, tokenizer, trust)
+    load_weights(described, path, directory)
+    model = build_model(config, tokenizer, trust)
+    load_weights(model, path, directory)
+    return model
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The model's weights from a .safetensors file or a Lightning checkpoint. Raises InputError for anything else."""
+    """The model's weights from a .safetensors file or a Lightning checkpoint, mapped from the file. Raises InputError
+    for anything else."""
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, OSError) as error:
+            with safe_open(path, "pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        state = read_checkpoint(path)["state_dict"]
+        return {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
+    except Exception as error:  # of many classes, where bytes are not what they claim to be
         raise InputError(
             f"{path}: no weights can be read from it; give a .safetensors or .ckpt file of a run"
         ) from error
-    return {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
 
 
 def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:
@@ -202,7 +219,14 @@ def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:
 
 def fill(model: EncoderDecoder, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a model, each by name. Raises RuntimeError if one is missing, or has another shape."""
-    missing = {name for name, _ in model.named_parameters()} - set(weights)
-    if missing:
+    parameters = dict(model.named_parameters())
+    if missing := parameters.keys() - weights.keys():
         raise RuntimeError(f"no weights for {min(missing)}")
-    model.load_state_dict(dict(weights), strict=False)
+    for name, parameter in parameters.items():
+        found = weights[name]
+        if not isinstance(found, Tensor) or not found.is_floating_point():
+            raise RuntimeError(f"no numbers for {name}")
+        if found.shape != parameter.shape:
+            raise RuntimeError(f"size mismatch for {name}: {list(found.shape)}, and not {list(parameter.shape)}")
+    if not next(iter(parameters.values())).is_meta:
+        model.load_state_dict({name: weights[name] for name in parameters}, strict=False)

@@ -6,14 +6,12 @@ refused, with a pointer to `init_from`. Where a change matters to what is learnt
 change when its checkpoint has loaded (`headcount.run.training_run`).
 """
 
-import zipfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -29,7 +27,7 @@ from headcount.run.identity import recorded, settings_that_matter
 from headcount.run.resolvers import CONF
 from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
-from headcount.training.seal import check_seal
+from headcount.training.seal import check_seal, read_checkpoint
 
 STOP_AFTER = "divergence.stop_after"
 VALIDATION = tuple(f"validation.{name}" for name in ("every", "samples", "patience", "metric"))
@@ -168,7 +166,7 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     for path in paths:
         try:
             step = step_of(path)
-        except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        except Exception as error:  # of many classes, where bytes are not what they claim to be
             damaged.append(f"{show(path)} is damaged ({(str(error) or type(error).__name__).splitlines()[0]})")
         else:
             return path, step, [f"{note}; resumed from {show(path)}, step {step}" for note in damaged]
@@ -178,8 +176,10 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
 def step_of(checkpoint: Path) -> int:
     """The optimizer step of a checkpoint, every byte of it checked. Raises one of many errors where it is damaged."""
     check_seal(checkpoint)
-    step: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-    return step
+    step = read_checkpoint(checkpoint)["global_step"]
+    if not fits(step, int):
+        raise ValueError("its step is no whole number")
+    return int(step)
 
 
 def keep_as_last(checkpoint: Path) -> None:

@@ -49,6 +49,13 @@ TRUSTED = {
 }
 
 
+# Hydra's keys that a run's config may have, by setting; others have the target alone.
+HYDRA = {
+    **dict.fromkeys(("logger.*", "model.cross_attention", "model.self_attention"), ("_target_", "_partial_")),
+    "optimizer": ("_target_", "_partial_", "_convert_"),
+}
+
+
 def check_targets(node: Any, setting: str, trust: Collection[str], where: str = "") -> None:
     """Raises InputError if `node`, of a run's config, names something to build that is not trusted, or interpolates.
 
@@ -63,6 +70,9 @@ def check_targets(node: Any, setting: str, trust: Collection[str], where: str = 
                 f"{where}{setting}: the run's config wants to build {target!r}, which headcount does not build there; "
                 f"if you know that code, add trust=[{target}]"
             )
+        wrong = [key for key in node if str(key).startswith("_") and key not in HYDRA.get(slot, ("_target_",))]
+        if wrong and target not in trust:
+            raise InputError(f"{where}{setting}.{wrong[0]}: the run's config cannot say there how an object is built")
         for key, value in node.items():
             check_targets(value, f"{setting}.{key}" if setting else str(key), trust, where)
     elif isinstance(node, list):

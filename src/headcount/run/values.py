@@ -73,7 +73,7 @@ def wrong_values(function: Callable[..., Any], values: Mapping[str, Any], settin
     unknown = [
         f"{setting(name)}: no such setting; there are {', '.join(known)}"
         for name in values
-        if name not in known and not name.startswith("_")  # such as _target_, which are Hydra's
+        if name not in known and not str(name).startswith("_")  # such as _target_, which are Hydra's
     ]
     return unknown + [
         f"{setting(name)}={typed(value)}: must be {_say(hints[name])}"

@@ -6,14 +6,15 @@ import os
 import time
 from pathlib import Path
 
-from headcount.files import write_text
+from headcount.files import require_regular, write_text
 
 LARGE = 2**24  # bytes from which a digest is cached; a smaller file is read in hundredths of a second
 SETTLED = 2.0  # seconds after which a change shows in a file's times, however coarse the file system's clock
 
 
 def file_digest(path: Path) -> bytes:
-    """SHA-256 of a file's content. Raises OSError for a file that cannot be read."""
+    """SHA-256 of a file's content. Raises OSError for a file that cannot be read, a pipe and a device among them."""
+    require_regular(path)
     state = _state(path)
     if state[0] < LARGE:
         return _computed(path)
