@@ -43,8 +43,12 @@ def test_the_same_command_resumes_its_run_and_does_nothing_once_it_is_finished(t
     words = ("hydra.run.dir=runs/mine", "if_exists=resume")
     run = tmp_path / "runs" / "mine"
     stopped(*words)
+    (run / "checkpoints" / "last.ckpt").rename(run / "checkpoints" / "last-1.ckpt")  # as if killed between two renames
+    part = run / "checkpoints" / ".last.ckpt.0123456789abcdef.part"
+    part.touch()
     completed("train", *tiny, *words, "threads=1", cwd=tmp_path)
     assert "resuming runs/mine" in caplog.messages
+    assert not part.exists()
     assert same(run, home / "runs" / "second")
     before = (run / "metrics.json").stat().st_mtime_ns
     assert completed("train", *tiny, *words, cwd=tmp_path).out == "runs/mine is finished: nothing is left to do\n"

@@ -200,6 +200,14 @@ def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(
     assert left(numbers(tmp_path, *settings)) == never
 
 
+def test_a_signal_between_a_step_and_its_validation_does_not_wait_for_it(numbers, whole, tmp_path):
+    last = At("on_train_batch_end", 8, lambda: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(ValidationStopped):
+        numbers(tmp_path, last=[last])
+    assert newest_checkpoint(tmp_path)[1] == 8
+    assert left(numbers(tmp_path)) == whole
+
+
 def test_a_signal_in_the_step_before_a_validation_does_not_wait_for_it(numbers, whole, tmp_path):
     stopped = numbers(tmp_path, first=[At("on_train_batch_start", 7, lambda: signal.raise_signal(signal.SIGINT))])
     assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (130, 8)
@@ -211,6 +219,22 @@ def test_the_signal_that_clusters_send_before_they_stop_a_job_stops_training(num
     stopped = numbers(tmp_path, first=[At("on_train_batch_start", 5, lambda: signal.raise_signal(signal.SIGUSR1))])
     assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (128 + signal.SIGUSR1, 6)
     assert newest_checkpoint(tmp_path)[1] == 6
+    assert left(numbers(tmp_path)) == whole
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_waits_for_it(numbers, whole, tmp_path, monkeypatch):
+    save, before = LastCheckpoint.save, signal.getsignal(signal.SIGTERM)
+
+    def signalled(self, trainer):
+        if trainer.global_step == 18:
+            signal.raise_signal(signal.SIGTERM)
+        save(self, trainer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LastCheckpoint, "save", signalled)
+        assert numbers(tmp_path).interrupt.exit_code == 128 + signal.SIGTERM
+    assert newest_checkpoint(tmp_path)[1] == 18
+    assert signal.getsignal(signal.SIGTERM) is before
     assert left(numbers(tmp_path)) == whole
 
 

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -14,19 +15,25 @@ from typing import Any
 MOST_JSON = 2**22  # bytes
 DEEPEST = 20  # levels of settings or figures within each other
 
+PART = re.compile(r"\..+\.[0-9a-f]{16}\.part")  # names of files that are being written
+
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
     """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, flushed to disk.
 
     Its name cannot be guessed and its creation fails where the name is taken, so no link planted there is
     followed, and two writers never share it. After an exception it is removed and `path` is as it was. Raises OSError.
+
+    before: a name for the file that was at `path`, which keeps its own until the new one is on the disk.
     """
     beside = _beside(path)
     os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield beside
         _to_disk(beside)
+        if before is not None and path.exists():
+            path.replace(before)
         beside.replace(path)
     except BaseException as error:
         beside.unlink(missing_ok=True)
@@ -65,6 +72,14 @@ def point(link: Path, target: str) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def remove_parts(directory: Path) -> None:
+    """Remove the files that `replacing` began in a directory, and below it, in processes that were killed. No other
+    process may be writing there. Raises OSError."""
+    for path in directory.rglob(".*.part"):
+        if PART.fullmatch(path.name) and not path.is_dir():
+            path.unlink()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -119,7 +134,7 @@ def show(path: Path) -> str:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")  # as PART
 
 
 def _to_disk(path: Path) -> None:

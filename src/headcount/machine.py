@@ -5,7 +5,6 @@ import math
 import os
 import platform
 import signal
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +17,8 @@ from headcount.errors import InputError
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: set for a process that should
-PR_SET_PDEATHSIG = 1  # see prctl(2)
+PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None  # Linux's
+PR_SET_PDEATHSIG = 1
 # Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
 M_TRIM_THRESHOLD = (-1, 2**31 - 1)
 M_TOP_PAD = (-2, 2**26)
@@ -132,10 +132,16 @@ def use_memory_again() -> None:
             mallopt(parameter, value)
 
 
-def end_with_parent() -> None:
-    """Let Linux send this process SIGTERM when its parent is killed, if the parent asks for it (`END_WITH_PARENT`)."""
-    if END_WITH_PARENT in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent(parent: int | None = None) -> None:
+    """Let Linux send this process SIGTERM when its parent is killed; also when it becomes another program.
+
+    parent: its process number. Raises SystemExit where that has ended already.
+    """
+    if PRCTL is None:
+        return
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if parent not in (None, os.getppid()):
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 def _folders(cgroups: Path, line: str) -> Iterator[Path]:

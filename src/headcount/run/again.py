@@ -12,7 +12,7 @@ from headcount.errors import InputError
 from headcount.files import show
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import differences, with_text
-from headcount.run.resume import GIVEN_AGAIN, command_line, initial_config
+from headcount.run.resume import GIVEN_AGAIN, checkpoints, command_line, initial_config
 from headcount.run.values import typed, within
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def _resumed(directory: Path, overrides: list[Override]) -> Start:
     """The run, from its last checkpoint; one that ended before its first checkpoint begins anew."""
     if is_finished(directory):
         return Start(directory, True, overrides, done=True)
-    if not (directory / "checkpoints" / "last.ckpt").exists():
+    if not checkpoints(directory):
         return Start(directory, False, overrides)
     logger.info("resuming %s", show(directory))
     return Start(directory, True, [each for each in overrides if within(each.key_or_group, (*GIVEN_AGAIN, "threads"))])
@@ -75,7 +75,7 @@ def _resumed(directory: Path, overrides: list[Override]) -> Start:
 
 def _unfinished(config: DictConfig) -> Path | None:
     """The newest run in runs/ of the same config that is not finished."""
-    folders = [path.parent for path in Path("runs").glob("*/config.yaml") if path.parent.name != "latest"]
+    folders = [path.parent for path in Path("runs").glob("*/config.yaml") if not path.parent.is_symlink()]
     newest = sorted(folders, key=lambda folder: folder.stat().st_mtime, reverse=True)
     task = with_text(initial_config(config)) if newest else config
     return next((folder for folder in newest if _continues(folder, task)), None)

@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError, printable
-from headcount.machine import end_with_parent, use_faster_products, use_memory_again
+from headcount.machine import END_WITH_PARENT, end_with_parent, use_faster_products, use_memory_again
 from headcount.run.aliases import RENAMED_SETTINGS
 from headcount.run.resolvers import CONF, register_resolvers
 
@@ -57,7 +57,8 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
     gc.freeze()  # the garbage collector need not visit what was imported
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
     set_up_logging()
-    end_with_parent()
+    if END_WITH_PARENT in os.environ:
+        end_with_parent()
     use_memory_again()
     use_faster_products()
     try:

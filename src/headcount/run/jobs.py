@@ -21,6 +21,7 @@ from headcount.files import read_json, require_regular, write_text
 from headcount.run.identity import ASIDE
 
 PLAN = "sweep.json"
+SWEEP = "HEADCOUNT_SWEEP"  # environment variable: the number of the process of a sweep, for those of its launcher
 LAST_BYTES = 4096  # of a log, in which its last lines are
 
 

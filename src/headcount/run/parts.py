@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import LambdaCallback
 from pytorch_lightning.loggers import Logger
 
 from headcount.data.module import TranslationData
@@ -73,6 +74,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
         mode = "max" if sign > 0 else "min"
         callbacks.append(EarlyStopping(monitor, patience=config.validation.patience, mode=mode))
     callbacks.append(checkpoint)  # after all whose state it keeps
+    callbacks.append(LambdaCallback(on_train_end=lambda *_: interrupt.close()))  # a signal waits for that checkpoint
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
     loggers = [attempt(build_logger, node, f"logger.{name}", directory) for name, node in config.logger.items()]
     trainer = attempt(build_trainer, config, directory, precision, [each for each in callbacks if each is not None])

@@ -151,16 +151,22 @@ def check_batch(before: DictConfig, config: DictConfig) -> None:
         )
 
 
+def checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints of a run, the newest first. One killed between two renames has only the one before the last."""
+    folder = directory / "checkpoints"
+    return [path for path in (folder / "last.ckpt", folder / "last-1.ckpt") if path.is_file()]
+
+
 def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     """The newest checkpoint that can be read, its optimizer step, and a note of one that cannot.
 
     Raises InputError where there is none.
     """
-    folder = directory / "checkpoints"
-    paths = [path for path in (folder / "last.ckpt", folder / "last-1.ckpt") if path.is_file()]
+    paths = checkpoints(directory)
     if not paths:
         raise InputError(
-            f"{show(folder / 'last.ckpt')}: no such file, so there is nothing to resume; start anew without resume="
+            f"{show(directory / 'checkpoints' / 'last.ckpt')}: no such file, so there is nothing to resume; start anew "
+            "without resume="
         )
     damaged = []
     for path in paths:

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
@@ -20,11 +22,11 @@ from omegaconf import DictConfig
 
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.machine import END_WITH_PARENT, cores, visible_gpus
+from headcount.machine import END_WITH_PARENT, cores, end_with_parent, visible_gpus
 from headcount.run.again import check_same
 from headcount.run.directory import is_finished
-from headcount.run.jobs import failure, log_path, read_plan, write_state
-from headcount.run.resume import GIVEN_AGAIN, TEXTS
+from headcount.run.jobs import SWEEP, failure, log_path, read_plan, write_state
+from headcount.run.resume import GIVEN_AGAIN, TEXTS, checkpoints
 from headcount.run.values import within
 from headcount.signals import STOP, signals_to
 
@@ -44,13 +46,14 @@ def run_job(config: DictConfig, directory: Path) -> None:
     Raises InputError if the training fails or is stopped, or the folder holds a run of another config; SystemExit
     when this process is asked to stop, after the child has stopped.
     """
+    end_with_sweep()
     with FileLock(directory / ".job.lock"):
         with FileLock(directory / ".lock"):  # a sweep that was killed may have left a child behind: let it finish
             if (directory / "config.yaml").exists():
                 check_same(directory, config, "move it away, or give the sweep another name=...")
         if is_finished(directory):
             return
-        resume = (directory / "checkpoints" / "last.ckpt").exists()
+        resume = bool(checkpoints(directory))
         if not resume:
             (directory / "config.yaml").unlink(missing_ok=True)  # of a run that ended before its first checkpoint
         threads = config.threads or threads_of_a_job(directory.parent)
@@ -64,17 +67,8 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
     begin = time.time()
     write_state(directory, "running")
     with log_path(directory).open("wb") as log, forwarded_signals() as (children, signals):
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            cwd=HydraConfig.get().runtime.cwd,
-            start_new_session=True,  # a signal to a group of processes would reach it twice, and the second one kills
-        )
-        children.append(child)
-        code = child.wait()
+        children.append(begin_child(command, log, environment))
+        code = children[0].wait()
     if signals or code in STOPPED:
         write_state(directory, "stopped")
         if signals:
@@ -84,6 +78,28 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
         write_state(directory, "failed")
         raise InputError(f"{failure(directory)}; see {show(log_path(directory))}")
     write_state(directory, "done", seconds=time.time() - begin)
+
+
+def begin_child(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start a process that ends with this one, whichever way that ends."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        cwd=HydraConfig.get().runtime.cwd,
+        start_new_session=True,  # a signal to a group of processes would reach it twice, and the second one kills
+        preexec_fn=partial(end_with_parent, os.getpid()),
+    )
+
+
+def end_with_sweep() -> None:
+    """Let this process end with that of the sweep, if joblib's launcher has started it for several jobs. Raises
+    SystemExit where the sweep has ended already: the jobs that wait are not begun."""
+    sweep = os.environ.get(SWEEP, str(os.getpid()))
+    if "n_jobs" in HydraConfig.get().launcher and int(sweep) != os.getpid():
+        end_with_parent(int(sweep))
 
 
 def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 import atexit
 import itertools
+import os
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from rich.table import Table
 
 from headcount.files import show
 from headcount.run.directory import is_finished
-from headcount.run.jobs import Plan, failure, progress_of, read_state, write_plan
+from headcount.run.jobs import SWEEP, Plan, failure, progress_of, read_state, write_plan
 
 
 @dataclass
@@ -129,6 +130,7 @@ class SweepView(Callback):
         different = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
         self.jobs = {job: ",".join(overrides) or job for job, overrides in different.items()}
         write_plan(self.sweep, Plan(tuple(command_line), jobs))
+        os.environ[SWEEP] = str(os.getpid())
         self.thread = threading.Thread(target=self.show, daemon=True)
         self.thread.start()
         atexit.register(self.close)  # Hydra has no callback for a sweep that was interrupted

@@ -30,6 +30,9 @@ from headcount.training.averaging import save_weights
 from headcount.training.callbacks import ValidationStopped
 from headcount.training.module import TranslationTask
 
+# In the messages of gloo and NCCL where another process has ended.
+LOST = ("by peer", "Broken pipe", "Socket closed", "remote process exited")
+
 logger = logging.getLogger(__name__)
 
 
@@ -48,8 +51,8 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
         task = fit(run)
         if not run.is_first_process:
             return ""
-        trained = save(run, task)
         with stoppable(run.directory):
+            trained = save(run, task)
             scores = score_splits(run)
         update_metrics(run.directory, {"config_hash": config_hash(run.config)})  # the mark of a finished run
         return summary(run, trained, scores)
@@ -76,9 +79,15 @@ def fit(run: TrainingRun) -> TranslationTask:
             checkpoint = run.resumed.checkpoint if run.resumed else None
             run.parts.trainer.fit(task, datamodule=run.parts.data, ckpt_path=checkpoint)
     except SystemExit as error:
-        # Lightning leaves so where it is interrupted, with an exit code of its own.
-        raise SystemExit(run.parts.interrupt.exit_code or 130) from error
+        # Lightning leaves so where it is interrupted before the first step, with an exit code of its own.
+        logger.info("stopped before the first step was saved; the next start repeats it")
+        raise SystemExit(exit_code(run) or 128 + signal.SIGINT) from error
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
+            raise InputError(
+                f"another process of this training has ended ({str(error).splitlines()[0]}), so this one ends too; the "
+                f"run can be resumed: resume={show(run.directory)}"
+            ) from error
         if opening.is_open or not run.resumed or isinstance(error, (InputError, torch.OutOfMemoryError)):
             raise
         raise run.resumed.misfit(error) from error
@@ -98,12 +107,18 @@ def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:
     weights, figures["weights"] = scored_weights(run.parts, task)
     save_weights(weights, run.directory / "model.safetensors")
     begin_metrics(run.directory, figures)
-    if run.parts.interrupt.exit_code:
+    if code := exit_code(run):
         step = run.parts.trainer.global_step
         logger.info("stopped at step %d; the model so far can be used. Resume with:", step)
         logger.info("  python scripts/train.py resume=%s", show(run.directory))
-        raise SystemExit(run.parts.interrupt.exit_code)
+        raise SystemExit(code)
     return figures
+
+
+def exit_code(run: TrainingRun) -> int:
+    """The exit code of a run that was asked to stop, else 0. Lightning takes a SIGTERM before the first step, and after
+    the last one."""
+    return run.parts.interrupt.exit_code or (128 + signal.SIGTERM if run.parts.trainer.received_sigterm else 0)
 
 
 @contextlib.contextmanager
@@ -114,7 +129,7 @@ def stoppable(directory: Path) -> Iterator[None]:
     def stop(number: int) -> None:
         for each in STOP:
             signal.signal(each, signal.SIG_DFL)
-        logger.info("stopped before all splits were scored; the model can be used. Score them with:")
+        logger.info("stopped before all splits were scored. Score them with:")
         logger.info("  python scripts/train.py resume=%s", show(directory))
         raise SystemExit(128 + number)
 

@@ -21,7 +21,7 @@ from headcount.data.tokenizer import AnyTokenizer, load_tokenizer, save_tokenize
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
-from headcount.files import show
+from headcount.files import remove_parts, show
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.run.again import AUTO, Start
@@ -199,6 +199,7 @@ class OpenDirectory(Callback):
         parts.trainer.loggers = parts.loggers
         if not run.is_first_process:
             return
+        remove_parts(run.directory)
         if resumed:
             make_newest(run.directory)
         begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)

@@ -206,11 +206,10 @@ class LastCheckpoint(Callback):
             trainer.save_checkpoint(last)  # all processes have a part in it, the first one writes
             return
         last.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(last) as beside:
+        before = last.with_name("last-1.ckpt") if trainer.global_step != self._saved else None
+        with replacing(last, before) as beside:
             trainer.save_checkpoint(beside)
             seal(beside)
-            if last.exists() and trainer.global_step != self._saved:
-                last.replace(last.with_name("last-1.ckpt"))
         self._saved, self._saved_at, self._due = trainer.global_step, time.monotonic(), False
 
     def _is_late(self, trainer: Trainer) -> bool:
@@ -292,7 +291,8 @@ class StopOnInterrupt(Callback):
     next. The checkpoint says so (see `LastCheckpoint`). To be the first of the callbacks, so that nothing has been made
     of the figures of a validation that is cut off.
 
-    Left to itself, Lightning would exit in the middle of a step, with half an update in the weights.
+    Left to itself, Lightning would exit in the middle of a step, with half an update in the weights. `close` puts back
+    the handlers that were there before. It is called when the last checkpoint is written, since a signal waits for it.
     """
 
     def __init__(self) -> None:
@@ -326,12 +326,14 @@ class StopOnInterrupt(Callback):
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._validating = True
+        if self.exit_code and trainer.world_size == 1:  # since the end of the step
+            raise ValidationStopped
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._validating = False
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._listening.close()
-
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._listening.close()
