@@ -17,12 +17,12 @@ WORKERS := --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate ablate report heads prune bench test test-all lint format clean
+.PHONY: help setup train evaluate translate ablate report heads prune bench test test-all test-reliability lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Every setting: $(BIN)/python scripts/train.py --help (after make setup)"
 
@@ -62,7 +62,11 @@ test: .venv/dev  ## Run the quick tests
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 test-all: .venv/dev  ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest $(WORKERS) -m "slow or not slow" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not reliability" $(ARGS)
+
+# One test after the other, so that none makes another late.
+test-reliability: .venv/dev  ## Kill trainings at random moments (KILLS=50, STOPS=20), damage files, draw bad data
+	KILLS=$(or $(KILLS),50) JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s tests/reliability $(ARGS)
 
 lint: .venv/dev  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

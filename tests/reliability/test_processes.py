@@ -1,0 +1,71 @@
+"""Training with two processes: one that is killed ends the other, and uneven data hangs neither."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import SCRIPTS
+
+from headcount.run.resume import newest_checkpoint
+
+pytestmark = pytest.mark.reliability
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent / "src")}
+DDP = ("trainer=ddp", "trainer.accelerator=cpu", "hydra.run.dir=run", "if_exists=resume")
+MINUTE = 60
+
+
+def two(folder: Path, *words: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [*TORCHRUN, SCRIPTS / "train.py", *words, *DDP], cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    )
+
+
+def children(number: int) -> list[int]:
+    """The processes of a process, in the order of their start."""
+    return [int(child) for child in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 3 * MINUTE
+    while not path.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_is_killed_ends_the_other_with_a_line_and_the_run_resumes(tiny, tmp_path, rank):
+    endless = (*tiny, "trainer.max_steps=100000", "validation.every=100000", "checkpoint.every=10")
+    launcher = two(tmp_path, *endless)
+    try:
+        wait_for(tmp_path / "run" / "checkpoints" / "last-1.ckpt", launcher)
+        killed, other = children(launcher.pid)[:: 1 if rank == 0 else -1]
+        os.kill(killed, signal.SIGKILL)
+        begin = time.monotonic()
+        _, errors = launcher.communicate(timeout=2 * MINUTE)
+        seconds = time.monotonic() - begin
+    finally:
+        launcher.kill()
+    print(f"rank {rank} killed: the other one and the launcher had ended after {seconds:.1f} s")  # noqa: T201
+    lines = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert launcher.returncode
+    assert seconds < MINUTE
+    assert not Path(f"/proc/{other}").exists()
+    assert len(lines) == 1, errors
+    assert "another process of this training has ended" in lines[0]
+    step = newest_checkpoint(tmp_path / "run")[1]
+    resumed = two(tmp_path, *endless)
+    try:
+        wait_for(tmp_path / "run" / "checkpoints" / "last.ckpt", resumed)
+        while newest_checkpoint(tmp_path / "run")[1] <= step:
+            assert resumed.poll() is None
+            time.sleep(0.1)
+    finally:
+        resumed.terminate()
+    assert resumed.wait(MINUTE)

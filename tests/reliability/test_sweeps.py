@@ -1,0 +1,83 @@
+"""Sweeps that are killed: their jobs end with them, and no job is trained twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import SCRIPTS, completed
+
+pytestmark = pytest.mark.reliability
+
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+ENDLESS = ("trainer.max_steps=100000", "validation.every=100000", "checkpoint.every=5", "seed=1,2", "threads=1")
+WAIT = 180  # seconds for a sweep to begin, on a crowded machine
+
+
+def sweep(folder: Path, *words: str) -> subprocess.Popen:
+    line = [sys.executable, str(SCRIPTS / "train.py"), "--multirun", *words]
+    return subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def processes_in(folder: Path) -> list[int]:
+    """All processes that work in a folder, but this one."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if link.readlink() == folder and int(link.parent.name) != os.getpid():
+                found.append(int(link.parent.name))
+        except OSError:  # it has ended, or belongs to somebody else
+            continue
+    return found
+
+
+def wait_until(true: Callable[[], object], seconds: float = WAIT) -> float:
+    """How many seconds it took until that was true."""
+    begin = time.monotonic()
+    while not true():
+        assert time.monotonic() - begin < seconds
+        time.sleep(0.05)
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("begun", ["checkpoints/last.ckpt", "job.json"])
+@pytest.mark.parametrize("launcher", [(), JOBLIB], ids=["one", "joblib"])
+def test_a_sweep_that_is_killed_by_its_number_takes_its_jobs_with_it(launcher, begun, number, tiny, tmp_path):
+    """In training, and while the processes of its jobs begin."""
+    killed = sweep(tmp_path, *tiny, *ENDLESS, *launcher)
+    wait_until(lambda: len(list(tmp_path.glob(f"runs/*/*/{begun}"))) == (2 if launcher else 1))
+    killed.send_signal(number)
+    killed.wait(60)
+    seconds = wait_until(lambda: not processes_in(tmp_path), 60)
+    print(f"{number.name} at {begun}: its processes had ended {seconds:.1f} s after it")  # noqa: T201
+
+
+def test_a_sweep_that_was_killed_and_is_started_twice_at_once_trains_no_job_twice(tiny, tmp_path):
+    short = (*tiny, "threads=1", "trainer.max_steps=60", "checkpoint.every=5", "search.beam=1")
+    killed = sweep(tmp_path, *short, "seed=1,2")
+    folder = tmp_path / "runs" / "sweep_multi30k"
+    wait_until((folder / "seed=1" / "checkpoints" / "last.ckpt").exists)
+    killed.kill()
+    killed.wait()
+    both = [sweep(tmp_path, *short, "seed=1,2") for _ in range(2)]
+    assert [each.wait(2 * WAIT) for each in both] == [0, 0]
+    for seed in (1, 2):
+        completed("train", *short, f"seed={seed}", f"hydra.run.dir=whole/{seed}", cwd=tmp_path)
+        job, whole = folder / f"seed={seed}", tmp_path / "whole" / str(seed)
+        assert (job / "train.log").read_text().count("translating the test split") == 1
+        assert result(job) == result(whole)
+
+
+def result(run: Path) -> dict[str, object]:
+    """What a run leaves, without its times and its config, whose settings of the machine differ."""
+    figures = json.loads((run / "metrics.json").read_text())
+    for measured in ("seconds", "tokens_per_second"):
+        del figures["train"][measured]
+    names = ("model.safetensors", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
+    return {"metrics.json": figures, **{name: (run / name).read_bytes() for name in names}}
