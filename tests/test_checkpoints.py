@@ -21,6 +21,7 @@ from headcount.run.resume import keep_as_last, newest_checkpoint
 from headcount.run.train import stoppable
 from headcount.training import callbacks
 from headcount.training.callbacks import LastCheckpoint, ValidationStopped
+from headcount.training.divergence import SkippedSteps
 
 pytestmark = pytest.mark.filterwarnings("ignore:Experiment logs directory", "ignore::DeprecationWarning:.*_pytree")
 
@@ -41,6 +42,7 @@ class OneNumber(pl.LightningModule):
         super().__init__()
         self.model = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(self.model.weight)
+        self.skipped = SkippedSteps(stop_after=5)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)

@@ -1,6 +1,7 @@
 """Training with two processes: one that is killed ends the other, and uneven data hangs neither."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,3 +70,21 @@ def test_a_process_that_is_killed_ends_the_other_with_a_line_and_the_run_resumes
     finally:
         resumed.terminate()
     assert resumed.wait(MINUTE)
+
+
+@pytest.mark.parametrize(("pairs", "line"), [(3, None), (1, "1 pairs are too few for 2 batches at once")])
+def test_uneven_data_hangs_no_process(tiny, text, tmp_path, pairs, line):
+    """Three pairs to validate on are shared by two processes as two and one; a single one is refused."""
+    root = shutil.copytree(text, tmp_path / "uneven")
+    for split, number in {"train": 137, "valid": pairs}.items():
+        for language in ("en", "de"):
+            path = root / f"{split}.{language}"
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:number]))
+    words = [f"data.root={root}" if word.startswith("data.root=") else word for word in tiny]
+    launcher = two(tmp_path, *words)
+    try:
+        _, errors = launcher.communicate(timeout=3 * MINUTE)
+    finally:
+        launcher.kill()
+    assert (launcher.returncode == 0) == (line is None), errors
+    assert line is None or line in errors

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -72,6 +73,7 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
     if signals or code in STOPPED:
         write_state(directory, "stopped")
         if signals:
+            end_with_sweep()
             raise SystemExit(128 + signals[-1])
         raise InputError("stopped; the same command resumes it")
     if code or not is_finished(directory):
@@ -95,11 +97,14 @@ def begin_child(command: Sequence[str], log: IO[bytes], environment: Mapping[str
 
 
 def end_with_sweep() -> None:
-    """Let this process end with that of the sweep, if joblib's launcher has started it for several jobs. Raises
-    SystemExit where the sweep has ended already: the jobs that wait are not begun."""
-    sweep = os.environ.get(SWEEP, str(os.getpid()))
-    if "n_jobs" in HydraConfig.get().launcher and int(sweep) != os.getpid():
-        end_with_parent(int(sweep))
+    """Let this process end with that of the sweep, if joblib's launcher has started it for several jobs; at once where
+    the sweep has ended already, since the launcher would go on to the next job."""
+    sweep = int(os.environ.get(SWEEP, os.getpid()))
+    if "n_jobs" in HydraConfig.get().launcher and sweep != os.getpid():
+        try:
+            end_with_parent(sweep)
+        except SystemExit:
+            os._exit(128 + signal.SIGTERM)
 
 
 def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:

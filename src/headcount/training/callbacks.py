@@ -200,16 +200,17 @@ class LastCheckpoint(Callback):
             self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Write last.ckpt whole; the file that was there becomes last-1.ckpt, unless it is of the same step."""
+        """Write last.ckpt whole; the file that was there becomes last-1.ckpt, unless it is of the same step. All
+        processes have a part in the state, and the first one writes it."""
         last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
-        if not trainer.is_global_zero:
-            trainer.save_checkpoint(last)  # all processes have a part in it, the first one writes
-            return
-        last.parent.mkdir(parents=True, exist_ok=True)
-        before = last.with_name("last-1.ckpt") if trainer.global_step != self._saved else None
-        with replacing(last, before) as beside:
-            trainer.save_checkpoint(beside)
-            seal(beside)
+        if trainer.is_global_zero:
+            last.parent.mkdir(parents=True, exist_ok=True)
+            before = last.with_name("last-1.ckpt") if trainer.global_step != self._saved else None
+            with replacing(last, before) as beside:
+                trainer.save_checkpoint(beside)
+                seal(beside)
+        else:
+            trainer.save_checkpoint(last)
         self._saved, self._saved_at, self._due = trainer.global_step, time.monotonic(), False
 
     def _is_late(self, trainer: Trainer) -> bool:
