@@ -54,8 +54,10 @@ def build(node: Any, setting: str, trust: Collection[str] | None = None, **argum
     except ImportError as error:
         if isinstance(error.__cause__, InputError):  # a file that is read as the class is imported
             raise error.__cause__ from error
+        raise InputError(f"{setting}: {' '.join(str(error).splitlines()[:2])}") from error
+    except InputError:
         raise
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, TypeError, ValueError, AttributeError) as error:  # such as of a wrong _partial_
         raise InputError(f"{setting}: {str(error).splitlines()[0]}") from error
 
 
