@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
-from headcount.data.plan import Epochs, in_order_of_length, plan_epoch, plan_split
+from headcount.data.plan import BatchRamp, Epochs, in_order_of_length, plan_epoch, plan_split
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
@@ -134,6 +134,44 @@ def test_one_process_that_accumulates_gets_the_batches_of_two():
     assert same(alone, together)
 
 
+def test_the_parts_of_a_ramp_by_hand():
+    # Shares of 1/4, 5/8 and 1, of which 1/share is 4, 1.6 and 1.
+    ramp = BatchRamp(100, 0.25)
+    assert [ramp.parts(step) for step in (0, 50, 100, 10_000)] == [4, 2, 1, 1]
+    rows = [np.arange(start, start + 8) for start in (0, 100, 200)]
+    cut = BatchRamp(8, 0.25).split(rows, 1, 0)  # steps 0 to 3, then shares of 0.625, from step 4, and 0.8125, from 6
+    assert [each.tolist() for each in cut[:4]] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [each.tolist() for each in cut[4:]] == [[100, 101, 102, 103], [104, 105, 106, 107], [*range(200, 208)]]
+    # Two batches a step: the first parts of both, then the second ones; the shorter one has rows for no more.
+    cut = BatchRamp(8, 0.25).split([np.arange(6), np.arange(10, 12)], 2, 0)
+    assert [each.tolist() for each in cut] == [[0, 1, 2], [10], [3, 4, 5], [11]]
+
+
+@pytest.mark.parametrize("multiple", [1, 3])
+@pytest.mark.parametrize("first_step", [0, 33, 10_000])
+def test_a_ramp_cuts_the_batches_of_early_steps(multiple, first_step):
+    source, target = lengths(3000)
+    settings = {"batch_tokens": 512, "seed": 1, "epoch": 2, "multiple": multiple}
+    whole = plan_epoch(source, target, **settings)
+    ramp = BatchRamp(60, 0.25)
+    plan = plan_epoch(source, target, **settings, ramp=ramp, first_step=first_step)
+    assert sorted(np.concatenate(plan.batches)) == list(range(3000))
+    assert len(plan.batches) == plan.steps * multiple
+    assert (plan.steps > whole.steps) == (first_step < 60)
+    assert plan.tokens == whole.tokens
+    assert plan.step_tokens.sum() == target.sum()
+    step = 0
+    for number in range(whole.steps):
+        together = whole.batches[number * multiple : (number + 1) * multiple]
+        parts = min(round(1 / (0.25 + 0.75 * min(1, (first_step + step) / 60))), *map(len, together))
+        cut = plan.batches[step * multiple : (step + parts) * multiple]
+        for place, rows in enumerate(together):
+            assert np.concatenate(cut[place::multiple]).tolist() == rows.tolist()
+            assert {len(part) - len(rows) // parts for part in cut[place::multiple]} <= {0, 1}
+        step += parts
+    assert step == plan.steps
+
+
 @pytest.mark.parametrize(("count", "multiple"), [(5, 8), (0, 1), (5, 4)])
 def test_too_few_sentences(count, multiple):
     # 5 sentences that fill a batch each cannot be 4 batches within budget, nor 8 that are not empty.
@@ -159,10 +197,11 @@ def sentences(source_lengths, seed):
     return Sentences.of([draw.integers(4, 99, length - 1).tolist() for length in source_lengths])
 
 
-@pytest.fixture(scope="module")
-def stream_parts():
+@pytest.fixture(scope="module", params=[None, BatchRamp(30, 0.25)], ids=["no ramp", "ramp"])
+def stream_parts(request):
     source, target = lengths(150)
-    return sentences(source, 1), sentences(target, 2), Epochs(source, target, 128, seed=1, multiple=2)
+    epochs = Epochs(source, target, 128, seed=1, multiple=2, ramp=request.param)
+    return sentences(source, 1), sentences(target, 2), epochs
 
 
 def test_the_stream_walks_through_epochs_and_starts_anywhere(stream_parts):

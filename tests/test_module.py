@@ -49,7 +49,7 @@ class Toy:
 
 def module(directory, corpus=None, **settings):
     defaults = {"batch_tokens": 64, "max_length": 40, "seed": 1, "workers": 0, "accumulation": 1, "hide_source": False}
-    defaults |= {"both_directions": False}
+    defaults |= {"both_directions": False, "batch_ramp": None, "batch_ramp_start": 0.25}
     defaults |= {"tokenizer": sentence_piece(320), "cleaning": cleaning(), "segmentation": None, "directory": directory}
     return TranslationData(corpus=corpus or Toy(), **defaults | settings)
 
@@ -208,8 +208,10 @@ def test_the_tokenizer_of_a_run(prepared, tmp_path):
     assert given.prepared == used.prepared != prepared.prepared
 
 
-def test_resuming_where_a_run_stopped(tmp_path):
-    data = made(tmp_path, accumulation=2)
+@pytest.mark.parametrize("ramp", [None, 40])
+def test_resuming_where_a_run_stopped(tmp_path, ramp):
+    data = made(tmp_path, accumulation=2, batch_ramp=ramp)
+    assert (data.steps_per_epoch > made(tmp_path, accumulation=2).steps_per_epoch) == (ramp is not None)
     steps = data.steps_per_epoch
     every = stream(data, 4 * (steps + 5))
     for start in (1, steps - 1, steps, steps + 3):
@@ -229,12 +231,12 @@ def test_figures_of_the_first_epoch(tmp_path):
     assert data.padding == pytest.approx(1 - sum(batch.tokens for batch in first) / padded)
 
 
-@pytest.mark.parametrize("from_environment", [True, False])
-def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeypatch, from_environment):
-    alone = made(tmp_path, accumulation=2)
+@pytest.mark.parametrize(("from_environment", "ramp"), [(True, None), (False, 30)])
+def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeypatch, from_environment, ramp):
+    alone = made(tmp_path, accumulation=2, batch_ramp=ramp)
     shares = []
     for rank in range(2):
-        data = made(tmp_path)
+        data = made(tmp_path, batch_ramp=ramp)
         if from_environment:
             monkeypatch.setenv("RANK", str(rank))
             monkeypatch.setenv("WORLD_SIZE", "2")
@@ -385,8 +387,9 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
     assert sorted(rows) == list(range(150))
 
 
-def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch):
-    data = made(tmp_path)
+@pytest.mark.parametrize("ramp", [None, 1000])
+def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch, ramp):
+    data = made(tmp_path, batch_ramp=ramp)
     step = sum(data.epochs.plan(epoch).steps for epoch in range(50)) + 2
     data.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 1, "global_step": step})()
     state = torch_copy(data.state_dict())
@@ -397,7 +400,7 @@ def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch):
         return plan_epoch(*lengths, epoch=epoch, **settings)
 
     monkeypatch.setattr(plan, "plan_epoch", counted)
-    resumed = made(tmp_path)
+    resumed = made(tmp_path, batch_ramp=ramp)
     resumed.load_state_dict(state)
     resumed.start_step = step
     first = stream(resumed, 1)
@@ -406,7 +409,7 @@ def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch):
     data.start_step = step
     assert equal(first, stream(data, 1))
     planned.clear()
-    other = made(tmp_path, seed=2)  # whose epochs are others
+    other = made(tmp_path, **({"batch_ramp": 999} if ramp else {"seed": 2}))  # whose epochs are others
     other.load_state_dict(state)
     other.epoch_of(step)
     assert len(planned) >= 50
@@ -451,6 +454,28 @@ def test_both_directions_need_one_vocabulary(tmp_path):
     pair = built("tokenizer/separate", vocab_size=300)
     with pytest.raises(ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer=bpe or"):
         module(tmp_path, both_directions=True, tokenizer=pair)
+
+
+def test_both_directions_need_a_source(tmp_path):
+    with pytest.raises(ValueError, match=r"data\.both_directions=true: the source says .* data\.hide_source=true"):
+        module(tmp_path, both_directions=True, hide_source=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_ramp": -1}, r"data\.batch_ramp=-1: must be 1 or more"),
+        ({"batch_ramp": 9, "batch_ramp_start": 0}, r"data\.batch_ramp_start=0: must be above 0"),
+        ({"batch_ramp": 9, "batch_ramp_start": 1.5}, r"data\.batch_ramp_start=1\.5: must be above 0 and at most 1"),
+    ],
+)
+def test_impossible_ramps_are_refused(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        module(tmp_path, **settings)
+
+
+def test_no_ramp_in_no_steps(tmp_path):
+    assert module(tmp_path, batch_ramp=0).ramp is None
 
 
 def test_sampling_must_fit_the_tokenizer(tmp_path):

@@ -81,6 +81,21 @@ def test_both_directions_are_trained_then_one(tiny, text, tmp_path):
     assert (tmp_path / "whole/tokenizer.model").read_bytes() == (tmp_path / "one/tokenizer.model").read_bytes()
 
 
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_batch_ramp_resumes_in_its_midst(accumulation, tiny, tmp_path):
+    plain = (*tiny, "averaging=ema", "data.batch_tokens=800", f"trainer.accumulate_grad_batches={accumulation}")
+    ramp = (*plain, "data.batch_ramp=6")
+    completed("train", *ramp, "hydra.run.dir=whole", cwd=tmp_path)
+    completed("train", *ramp, "trainer.max_steps=3", "hydra.run.dir=half", cwd=tmp_path)
+    completed("train", "resume=half", "trainer.max_steps=8", cwd=tmp_path)
+    completed("train", *plain, "data.batch_ramp=0", "hydra.run.dir=off", cwd=tmp_path)
+    whole, half, off = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half", "off"))
+    assert whole == half != off
+    logged = (tmp_path / "whole" / "train.log").read_text(encoding="utf-8")
+    assert "; ramp: from 0.25 of a batch over 6 steps (figures of the first epoch)" in logged
+    assert "; ramp: " not in (tmp_path / "off" / "train.log").read_text(encoding="utf-8")
+
+
 DROPPED = {"layers, pieces, R-Drop": ("segmentation=bpe_dropout", "model.layer_dropout=0.3", "loss=r_drop")}
 DROPPED["layers, pieces, R-Drop"] += ("model.qk_norm=learned", "model.logit_cap=20", "model.init=zero_output")
 DROPPED["layers, pieces, R-Drop"] += ("model.embedding_std=0.5",)

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, TrainStream
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import Corpus, further_names, language_codes
-from headcount.data.plan import Epochs, Lengthening, plan_split
+from headcount.data.plan import BatchRamp, Epochs, Lengthening, plan_split
 from headcount.data.prepare import check_tables, prepare, read_sentences
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
@@ -66,6 +66,8 @@ class TranslationData(pl.LightningDataModule):
         tokenizer: Trainable | AnyTokenizer,
         cleaning: Cleaning,
         batch_tokens: int,
+        batch_ramp: int | None,
+        batch_ramp_start: float,
         directory: str | Path,
         seed: int,
         max_length: int | None,
@@ -86,19 +88,13 @@ class TranslationData(pl.LightningDataModule):
                 f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
                 "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
             )
-        if isinstance(tokenizer, Trainable) and segmentation and segmentation.model_type != tokenizer.model_type:
-            raise ValueError(
-                f"segmentation: {type(segmentation).__name__} needs tokenizer={segmentation.model_type}, but the "
-                f"tokenizer is {tokenizer.model_type}; give segmentation=best, or the one that fits"
-            )
-        if both_directions and isinstance(tokenizer, SentencePiecePair | TokenizerPair):
-            raise ValueError(
-                "data.both_directions=true: needs one vocabulary of both languages, but tokenizer=separate has two; "
-                "give tokenizer=bpe or unigram"
-            )
+        _check_segmentation(segmentation, tokenizer)
+        if both_directions:
+            _check_both_directions(tokenizer, hide_source)
         self.corpus = corpus
         self.cleaning = cleaning
         self.batch_tokens = batch_tokens
+        self.ramp = BatchRamp(batch_ramp, batch_ramp_start) if batch_ramp else None
         self.directory = Path(directory)
         self.seed = seed
         self.max_length = max_length
@@ -241,7 +237,8 @@ class TranslationData(pl.LightningDataModule):
         if self._epochs is None or self._epochs.multiple != multiple:
             source, target = (side.lengths for side in self._sentences["train"])
             start = self.segmentation.start_epoch if self.segmentation else 0
-            self._epochs = Epochs(source, target, self.batch_tokens, self.seed, multiple, self._lengthening(), start)
+            sampled = self._lengthening(), start
+            self._epochs = Epochs(source, target, self.batch_tokens, self.seed, multiple, *sampled, self.ramp)
         return self._epochs
 
     def state_dict(self) -> dict[str, Any]:
@@ -259,6 +256,7 @@ class TranslationData(pl.LightningDataModule):
         values = [self.prepared.name, epochs.batch_tokens, epochs.seed, epochs.multiple, epochs.lengthening]
         values += [epochs.start_epoch] if epochs.start_epoch else []
         values += ["both directions"] if self.both_directions else []
+        values += [self.ramp] if self.ramp else []
         return f"{values} {self.hide_source}"
 
     @property
@@ -367,6 +365,27 @@ def _locked(path: Path) -> AcquireReturnProxy:
     except Timeout:
         logger.info("another process prepares this corpus; waiting until it has ended (%s)", path)
         return lock.acquire()
+
+
+def _check_segmentation(segmentation: Segmentation | None, tokenizer: Trainable | AnyTokenizer) -> None:
+    if isinstance(tokenizer, Trainable) and segmentation and segmentation.model_type != tokenizer.model_type:
+        raise ValueError(
+            f"segmentation: {type(segmentation).__name__} needs tokenizer={segmentation.model_type}, but the "
+            f"tokenizer is {tokenizer.model_type}; give segmentation=best, or the one that fits"
+        )
+
+
+def _check_both_directions(tokenizer: Trainable | AnyTokenizer, hide_source: bool) -> None:
+    if isinstance(tokenizer, SentencePiecePair | TokenizerPair):
+        raise ValueError(
+            "data.both_directions=true: needs one vocabulary of both languages, but tokenizer=separate has two; "
+            "give tokenizer=bpe or unigram"
+        )
+    if hide_source:
+        raise ValueError(
+            "data.both_directions=true: the source says which language to write, but data.hide_source=true leaves it "
+            "out; give one of the two"
+        )
 
 
 def _require(setting: str, value: int | None, least: int, example: str) -> None:

@@ -1,8 +1,8 @@
 """Batch plan: which sentences form which batch of an epoch, in which order, on which process.
 
-The plan is a pure function of lengths, token budget, seed, epoch, and world size times accumulation. So a run resumes
-in mid-epoch with the same plan less the batches already used, and one process that accumulates two micro-batches
-trains on the same batches as two processes.
+The plan is a pure function of lengths, token budget, seed, epoch, and world size times accumulation; with a batch ramp
+also of the step at which the epoch begins. So a run resumes in mid-epoch with the same plan less the batches already
+used, and one process that accumulates two micro-batches trains on the same batches as two processes.
 
 Lengths are tokens of source and target with the end of sentence.
 """
@@ -69,6 +69,45 @@ class Lengthening:
         return np.maximum(lengths, np.minimum(wanted, most))
 
 
+@dataclass(frozen=True)
+class BatchRamp:
+    """Batch ramp: the batch of an optimizer step grows linearly over `steps` optimizer steps, from the share `start` of
+    a full batch to all of it. Brown et al. 2020, "Language models are few-shot learners", appendix B.
+
+    Raises ValueError for less than one step, and a share that is not above 0 and at most 1.
+    """
+
+    steps: int
+    start: float
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"data.batch_ramp={self.steps}: must be 1 or more optimizer steps, or null for none")
+        if not 0 < self.start <= 1:
+            raise ValueError(f"data.batch_ramp_start={self.start}: must be above 0 and at most 1, such as 0.25")
+
+    def __str__(self) -> str:
+        return f"from {self.start:g} of a batch over {self.steps:,} steps"
+
+    def parts(self, step: int) -> int:
+        """Optimizer steps that share a full batch at optimizer step `step`."""
+        return max(1, round(1 / (self.start + (1 - self.start) * min(1, step / self.steps))))
+
+    def split(self, batches: list[np.ndarray], multiple: int, step: int) -> list[np.ndarray]:
+        """The batches of an epoch that begins at optimizer step `step`, the early ones in parts.
+
+        The `multiple` batches of one step are cut into as many parts each, for as many steps: into fewer than `parts`
+        where one of them has fewer rows.
+        """
+        cut: list[np.ndarray] = []
+        for first in range(0, len(batches), multiple):
+            together = batches[first : first + multiple]
+            parts = min(self.parts(step + len(cut) // multiple), *map(len, together))
+            for each in zip(*(np.array_split(rows, parts) for rows in together), strict=True):
+                cut += each
+        return cut
+
+
 def plan_epoch(
     source_lengths: np.ndarray,
     target_lengths: np.ndarray,
@@ -78,13 +117,16 @@ def plan_epoch(
     epoch: int,
     multiple: int = 1,
     lengthening: tuple[Lengthening, Lengthening] | None = None,
+    ramp: BatchRamp | None = None,
+    first_step: int = 0,
 ) -> EpochPlan:
     """Every sentence once, in batches of similar lengths, in an order that (seed, epoch) determines.
 
     source_lengths, target_lengths: int [sentence], with EOS. batch_tokens: most rows times longest source, and most
     rows times longest target. multiple: the number of batches is a multiple of this number (world size times
     accumulation); the largest batches are halved until it is. lengthening: of both sides, with subword sampling:
-    batches then have room for sampled segmentations, and token counts are expected numbers.
+    batches then have room for sampled segmentations, and token counts are expected numbers. ramp: cuts the batches of
+    early steps; first_step: the optimizer step at which the epoch begins, which only a ramp depends on.
     Raises InputError if one sentence exceeds the budget, or if there are too few sentences for `multiple` batches.
     """
     longest = np.maximum(source_lengths, target_lengths)
@@ -102,6 +144,8 @@ def plan_epoch(
     batches = _cut(_by_length(*room, random), *room, batch_tokens)
     batches = _halve_to_multiple(batches, multiple)
     batches = [batches[index] for index in random.permutation(len(batches))]
+    if ramp:
+        batches = ramp.split(batches, multiple, first_step)
     return _plan(batches, lengths, room, multiple)
 
 
@@ -190,8 +234,8 @@ def _plan(batches: list[np.ndarray], lengths: Lengths, room: Lengths, multiple: 
 class Epochs:
     """The plans of all epochs of one training split, counted in optimizer steps.
 
-    lengthening: with subword sampling, see `plan_epoch`; epochs before `start_epoch` have none. steps: the optimizer
-    steps of the first epochs, as far as they have been planned.
+    lengthening: with subword sampling, see `plan_epoch`; epochs before `start_epoch` have none. ramp: see `BatchRamp`.
+    steps: the optimizer steps of the first epochs, as far as they have been planned.
     """
 
     source_lengths: np.ndarray
@@ -201,11 +245,14 @@ class Epochs:
     multiple: int = 1
     lengthening: tuple[Lengthening, Lengthening] | None = None
     start_epoch: int = 0
+    ramp: BatchRamp | None = None
     steps: list[int] = field(default_factory=list)
     _kept: dict[int, EpochPlan] = field(default_factory=dict, repr=False)
 
     def plan(self, epoch: int) -> EpochPlan:
         if epoch not in self._kept:
+            if self.ramp and epoch:
+                self.steps_of(epoch - 1)  # the ramp asks at which step the epoch begins
             plan = plan_epoch(
                 self.source_lengths,
                 self.target_lengths,
@@ -214,6 +261,8 @@ class Epochs:
                 epoch=epoch,
                 multiple=self.multiple,
                 lengthening=self.lengthening if epoch >= self.start_epoch else None,
+                ramp=self.ramp,
+                first_step=sum(self.steps[:epoch]),
             )
             self._kept = {epoch: plan}  # only the plan of the current epoch is needed
             if epoch == len(self.steps):

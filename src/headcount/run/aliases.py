@@ -62,13 +62,15 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     "headcount.training.callbacks.LastCheckpoint": {"keep": [], "every_minutes": None},
     "headcount.training.loss.RDrop": {"start": 0},
 }
-NOT_HASHED = {  # settings of ADDED, by dotted name, that leave the hash of a run as it was before them
+NOT_HASHED = {  # settings that came later, by dotted name, with the value that leaves the hash of a run as it was
     "model.self_attention._target_": "headcount.model.attention.ScaledDotProduct",
     "model.self_attention._partial_": True,
     "model.cross_attention.gaussians": 3,
     "model.head_dropout": 0.0,
     "model.embedding_dropout": None,
     "data.both_directions": False,
+    "data.batch_ramp": None,
+    "data.batch_ramp_start": 0.25,
     "loss.start": 0,
     "segmentation.start_epoch": 0,
     "model.qk_norm": None,

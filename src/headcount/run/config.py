@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError
-from headcount.run.aliases import with_added_settings
+from headcount.run.aliases import NOT_HASHED, with_added_settings
 from headcount.run.trusted import check_targets
 from headcount.run.values import wrong_values
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from headcount.data.corpora.corpus import Corpus
     from headcount.data.module import TranslationData
 
+# Settings of `data` that came later, and their values before.
+LATER = {name.removeprefix("data."): value for name, value in NOT_HASHED.items() if name.startswith("data.")}
 # The settings of `data` beside the corpus: how its text becomes batches, and what other groups of the config take.
-OF_MODULE = ("max_length", "batch_tokens", "hide_source", "both_directions", "directory", "workers")
+OF_MODULE = ("max_length", "batch_tokens", "hide_source", "directory", "workers", *LATER)
 BATCHES = ("cleaning", "fingerprint", *OF_MODULE)
 NOT_CORPUS = (*BATCHES, "vocab_size", "budget")
 
@@ -134,8 +136,7 @@ def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "Tra
 
     data = config.data
     elsewhere = {"seed": "seed", "accumulation": "trainer.accumulate_grad_batches"}
-    settings: dict[str, Any] = {name: data[name] for name in OF_MODULE if name in data}
-    settings.setdefault("both_directions", False)  # which came later than others
+    settings: dict[str, Any] = LATER | {name: data[name] for name in OF_MODULE if name in data}
     settings |= {name: OmegaConf.select(config, setting) for name, setting in elsewhere.items()}
     problems = Problems()
     problems.lines += wrong_values(TranslationData, settings, lambda name: elsewhere.get(name, f"data.{name}"))

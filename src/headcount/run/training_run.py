@@ -257,6 +257,7 @@ def describe(run: TrainingRun) -> str:
         f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
         f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} "
         f"padding, {data.steps_per_epoch:,} steps an epoch; {run.config.trainer.max_steps:,} steps"
+        + (f"; ramp: {data.ramp} (figures of the first epoch)" if data.ramp else "")
     )
 
 
