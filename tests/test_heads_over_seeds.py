@@ -29,10 +29,11 @@ from headcount.heads.over_seeds import (
 from headcount.heads.page import html, study_page
 from headcount.heads.results import Results, Study
 from headcount.heads.roles import roles
+from headcount.heads.sections.over_seeds.summary import text_of
 from headcount.heads.twin_shares import largest_share
 from headcount.report.blocks import Section
 from headcount.report.markdown import markdown
-from headcount.report.table import Table
+from headcount.report.table import Table, interval
 
 T4 = 2.7764  # the quantile of t with 4 degrees of freedom
 
@@ -279,3 +280,8 @@ def test_the_spread_of_a_function_and_its_layers(page):
     layers = [rows[f"2:{layer}", "spread.layer", "agreement"].estimate for layer in ("encoder1", "decoder1", "cross1")]
     assert sum(layers) == pytest.approx(1)
     assert layers[0] > 0.8
+
+
+def test_a_number_that_rounds_to_zero_has_no_minus_sign():
+    assert interval((-0.004, -0.006)) == "[0.00, -0.01]"
+    assert text_of(seed_mean([-0.4, -0.1, 0.3]), 0) == "0 [−1, 1]"

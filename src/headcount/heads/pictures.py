@@ -91,7 +91,7 @@ def _share(shares: Shares, row: int, column: int) -> MapCell:
     if math.isnan(share):
         return MapCell("–", f"{where}: the model does not distinguish these twins", False, GAIN, 0.0)
     sure = bool(shares.clear[row, column])
-    title = f"{where}: {share:+.0f} % of the way to the twin [{low:.0f}, {high:.0f}]"
+    title = f"{where}: {share:+z.0f} % of the way to the twin [{low:z.0f}, {high:z.0f}]"
     opacity = DEEPEST * min(abs(share) / 100, 1) ** 0.6 * (1 if sure else 0.35)
     return MapCell(signed(share, 0), title, sure, GAIN if share > 0 else HARM, opacity)
 
@@ -105,8 +105,8 @@ def _cell(table: EffectTable, row: int, column: int, scale: float, unit: str, di
     sure = table.verdict[row, column] == "differs"
     low, high = table.low[row, column], table.high[row, column]
     title = (
-        f"{table.rows[row]} off, {table.columns[column]}: {value:+.{digits}f} {unit} [{low:.{digits}f}, "
-        f"{high:.{digits}f}], p {p_value(table.p[row, column])}, {table.verdict[row, column]}"
+        f"{table.rows[row]} off, {table.columns[column]}: {value:+z.{digits}f} {unit} [{low:z.{digits}f}, "
+        f"{high:z.{digits}f}], p {p_value(table.p[row, column])}, {table.verdict[row, column]}"
     )
     opacity = DEEPEST * min(abs(harm) / scale, 1) ** 0.6 * (1 if sure else 0.35)
     return MapCell(signed(value, digits), title, bool(sure), HARM if harm > 0 else GAIN, opacity)

@@ -48,7 +48,7 @@ def pair(difference: Difference, names: Names) -> str:
 
 
 def interval(ends: tuple[float, float], digits: int = 2) -> str:
-    return f"[{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
+    return f"[{ends[0]:z.{digits}f}, {ends[1]:z.{digits}f}]"
 
 
 def p_value(p: float) -> str:

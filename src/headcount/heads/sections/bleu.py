@@ -56,5 +56,5 @@ def _findings(table: EffectTable) -> Iterator[str]:
     if table.verdict[row, 0] == "differs":
         yield (
             f"{sure} of {len(table.rows)} heads, each switched off alone, change {COLUMN}; without {table.rows[row]} "
-            f"it falls the most, by {table.harm[row, 0]:.1f} {interval((-table.high[row, 0], -table.low[row, 0]), 1)}."
+            f"it falls the most, by {table.harm[row, 0]:z.1f} {interval((-table.high[row, 0], -table.low[row, 0]), 1)}."
         )

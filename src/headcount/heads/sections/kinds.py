@@ -39,7 +39,7 @@ def _agreement(tables: dict[str, EffectTable], kind: str) -> tuple[str, ...]:
     table, zero = tables[kind], tables["zero"]
     loss = table.columns.index(LOSS)
     rank = stats.spearmanr(table.harm[:, loss], zero.harm[:, loss]).statistic if len(table.rows) > 1 else np.nan
-    return (kind, str(int((table.verdict == "differs").sum())), f"{table.harm[:, loss].mean():.2f}", f"{rank:.2f}")
+    return (kind, str(int((table.verdict == "differs").sum())), f"{table.harm[:, loss].mean():z.2f}", f"{rank:z.2f}")
 
 
 def _apart(tables: dict[str, EffectTable]) -> tuple[tuple[str, ...], ...]:
@@ -49,6 +49,6 @@ def _apart(tables: dict[str, EffectTable]) -> tuple[tuple[str, ...], ...]:
         alone &= tables[kind].verdict != "differs"
     cells = sorted(map(tuple, np.argwhere(alone)), key=lambda cell: -abs(zero.harm[cell]))[:MOST]
     return tuple(
-        (zero.rows[row], zero.columns[column], *(f"{tables[kind].estimate[row, column]:+.2f}" for kind in KINDS))
+        (zero.rows[row], zero.columns[column], *(f"{tables[kind].estimate[row, column]:+z.2f}" for kind in KINDS))
         for row, column in cells
     )

@@ -55,13 +55,13 @@ def subject(results: Results) -> Subject | None:
     figures: Figures = {}
     if shapley is not None:
         found = sorted(values(shapley), key=lambda each: -each.value)
-        lines = tuple((each.head, f"{each.value:.2f}", interval((each.low, each.high))) for each in found)
+        lines = tuple((each.head, f"{each.value:z.2f}", interval((each.low, each.high))) for each in found)
         blocks.append(
             Section("Shapley values", (Table(("head", f"value, {SENTENCE}", "95 % interval"), lines, SHARE),))
         )
         rows += [Row(each.head, "shapley", LOSS, each.value, each.low, each.high, unit=SENTENCE) for each in found]
         figures = {
-            each.head: [("Shapley value", f"{each.value:.2f} {SENTENCE} {lines[n][2]}")] for n, each in enumerate(found)
+            each.head: [("Shapley value", f"{lines[n][1]} {SENTENCE} {lines[n][2]}")] for n, each in enumerate(found)
         }
     return Subject(Section("Heads together", tuple(blocks)), tuple(rows), tuple(findings), figures)
 

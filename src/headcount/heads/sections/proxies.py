@@ -44,7 +44,7 @@ def subject(results: Results) -> Subject | None:
 def _line(found: Guide, column: int) -> Iterator[str]:
     for proxy in range(len(PROXIES)):
         known = not np.isnan(found.rank[proxy, column])
-        yield f"{found.rank[proxy, column]:+.2f}" if known else "–"
+        yield f"{found.rank[proxy, column]:+z.2f}" if known else "–"
         yield interval((found.low[proxy, column], found.high[proxy, column])) if known else "–"
 
 
@@ -86,7 +86,7 @@ def _findings(found: Guide) -> Iterator[str]:
 
 
 def _rank(found: Guide, column: int) -> str:
-    return f"{found.rank[0, column]:.2f} {interval((found.low[0, column], found.high[0, column]))}"
+    return f"{found.rank[0, column]:z.2f} {interval((found.low[0, column], found.high[0, column]))}"
 
 
 def _figures(found: Guide) -> Figures:

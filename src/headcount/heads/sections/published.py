@@ -75,7 +75,7 @@ def _only(table: EffectTable) -> str:
     """The layer that loses most where its best head alone is kept."""
     harm = table.harm[:, table.columns.index(LOSS)]
     layer, row = max(best_alone(table).items(), key=lambda item: harm[item[1]])
-    return f"{layer}, {harm[row]:+.2f} nats a sentence with {table.rows[row]} alone, the best on these sentences"
+    return f"{layer}, {harm[row]:+z.2f} nats a sentence with {table.rows[row]} alone, the best on these sentences"
 
 
 def _gates(arrays: Arrays) -> str:

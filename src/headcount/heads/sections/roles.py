@@ -96,7 +96,7 @@ def _suffers(effects: EffectTable | None, head: str) -> str:
     worst = max(columns, key=lambda column: effects.harm[row, column], default=None)
     if worst is None or effects.harm[row, worst] <= 0:
         return "–"
-    return f"{effects.columns[worst]} {effects.estimate[row, worst]:+.2f} {SENTENCE}".replace("-", "−")
+    return f"{effects.columns[worst]} {effects.estimate[row, worst]:+z.2f} {SENTENCE}".replace("-", "−")
 
 
 def _claims(claims: Sequence[Claim]) -> list[str | Table]:
@@ -111,7 +111,7 @@ def _claims(claims: Sequence[Claim]) -> list[str | Table]:
             f"{claim.fixed:.0%}, {claim.matched:.0%}, {claim.others:.0%}",
             f"{100 * claim.gain:.0f} [at least {100 * claim.low:.0f}]",
             claim.phenomenon,
-            f"{-claim.harm:.2f} ({-claim.relative:.0%})".replace("-", "−"),
+            f"{-claim.harm:z.2f} ({-claim.relative:z.0%})".replace("-", "−"),
             "yes" if claim.claimed else "no",
         )
         for claim in followed
@@ -178,7 +178,7 @@ def _error(found: Alignment, cell: Cell) -> str:
 def _percent(found: Ratio, cell: tuple[int, ...] = (), sign: str = "") -> tuple[str, str]:
     """A cell and its interval, in percent."""
     value, low, high = (100 * float(each[cell]) for each in (found.value, found.low, found.high))
-    return f"{value:{sign}.1f}".replace("-", "−"), interval((low, high), 1)
+    return f"{value:{sign}z.1f}".replace("-", "−"), interval((low, high), 1)
 
 
 def _rows(found: RoleFigures) -> Iterator[Row]:

@@ -49,7 +49,7 @@ def subject(results: Results) -> Subject | None:
 def _paths(found: Mapping[str, Sequence[Edge]], pairs: int) -> Section:
     plots = tuple(graph(f"circuit_{name}", name, paths) for name, paths in found.items() if paths)
     lines = tuple(
-        (name, path.sender, path.receiver, f"{100 * path.share:.0f}", _ends(path.low, path.high))
+        (name, path.sender, path.receiver, f"{100 * path.share:z.0f}", _ends(path.low, path.high))
         for name, paths in found.items()
         for path in paths
     )
@@ -78,7 +78,7 @@ def _layers(arrays: Mapping[str, NDArray]) -> Table:
 
 
 def _ends(low: float, high: float) -> str:
-    return f"[{100 * low:.0f}, {100 * high:.0f}]"
+    return f"[{100 * low:z.0f}, {100 * high:z.0f}]"
 
 
 def _rows(shares: Shares) -> Iterator[Row]:
@@ -97,7 +97,7 @@ def _findings(shares: Shares) -> Iterator[str]:
         ends = _ends(shares.low[row, column], shares.high[row, column])
         yield (
             f"{shares.rows[row]} {verb} the cue of {shares.phenomena[column]}: its output for the twin alone goes "
-            f"{100 * shares.share[row, column]:.0f} % {ends} of the way to the twin."
+            f"{100 * shares.share[row, column]:z.0f} % {ends} of the way to the twin."
         )
         led = [(name, each) for name, each in zip(shares.phenomena, clear.T, strict=True) if each.max() >= LARGE]
         best = [f"{name} {shares.rows[each.argmax()]} ({100 * each.max():.0f} %)" for name, each in led]
@@ -108,6 +108,6 @@ def _figures(shares: Shares) -> Figures:
     figures: Figures = {}
     for row, column in np.argwhere(shares.clear):
         ends = _ends(shares.low[row, column], shares.high[row, column])
-        line = (f"twin, {shares.phenomena[column]}", f"{100 * shares.share[row, column]:.0f} % of the way {ends}")
+        line = (f"twin, {shares.phenomena[column]}", f"{100 * shares.share[row, column]:z.0f} % of the way {ends}")
         figures.setdefault(shares.rows[row], []).append(line)
     return figures

@@ -153,7 +153,7 @@ def _table(cells: Sequence[Cell], names: Names, within: float) -> Table:
                 "mean of all" if cell.phenomenon == ALL else cell.phenomenon,
                 cell.grade,
                 *(f"{mean:.1f}" for mean in cell.comparison.means),
-                f"{pair(apart, names)}: {apart.value:+.1f}" if apart else "–",
+                f"{pair(apart, names)}: {apart.value:+z.1f}" if apart else "–",
                 interval(apart.interval, 1) if apart else "–",
                 p_value(apart.p) if apart else "–",
                 f"{verdicts}{', at the ceiling' if cell.ceiling else ''}" if pairs else "–",

@@ -26,7 +26,7 @@ def pair_cells(
         (
             pair(difference, names),
             pair_verdict(difference, names, within, unit, higher),
-            f"{difference.value:+.{digits}f}",
+            f"{difference.value:+z.{digits}f}",
             interval(difference.interval, digits),
             p_value(difference.p),
             p_value(difference.p_equal(within)),

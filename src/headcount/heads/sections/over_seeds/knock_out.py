@@ -82,7 +82,7 @@ def _cell(found: MatchedEffects, head: int, column: int, depth: float, name: str
     value, sure = float(found.mean[head, column]), int(found.differs[head, column])
     between = interval((float(found.low[head, column]), float(found.high[head, column])), digits)
     title = (
-        f"{found.heads[head]} off, {found.columns[column]}: {value:+.{digits}f} {unit} {between}, "
+        f"{found.heads[head]} off, {found.columns[column]}: {value:+z.{digits}f} {unit} {between}, "
         f"differs in {sure} of {found.runs} seeds"
     )
     text = signed(value, digits) + (f" / {sure}" if sure else "")

@@ -67,7 +67,7 @@ def text_of(each: SeedMean, digits: int = 2, scale: float = 1, runs: int | None 
         return "–"
     few = f", {seeds(each.runs)}" if runs is not None and each.runs != runs else ""
     between = f" {interval((scale * each.low, scale * each.high), digits)}" if each.runs > 1 else ""
-    return f"{scale * each.mean:.{digits}f}{between}{few}".replace("-", "−")
+    return f"{scale * each.mean:z.{digits}f}{between}{few}".replace("-", "−")
 
 
 def range_of(each: SeedMean, digits: int = 1) -> str:

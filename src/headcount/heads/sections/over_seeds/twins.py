@@ -79,7 +79,7 @@ def _cell(layer: str, column: str, share: SeedMean) -> MapCell:
     title = f"{layer}, {column}: {text_of(share, 0, 100)} % of the way"
     depth = float(np.clip(share.mean, 0, 1)) ** 0.6
     return MapCell(
-        f"{100 * share.mean:.0f}".replace("-", "−"), title, sure, HARM, DEEPEST * depth * (1 if sure else 0.35)
+        f"{100 * share.mean:z.0f}".replace("-", "−"), title, sure, HARM, DEEPEST * depth * (1 if sure else 0.35)
     )
 
 
