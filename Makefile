@@ -17,7 +17,7 @@ WORKERS := --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate ablate report heads prune bench test test-all test-reliability lint format clean
+.PHONY: help setup train evaluate translate ablate report heads prune bench test test-all test-reliability mutation lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -68,6 +68,9 @@ test-all: .venv/dev  ## Run all tests, the slow ones too
 test-reliability: .venv/dev  ## Kill trainings at random moments (KILLS=50, STOPS=20), damage files, draw bad data
 	KILLS=$(or $(KILLS),50) JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s tests/reliability $(ARGS)
 
+mutation: .venv/mutation  ## Mutation testing: do the quick tests notice random changes of the code? ARGS="--help"
+	$(BIN)/python tests/mutation.py $(ARGS)
+
 lint: .venv/dev  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -103,3 +106,8 @@ $(BIN)/python:
 	@echo "installing everything, development tools included (a minute or two)"
 	@$(PIP) --editable ".[dev]"
 	@touch .venv/core .venv/study $@
+
+.venv/mutation: .venv/dev
+	@echo "installing cosmic-ray"
+	@$(PIP) --editable ".[mutation]"
+	@touch $@

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention, TokenPositions
 from headcount.model.cache import Cache, KeysValues
-from headcount.model.dropout import head_dropout_mask
+from headcount.model.dropout import dropout_mask, head_dropout_mask
 from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import FoldedQueries, MultiHeadAttention, QueryKeyNorm, RepeatedKeys
 from headcount.model.positions import Rotation
@@ -280,3 +280,34 @@ def test_heads_are_dropped_with_the_probability_asked_for():
     assert dropped.double().mean().item() == pytest.approx(0.3, abs=0.01)
     last = head_dropout_mask(20000, 2, 0.99, torch.device("cpu")) > 0  # nearly always the one that is kept
     assert last.double().mean(dim=0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_dropout_zeroes_weights_and_doubles_the_rest_in_gradients_too(need_weights):
+    """At a probability of a half; the weights that are kept are read off values that are the identity."""
+    attend = ScaledDotProduct(num_heads=2, d_head=5, dropout=0.5).double().train()
+    query, key, value = (torch.randn(2, 2, n, 5).double().requires_grad_() for n in (4, 5, 5))
+    weights = (query @ key.transpose(2, 3) / 5**0.5).softmax(3)
+
+    def output(of: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(1)
+        return attend(query, key, of, None, whole(4, 5), None, need_weights).output
+
+    factors = (output(torch.eye(5).double().expand(2, 2, 5, 5)) / weights).detach()
+    assert set(factors.round(decimals=9).unique().tolist()) == {0.0, 2.0}
+    ours, reference = output(value), (weights * factors) @ value
+    torch.testing.assert_close(ours, reference, rtol=0, atol=1e-12)
+    direction = torch.randn_like(ours)
+    pairs = zip(*(torch.autograd.grad(each, (query, key, value), direction) for each in (ours, reference)), strict=True)
+    for gradient, expected in pairs:
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+
+
+def test_a_dropout_mask_takes_one_random_byte_for_each_number():
+    for numbers, words in ((8, 1), (9, 2), (24, 3)):
+        torch.manual_seed(0)
+        dropout_mask(torch.ones(numbers), 0.5)
+        after = torch.rand(1)
+        torch.manual_seed(0)
+        torch.empty(words, dtype=torch.int64).random_()
+        assert torch.rand(1).equal(after)

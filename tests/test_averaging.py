@@ -48,6 +48,44 @@ def test_a_moving_mean_is_as_long_as_a_share_of_the_run(steps, decay):
     assert built("averaging/ema", decay=0.999).decay_over(steps) == 0.999
 
 
+def trained(average, tmp_path, steps: int, batches_a_step: int, process: int = 0) -> None:
+    """The calls of Lightning in a run whose only weight is the number of the step, with gradients accumulated."""
+    trainer = SimpleNamespace(
+        default_root_dir=tmp_path,
+        max_steps=steps,
+        accumulate_grad_batches=batches_a_step,
+        is_global_zero=process == 0,
+        global_step=0,
+    )
+    average.setup(trainer, None, "fit")
+    for batch in range(steps * batches_a_step):
+        trainer.global_step = (batch + 1) // batches_a_step
+        module = SimpleNamespace(model=one_number(trainer.global_step))
+        average.on_train_batch_end(trainer, module, None, None, batch)
+
+
+@pytest.mark.parametrize(
+    ("last", "batches_a_step", "process", "taken"),
+    [(3, 1, 0, [2, 4, 6]), (3, 3, 0, [2, 4, 6]), (1, 1, 0, []), (3, 1, 1, [])],
+)
+def test_a_snapshot_is_taken_once_every_few_steps(tmp_path, monkeypatch, last, batches_a_step, process, taken):
+    average, steps = built("averaging/checkpoints", last=last, every=2), []
+    monkeypatch.setattr(average, "_snapshot", lambda model, step: steps.append((step, model.weight.item())))
+    trained(average, tmp_path, 7, batches_a_step, process)
+    assert steps == [(step, step) for step in taken]
+
+
+@pytest.mark.parametrize("batches_a_step", [1, 3])
+def test_a_moving_mean_follows_once_a_step(tmp_path, batches_a_step):
+    average = built("averaging/ema", decay=0.5)
+    trained(average, tmp_path, 3, batches_a_step)
+    # (3 + 2 / 2 + 1 / 4) / (1 + 1 / 2 + 1 / 4)
+    assert average.weights(one_number(0), 3)["weight"].item() == pytest.approx(17 / 7)
+    other = built("averaging/ema", decay=0.5)
+    trained(other, tmp_path, 3, batches_a_step, process=1)
+    assert not other.mean
+
+
 def test_a_run_made_longer_averages_no_snapshot_from_before_its_window(tmp_path):
     average = built("averaging/checkpoints", last=2, share=0.5)
     average.directory = tmp_path

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
-from headcount.data.plan import BatchRamp, Epochs, in_order_of_length, plan_epoch, plan_split
+from headcount.data.plan import BatchRamp, Epochs, Lengthening, in_order_of_length, plan_epoch, plan_split
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
@@ -108,6 +108,34 @@ def test_epochs_group_sentences_differently():
         sizes = np.array([len(rows) for rows in plan.batches])
     _, together = np.unique(first * 10_000 + second, return_counts=True)
     assert (together**2).sum() < 0.2 * (sizes**2).sum()
+
+
+def test_batches_have_targets_of_one_length_and_at_most_two_tokens_beside():
+    """The shift that mixes sentences anew each epoch is of at most one token either way."""
+    source, target = lengths(20_000)
+    plan = plan_epoch(source, target, batch_tokens=1024, seed=1, epoch=0)
+    ends = sorted((np.median(target[rows]), target[rows].min(), target[rows].max()) for rows in plan.batches)
+    highest = np.maximum.accumulate([high for _, _, high in ends])
+    overlap = [before - low for before, (_, low, _) in zip(highest[:-1], ends[1:], strict=True)]
+    assert max(overlap) == 2
+
+
+def test_room_for_sampled_segmentations_by_hand():
+    half_longer = Lengthening.measured(np.array([4, 4]), np.array([4, 8]))
+    assert half_longer == Lengthening(mean=1.5, deviation=1.0)
+    # 1.5 n + 2 sqrt(n): 10, 19.5 and 32, of which 20 are allowed; the last is longer even without sampling.
+    assert half_longer.room(np.array([4, 9, 16, 25]), most=20).tolist() == [10, 20, 20, 25]
+
+
+def test_a_plan_for_sampled_segmentations_counts_expected_tokens():
+    source, target = lengths(1000)
+    longer = Lengthening(1.5, 0.0), Lengthening(2.0, 0.0)
+    plan = plan_epoch(source, target, batch_tokens=512, seed=1, epoch=0, lengthening=longer)
+    assert plan.tokens == int(1.5 * source.sum()) + 2 * target.sum()
+    assert plan.step_tokens.sum() == 2 * target.sum()
+    for rows in plan.batches:
+        assert len(rows) * max(np.ceil(1.5 * source[rows]).max(), 2 * target[rows].max()) <= 512
+    assert len(plan.batches) < 1.3 * 2 * target.sum() / 512
 
 
 @pytest.mark.parametrize(("world_size", "accumulation"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)])

@@ -56,7 +56,9 @@ def test_bootstrap_tells_a_better_system_and_not_an_equal_one():
     assert comparisons["same"]["bleu"].p_value == 1
     assert comparisons["bad"]["bleu"].p_value < 0.01
     assert comparisons["bad"]["chrf"].score == pytest.approx(score(bad, references, "13a")["chrf"].value)
+    assert comparisons["bad"]["bleu"].mean == pytest.approx(comparisons["bad"]["bleu"].score, abs=1)
     assert "bs:1000" in signatures["bleu"]
+    assert "case:mixed" in signatures["bleu"]
     assert comparisons["good"]["bleu"].interval > 0
 
 

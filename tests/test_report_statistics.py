@@ -15,7 +15,8 @@ from headcount.report.sections.contrastive import contrastive_cells
 from headcount.report.statistics import bootstrap
 from headcount.report.statistics.bootstrap import bleu_of, resampled_bleu, resamples, sentence_counts
 from headcount.report.statistics.comparison import compare, critical, interaction
-from headcount.report.statistics.planning import PowerAnalysis, plans
+from headcount.report.statistics.planning import PowerAnalysis, _critical, plans
+from headcount.report.statistics.power import _share
 from headcount.report.statistics.simulation import World, analyse, simulate
 from headcount.report.statistics.variances import moderated
 from headcount.run.console import CONF
@@ -428,6 +429,17 @@ def test_pairs_come_in_the_order_of_rows():
 def test_seeds_that_agree_at_the_ceiling_tell_less_than_they_seem_to():
     rows = [Results([{"order": {"easy": {"accuracy": value, "pairs": PAIRS}}}] * 3) for value in (100.0, 99.2, 98.4)]
     assert not any(pair.differs for cell in contrastive_cells(rows) for pair in cell.comparison.differences)
+
+
+@pytest.mark.parametrize(("of", "n"), [(0, 20), (3, 20), (20, 20), (50, 1000)])
+def test_shares_of_studies_have_the_interval_of_wilson(of, n):
+    low, high = stats.binomtest(of, n).proportion_ci(method="wilson")
+    assert _share([1.0] * of + [0.0] * (n - of)) == f"{100 * of / n:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+@pytest.mark.parametrize("df", [2, 2.5, 3.5, 5, 7, 11, 18, 40, 200])
+def test_critical_values_between_those_of_the_table_are_nearly_exact(df):
+    assert _critical(4, df) == pytest.approx(stats.studentized_range.isf(0.05, 4, df), rel=0.02)
 
 
 def test_power_prints_a_table():

@@ -347,6 +347,7 @@ def test_a_cap_acts_on_every_logit():
     hidden = plain(source, mask, target) * 3
     expected = 2 * torch.tanh(hidden @ plain.output.weight.T / 2)
     torch.testing.assert_close(capped.output(hidden), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(plain.output(hidden), hidden @ plain.output.weight.T)  # no bias
     assert plain.output(hidden).abs().max() > 2 > expected.abs().max()
     step, _ = capped.step(target[:, 0], capped.start(source, mask))
     assert step.max() - step.min() < 4  # of a capped softmax
