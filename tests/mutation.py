@@ -240,7 +240,7 @@ def distances(module: str, graph: dict[str, set[str]]) -> dict[str, int]:
     return found
 
 
-def test_files(file: str, graph: dict[str, set[str]]) -> list[tuple[int, str]]:
+def nearest_tests(file: str, graph: dict[str, set[str]]) -> list[tuple[int, str]]:
     """Test files that import a module, with the number of imports between: nearest first, then by name and size."""
     module = ".".join(Path(file).with_suffix("").parts[1:])
     near = {name: far for name, far in distances(module, graph).items() if name.startswith("test_")}
@@ -281,16 +281,7 @@ def in_fork(copy: Path, tests: list[str], end: Connection, seconds: int) -> None
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
-    options = [
-        "-x",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        f"--rootdir={copy}",
-        f"--basetemp={copy.parent / 'tmp'}",
-    ]
+    options = f"-x -q -n 0 -p no:cacheprovider --rootdir={copy} --basetemp={copy.parent / 'tmp'}".split()
     os._exit(pytest.main([*options, *tests], plugins=[Failures(end)]))
 
 
@@ -331,7 +322,7 @@ class Trial:
 
     def rounds(self, file: str) -> Iterator[list[str]]:
         """Test files by rounds: the nearest, others that import the module, those that import these, all others."""
-        near = test_files(file, self.graph)
+        near = nearest_tests(file, self.graph)
         direct = [f"tests/{name}.py" for far, name in near if far == 1]
         yield from (direct[:1], direct[1:])
         yield [f"tests/{name}.py" for far, name in near if 1 < far <= self.depth]

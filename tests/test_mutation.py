@@ -1,7 +1,7 @@
 """Mutation testing: which places change, which tests a mutant meets, and the list of equivalent mutants."""
 
 import pytest
-from mutation import ROOT, drawn, equivalents, failing, imports_of, modules, places, test_files
+from mutation import ROOT, drawn, equivalents, failing, imports_of, modules, nearest_tests, places
 
 GRAPH = {name: imports_of(path) for name, path in modules().items()}
 SOURCE = '''
@@ -48,7 +48,7 @@ def test_a_larger_draw_begins_with_a_smaller_one():
     ],
 )
 def test_the_nearest_tests_are_those_that_import_the_module(file, nearest):
-    assert test_files(file, GRAPH)[0] == (1, nearest)
+    assert nearest_tests(file, GRAPH)[0] == (1, nearest)
 
 
 @pytest.mark.parametrize(
