@@ -334,13 +334,15 @@ class Trial:
 
     def first_failure(self, mutant: Mutant, number: int) -> str:
         path = self.copy / mutant.file
+        before, changed = path.read_text(encoding="utf-8"), path.stat().st_mtime
         path.write_text(mutant.code, encoding="utf-8")
         os.utime(path, (number, number))  # bytecode is taken for that of a file of this time
         try:
             failures = (failing(self.copy, tests, self.timeout) for tests in self.rounds(mutant.file) if tests)
             return next(filter(None, failures), "")
         finally:
-            shutil.copy2(ROOT / mutant.file, path)
+            path.write_text(before, encoding="utf-8")
+            os.utime(path, (changed, changed))
 
     def outcome(self, mutant: Mutant, number: int) -> Outcome:
         start = time.monotonic()
