@@ -57,7 +57,7 @@ def trained(average, tmp_path, steps: int, batches_a_step: int, process: int = 0
         is_global_zero=process == 0,
         global_step=0,
     )
-    average.setup(trainer, None, "fit")
+    average.setup(trainer, SimpleNamespace(model=one_number(0)), "fit")
     for batch in range(steps * batches_a_step):
         trainer.global_step = (batch + 1) // batches_a_step
         module = SimpleNamespace(model=one_number(trainer.global_step))
