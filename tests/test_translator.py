@@ -76,6 +76,13 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
     assert len(set(map(len, expected))) > 3
 
 
+def test_a_source_takes_a_third_of_its_longest_translation_or_its_own_length(model):
+    """Of each beam, with the end: of 4 pieces 9 x 4 + 2 tokens and the end are 39, a third 13; with a ratio of 2, 5."""
+    long, short = (built("search/beam", beam=2, max_ratio=ratio, max_extra=2) for ratio in (9, 2))
+    assert translator(model, long)._tokens(4, 1) == 2 * 13
+    assert translator(model, short)._tokens(4, 1) == 2 * 5
+
+
 @pytest.mark.parametrize(
     "batch_tokens", [pytest.param(1, marks=pytest.mark.slow), 30, pytest.param(1000, marks=pytest.mark.slow)]
 )
