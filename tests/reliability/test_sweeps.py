@@ -16,7 +16,7 @@ pytestmark = pytest.mark.reliability
 
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 ENDLESS = ("trainer.max_steps=100000", "validation.every=100000", "checkpoint.every=5", "seed=1,2", "threads=1")
-WAIT = 180  # seconds for a sweep to begin, on a crowded machine
+WAIT = 600  # seconds for a sweep to begin, on a crowded machine
 
 
 def sweep(folder: Path, *words: str) -> subprocess.Popen:
