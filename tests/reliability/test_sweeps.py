@@ -19,9 +19,17 @@ ENDLESS = ("trainer.max_steps=100000", "validation.every=100000", "checkpoint.ev
 WAIT = 600  # seconds for a sweep to begin, on a crowded machine
 
 
-def sweep(folder: Path, *words: str) -> subprocess.Popen:
-    line = [sys.executable, str(SCRIPTS / "train.py"), "--multirun", *words]
-    return subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@pytest.fixture
+def sweep(tmp_path):
+    """A function that starts a sweep in tmp_path; whatever works there in the end is killed."""
+
+    def start(*words: str) -> subprocess.Popen:
+        line = [sys.executable, str(SCRIPTS / "train.py"), "--multirun", *words]
+        return subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    yield start
+    for number in processes_in(tmp_path):
+        os.kill(number, signal.SIGKILL)
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -48,9 +56,9 @@ def wait_until(true: Callable[[], object], seconds: float = WAIT) -> float:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("begun", ["checkpoints/last.ckpt", "job.json"])
 @pytest.mark.parametrize("launcher", [(), JOBLIB], ids=["one", "joblib"])
-def test_a_sweep_that_is_killed_by_its_number_takes_its_jobs_with_it(launcher, begun, number, tiny, tmp_path):
+def test_a_sweep_that_is_killed_by_its_number_takes_its_jobs_with_it(launcher, begun, number, sweep, tiny, tmp_path):
     """In training, and while the processes of its jobs begin."""
-    killed = sweep(tmp_path, *tiny, *ENDLESS, *launcher)
+    killed = sweep(*tiny, *ENDLESS, *launcher)
     wait_until(lambda: len(list(tmp_path.glob(f"runs/*/*/{begun}"))) == (2 if launcher else 1))
     killed.send_signal(number)
     killed.wait(60)
@@ -58,14 +66,14 @@ def test_a_sweep_that_is_killed_by_its_number_takes_its_jobs_with_it(launcher, b
     print(f"{number.name} at {begun}: its processes had ended {seconds:.1f} s after it")  # noqa: T201
 
 
-def test_a_sweep_that_was_killed_and_is_started_twice_at_once_trains_no_job_twice(tiny, tmp_path):
+def test_a_sweep_that_was_killed_and_is_started_twice_at_once_trains_no_job_twice(sweep, tiny, tmp_path):
     short = (*tiny, "threads=1", "trainer.max_steps=60", "checkpoint.every=5", "search.beam=1")
-    killed = sweep(tmp_path, *short, "seed=1,2")
+    killed = sweep(*short, "seed=1,2")
     folder = tmp_path / "runs" / "sweep_multi30k"
     wait_until((folder / "seed=1" / "checkpoints" / "last.ckpt").exists)
     killed.kill()
     killed.wait()
-    both = [sweep(tmp_path, *short, "seed=1,2") for _ in range(2)]
+    both = [sweep(*short, "seed=1,2") for _ in range(2)]
     assert [each.wait(2 * WAIT) for each in both] == [0, 0]
     for seed in (1, 2):
         completed("train", *short, f"seed={seed}", f"hydra.run.dir=whole/{seed}", cwd=tmp_path)

@@ -85,8 +85,8 @@ def fit(run: TrainingRun) -> TranslationTask:
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
             raise InputError(
-                f"another process of this training has ended ({str(error).splitlines()[0]}), so this one ends too; the "
-                f"run can be resumed: resume={show(run.directory)}"
+                "another process of this training has ended, so this one ends too; the run can be resumed: "
+                f"resume={show(run.directory)}"
             ) from error
         if opening.is_open or not run.resumed or isinstance(error, (InputError, torch.OutOfMemoryError)):
             raise
