@@ -28,6 +28,7 @@ from headcount.run.parts import check_processes
 from headcount.run.resolvers import peak_rate, run_directory
 from headcount.run.train import training_figures
 from headcount.run.values import fits, wrong_values
+from headcount.training.divergence import SkippedSteps
 
 FITS = {  # declared type: values that fit and values that do not
     int: ([1], [1.0, "1", True, None, [1]]),
@@ -216,7 +217,8 @@ def test_figures_name_the_gpu_of_the_training(home, monkeypatch):
     for device, expected in (("cuda:1", "GPU number 1"), ("cpu", None)):
         strategy = SimpleNamespace(root_device=torch.device(device))
         trainer = SimpleNamespace(strategy=strategy, global_step=1, precision="32-true")
-        parts = SimpleNamespace(data=data, progress=progress, trainer=trainer)
+        task = {"skipped": SkippedSteps(10)}
+        parts = SimpleNamespace(data=data, progress=progress, trainer=trainer, task=task)
         assert training_figures(SimpleNamespace(config=config, parts=parts, model=model))["hardware"]["gpu"] == expected
 
 
