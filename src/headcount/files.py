@@ -16,30 +16,46 @@ MOST_JSON = 2**22  # bytes
 DEEPEST = 20  # levels of settings or figures within each other
 
 PART = re.compile(r"\..+\.[0-9a-f]{16}\.part")  # names of files that are being written
+FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk, and of one whose quota is used up
 
 
 @contextlib.contextmanager
-def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
+def naming(name: str | Path, size: int | None = None, beside: Path | None = None) -> Iterator[None]:
+    """Let an OSError of the block say which file it is of, where it names none or `beside`; on a full disk it gets a
+    note of the `size` in bytes that is needed."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(beside)):
+            error.filename = str(name)
+        if size is not None and error.errno in FULL and not hasattr(error, "__notes__"):
+            error.add_note(f"{readable(size)} are needed")
+        raise
+
+
+@contextlib.contextmanager
+def replacing(path: Path, before: Path | None = None, size: int | None = None) -> Iterator[Path]:
     """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, flushed to disk.
 
     Its name cannot be guessed and its creation fails where the name is taken, so no link planted there is
-    followed, and two writers never share it. After an exception it is removed and `path` is as it was. Raises OSError.
+    followed, and two writers never share it. After an exception it is removed and `path` is as it was. Raises OSError;
+    on a full disk with a note of the `size` in bytes.
 
     before: a name for the file that was at `path`, which keeps its own until the new one is on the disk.
     """
     beside = _beside(path)
-    os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    try:
-        yield beside
-        _to_disk(beside)
-        if before is not None and path.exists():
-            path.replace(before)
-        beside.replace(path)
-    except BaseException as error:
-        beside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(beside)):
-            error.filename = str(path)  # such as of a disk that is full
-        raise
+    with naming(path, size, beside):
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            yield beside
+            _to_disk(beside)
+            if before is not None and path.exists():
+                path.replace(before)
+            beside.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # of a directory that is gone, or can only be read by now
+                beside.unlink()
+            raise
     _to_disk(path.parent)
 
 
@@ -84,7 +100,7 @@ def remove_parts(directory: Path) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file, see `replacing`."""
-    with replacing(path) as beside:
+    with replacing(path, size=len(content)) as beside:
         beside.write_bytes(content)
 
 
@@ -131,6 +147,23 @@ def check_depth(node: Any, most: int = DEEPEST) -> None:
 def show(path: Path) -> str:
     """A path relative to the working directory, if it is inside it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def readable(size: int) -> str:
+    """A number of bytes, such as "12.3 MB"."""
+    power = min(4, max(0, (len(str(size)) - 1) // 3))
+    return f"{size / 1000**power:.{1 if power else 0}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def free_space(path: Path) -> int:
+    """Free bytes of the file system of a path, or of the nearest folder above it that exists."""
+    return shutil.disk_usage(next(each for each in (path, *path.absolute().parents) if each.exists())).free
+
+
+def first_error(error: OSError) -> OSError:
+    """The error that came first, where closing the files after it raised the same again."""
+    before = None if error.__suppress_context__ else error.__context__
+    return first_error(before) if isinstance(before, OSError) and before.errno == error.errno else error
 
 
 def _beside(path: Path) -> Path:

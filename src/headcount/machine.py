@@ -4,6 +4,7 @@ import ctypes
 import math
 import os
 import platform
+import re
 import signal
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from headcount.errors import InputError
+from headcount.files import readable
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
@@ -24,6 +26,10 @@ M_TRIM_THRESHOLD = (-1, 2**31 - 1)
 M_TOP_PAD = (-2, 2**26)
 M_MMAP_THRESHOLD = (-3, 2**30)
 M_ARENA_MAX = (-8, 1)  # one heap, and not a number of bytes
+
+# Of torch's allocators, CUDA, cuBLAS and the C++ library.
+NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|(ALLOC|allocation)_?failed", re.IGNORECASE)
+AMOUNT = re.compile(r"(?:tried|[Uu]nable) to allocate ([\d.]+) (\w+)", re.IGNORECASE)
 
 
 def cores() -> int:
@@ -142,6 +148,18 @@ def end_with_parent(parent: int | None = None) -> None:
     PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
     if parent not in (None, os.getppid()):
         raise SystemExit(128 + signal.SIGTERM)
+
+
+def refused_memory(error: BaseException) -> str | None:
+    """The memory that an error says could not be had, such as "20.00 GiB": empty where it does not say how
+    much, None for an error of another kind."""
+    said = str(error)
+    if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and NO_MEMORY.search(said)):
+        return None
+    amount = AMOUNT.search(said)
+    if amount is None:
+        return ""
+    return readable(int(amount[1])) if amount[2] == "bytes" else f"{amount[1]} {amount[2]}"
 
 
 def _folders(cgroups: Path, line: str) -> Iterator[Path]:

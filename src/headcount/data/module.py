@@ -25,7 +25,7 @@ from headcount.data.prepare import check_tables, prepare, read_sentences
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
 from headcount.errors import InputError
-from headcount.files import read_json
+from headcount.files import naming, read_json
 
 FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
@@ -164,7 +164,8 @@ class TranslationData(pl.LightningDataModule):
             shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
             part.mkdir()
             try:
-                prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, part)
+                with naming(part):
+                    prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, part)
                 part.rename(self.prepared)
             finally:
                 shutil.rmtree(part, ignore_errors=True)

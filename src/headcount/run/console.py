@@ -1,12 +1,12 @@
 """Console: Hydra's command line, logging, and error messages of one line, for every script."""
 
 import contextlib
-import errno
 import gc
 import itertools
 import logging
 import os
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,11 +20,13 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError, printable
-from headcount.machine import END_WITH_PARENT, end_with_parent, use_faster_products, use_memory_again
+from headcount.files import FULL, first_error, free_space, naming, readable, show
+from headcount.machine import END_WITH_PARENT, end_with_parent, refused_memory, use_faster_products, use_memory_again
 from headcount.run.aliases import RENAMED_SETTINGS
 from headcount.run.resolvers import CONF, register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
+STANDARD_OUTPUT = "standard output"
 
 register_resolvers()  # here, since the processes that a launcher starts compose configs, and import only this module
 
@@ -40,13 +42,20 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         if "debug=true" in sys.argv:
             traceback.print_exception(error)
         sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error))
+        if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
+            _stop_writing()
 
     def guarded(config: DictConfig) -> None:
         try:
-            sys.stdout.write(function(config) or "")
+            answer = function(config) or ""
+            with naming(STANDARD_OUTPUT, len(answer.encode())):
+                sys.stdout.write(answer)
+                sys.stdout.flush()
         except BrokenPipeError:
             _stop_writing()
-        except WRONG as error:
+        except Exception as error:
+            if not is_wrong(error):
+                raise
             # Printed here and not raised: Hydra would add a line, and show only the first error of a sweep.
             hydra_config = HydraConfig.get()
             sweep = hydra_config.mode == RunMode.MULTIRUN
@@ -57,19 +66,21 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
     gc.freeze()  # the garbage collector need not visit what was imported
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
     set_up_logging()
+    threading.excepthook = _in_a_thread
     if END_WITH_PARENT in os.environ:
         end_with_parent()
     use_memory_again()
     use_faster_products()
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
-        sys.stdout.flush()
     except BrokenPipeError:
         _stop_writing()
-    except WRONG as error:
-        complain(error)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if not is_wrong(error):
+            raise
+        complain(error)
     if failed:
         sys.exit(2)
 
@@ -82,13 +93,47 @@ def _lines(error: Exception) -> list[str]:
     lines = [printable(line.strip()) for line in str(error).split("\n") if line.strip()]
     if isinstance(error, InputError):
         return lines
-    if isinstance(error, OSError) and error.strerror:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        todo = "make room" if full else "make it a place that can be read and written"
-        where = f"{error.filename}: " if error.filename else ""
-        return [f"{where}{error.strerror}; {todo}, or give another, such as with data.directory= or hydra.run.dir="]
+    if refused_memory(error) is not None:
+        return [no_memory(error)]
+    if isinstance(error, OSError) and error.errno:
+        return [printable(no_file(first_error(error)))]
     useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
     return ["; ".join(line.rstrip(".") for line in useful).replace(":; ", ": ") or repr(error)]
+
+
+def is_wrong(error: Exception) -> bool:
+    """Whether an error is one that a user can put right."""
+    return isinstance(error, WRONG) or refused_memory(error) is not None
+
+
+def no_file(error: OSError) -> str:
+    """A file that cannot be read or written: its path, why, on a full disk the room that is needed and free, and the
+    notes of the error."""
+    name, full = str(error.filename or "a file"), error.errno in FULL
+    standard = name == STANDARD_OUTPUT
+    free = f", {readable(free_space(Path(name)))} are free" if full and not standard else ""
+    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+    todo = "make room" if full else "make it a place that can be read and written"
+    other = "" if standard else ", or give another, such as with data.directory= or hydra.run.dir="
+    where = show(Path(name))
+    return f"{where}: {os.strerror(error.errno or 0)}{free}{notes}; {todo}{other}"
+
+
+def no_memory(error: Exception, what: str = "") -> str:
+    """Memory that does not suffice: for what, how much could not be had, and the settings to lower."""
+    amount = refused_memory(error)
+    refused = f" ({amount} more could not be had)" if amount else ""
+    return (
+        f"not enough memory{' for ' if what else ''}{what}{refused}; lower data.batch_tokens (and raise "
+        "trainer.accumulate_grad_batches as much), data.max_length or the model's size (model.d_model, "
+        "model.encoder_layers, data.vocab_size), in translation search.batch_tokens or search.beam"
+    )
+
+
+def _in_a_thread(failed: threading.ExceptHookArgs) -> None:
+    # TensorBoard's thread, which writes files, gives its error to the main thread as well.
+    if not issubclass(failed.exc_type, OSError):
+        threading.__excepthook__(failed)
 
 
 def _stop_writing() -> None:
@@ -124,10 +169,18 @@ class _StandardError(logging.Handler):
         sys.stderr.write(self.format(record) + "\n")
 
 
+class _LogFile(logging.FileHandler):
+    """A log file whose errors end the program, such as that of a full disk; Python would print them, line by line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        with naming(self.baseFilename):
+            raise
+
+
 @contextlib.contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
     """Copy the log to a file as well."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger = logging.getLogger("headcount")
     logger.addHandler(handler)

@@ -25,6 +25,7 @@ from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnIn
 from headcount.training.divergence import SkippedSteps
 from headcount.training.module import OptimizerFactory
 from headcount.training.schedule import Constant
+from headcount.training.seal import CheckpointFile
 
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
 PLACEHOLDER_VOCABULARY = 8  # pieces, for a model that is built only to see whether its settings fit
@@ -110,6 +111,7 @@ def build_trainer(config: DictConfig, directory: Path, precision: str, callbacks
     }
     check_fixed(config, fixed)
     trainer: pl.Trainer = build(config.trainer, "trainer", precision=precision, **fixed)
+    trainer.strategy.checkpoint_io = CheckpointFile()
     return trainer
 
 

@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from omegaconf import DictConfig
 
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
-from headcount.files import show
-from headcount.machine import hardware, versions
+from headcount.files import first_error, show
+from headcount.machine import hardware, refused_memory, versions
 from headcount.model.flops import operations_per_token
 from headcount.run.again import start
+from headcount.run.console import no_memory
 from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
 from headcount.run.parts import Parts
+from headcount.run.resume import newest_checkpoint
 from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import Figures, contrastive_table, score_table
 from headcount.run.training_run import OpenDirectory, TrainingRun, open_training_run, parameter_count
@@ -41,13 +42,15 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
 
     adapt: called with the parts once they are built, to add callbacks or replace parts.
     Raises InputError for settings that cannot be used (all of them at once, before any data is read) or data that
-    cannot be used; SystemExit where training was stopped, see `fit` and `save`.
+    cannot be used; OSError, with a note of what is intact, for files that cannot be written; SystemExit where training
+    was stopped, see `fit` and `save`.
     """
     begun = start(config, directory)
     if begun.done:
         return f"{show(begun.directory)} is finished: nothing is left to do\n"
     with contextlib.ExitStack() as held:
         run = open_training_run(config, begun, adapt, held)
+        held.enter_context(resumable(run.directory))
         task = fit(run)
         if not run.is_first_process:
             return ""
@@ -61,7 +64,8 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
 def fit(run: TrainingRun) -> TranslationTask:
     """Train the model of `run` to its last step, or until it is stopped.
 
-    Raises InputError for a checkpoint that does not fit, SystemExit where Lightning cannot stop between two steps.
+    Raises InputError for a checkpoint that does not fit, or memory that does not suffice; SystemExit where Lightning
+    cannot stop between two steps.
     """
     valid = run.parts.data.data["valid"]
     task = TranslationTask(
@@ -82,13 +86,15 @@ def fit(run: TrainingRun) -> TranslationTask:
         # Lightning leaves so where it is interrupted before the first step, with an exit code of its own.
         logger.info("stopped before the first step was saved; the next start repeats it")
         raise SystemExit(exit_code(run) or 128 + signal.SIGINT) from error
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, MemoryError) as error:
+        if refused_memory(error) is not None:
+            raise InputError(f"{no_memory(error, batch_in_hand(task))}; {intact(run.directory)}") from error
         if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
             raise InputError(
                 "another process of this training has ended, so this one ends too; the run can be resumed: "
                 f"resume={show(run.directory)}"
             ) from error
-        if opening.is_open or not run.resumed or isinstance(error, (InputError, torch.OutOfMemoryError)):
+        if opening.is_open or not run.resumed or isinstance(error, InputError):
             raise
         raise run.resumed.misfit(error) from error
     opening.open()  # where nothing was left to train
@@ -96,6 +102,35 @@ def fit(run: TrainingRun) -> TranslationTask:
         dist.barrier()
         dist.destroy_process_group()
     return task
+
+
+def batch_in_hand(task: TranslationTask) -> str:
+    """The batch of a step or validation that memory did not suffice for."""
+    if task.batch_shape is None:
+        return "the search for translations"
+    (pairs, source, target), step = task.batch_shape, task.trainer.global_step + 1
+    return f"a batch of {pairs} pairs, each of {source} source and {target} target tokens, in step {step}"
+
+
+def intact(directory: Path) -> str:
+    """The checkpoint that a run whose training failed can be resumed from."""
+    try:
+        path, step, _ = newest_checkpoint(directory)
+    except (InputError, OSError):
+        return "the run has no checkpoint to resume from"
+    return f"{show(path)}, of step {step}, is intact: resume={show(directory)}"
+
+
+@contextlib.contextmanager
+def resumable(directory: Path) -> Iterator[None]:
+    """Adds to an OSError, such as of a full disk, which checkpoint of the run is intact."""
+    try:
+        yield
+    except OSError as error:
+        first = first_error(error)
+        first.filename = first.filename or str(directory)  # a logger's error names no file
+        first.add_note(intact(directory))
+        raise first from None
 
 
 def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from omegaconf import DictConfig
 
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
+from headcount.files import naming
+from headcount.run.console import STANDARD_OUTPUT
 from headcount.run.opened import Run, ensemble, open_runs
 from headcount.run.values import fits
 
@@ -55,12 +57,14 @@ def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None
             translations = run.translator.nbest(texts[: error.line], nbest or 1)
             wrong, why = written + error.line + 1, error.why
         if nbest is None:
-            sink.writelines(best.text + "\n" for best, *_ in translations)
+            answer = "".join(best.text + "\n" for best, *_ in translations)
         else:
             numbered = enumerate(translations, start=written)
-            sink.writelines(f"{row} ||| {text} ||| {score:.6f}\n" for row, best in numbered for text, score in best)
+            answer = "".join(f"{row} ||| {text} ||| {score:.6f}\n" for row, best in numbered for text, score in best)
+        with naming(STANDARD_OUTPUT, len(answer.encode())):
+            sink.write(answer)
+            sink.flush()
         written += len(translations)
-        sink.flush()
         if wrong is not None:
             raise InputError(f"standard input, line {wrong}: {why}")
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol, cast
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from headcount.errors import InputError
-from headcount.files import replacing
+from headcount.files import write_bytes
 
 Weights = dict[str, Tensor]
 Shapes = dict[str, torch.Size]
@@ -98,7 +98,8 @@ class CheckpointAverage(Callback):
         return [steps[taken] for taken in kept[-count:]]
 
     def _snapshot(self, model: torch.nn.Module, step: int) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.parent.mkdir(exist_ok=True)  # the run's own directory is there, or gone
+        self.directory.mkdir(exist_ok=True)
         save_weights(own_weights(model), self._file(step))
         kept = set(self._files(step))
         for path in self._taken().values():
@@ -298,8 +299,7 @@ def own_weights(model: torch.nn.Module) -> Weights:
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write weights to a .safetensors file, whole or not at all, see `headcount.files.replacing`. Raises OSError."""
-    with replacing(path) as beside:
-        save_file(dict(weights), beside)
+    write_bytes(path, save(dict(weights)))
 
 
 def mean_weights(checkpoints: Iterable[Weights]) -> Weights:

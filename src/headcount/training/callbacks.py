@@ -204,7 +204,7 @@ class LastCheckpoint(Callback):
         processes have a part in the state, and the first one writes it."""
         last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
         if trainer.is_global_zero:
-            last.parent.mkdir(parents=True, exist_ok=True)
+            last.parent.mkdir(exist_ok=True)  # the run's own directory is there, or gone
             before = last.with_name("last-1.ckpt") if trainer.global_step != self._saved else None
             with replacing(last, before) as beside:
                 trainer.save_checkpoint(beside)
@@ -223,7 +223,7 @@ class LastCheckpoint(Callback):
     def _keep(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.global_step in self.keep and trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{trainer.global_step}.safetensors"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             model = cast("nn.Module", pl_module.model)
             own = [each for each in trainer.callbacks if isinstance(each, ScheduleFreeAverage)]  # type: ignore[attr-defined]
             save_weights(own[0].weights(model, trainer.global_step) if own else own_weights(model), path)

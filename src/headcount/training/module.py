@@ -70,6 +70,9 @@ class TranslationTask(pl.LightningModule):
         self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.seed = seed
+        self.batch_shape: tuple[int, int, int] | None = (
+            None  # pairs, tokens of a source and of a target; None in search
+        )
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
         self._valid_sums: list[Tensor] = []
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
@@ -109,6 +112,7 @@ class TranslationTask(pl.LightningModule):
             self.skipped.load_state_dict(checkpoint["skipped_steps"])
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self.batch_shape = shape_of(batch)
         # Dropout as a function of (seed, position, rank): a resumed run continues exactly as if never stopped,
         # and no generator state has to be saved for it.
         seed_everything_at(self.seed, 1 + batch_idx, self.global_rank)
@@ -126,13 +130,14 @@ class TranslationTask(pl.LightningModule):
         return loss / batch.step_tokens * micro_batches
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.batch_shape = shape_of(batch)
         _, likelihood = self._losses(batch, LIKELIHOOD)
         exact = torch.float32 if likelihood.device.type == "mps" else torch.float64  # which Apple's GPUs don't have
         self._valid_sums.append(torch.stack([likelihood.to(exact), (batch.target_out != PAD).sum().to(exact)]))
 
     def on_validation_epoch_end(self) -> None:
         sums = torch.stack(self._valid_sums).sum(dim=0)
-        self._valid_sums = []
+        self._valid_sums, self.batch_shape = [], None
         if self.trainer.world_size > 1:
             dist.all_reduce(sums)
         loss = (sums[0] / sums[1]).item()
@@ -190,6 +195,11 @@ class TranslationTask(pl.LightningModule):
         shares: list[list[str]] = [[] for _ in range(world)]
         dist.all_gather_object(shares, share)
         return [shares[row % world][row // world] for row in range(len(self.sources))]
+
+
+def shape_of(batch: Batch) -> tuple[int, int, int]:
+    """Sentence pairs of a batch, and tokens of each source and of each target, with padding."""
+    return (*batch.source.shape, batch.target_in.shape[1])
 
 
 def parameter_groups(model: EncoderDecoder, optimizer: OptimizerFactory) -> list[dict[str, Any]]:
