@@ -105,9 +105,9 @@ def fit(run: TrainingRun) -> TranslationTask:
 
 
 def batch_in_hand(task: TranslationTask) -> str:
-    """The batch of a step or validation that memory did not suffice for."""
+    """The batch of a step or validation that memory did not suffice for; empty outside of one, as in search."""
     if task.batch_shape is None:
-        return "the search for translations"
+        return ""
     (pairs, source, target), step = task.batch_shape, task.trainer.global_step + 1
     return f"a batch of {pairs} pairs, each of {source} source and {target} target tokens, in step {step}"
 

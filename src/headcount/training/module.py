@@ -70,9 +70,8 @@ class TranslationTask(pl.LightningModule):
         self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.seed = seed
-        self.batch_shape: tuple[int, int, int] | None = (
-            None  # pairs, tokens of a source and of a target; None in search
-        )
+        # Pairs, tokens of a source and of a target; None outside of a batch.
+        self.batch_shape: tuple[int, int, int] | None = None
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
         self._valid_sums: list[Tensor] = []
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
