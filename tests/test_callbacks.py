@@ -7,6 +7,7 @@ import pytest
 
 from headcount.training import callbacks
 from headcount.training.callbacks import TrainingProgress
+from headcount.training.divergence import SkippedSteps
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def trainer(max_steps: int, accumulation: int = 1, processes: int = 1) -> Simple
 
 
 def test_seconds_of_steps_leave_out_validation(clock):
-    progress, run = TrainingProgress(), trainer(max_steps=10)
+    progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=10)
     for seconds, happens in (
         (0, lambda: progress.on_train_start(run, None)),
         (2, lambda: progress.on_train_batch_end(run, None, None, SimpleNamespace(tokens=30), 0)),
@@ -47,7 +48,7 @@ def test_seconds_of_steps_leave_out_validation(clock):
 
 def test_a_line_of_progress_forty_times_a_run_once_a_step(clock, caplog):
     """Two batches a step, each of one second and 100 tokens on each of two processes, in a run that goes on."""
-    progress, run = TrainingProgress(), trainer(max_steps=80, accumulation=2, processes=2)
+    progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=80, accumulation=2, processes=2)
     progress.load_state_dict({"tokens": 5000, "seconds": 9.0, "step_seconds": 8.0})
     progress.on_train_start(run, None)
     with caplog.at_level(logging.INFO, "headcount"):

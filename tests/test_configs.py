@@ -34,6 +34,7 @@ NEEDED = {  # what an option can't be without
     ("recipe", "tatoeba_en_de"): ["data.root=x"],
     ("recipe", "news_de_en"): ["data.root=x"],
 }
+STUDIES = {"study/arm": ["study=lineage"], "study/optimizer": ["study=optimizers"]}  # of which a group has the arms
 
 
 def composed(name: str, *overrides: str) -> DictConfig:
@@ -54,7 +55,7 @@ def test_option_builds(group, option, tmp_path):
         pytest.skip("no Apple GPU")
     if option in ("wandb", "mlflow"):
         pytest.importorskip(option)
-    needed = NEEDED.get((group, option), ["study=lineage"] if group == "study/arm" else [])
+    needed = NEEDED.get((group, option), STUDIES.get(group, []))
     config = composed("train", f"{group}={option}", *needed)
     check_processes(config)
     parts = build_parts(config, tmp_path)
