@@ -8,7 +8,7 @@ import os
 import sys
 
 import pytest
-from fuzz import PROPERTIES
+from fuzz import PROPERTIES, reads_damaged
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +41,10 @@ def check(prove, cases: int, **options) -> int:
 @pytest.mark.parametrize("prove", PROPERTIES, ids=lambda prove: prove.__name__)
 def test_a_few_cases_always_the_same(prove):
     check(prove, FEW, derandomize=True, phases=[Phase.generate])
+
+
+def test_the_name_of_a_column_that_is_not_utf8_is_one_line():
+    reads_damaged([("", "")], ".parquet", [(48303, 128)], None)
 
 
 @pytest.mark.reliability

@@ -99,7 +99,7 @@ def _opened_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; give the path of a Parquet file") from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the last: names of columns
         raise InputError(f"{path}: cannot be read ({_first_line(error)}); give a Parquet file") from None
 
 
