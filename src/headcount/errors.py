@@ -9,6 +9,11 @@ class InputError(ValueError):
     """
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or the name of its class where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def printable(text: str) -> str:
     """Text of a file or setting in one line, as a message shows it: line ends and control characters as escapes."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

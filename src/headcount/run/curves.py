@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytorch_lightning.loggers import CSVLogger, Logger
 
-from headcount.errors import InputError
+from headcount.errors import InputError, first_line
 from headcount.files import read_bytes
 
 MOST_CURVES = 2**28  # bytes
@@ -27,9 +27,10 @@ def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = 
         try:
             _ = getattr(curves, "experiment", None)
         except Exception as error:  # of whichever service it writes to
-            what = (str(error).strip() or type(error).__name__).splitlines()[0]
             name = type(curves).__name__
-            raise InputError(f"logger: {name} cannot begin ({what}); choose another, or logger=csv") from error
+            raise InputError(
+                f"logger: {name} cannot begin ({first_line(error)}); choose another, or logger=csv"
+            ) from error
 
 
 def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> None:

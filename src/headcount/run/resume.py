@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.errors import InputError
+from headcount.errors import InputError, first_line
 from headcount.files import show
 from headcount.run.aliases import with_added_settings
 from headcount.run.config import build
@@ -79,10 +79,9 @@ class Resumed:
 
     def misfit(self, error: Exception) -> InputError:
         """The error where Lightning could not load the checkpoint, such as optimizer state of an earlier version."""
-        what = (str(error) or type(error).__name__).splitlines()[0]
         return InputError(
-            f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml ({what}); "
-            f"to train its weights on, give init_from={show(self.directory)}"
+            f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml "
+            f"({first_line(error)}); to train its weights on, give init_from={show(self.directory)}"
         )
 
 
@@ -173,7 +172,7 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
         try:
             step = step_of(path)
         except Exception as error:  # of many classes, where bytes are not what they claim to be
-            damaged.append(f"{show(path)} is damaged ({(str(error) or type(error).__name__).splitlines()[0]})")
+            damaged.append(f"{show(path)} is damaged ({first_line(error)})")
         else:
             return path, step, [f"{note}; resumed from {show(path)}, step {step}" for note in damaged]
     raise InputError(f"{'; '.join(damaged)}; there is no other to resume from: start anew without resume=")

@@ -16,7 +16,7 @@ from headcount.data.corpora.files import SplitTexts, named_tests, text_at
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import text_column
 from headcount.data.corpora.text import ParallelText
-from headcount.errors import InputError
+from headcount.errors import InputError, first_line
 
 HUB_TIMEOUT = 10.0  # seconds in which the hub must answer
 FIELD_SETTINGS = "set data.source_field and data.target_field, or data.source and data.target"
@@ -223,4 +223,4 @@ class HubCorpus:
 def _reason(error: Exception) -> str:
     if isinstance(error, RepositoryNotFoundError):
         return "it has no public data set of that name"
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return first_line(error)

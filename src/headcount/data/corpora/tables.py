@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from headcount.data.corpora.corpus import Pairs, pair_table
 from headcount.data.corpora.text import LINES, read_chunks
-from headcount.errors import InputError, printable
+from headcount.errors import InputError, first_line, printable
 
 COLUMN_SETTINGS = "set data.source_column and data.target_column"
 MOST_NAMED = 300  # characters
@@ -100,7 +100,7 @@ def _opened_parquet(path: Path) -> pq.ParquetFile:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; give the path of a Parquet file") from None
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the last: names of columns
-        raise InputError(f"{path}: cannot be read ({_first_line(error)}); give a Parquet file") from None
+        raise InputError(f"{path}: cannot be read ({first_line(error)}); give a Parquet file") from None
 
 
 def _parquet_tables(path: Path, source: Column, target: Column, rows: int) -> Iterator[pa.Table]:
@@ -116,11 +116,7 @@ def _parquet_tables(path: Path, source: Column, target: Column, rows: int) -> It
                 yield pair_table(*(column(table) for column in take))
                 done += table.num_rows
         except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{path}: cannot be read after row {done} ({_first_line(error)}); is it whole?") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(f"{path}: cannot be read after row {done} ({first_line(error)}); is it whole?") from None
 
 
 def _in_tables(pairs: TextPairs, rows: int) -> Iterator[pa.Table]:
