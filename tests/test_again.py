@@ -9,6 +9,7 @@ import torch
 from conftest import command, completed, refused
 from safetensors.torch import load_file
 
+from headcount.run import resume
 from headcount.training.module import TranslationTask
 
 
@@ -91,3 +92,8 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(tiny, home, tm
     (run / "config.yaml").write_bytes((home / "runs" / "second" / "config.yaml").read_bytes())
     completed("train", *words, cwd=tmp_path)
     assert same(run, home / "runs" / "second")
+
+
+def test_a_config_that_was_composed_has_no_command_line(monkeypatch):
+    monkeypatch.setattr(resume.HydraConfig, "initialized", lambda: False)
+    assert resume.command_line() == []

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from headcount.benchmark.environments import PeerError, environment, watch
+from headcount.benchmark.environments import PeerError, busy_programs, environment, watch
 from headcount.benchmark.inputs import Inputs, own_shapes
 from headcount.benchmark.results import Measurement, Results, best, page_with_tables, shown, tables
 from headcount.benchmark.settings import check, read_rows
@@ -29,6 +29,7 @@ from headcount.machine import cores, processor
 logger = logging.getLogger(__name__)
 
 SCRIPTS = Path(__file__).parent / "peers"
+SPINS = 300_000  # of libgomp at a barrier, unless the environment says otherwise
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class Bench:
             for model in (None, *self.inputs.sizes):
                 self._measure(Case("ceiling", model))
         first = next(iter(self.inputs.sizes))
-        models: dict[str, list[str | None]] = {work: [first] for work in ("lightning", "together", "start", "quality")}
+        of_first = ("lightning", "together", "crowded", "start", "quality")
+        models: dict[str, list[str | None]] = {work: [first] for work in of_first}
         models |= {"ceiling": [], "prepare": [None]}
         cases = [Case(work, model) for work in works for model in models.get(work, list(self.inputs.sizes))]
         self._announce(cases)
@@ -136,6 +138,8 @@ class Bench:
             several = {**one, "threads": 1, "runs": self.threads}
             name = f"{self.threads} at once"
             return [System("headcount", "auto", "headcount", one), System(name, "auto", "headcount", several)]
+        if case.work == "crowded":
+            return list(self._crowded({**job, "work": "train"}))
         if case.work == "quality":
             plain = System("plain operations", "32-true", "headcount", {**job, "plain": True})
             return [System("headcount", "auto", "headcount", {**job, "plain": False}), plain]
@@ -145,6 +149,16 @@ class Bench:
             for name, peer in peers.items()
             for precision in peer.precisions.get(case.work, ())
         ]
+
+    def _crowded(self, job: Mapping[str, Any]) -> Iterator[System]:
+        """Training as it is, with threads that always spin as libgomp does by itself, and with one thread; each alone
+        and beside busy programs."""
+        spinning = {"environ": {"GOMP_SPINCOUNT": str(SPINS)}}
+        changes: Mapping[str, Mapping[str, Any]] = {"headcount": {}, "spinning": spinning, "one thread": {"threads": 1}}
+        for name, changed in changes.items():
+            yield System(name, "auto", "headcount", {**job, **changed})
+            busy = max(1, self.threads // 2)
+            yield System(f"{name}, beside", "auto", "headcount", {**job, **changed, "busy": busy})
 
     def _measure(self, case: Case) -> None:
         """Everybody in turn, once a round."""
@@ -206,9 +220,10 @@ class Bench:
         threads = str(job["threads"])
         environ = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
         environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+        environ |= job.get("environ", {})
         python = self.pythons.get(system.name, sys.executable)
         command = [python, str(SCRIPTS / f"bench_{system.script}.py"), str(path)]
-        with out.open("wb") as report, err.open("wb") as errors:
+        with out.open("wb") as report, err.open("wb") as errors, busy_programs(job.get("busy", 0)):
             code, peak = watch(command, environ, report, errors, with_children=job["work"] == "prepare")
         reports = [line for line in out.read_text(errors="replace").splitlines() if line.startswith("{")]
         if code or not reports:

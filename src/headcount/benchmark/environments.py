@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -81,3 +81,14 @@ def group_memory(group: int) -> int:
                 lines = (path / "smaps_rollup").read_text().splitlines()
                 total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
     return total
+
+
+@contextlib.contextmanager
+def busy_programs(count: int) -> Iterator[None]:
+    """Programs that each keep a core busy, in sessions of their own as those of another terminal are."""
+    with contextlib.ExitStack() as running:
+        for _ in range(count):
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+            running.callback(busy.wait)
+            running.callback(busy.kill)
+        yield

@@ -56,7 +56,7 @@ class Results:
                 "rounds": len(measured),
                 "versions": measured[0]["versions"],
             }
-            if case.work in ("train", "decode", "lightning", "together") and ours:
+            if case.work in ("train", "decode", "lightning", "together", "crowded") and ours:
                 row["ratio"] = statistics.median(rates(ours)) / median  # headcount's speed over this one's
             if case.work in ("train", "decode"):
                 row |= self._shares(case, precision, median)
@@ -127,6 +127,8 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         who = f"linear layers of {row['model']}" if row["model"] else f"{SQUARE} x {SQUARE}"
     elif work == "together":
         who = "one" if row["peer"] == "headcount" else row["peer"]
+    elif work == "crowded":
+        who = row["peer"].replace(", beside", ", beside busy programs")
     elif work == "lightning":
         who = "Lightning" if row["peer"] == "headcount" else row["peer"]
     elif work == "prepare":
@@ -135,7 +137,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     shares = {"of ceiling": row.get("share_of_ceiling"), "of own shapes": row.get("share_of_own_shapes")}
     return {
         "": who,
-        "model": str(row["model"]) if work in ("lightning", "together", "start", "quality") else "",
+        "model": str(row["model"]) if work in ("lightning", "together", "crowded", "start", "quality") else "",
         "precision": row["precision"] if work != "prepare" else "",
         unit: number(row[name] / scale),
         "spread": " to ".join(number(value / scale) for value in row["spread"]),

@@ -28,6 +28,7 @@ WORKS = {
     "together": Work(
         "tokens_per_second", "training one model with all threads, or several at once with one thread each"
     ),
+    "crowded": Work("tokens_per_second", "training beside busy programs, one for two threads"),
     "start": Work("seconds", "from the end of Python's imports to the end of the first step"),
     "prepare": Work("seconds", "preparing text"),
     "quality": Work("loss", "validation loss at the end of training, a seed each round, computed in float32"),

@@ -280,5 +280,7 @@ def _settings_named(group: str, option: str) -> list[str]:
 
 
 def command_line() -> list[Override]:
-    """The overrides that this script was started with."""
+    """The overrides that this script was started with; none where `train` is called with a config that was composed."""
+    if not HydraConfig.initialized():
+        return []
     return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))

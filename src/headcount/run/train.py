@@ -15,6 +15,7 @@ from headcount.errors import InputError
 from headcount.files import first_error, show
 from headcount.machine import hardware, refused_memory, versions
 from headcount.model.flops import operations_per_token
+from headcount.openmp import sleeping_when_crowded
 from headcount.run.again import start
 from headcount.run.console import no_memory
 from headcount.run.directory import begin_metrics, update_metrics
@@ -79,7 +80,7 @@ def fit(run: TrainingRun) -> TranslationTask:
     opening = OpenDirectory(run)
     run.parts.trainer.callbacks.insert(0, opening)  # type: ignore[attr-defined]
     try:
-        with contextlib.suppress(ValidationStopped):
+        with contextlib.suppress(ValidationStopped), sleeping_when_crowded():
             checkpoint = run.resumed.checkpoint if run.resumed else None
             run.parts.trainer.fit(task, datamodule=run.parts.data, ckpt_path=checkpoint)
     except SystemExit as error:
