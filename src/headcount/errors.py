@@ -14,6 +14,12 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def reason(error: Exception) -> str:
+    """Why a file cannot be used: of an OSError the system's words alone, since the line that it goes into has the path;
+    else the first line of the message."""
+    return getattr(error, "strerror", None) or first_line(error)
+
+
 def printable(text: str) -> str:
     """Text of a file or setting in one line, as a message shows it: line ends and control characters as escapes."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

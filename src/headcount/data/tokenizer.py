@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import read_bytes, write_bytes
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -68,7 +68,7 @@ class Tokenizer:
             model = read_bytes(Path(path), MOST_MODEL)
             tokenizer = None if has_rules(model) else cls(model)
         except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); give a sentencepiece model file") from None
+            raise InputError(f"{path}: cannot be read ({reason(error)}); give a sentencepiece model file") from None
         except (RuntimeError, ValueError, IndexError):
             raise InputError(f"{path}: not a sentencepiece model; give the tokenizer.model of a run") from None
         if tokenizer is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import write_text
 from headcount.heads.cards import Card, attention, cards
 from headcount.heads.results import Results, Row, Study, Subject
@@ -131,5 +131,5 @@ def write(page: HeadsPage, directory: Path) -> Path:
         write_text(directory / "heads.md", markdown(page.page))
         write_text(directory / "heads.html", html(page))
     except OSError as error:
-        raise InputError(f"{directory}: can't be written to ({error.strerror or error})") from error
+        raise InputError(f"{directory}: can't be written to ({reason(error)})") from error
     return directory / "heads.html"

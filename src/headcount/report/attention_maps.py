@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from headcount.data.tokenizer import BOS, EOS
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import write_text
 from headcount.model.gaussian_window import GaussianWindow, Mixture
 from headcount.report.drawing import INK, Plot
@@ -176,5 +176,5 @@ def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
         template = environment.get_template("attention_maps.html.jinja")
         write_text(output / "attention.html", template.render(maps=maps, plots=plots, kinds=KINDS, run=run) + "\n")
     except OSError as error:
-        raise InputError(f"output={output}: can't be written to ({error.strerror or error}); name another") from error
+        raise InputError(f"output={output}: can't be written to ({reason(error)}); name another") from error
     return output / "attention.html"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
 from headcount.report.rows import differing_settings, make_rows, names_by_difference, names_by_setting, natural_order
@@ -92,7 +92,7 @@ def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[s
         try:
             lines[split] = read_bytes(path, MOST_TEXT).decode().removesuffix("\n").split("\n")
         except (ValueError, OSError) as error:
-            raise InputError(f"{path}: not UTF-8 text ({getattr(error, 'strerror', None) or error})") from error
+            raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
     return lines
 
 
@@ -104,7 +104,7 @@ def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     try:
         rows = list(csv.DictReader(io.StringIO(read_bytes(path, MOST_TEXT).decode(errors="replace"), newline="")))
     except (csv.Error, OSError) as error:
-        raise InputError(f"{path}: no learning curves ({getattr(error, 'strerror', None) or error})") from error
+        raise InputError(f"{path}: no learning curves ({reason(error)})") from error
     for row in rows:
         for name, cell in row.items():
             try:

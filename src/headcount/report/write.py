@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import write_bytes, write_text
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
@@ -60,9 +60,7 @@ def report(
         if keep:
             keep_runs(found, directory / "runs")
     except OSError as error:
-        raise InputError(
-            f"output={directory}: can't be written to ({error.strerror or error}); name another"
-        ) from error
+        raise InputError(f"output={directory}: can't be written to ({reason(error)}); name another") from error
     return directory / "report.html"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import check_depth, point, read_bytes, read_json, write_text
 from headcount.run.aliases import with_new_names
 
@@ -45,8 +45,7 @@ def read_settings(path: Path) -> Any:
         check_depth(settings)
         check_plain(settings)
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
-        what = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path}: not a readable config: {what.splitlines()[0]}") from error
+        raise InputError(f"{path}: not a readable config: {reason(error)}") from error
     return with_new_names(settings)
 
 
@@ -80,8 +79,9 @@ def read_metrics(directory: Path) -> dict[str, Any]:
     try:
         metrics = read_json(path) if path.exists() else {}
     except (ValueError, OSError) as error:
-        what = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: not readable JSON ({what}); move it away, and evaluate the run again") from error
+        raise InputError(
+            f"{path}: not readable JSON ({reason(error)}); move it away, and evaluate the run again"
+        ) from error
     if not isinstance(metrics, dict):
         raise InputError(f"{path}: not the figures of a run; move it away, and evaluate the run again")
     return metrics
