@@ -133,6 +133,12 @@ def other_moments(state: dict) -> None:
         each["exp_avg"] = torch.zeros(3)
 
 
+def moments_without_memory(state: dict) -> None:
+    """One number each, in memory, for as many as the weights have: a fused kernel would write beyond it."""
+    for each in state["optimizer_states"][0]["state"].values():
+        each["exp_avg"] = torch.zeros(1).expand(each["exp_avg"].shape)
+
+
 def nested_list() -> list:
     """2^60 lists, in memory 60."""
     node: list = []
@@ -325,6 +331,7 @@ CHECKPOINT: dict[str, tuple[Spoil, str]] = {
     "a number for weights": (checkpoint(lambda state: state.update(state_dict=3)), "no weights can be read"),
     "no optimizer": (checkpoint(lambda state: state.pop("optimizer_states")), "does not fit"),
     "moments of other shapes": (checkpoint(other_moments), "does not fit"),
+    "moments without memory": (checkpoint(moments_without_memory), "does not fit"),
     "text for callbacks": (checkpoint(lambda state: state.update(callbacks="x")), "does not fit"),
     "text for loops": (checkpoint(lambda state: state.update(loops={"fit_loop": "x"})), "does not fit"),
 }

@@ -87,7 +87,7 @@ def fit(run: TrainingRun) -> TranslationTask:
         # Lightning leaves so where it is interrupted before the first step, with an exit code of its own.
         logger.info("stopped before the first step was saved; the next start repeats it")
         raise SystemExit(exit_code(run) or 128 + signal.SIGINT) from error
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, MemoryError) as error:
+    except Exception as error:  # of many classes, where a checkpoint is not what it claims to be
         if refused_memory(error) is not None:
             raise InputError(f"{no_memory(error, batch_in_hand(task))}; {intact(run.directory)}") from error
         if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
@@ -95,7 +95,7 @@ def fit(run: TrainingRun) -> TranslationTask:
                 "another process of this training has ended, so this one ends too; the run can be resumed: "
                 f"resume={show(run.directory)}"
             ) from error
-        if opening.is_open or not run.resumed or isinstance(error, InputError):
+        if opening.is_open or not run.resumed or isinstance(error, InputError | OSError):
             raise
         raise run.resumed.misfit(error) from error
     opening.open()  # where nothing was left to train

@@ -6,9 +6,10 @@ The directory of a resumed run is as it was until training starts (`OpenDirector
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import torch
 from filelock import FileLock, Timeout
@@ -33,7 +34,8 @@ from headcount.run.jobs import is_sweep
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Resumed, initial_config, keep_as_last, open_resumed
-from headcount.training.module import seed_everything_at
+from headcount.training.module import TranslationTask, seed_everything_at
+from headcount.training.optimizer_state import check_optimizer_state
 
 OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given
 
@@ -187,7 +189,8 @@ class OpenDirectory(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.run.resumed:
-            check_moments(trainer.optimizers)
+            for optimizer in trainer.optimizers:
+                check_optimizer_state(cast("TranslationTask", pl_module), optimizer)
         self.open()
 
     def open(self) -> None:
@@ -213,15 +216,6 @@ class OpenDirectory(Callback):
         for note in resumed.notes if resumed else []:
             logger.info("%s", note)
         logger.info("run directory: %s\nprecision: %s\n%s", show(run.directory), parts.precision, run.description)
-
-
-def check_moments(optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Raises ValueError for an optimizer of torch's own whose state is not of the shapes of the weights."""
-    for optimizer in optimizers:
-        if type(optimizer).__module__.startswith("torch.optim"):
-            for weights, state in optimizer.state.items():
-                if any(state[name].shape != weights.shape for name in ("exp_avg", "exp_avg_sq") if name in state):
-                    raise ValueError("the optimizer's state is that of other weights")
 
 
 def check_lengths(data: TranslationData, model: EncoderDecoder, search: SearchMethod) -> None:

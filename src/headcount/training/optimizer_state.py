@@ -1,0 +1,76 @@
+"""Optimizer state of a checkpoint: checked before training goes on with it.
+
+Torch loads whatever a checkpoint holds. The state of other weights ends the first step with a traceback, and a tensor
+that claims more numbers than it has lets a fused kernel write beyond its memory.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import first_line
+from headcount.training.module import TranslationTask, parameter_groups
+
+
+def check_optimizer_state(task: TranslationTask, optimizer: torch.optim.Optimizer) -> None:
+    """Raises ValueError for loaded state that `optimizer`, of any kind, cannot have come to with the weights of `task`.
+
+    The reference is the state that the same optimizer makes of zeros in one step, and a second step, from a copy of the
+    loaded state, has to succeed. A weight that has had no gradient yet has no state.
+    """
+    loaded, fresh = optimizer.state_dict(), _on_zeros(task)
+    for group, own in zip(loaded["param_groups"], fresh.state_dict()["param_groups"], strict=True):
+        _compare(group, own, "settings")
+    fresh.step()
+    made = fresh.state_dict()["state"]
+    for number, state in loaded["state"].items():
+        if state != {}:
+            _compare(state, made.get(number), f"state of weight {number}")
+    try:
+        fresh.load_state_dict(copy.deepcopy(loaded))
+        _in_training(fresh).step()
+    except Exception as error:  # of many classes, by the optimizer
+        raise ValueError(f"a step of the optimizer fails with its state: {first_line(error)}") from error
+
+
+def _on_zeros(task: TranslationTask) -> torch.optim.Optimizer:
+    """An optimizer as that of the task, of weights and gradients that are zero, on the CPU, in training."""
+    groups = parameter_groups(task.model, task.optimizer_factory)
+    for group in groups:
+        group["params"] = [nn.Parameter(torch.zeros_like(weight, device="cpu")) for weight in group["params"]]
+        for weight in group["params"]:
+            weight.grad = torch.zeros_like(weight)
+    return _in_training(task.optimizer_factory(groups))
+
+
+def _in_training(optimizer: Any) -> Any:
+    if hasattr(optimizer, "train"):  # schedule-free
+        optimizer.train()
+    return optimizer
+
+
+def _compare(loaded: Any, made: Any, where: str) -> None:
+    """Raises ValueError where `loaded` lacks an entry of the dict `made`, or has one of another form."""
+    if not isinstance(loaded, Mapping) or not isinstance(made, Mapping):
+        raise ValueError(f"the optimizer's {where} is not that of these weights")
+    for name, value in made.items():
+        if name not in loaded or _form(loaded[name]) != _form(value):
+            raise ValueError(f"the optimizer's {where} is not that of these weights: {name}")
+
+
+def _form(value: Any) -> Any:
+    """All of a value but its numbers."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype, value.layout is torch.strided and _has_its_numbers(value)
+    if isinstance(value, list | tuple):
+        return [_form(each) for each in value]
+    return "a number" if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _has_its_numbers(tensor: Tensor) -> bool:
+    """Whether there is memory for each number of a tensor; one that is expanded has fewer."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return last + 1 >= tensor.numel()
