@@ -61,7 +61,7 @@ def test_threads_spin_again_once_the_machine_was_quiet_for_some_seconds(caplog):
     waiting.spin()
     assert asleep == [False] * 2 + [True] * (2 * QUIET_LOOKS + 1) + [False] * 2 + [True]
     assert [record.getMessage() for record in caplog.records] == [
-        "other programs use the cores, and training waits 50% of its time for one: its 2 threads now sleep where they "
+        "other programs use the cores, and this one waits 50% of its time for one: its 2 threads now sleep where they "
         "wait for each other, until the cores are free again; threads=1 may be as fast"
     ]
 

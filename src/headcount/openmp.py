@@ -3,8 +3,8 @@
 A training step has thousands of parallel regions, and a barrier ends each. GNU's libgomp, torch's own on Linux, spins
 there for milliseconds. Beside one busy program on two cores, Linux then gives that program a core of its own, and both
 threads of torch the other one: each barrier lasts a time slice, and a step forty times as long. Threads that sleep
-lose a third of the speed on a quiet machine, and nothing beside a busy program. So a thread watches how long training
-waits for a core, and switches. The number of threads stays, and with it every bit of the result.
+lose a third of the speed on a quiet machine, and nothing beside a busy program. So a thread watches how long the
+process waits for a core, and switches. The number of threads stays, and with it every bit of the result.
 """
 
 import ctypes
@@ -67,7 +67,7 @@ class Waiting:
         return bool(self._teams)
 
     def look(self, waited: float) -> None:
-        """Switch where that is due. waited: the share of the last second in which training waited for a core."""
+        """Switch where that is due. waited: the share of the last second in which this process waited for a core."""
         self._quiet = self._quiet + 1 if waited < QUIET else 0
         if not self.asleep and waited > CROWDED:
             self._teams = [Team(self._libgomp, self._threads) for _ in range(self._needed)]
@@ -83,7 +83,7 @@ class Waiting:
     def _say(self, waited: float) -> None:
         if not self._said:  # other programs come and go
             logger.info(
-                "other programs use the cores, and training waits %.0f%% of its time for one: its %d threads now sleep "
+                "other programs use the cores, and this one waits %.0f%% of its time for one: its %d threads now sleep "
                 "where they wait for each other, until the cores are free again; threads=1 may be as fast",
                 100 * waited,
                 self._threads,

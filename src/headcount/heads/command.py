@@ -17,6 +17,7 @@ from headcount.heads.measure import measure
 from headcount.heads.page import HeadsPage, run_page, study_page, write
 from headcount.heads.results import Results, Study
 from headcount.heads.statistics import Bounds
+from headcount.openmp import sleeping_when_crowded
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.run.config import keyword_arguments
@@ -58,7 +59,9 @@ def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequ
     analysis = Analysis(open_from_config(config, directory), settings)
     run = analysis.run
     check_links(run.directory, "heads")
-    return Results(run.directory.name, run.directory, run.languages, measure(analysis, parts), bounds_of(config))
+    with sleeping_when_crowded():
+        found = measure(analysis, parts)
+    return Results(run.directory.name, run.directory, run.languages, found, bounds_of(config))
 
 
 def bounds_of(config: DictConfig) -> Bounds:
