@@ -26,9 +26,12 @@ import torch  # noqa: E402
 from hydra._internal.hydra import Hydra  # noqa: E402
 from toy import CLAUSES, NOUNS, VERBS  # noqa: E402
 
+from headcount import signals  # noqa: E402
+
 torch.set_num_threads(1)
 # Hydra composes each command's config twice, the first time only for hydra.mode, which no test sets.
 Hydra.get_mode = lambda self, config_name, overrides: None
+signals.AGAIN = 0.0  # one test sends a signal soon after another
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # The German words as a language without spaces.

@@ -14,6 +14,7 @@ import torch
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
+from headcount import signals
 from headcount.errors import InputError
 from headcount.run.curves import begin_curves, whole_rows
 from headcount.run.parts import build_parts
@@ -221,6 +222,21 @@ def test_the_signal_that_clusters_send_before_they_stop_a_job_stops_training(num
     stopped = numbers(tmp_path, first=[At("on_train_batch_start", 5, lambda: signal.raise_signal(signal.SIGUSR1))])
     assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (128 + signal.SIGUSR1, 6)
     assert newest_checkpoint(tmp_path)[1] == 6
+    assert left(numbers(tmp_path)) == whole
+
+
+def test_a_signal_that_comes_twice_at_once_stops_training_after_the_step(numbers, whole, tmp_path, monkeypatch):
+    """As where a sweep is killed: it passes the signal on, and the system sends another when it has ended."""
+
+    def twice():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signals, "AGAIN", 60.0)
+        patch.setattr(signals, "_came", {})
+        stopped = numbers(tmp_path, first=[At("on_train_batch_start", 5, twice)])
+    assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (128 + signal.SIGTERM, 6)
     assert left(numbers(tmp_path)) == whole
 
 
