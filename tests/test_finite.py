@@ -98,6 +98,31 @@ def test_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, 
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "step", "skipped"),
+    [
+        (("validation.every=4",), 1, "; the 3 after it had no finite gradients and were skipped"),
+        (("validation.every=1",), 1, ""),
+        (("trainer.max_steps=3", "validation.every=9"), 1, "; the 2 after it had no finite gradients and were skipped"),
+        (("trainer.max_steps=3", "validation.every=9", "averaging=best", "averaging.metric=bleu"), 1, "; the 2 after it"),
+    ],
+)
+def test_a_model_that_diverged_ends_a_validation_or_the_scoring_with_the_line_of_divergence(
+    tiny, tmp_path, given, step, skipped
+):
+    """The weights overflow, and the steps in a row that end training are not reached."""
+    options = ("optimizer.lr=1e38", "schedule=constant", "schedule.warmup_steps=1", "data.budget.warmup_steps=1")
+    (line,) = failed("train", *tiny, *options, *given, "hydra.run.dir=run", cwd=tmp_path)
+    assert line.startswith(
+        f"step {step}: after it the model's probabilities are not finite numbers, so training has diverged in this "
+        f"step{skipped}"
+    )
+    assert line.endswith(
+        "Try a smaller optimizer.lr, more schedule.warmup_steps, trainer.gradient_clip_val=1 or "
+        "trainer.precision=32-true"
+    )
+
+
 def test_a_run_from_before_the_setting_stops_at_its_first_step_without_finite_gradients(tiny, tmp_path, monkeypatch):
     completed("train", *tiny, "trainer.max_steps=4", "hydra.run.dir=run", cwd=tmp_path)
     rewrite(tmp_path / "run" / "config.yaml", lambda text: re.sub(r"divergence:\n  stop_after: 10\n", "", text))

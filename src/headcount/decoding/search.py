@@ -25,11 +25,11 @@ BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings th
 
 
 class NotFiniteError(InputError):
-    """A model gave NaN or infinite numbers for log-probabilities."""
+    """A model gave NaN or infinite numbers for log-probabilities. name: of its run, for the message."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
         super().__init__(
-            "its probabilities are not finite numbers (NaN or infinite): the weights are damaged or the training "
+            f"{name}{': ' if name else ''}its probabilities are not finite numbers (NaN or infinite): the weights are damaged or the training "
             "diverged; take an earlier checkpoint, or train again with a lower optimizer.lr, trainer.precision=32-true"
         )
 

@@ -165,4 +165,4 @@ class Translator:
         try:
             return self.search.search(self.model, state, sources, most, count, self.bos, self.eos)
         except NotFiniteError as error:
-            raise InputError(f"{self.name}: {error}") from error
+            raise NotFiniteError(self.name) from error

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 
 from headcount.decoding.beam import greedy
+from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError
 from headcount.files import first_error, show
 from headcount.machine import hardware, refused_memory, versions
@@ -52,6 +53,7 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
     with contextlib.ExitStack() as held:
         run = open_training_run(config, begun, adapt, held)
         held.enter_context(resumable(run.directory))
+        held.enter_context(converging(run))
         task = fit(run)
         if not run.is_first_process:
             return ""
@@ -132,6 +134,16 @@ def resumable(directory: Path) -> Iterator[None]:
         first.filename = first.filename or str(directory)  # a logger's error names no file
         first.add_note(intact(directory))
         raise first from None
+
+
+@contextlib.contextmanager
+def converging(run: TrainingRun) -> Iterator[None]:
+    """Raises InputError, with the step in which training diverged, where the search of a validation or of the scoring
+    finds no finite probabilities."""
+    try:
+        yield
+    except NotFiniteError as error:
+        raise run.parts.task["skipped"].diverged(run.parts.trainer.global_step) from error
 
 
 def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from headcount.errors import InputError
 
 logger = logging.getLogger(__name__)
 
+TRY = "Try a smaller optimizer.lr, more schedule.warmup_steps, trainer.gradient_clip_val=1 or trainer.precision=32-true"
 SHOWN = 3  # sentence pairs of a batch that are named
 
 
@@ -66,8 +67,15 @@ class SkippedSteps:
         row = f" in the last {self.in_a_row} steps" if self.in_a_row > 1 else ""
         raise InputError(
             f"{figures}: no finite gradients{row} (divergence.stop_after={self.stop_after}), so training has diverged "
-            f"and nothing more is saved; {batch}. Try a smaller optimizer.lr, more schedule.warmup_steps, "
-            "trainer.gradient_clip_val=1 or trainer.precision=32-true"
+            f"and nothing more is saved; {batch}. {TRY}"
+        )
+
+    def diverged(self, step: int) -> InputError:
+        """The error where the model of optimizer step `step` gives probabilities that are not finite."""
+        after = f"; the {self.in_a_row} after it had no finite gradients and were skipped" if self.in_a_row else ""
+        return InputError(
+            f"step {step - self.in_a_row}: after it the model's probabilities are not finite numbers, so training has "
+            f"diverged in this step{after}. {TRY}"
         )
 
 
