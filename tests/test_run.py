@@ -136,6 +136,11 @@ def test_processes_must_be_those_that_torchrun_started(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(InputError, match="add trainer=ddp"):
         check_processes(config)
+    two_machines = OmegaConf.create({"trainer": {"devices": 2, "num_nodes": 2}})
+    with pytest.raises(InputError, match=r"trainer.num_nodes=2, but processes were started on 1: add"):
+        check_processes(two_machines)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    check_processes(two_machines)
 
 
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])

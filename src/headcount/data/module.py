@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 from dataclasses import asdict
@@ -29,6 +30,7 @@ from headcount.files import naming, read_json
 
 FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
+MOST_WORKERS = 256  # more processes would end the machine before training
 LENGTH_SAMPLE = 2000  # pairs on which lengths with subword sampling are measured
 
 logger = logging.getLogger(__name__)
@@ -80,7 +82,7 @@ class TranslationData(pl.LightningDataModule):
         super().__init__()
         _require("data.batch_tokens", batch_tokens, least=1, example="4096")
         _require("data.max_length", max_length, least=1, example="128, or null for no limit")
-        _require("data.workers", workers, least=0, example="2, or 0 for none")
+        _require("data.workers", workers, least=0, most=MOST_WORKERS, example="2, or 0 for none")
         _require("trainer.accumulate_grad_batches", accumulation, least=1, example="1")
         _require("seed", seed, least=0, example="1")
         if max_length is not None and max_length >= batch_tokens:
@@ -389,6 +391,8 @@ def _check_both_directions(tokenizer: Trainable | AnyTokenizer, hide_source: boo
         )
 
 
-def _require(setting: str, value: int | None, least: int, example: str) -> None:
+def _require(setting: str, value: int | None, least: int, example: str, most: float = math.inf) -> None:
     if value is not None and value < least:
         raise ValueError(f"{setting}={value} is too small; give {least} or more, such as {example}")
+    if value is not None and value > most:
+        raise ValueError(f"{setting}={value} is too large; give {most} or less, such as {example}")

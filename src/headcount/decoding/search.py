@@ -29,8 +29,9 @@ class NotFiniteError(InputError):
 
     def __init__(self, name: str = "") -> None:
         super().__init__(
-            f"{name}{': ' if name else ''}its probabilities are not finite numbers (NaN or infinite): the weights are damaged or the training "
-            "diverged; take an earlier checkpoint, or train again with a lower optimizer.lr, trainer.precision=32-true"
+            f"{name}{': ' if name else ''}its probabilities are not finite numbers (NaN or infinite): the weights are "
+            "damaged or the training diverged; take an earlier checkpoint, or train again with a lower optimizer.lr, "
+            "trainer.precision=32-true"
         )
 
 

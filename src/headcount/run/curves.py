@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 
 from pytorch_lightning.loggers import CSVLogger, Logger
@@ -18,7 +19,8 @@ def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = 
     """Open every logger, those that write CSV with the rows of the steps before `start_step`.
 
     validation_due: the run resumes with the validation of the last of these steps, so its row is left out.
-    Raises InputError for a logger that cannot begin, such as one whose server is not there; then no file was changed.
+    Raises InputError for a logger that cannot begin, such as one whose server is not there, and for rows that are none;
+    then no file was changed.
     """
     for curves in sorted(loggers, key=lambda logger: isinstance(logger, CSVLogger)):
         if isinstance(curves, CSVLogger):
@@ -36,9 +38,10 @@ def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = 
 def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> None:
     path = Path(curves.log_dir) / "metrics.csv"
     kept = path.with_name("metrics.before.csv")  # Lightning deletes the file that it finds
-    if path.exists() and not kept.exists():
-        path.replace(kept)
-    rows = whole_rows(kept) if kept.exists() else []
+    before = kept if kept.exists() else path
+    rows = whole_rows(before) if before.exists() else []
+    if rows:
+        before.replace(kept)
     repeated = start_step - 1 if validation_due else None
     experiment = curves.experiment
     experiment.metrics_keys = list(COLUMNS)
@@ -52,8 +55,14 @@ def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> Non
 
 
 def whole_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of metrics.csv; a line that was written in part, as by a process that was killed, is left out."""
+    """The rows of metrics.csv; a line that was written in part, as by a process that was killed, is left out.
+
+    Raises InputError for a file of something else, OSError.
+    """
     text = read_bytes(path, MOST_CURVES).decode(errors="replace")
     lines = text[: text.rfind("\n") + 1].replace("\0", "")
-    rows = csv.DictReader(io.StringIO(lines, newline=""))
-    return [row for row in rows if None not in row.values() and (row.get("step") or "").isdecimal()]
+    try:
+        rows = list(csv.DictReader(io.StringIO(lines, newline="")))
+    except csv.Error as error:
+        raise InputError(f"{path}: no learning curves ({error}); move it away") from error
+    return [row for row in rows if None not in row.values() and re.fullmatch(r"\d{1,18}", row.get("step") or "")]

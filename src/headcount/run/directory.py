@@ -127,9 +127,11 @@ def _write_metrics(directory: Path, metrics: Any) -> None:
 
 def check_links(directory: Path, folder: str = ".") -> None:
     """Raises InputError for a link in a folder of a run directory, the folder itself included, that leads out of the
-    run: a command that writes into the folder would write there."""
+    run, since a command that writes into the folder would write there; and for a pipe or a device, which has no end."""
     root = directory.resolve()
     for path in (directory / folder, *(directory / folder).rglob("*")):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise InputError(f"{path}: is a pipe or a device, which no run writes; remove it")
         if path.is_symlink() and path != directory and not path.resolve().is_relative_to(root):
             raise InputError(
                 f"{path}: is a link out of the run, which may write into its own directory alone; remove it"

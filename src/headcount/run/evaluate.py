@@ -187,9 +187,10 @@ def check_references(name: str, run: Run, split: str, references: Sequence[str])
     A run from before fingerprints were recorded has no other proof that its corpus is still the same.
     """
     path = run.directory / f"{split}.ref.{run.languages[1]}"
+    text = "".join(line + "\n" for line in references).encode()
     if not path.is_file():
         wrong = f"has no {path.name} to compare"
-    elif path.read_bytes() != "".join(line + "\n" for line in references).encode():
+    elif path.stat().st_size != len(text) or path.read_bytes() != text:
         wrong = f"its {path.name} is not the {split} split of its corpus"
     else:
         return

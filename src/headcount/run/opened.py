@@ -18,6 +18,7 @@ from headcount.decoding.translator import Codec, Translator
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
 from headcount.evaluation.metrics import bleu_tokenizer
+from headcount.files import require_regular
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import build, build_corpus, build_data, keyword_arguments
@@ -197,6 +198,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """The model's weights from a .safetensors file or a Lightning checkpoint, mapped from the file. Raises InputError
     for anything else."""
     try:
+        require_regular(path)
         if path.suffix == ".safetensors":
             with safe_open(path, "pt") as file:
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -217,3 +217,9 @@ def check_processes(config: DictConfig) -> None:
             if world == 1
             else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
         )
+    machines = config.trainer.get("num_nodes", 1)
+    if machines != world // local:  # the others would be waited for
+        raise InputError(
+            f"trainer.num_nodes={machines}, but processes were started on {world // local}: add "
+            f"trainer.num_nodes={world // local}, or start one a machine with torchrun --nnodes {machines}"
+        )

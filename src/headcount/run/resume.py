@@ -99,7 +99,8 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
     if not fits(config.trainer.max_steps, int):
         raise InputError(f"trainer.max_steps={config.trainer.max_steps}: must be a whole number")
     checkpoint, step, notes = newest_checkpoint(directory)
-    if step > config.trainer.max_steps or (step == config.trainer.max_steps and is_finished(directory)):
+    finished = is_finished(directory)
+    if step > config.trainer.max_steps or (step == config.trainer.max_steps and finished):
         raise InputError(
             f"{show(checkpoint)} is at step {step} of {config.trainer.max_steps}: to train on, raise "
             "trainer.max_steps; to score it, use scripts/evaluate.py"

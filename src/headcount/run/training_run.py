@@ -34,9 +34,11 @@ from headcount.run.jobs import is_sweep
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Resumed, initial_config, keep_as_last, open_resumed
+from headcount.run.values import fits
 from headcount.training.module import TranslationTask, seed_everything_at
 from headcount.training.optimizer_state import check_optimizer_state
 
+MOST_THREADS = 1024  # a process that cannot have its threads is ended by OpenMP
 OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given
 
 logger = logging.getLogger(__name__)
@@ -86,8 +88,7 @@ def open_training_run(
     config, resumed = starting_config(config, start, held)
     directory = start.directory
     check_processes(config)
-    if config.get("threads"):
-        torch.set_num_threads(config.threads)
+    use_threads(config.get("threads"))
     directory = shared_directory(directory.resolve())
     parts = build_parts(config, directory)
     if adapt is not None:
@@ -115,6 +116,15 @@ def open_training_run(
         make_newest(directory)
         held.enter_context(locked(directory))
     return run
+
+
+def use_threads(number: int | None) -> None:
+    """Let torch use that many processor cores; None: as many as it would. Raises InputError."""
+    if number is None:
+        return
+    if not fits(number, int) or not 1 <= number <= MOST_THREADS:
+        raise InputError(f"threads={number}: must be a number of processor cores from 1 to {MOST_THREADS}, or null")
+    torch.set_num_threads(number)
 
 
 def only_read(data: TranslationData) -> None:
