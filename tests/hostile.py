@@ -139,6 +139,20 @@ def moments_without_memory(state: dict) -> None:
         each["exp_avg"] = torch.zeros(1).expand(each["exp_avg"].shape)
 
 
+def count(callback: str, name: str, value: object) -> Callable[[dict], None]:
+    """A number that a callback counts with."""
+
+    def change(state: dict) -> None:
+        (key,) = (key for key in state["callbacks"] if key.startswith(callback))
+        state["callbacks"][key][name] = value
+
+    return change
+
+
+def text_for_loops(state: dict) -> None:
+    state["loops"]["fit_loop"]["epoch_loop.scheduler_progress"]["total"]["ready"] = "x"
+
+
 def nested_list() -> list:
     """2^60 lists, in memory 60."""
     node: list = []
@@ -332,6 +346,11 @@ CHECKPOINT: dict[str, tuple[Spoil, str]] = {
     "no optimizer": (checkpoint(lambda state: state.pop("optimizer_states")), "does not fit"),
     "moments of other shapes": (checkpoint(other_moments), "does not fit"),
     "moments without memory": (checkpoint(moments_without_memory), "does not fit"),
+    "text for tokens": (checkpoint(count("TrainingProgress", "tokens", "x")), "does not fit"),
+    "endless seconds": (checkpoint(count("TrainingProgress", "seconds", float("inf"))), "does not fit"),
+    "text for skipped steps": (checkpoint(lambda state: state["skipped_steps"].update(total="x")), "does not fit"),
+    "text for a count of Lightning's": (checkpoint(text_for_loops), "does not fit"),
+    "a step below zero": (checkpoint(lambda state: state.update(global_step=-5)), "damaged"),
     "text for callbacks": (checkpoint(lambda state: state.update(callbacks="x")), "does not fit"),
     "text for loops": (checkpoint(lambda state: state.update(loops={"fit_loop": "x"})), "does not fit"),
 }

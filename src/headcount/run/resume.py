@@ -183,8 +183,8 @@ def step_of(checkpoint: Path) -> int:
     """The optimizer step of a checkpoint, every byte of it checked. Raises one of many errors where it is damaged."""
     check_seal(checkpoint)
     step = read_checkpoint(checkpoint)["global_step"]
-    if not fits(step, int):
-        raise ValueError("its step is no whole number")
+    if not fits(step, int) or step < 0:
+        raise ValueError("its step is no whole number from 0 on")
     return int(step)
 
 

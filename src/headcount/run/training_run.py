@@ -35,8 +35,8 @@ from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Resumed, initial_config, keep_as_last, open_resumed
 from headcount.run.values import fits
+from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
-from headcount.training.optimizer_state import check_optimizer_state
 
 MOST_THREADS = 1024  # a process that cannot have its threads is ended by OpenMP
 OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given

@@ -151,8 +151,8 @@ class ExponentialAverage(Callback):
         check_shapes(self.mean, self.shapes)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # A checkpoint's mean comes to the CPU, wherever the model is.
-        self.mean = {name: tensor.to(pl_module.device) for name, tensor in self.mean.items()}
+        # A checkpoint's mean comes to the CPU, wherever the model is; and it may be expanded, in somebody else's.
+        self.mean = {name: tensor.to(pl_module.device).contiguous() for name, tensor in self.mean.items()}
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
@@ -277,9 +277,12 @@ def shapes_of(model: torch.nn.Module) -> Shapes:
 
 
 def check_shapes(weights: Weights, shapes: Shapes) -> None:
-    """Raises ValueError for weights, if there are any, that are another model's. shapes: empty before training."""
+    """Raises ValueError for weights, if there are any, that are another model's, or are no numbers. shapes: empty
+    before training."""
     if weights and shapes and {name: tensor.shape for name, tensor in weights.items()} != shapes:
         raise ValueError("its averaged weights are those of another model")
+    if not all(tensor.is_floating_point() and tensor.layout is torch.strided for tensor in weights.values()):
+        raise ValueError("its averaged weights are no numbers")
 
 
 def snapshot(path: Path, model: torch.nn.Module) -> Weights:

@@ -21,6 +21,7 @@ from headcount.files import replacing
 from headcount.signals import signals_to
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
 from headcount.training.divergence import SkippedSteps
+from headcount.training.loaded_state import check_counts
 from headcount.training.seal import seal
 
 logger = logging.getLogger(__name__)
@@ -234,6 +235,9 @@ class LastCheckpoint(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved = step = checkpoint["global_step"]
         loops = checkpoint["loops"]["fit_loop"]
+        check_counts(loops, trainer.fit_loop.state_dict())
+        check_counts(checkpoint["callbacks"], {each.state_key: each.state_dict() for each in trainer.callbacks})  # type: ignore[attr-defined]
+        check_counts(checkpoint, {"skipped_steps": SkippedSteps(1).state_dict()})
         counted = loops["epoch_loop.batch_progress"]["total"]
         # Without the entry: written by an earlier version, in the midst of a step's end and before its validation.
         cut_off = checkpoint.get("validation_due", counted["completed"] < counted["processed"])

@@ -74,18 +74,21 @@ class TranslationTask(pl.LightningModule):
         self.batch_shape: tuple[int, int, int] | None = None
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
         self._valid_sums: list[Tensor] = []
+        self._rates: list[float] = []  # of each parameter group, in the config
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
 
     def configure_optimizers(self) -> dict[str, Any]:  # type: ignore[override]
         optimizer = self.optimizer_factory(parameter_groups(self.model, self.optimizer_factory))
         # Of a plain function nothing goes into a checkpoint: the schedule is the config's, also of a resumed run.
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule(step))
+        self._rates = [float(rate) for rate in scheduler.base_lrs]
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_train_start(self) -> None:
-        # A checkpoint holds the rate that its own schedule had for this step; the config may have another one now.
+        # A checkpoint holds rates of its own: those of its groups, and what its schedule made of them for this step.
         (config,) = self.trainer.lr_scheduler_configs
-        for group, rate in zip(self.trainer.optimizers[0].param_groups, config.scheduler.base_lrs, strict=True):
+        config.scheduler.base_lrs = [*self._rates]
+        for group, rate in zip(self.trainer.optimizers[0].param_groups, self._rates, strict=True):
             group["lr"] = rate * self.schedule(self.trainer.global_step)
 
     def optimizer_step(  # type: ignore[override]

@@ -1,7 +1,9 @@
-"""Optimizer state of somebody else's checkpoint: each optimizer refuses what is not of its own making, in one line."""
+"""State of somebody else's checkpoint: each optimizer refuses what is not of its own making, and counts are counts."""
 
 import copy
 import io
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +12,8 @@ from built import ONE_LAYER, built
 from conftest import completed, failed, snapshot
 from test_optimizers import NAMES, PACKAGES, options
 
+from headcount.training.loaded_state import check_counts, check_optimizer_state
 from headcount.training.module import parameter_groups
-from headcount.training.optimizer_state import check_optimizer_state
 from headcount.training.seal import seal
 
 OPTIMIZERS = ["adamw", *NAMES]
@@ -131,16 +133,62 @@ def test_a_count_of_steps_below_zero_is_refused(name, count):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_run_with_another_state_is_refused_in_one_line_and_left_as_it_was(name, tiny, tmp_path):
-    completed("train", *tiny, *options(name), "trainer.max_steps=4", "hydra.run.dir=run", cwd=tmp_path)
-    path = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    state = torch.load(path, weights_only=True)
-    for entry in state["optimizer_states"][0]["state"].values():
-        entry.update({key: torch.zeros(3) for key, value in entry.items() if isinstance(value, torch.Tensor)})
-    torch.save(state, path)
-    seal(path)
+    run(tiny, tmp_path, *options(name))
+
+    def change(state: dict) -> None:
+        for entry in state["optimizer_states"][0]["state"].values():
+            entry.update({key: torch.zeros(3) for key, value in entry.items() if isinstance(value, torch.Tensor)})
+
+    respoil(tmp_path, change)
     before = snapshot(tmp_path / "run")
     (line,) = failed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
     assert line.startswith(
         "run/checkpoints/last.ckpt: its state does not fit run/config.yaml (the optimizer's state of"
     )
     assert snapshot(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("value", ["x", None, True, -1, float("nan"), float("inf"), 0.5, [3]])
+def test_a_count_is_a_whole_number_from_0_on(value):
+    own = {"a": {"count": 0, "seconds": 0.0}, "name": "x", "best": None}
+    for good in ({}, {"a": {"count": 3, "seconds": 4}, "name": 3, "best": 2.0}, {"a": {"seconds": 0.5}}):
+        check_counts(good, own)
+    with pytest.raises(ValueError, match="count is no number from 0 on"):
+        check_counts({"a": {"count": value}}, own)
+
+
+@pytest.mark.parametrize(("averaging", "name", "value"), [("ema", "steps", -3), ("ema", "mean", "whole numbers")])
+def test_an_average_that_cannot_go_on_is_refused(averaging, name, value, tiny, tmp_path):
+    run(tiny, tmp_path, f"averaging={averaging}")
+
+    def change(state: dict) -> None:
+        average = state["callbacks"]["ExponentialAverage"]
+        whole = {each: tensor.long() for each, tensor in average["mean"].items()}
+        average[name] = whole if value == "whole numbers" else value
+
+    respoil(tmp_path, change)
+    (line,) = failed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    assert line.startswith("run/checkpoints/last.ckpt: its state does not fit run/config.yaml (")
+
+
+def test_rates_are_those_of_the_config_and_not_of_the_checkpoint(tiny, tmp_path):
+    run(tiny, tmp_path)
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    respoil(tmp_path, lambda state: state["lr_schedulers"][0].update(base_lrs=["x", 3.0]))
+    for folder in ("run", "other"):
+        completed("train", f"resume={folder}", "trainer.max_steps=8", cwd=tmp_path)
+    one, other = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("run", "other"))
+    assert one == other
+
+
+def run(tiny, folder: Path, *options: str) -> None:
+    completed("train", *tiny, *options, "trainer.max_steps=4", "hydra.run.dir=run", cwd=folder)
+
+
+def respoil(folder: Path, change) -> None:
+    """Change what a checkpoint holds, and write a right checksum."""
+    path = folder / "run" / "checkpoints" / "last.ckpt"
+    state = torch.load(path, weights_only=True)
+    change(state)
+    torch.save(state, path)
+    seal(path)

@@ -1,10 +1,11 @@
-"""Optimizer state of a checkpoint: checked before training goes on with it.
+"""State of a checkpoint: the optimizer's, and all counts, checked before training goes on with them.
 
-Torch loads whatever a checkpoint holds. The state of other weights ends the first step with a traceback, and a tensor
-that claims more numbers than it has lets a fused kernel write beyond its memory.
+Torch and Lightning load whatever a checkpoint holds. The state of other weights ends the first step with a traceback,
+and a tensor that claims more numbers than it has lets a fused kernel write beyond its memory.
 """
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,20 @@ def check_optimizer_state(task: TranslationTask, optimizer: torch.optim.Optimize
         _in_training(fresh).step()
     except Exception as error:  # of many classes, by the optimizer
         raise ValueError(f"a step of the optimizer fails with its state: {first_line(error)}") from error
+
+
+def check_counts(loaded: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raises ValueError where a number in the dicts of `own`, such as a count of steps, is no number from 0 on in those
+    of `loaded`. Of an earlier version, `loaded` may lack some.
+    """
+    for name, value in own.items():
+        found = loaded.get(name, value)
+        if isinstance(value, Mapping):
+            check_counts(found, value)
+        elif _is_number(value):
+            fits = _is_number(found) and isinstance(found, type(value) | int)
+            if not (fits and math.isfinite(found) and found >= 0):
+                raise ValueError(f"{name} is no number from 0 on")
 
 
 def _on_zeros(task: TranslationTask) -> torch.optim.Optimizer:
@@ -67,7 +82,11 @@ def _form(value: Any) -> Any:
         return value.shape, value.dtype, value.layout is torch.strided and _has_its_numbers(value)
     if isinstance(value, list | tuple):
         return [_form(each) for each in value]
-    return "a number" if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return "a number" if _is_number(value) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _has_its_numbers(tensor: Tensor) -> bool:
