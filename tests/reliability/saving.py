@@ -60,8 +60,9 @@ class Clock(pl.Callback):
         self._begun = 0.0
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: object) -> None:
-        now, step = time.perf_counter(), trainer.global_step  # so many are done
-        if step > WARM_UP and step % EVERY > 1:  # step - 1 begins with a checkpoint, and step % EVERY with no weights
+        now, done = time.perf_counter(), trainer.global_step
+        # Step 11, 21, ... begins with a checkpoint, and step 10, 20, ... ends with the weights.
+        if done > WARM_UP and done % EVERY > 1:
             self.took["step"].append(1000 * (now - self._begun))
         self._begun = now
 
