@@ -1,7 +1,6 @@
 """Score a run, or several side by side; `--help` lists the settings."""
 
-from headcount.run.console import run_script
-from headcount.run.evaluate import evaluate
+from headcount.commands.evaluate import main
 
 if __name__ == "__main__":
-    run_script("evaluate", evaluate)
+    main()

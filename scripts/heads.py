@@ -1,7 +1,6 @@
 """Measure what each attention head of a run does and what it is worth; `--help` lists the settings."""
 
-from headcount.heads.command import heads
-from headcount.run.console import run_script
+from headcount.commands.heads import main
 
 if __name__ == "__main__":
-    run_script("heads", heads)
+    main()

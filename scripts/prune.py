@@ -1,7 +1,6 @@
 """Write a smaller run without some attention heads of a run; `--help` lists the settings."""
 
-from headcount.heads.prune_run import prune
-from headcount.run.console import run_script
+from headcount.commands.prune import main
 
 if __name__ == "__main__":
-    run_script("prune", prune)
+    main()

@@ -1,7 +1,6 @@
 """Score given translations; `--help` lists the settings."""
 
-from headcount.run.console import run_script
-from headcount.run.score import score
+from headcount.commands.score import main
 
 if __name__ == "__main__":
-    run_script("score", score)
+    main()

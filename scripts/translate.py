@@ -1,7 +1,6 @@
-"""Translate standard input, a sentence a line; prompts in a terminal."""
+"""Translate standard input; `--help` lists the settings."""
 
-from headcount.run.console import run_script
-from headcount.run.translate import translate
+from headcount.commands.translate import main
 
 if __name__ == "__main__":
-    run_script("translate", translate)
+    main()

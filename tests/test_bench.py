@@ -216,7 +216,6 @@ def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
 
 def test_a_peer_that_cannot_be_installed_gets_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
-    monkeypatch.setattr(environments, "ROOT", tmp_path)
     monkeypatch.setattr(environments.venv, "create", lambda folder, with_pip: folder.mkdir())
     with pytest.raises(PeerError, match="cannot be installed"):  # there is no python in it
         environment("joeynmt", ["joeynmt"])
@@ -245,7 +244,7 @@ def bench_process(tmp_path: Path, *arguments: str) -> list[dict]:
     code = [sys.executable, str(SCRIPTS / "bench.py"), *arguments, *small]
     result = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "next:  python scripts/bench.py read=rows.json" in result.stdout
+    assert "next:  headcount bench read=rows.json" in result.stdout
     return json.loads((tmp_path / "rows.json").read_text())
 
 

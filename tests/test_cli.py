@@ -265,7 +265,7 @@ def test_wrong_evaluation(arguments, run, home, tmp_path):
 )
 def test_help_of_every_script(tmp_path, script):
     result = completed(script, "--help", cwd=tmp_path)
-    assert f"python scripts/{script}.py" in result.out
+    assert f"headcount {script}" in result.out
     assert "debug: false" in result.out
     lines = [line for line in result.out.splitlines() if not line.startswith("recipe: ")]  # not wrapped
     assert max(map(len, lines)) <= 120

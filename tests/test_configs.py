@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError
 from headcount.run.config import build
 from headcount.run.parts import build_parts, check_processes
+from headcount.run.place import program
 from headcount.run.resolvers import CONF, register_resolvers
 from headcount.run.trusted import TRUSTED, check_targets
 
@@ -93,7 +94,7 @@ def test_each_command_explains_itself():
     for path in CONF.glob("*.yaml"):
         with initialize_config_dir(str(CONF), version_base="1.3"):
             header = compose(path.stem, return_hydra_config=True).hydra.help.header
-        assert f"python scripts/{path.stem}.py" in header
+        assert program(path.stem) in header
 
 
 SEARCHES = [option for group, option in OPTIONS if group == "search"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 import torch
@@ -115,10 +116,8 @@ def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
     tune = (*options, f"init_from={tmp_path}/smaller", "trainer.max_steps=3", "hydra.run.dir=tuned")
     completed("train", *tune, cwd=tmp_path)
     tuned = open_run(tmp_path / "tuned")
-    (scratch,) = re.findall(
-        r"python scripts/train.py (model\S+(?: model\S+)*) \.\.\. \(the same head counts", result.out
-    )
-    completed("train", *tiny, *scratch.split(), "trainer.max_steps=1", "hydra.run.dir=scratch", cwd=tmp_path)
+    (scratch,) = re.findall(r"headcount train (model.*) \.\.\. \(the same head counts", result.out)
+    completed("train", *tiny, *shlex.split(scratch), "trainer.max_steps=1", "hydra.run.dir=scratch", cwd=tmp_path)
     assert open_run(tmp_path / "scratch").model.head_counts == run.model.head_counts
     assert tuned.model.head_counts == run.model.head_counts
     assert tuned.scorer.score(lines, lines)[0] != pytest.approx(masked, abs=1e-5)

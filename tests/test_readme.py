@@ -58,8 +58,11 @@ def run_here() -> list[str]:
 
 
 def script_of(command: str) -> list[str]:
-    """What a command runs, make looked through: a script and its arguments."""
+    """What a command runs, make and headcount looked through: a script and its arguments."""
     words = shlex.split(command)
+    if words[0] == "headcount":
+        script = f"scripts/{words[1]}.py"
+        return [script, *words[2:]] if (ROOT / script).exists() else ["src/headcount/__main__.py", *words[1:]]
     if words[0] == "make":
         dry_run = ["make", "--dry-run", *words[1:]]
         own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "ARGS"}

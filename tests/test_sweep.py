@@ -51,7 +51,7 @@ if fate == "3" and not Path("mended").exists():
 def pretended(tmp_path, monkeypatch):
     """Sweeps in tmp_path whose jobs train nothing."""
     (tmp_path / "pretended.py").write_text(PRETENDED)
-    monkeypatch.setattr("headcount.run.sweep.SCRIPT", tmp_path / "pretended.py")
+    monkeypatch.setattr("headcount.run.sweep.START", (str(tmp_path / "pretended.py"),))
     return tmp_path
 
 
@@ -75,7 +75,7 @@ def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pre
     (pretended / "mended").touch()
     result = multirun(pretended, "model.num_heads=1,3,4")
     assert "3 of 3 jobs done" in result.out
-    assert "scripts/report.py sweep=runs/sweep_grammar" in result.out
+    assert "next:  headcount report sweep=runs/sweep_grammar" in result.out
     assert [len(starts(sweep, f"model.num_heads={heads}")) for heads in (1, 3, 4)] == [1, 2, 1]
     assert not (pretended / "runs" / "latest").exists()
     # More seeds: what is there stays, though it was not named after a seed.
@@ -134,10 +134,13 @@ def test_a_training_that_is_asked_to_stop_while_it_is_scored_counts_as_stopped(p
 
 
 def test_a_resumed_job_gets_the_folder_of_its_text_whatever_hydra_takes_for_the_corpus(monkeypatch, tmp_path):
-    hydra = OmegaConf.create({"overrides": {"task": ["data=multi30k", "data.root=/a", "seed=1", "trust=[x.Y]"]}})
+    sources = [{"provider": "main", "path": "/conf"}, {"provider": "command-line", "path": "/my"}]
+    task = ["data=multi30k", "data.root=/a", "seed=1", "trust=[x.Y]"]
+    hydra = OmegaConf.create({"overrides": {"task": task}, "runtime": {"config_sources": sources}})
     monkeypatch.setattr("headcount.run.sweep.HydraConfig.get", lambda: hydra)
     command_line = command_of_a_job(OmegaConf.create({"trainer": {"devices": 1}}), tmp_path, resume=True)
-    assert command_line[2:] == [f"resume='{tmp_path}'", "++data.root=/a", "trust=[x.Y]"]
+    assert command_line[1:5] == ["-m", "headcount", "train", "--config-dir=/my"]
+    assert command_line[5:] == [f"resume='{tmp_path}'", "++data.root=/a", "trust=[x.Y]"]
 
 
 def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):

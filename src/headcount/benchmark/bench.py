@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from headcount.benchmark.workloads import FP32_AND_BF16, HEADCOUNT, PEERS, SQUAR
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
+from headcount.run.place import command
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def benchmark(config: DictConfig, overrides: Sequence[str]) -> str:
         rows = bench.results.rows()
     text = "\n".join(tables(rows, "simple")) + f"\n{file}: {len(rows)} figures\n"
     if not config.table:
-        return f"{text}next:  python scripts/bench.py read={file} table=docs/performance.md   (as a page)\n"
+        return f"{text}next:  {command('bench', f'read={file}', 'table=PAGE.md')}   (as a page)\n"
     path = Path(config.table)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page_with_tables(path.read_text(encoding="utf-8") if path.exists() else "", rows))
@@ -88,7 +88,7 @@ class Bench:
             "date": date.today().isoformat(),
             "processor": processor(),
             "threads": self.threads,
-            "command": shlex.join(["python", "scripts/bench.py", *measured]),
+            "command": command("bench", *measured),
         }
         self.results = Results(self.inputs, common)
 

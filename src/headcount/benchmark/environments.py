@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from headcount.files import write_text
-from headcount.run.resolvers import CONF
+from headcount.files import show, write_text
+from headcount.run.place import CHECKOUT
 
 logger = logging.getLogger(__name__)
 
-ROOT = CONF.parent
-ENVIRONMENTS = ROOT / ".venv-bench"
+ENVIRONMENTS = (CHECKOUT or Path()) / ".venv-bench"
 
 
 class PeerError(Exception):
@@ -37,7 +36,7 @@ def environment(peer: str, requirements: Sequence[str]) -> str:
     python, stamp = folder / "bin" / "python", folder / "requirements.txt"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return str(python)
-    logger.info("installing %s into %s (a minute or two)", peer, folder.relative_to(ROOT))
+    logger.info("installing %s into %s (a minute or two)", peer, show(folder.absolute()))
     shutil.rmtree(folder, ignore_errors=True)
     try:
         venv.create(folder, with_pip=True)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.benchmark.results import page_parts
 from headcount.benchmark.workloads import PEERS, WORKS
 from headcount.errors import InputError
-from headcount.run.resolvers import CONF
+from headcount.run.place import CONF
 from headcount.run.values import fits
 
 # Settings that take a,b as [a,b], under each of their names; Hydra would look for `model` among the config groups.

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -23,6 +22,7 @@ from headcount.report.runs import Sweep
 from headcount.run.config import keyword_arguments
 from headcount.run.directory import check_links
 from headcount.run.opened import open_from_config
+from headcount.run.place import command
 from headcount.run.values import typed
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def heads(config: DictConfig) -> str:
     check_links(sweep.directory, "heads")
     output = Path(values["output"] or sweep.directory / "heads")
     page = study_page(measured_sweep(config, sweep, settings, parts))
-    return _summary(write_page(page, output), output, f"make report SWEEP={quote(show(sweep.directory))}")
+    return _summary(write_page(page, output), output, command("report", sweep=show(sweep.directory)))
 
 
 def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequence[str] | None) -> Results:
@@ -100,8 +100,8 @@ def following(results: Results) -> str:
         limit = max(free_by_bleu(cutting, results.bounds.bleu), key=lambda limit: limit.cut)
         left = len(results.heads) - limit.cut
         if limit.cut and left:
-            return f'make prune RUN={quote(show(results.directory))} KEEP={left} ARGS="order={limit.order}"'
-    return f"make heads SWEEP={show(Path('runs'))}/..."
+            return command("prune", f"order={limit.order}", run=show(results.directory), keep=left)
+    return command("heads", sweep="runs/...")
 
 
 def write_page(page: HeadsPage, output: Path) -> HeadsPage:

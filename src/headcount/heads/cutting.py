@@ -1,6 +1,6 @@
 """Cutting: the heads are switched off one after another, in orders chosen on validation and followed on test sentences.
 
-Effects are those of gates at 0, which `scripts/prune.py` makes real: a pruned model computes what the masked one does.
+Effects are those of gates at 0, which `prune` makes real: a pruned model computes what the masked one does.
 """
 
 import numpy as np

@@ -18,6 +18,7 @@ from headcount.progress import progress_bar
 from headcount.run.config import keyword_arguments
 from headcount.run.directory import begin_metrics, write_config
 from headcount.run.opened import OPENING, Run, open_from_config
+from headcount.run.place import command, hydra_text
 from headcount.run.values import typed
 from headcount.training.averaging import own_weights, save_weights
 
@@ -86,7 +87,7 @@ def prune_run(
             speed(translation_seconds(run, gone, smaller, sentences, repetitions), len(sentences), repetitions)
         )
     place = show(directory)
-    lines += [f"run directory: {place}", f"next:  make evaluate RUN={place}"]
+    lines += [f"run directory: {place}", f"next:  {command('evaluate', run=place)}"]
     lines += [f"       {command}" for command in trainings(smaller)]
     return "\n".join(lines) + "\n"
 
@@ -97,10 +98,11 @@ def trainings(smaller: Run) -> list[str]:
     values = {f"{kind}_heads": list(counts[f"{kind}_heads"]) for kind in KINDS}
     shared = {name: smaller.config.model[name] for name in ("kv_heads", "local_heads") if smaller.config.model[name]}
     given = {"head_size": smaller.config.model.head_size, **values, **shared}
-    settings = " ".join(f"model.{name}={typed(value)}" for name, value in given.items())
+    settings = [f"model.{name}={typed(value)}" for name, value in given.items()]
+    weights = f"init_from={hydra_text(show(smaller.directory))}"
     return [
-        f"python scripts/train.py init_from={show(smaller.directory)} ... (to fine-tune it, as the run was trained)",
-        f"python scripts/train.py {settings} ... (the same head counts from scratch)",
+        f"{command('train', weights)} ... (to fine-tune it, as the run was trained)",
+        f"{command('train', *settings)} ... (the same head counts from scratch)",
     ]
 
 

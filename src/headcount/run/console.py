@@ -1,5 +1,6 @@
 """Console: Hydra's command line, logging, and error messages of one line, for every script."""
 
+import argparse
 import contextlib
 import gc
 import itertools
@@ -13,8 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -23,7 +28,8 @@ from headcount.errors import InputError, printable
 from headcount.files import FULL, first_error, free_space, naming, readable, show
 from headcount.machine import END_WITH_PARENT, end_with_parent, refused_memory, use_faster_products, use_memory_again
 from headcount.run.aliases import RENAMED_SETTINGS
-from headcount.run.resolvers import CONF, register_resolvers
+from headcount.run.place import CONF
+from headcount.run.resolvers import register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 STANDARD_OUTPUT = "standard output"
@@ -71,6 +77,9 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         end_with_parent()
     use_memory_again()
     use_faster_products()
+    check_no_help()
+    OwnConfigs.folder = get_args_parser().parse_args().config_dir
+    Plugins.instance().register(OwnConfigs)
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
     except BrokenPipeError:
@@ -83,6 +92,24 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         complain(error)
     if failed:
         sys.exit(2)
+
+
+class OwnConfigs(SearchPathPlugin):
+    """Puts the folder of --config-dir before conf/, after which Hydra looks there, so that a file in it replaces one of
+    conf/."""
+
+    folder: str | None = None
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        if self.folder:
+            search_path.prepend("own", str(Path(self.folder).absolute()), "main")
+
+
+def check_no_help() -> None:
+    """Let Hydra parse its command line under Python 3.14, whose argparse checks that each help is text: that of
+    --shell-completion becomes text when it is shown."""
+    if hasattr(argparse.ArgumentParser, "_check_help"):
+        argparse.ArgumentParser._check_help = lambda self, action: None
 
 
 def _lines(error: Exception) -> list[str]:

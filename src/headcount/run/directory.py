@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError, reason
 from headcount.files import check_depth, point, read_bytes, read_json, write_text
 from headcount.run.aliases import with_new_names
+from headcount.run.place import command
 
 MOST_CONFIG = 2**18  # bytes of config.yaml
 
@@ -28,7 +29,7 @@ def read_config(directory: Path) -> DictConfig:
     """The config of a run directory. Raises InputError if it is not one."""
     path = directory / "config.yaml"
     if not path.is_file():
-        hint = "train one with `make train`" if not directory.exists() else "it has no config.yaml"
+        hint = f"train one with `{command('train')}`" if not directory.exists() else "it has no config.yaml"
         raise InputError(f"{directory} is not a run directory: {hint}")
     config = OmegaConf.create(read_settings(path))
     groups = ("data", "tokenizer", "model", "search")

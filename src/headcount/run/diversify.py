@@ -18,6 +18,7 @@ from headcount.errors import InputError
 from headcount.files import show, write_text
 from headcount.progress import progress_bar
 from headcount.run.opened import Run, ensemble, open_runs
+from headcount.run.place import command, hydra_text
 from headcount.run.values import typed
 
 ORIGINAL = "original"  # provenance of the pairs of the corpus itself
@@ -133,8 +134,8 @@ def summary(out: Path, languages: Pair, pairs: DistinctPairs) -> str:
     counts = [[name, *each.values()] for name, each in pairs.counts.items()]
     table = tabulate(counts, headers=["", "pairs", "empty", "duplicates", "kept"], intfmt=",")
     place, (source, target) = show(out.resolve()), languages
+    files = [f"data.{split}={hydra_text(f'{place}/{split}.jsonl')}" for split in ("train", "valid", "test")]
     return (
         f"{table}\n\n{len(pairs.rows()):,} pairs in {place}/train.jsonl\n"
-        f"next:  python scripts/train.py data=files data.source={source} data.target={target} "
-        f"data.train={place}/train.jsonl data.valid={place}/valid.jsonl data.test={place}/test.jsonl\n"
+        f"next:  {command('train', 'data=files', f'data.source={source}', f'data.target={target}', *files)}\n"
     )

@@ -213,7 +213,7 @@ def check_processes(config: DictConfig) -> None:
     if devices != local:
         raise InputError(
             f"trainer.devices={devices}, but one process was started: start one a device with "
-            f"torchrun --nproc-per-node {devices} scripts/train.py trainer=ddp"
+            f"torchrun --nproc-per-node {devices} -m headcount train trainer=ddp"
             if world == 1
             else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
         )

@@ -12,10 +12,10 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from headcount.files import show
 from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.jobs import job_directory
-
-CONF = Path(__file__).parents[3] / "conf"
+from headcount.run.place import CONF, program
 
 
 def run_directory(resume: str | None) -> str:
@@ -72,5 +72,7 @@ def register_resolvers() -> None:
     ConfigStore.instance().store("as_trained", as_trained(), group="search")
     for once in (run_directory, swept):
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("program", program, replace=True)
+    OmegaConf.register_new_resolver("conf", lambda: show(CONF), replace=True)
     for resolver in (sweep_directory, job_directory, peak_rate, group_count, balanced_feed_forward):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

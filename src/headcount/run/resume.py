@@ -24,7 +24,7 @@ from headcount.run.aliases import with_added_settings
 from headcount.run.config import build
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import recorded, settings_that_matter
-from headcount.run.resolvers import CONF
+from headcount.run.place import CONF, command
 from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
 from headcount.training.seal import check_seal, read_checkpoint
@@ -103,7 +103,7 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
     if step > config.trainer.max_steps or (step == config.trainer.max_steps and finished):
         raise InputError(
             f"{show(checkpoint)} is at step {step} of {config.trainer.max_steps}: to train on, raise "
-            "trainer.max_steps; to score it, use scripts/evaluate.py"
+            f"trainer.max_steps; to score it: {command('evaluate', run=show(directory))}"
         )
     notes += move_end_of_schedule(before, config, step)
     record_changes(before, config, step)

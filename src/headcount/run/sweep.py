@@ -27,11 +27,12 @@ from headcount.machine import END_WITH_PARENT, cores, end_with_parent, visible_g
 from headcount.run.again import check_same
 from headcount.run.directory import is_finished
 from headcount.run.jobs import SWEEP, failure, log_path, read_plan, write_state
+from headcount.run.place import quoted
 from headcount.run.resume import GIVEN_AGAIN, TEXTS, checkpoints
 from headcount.run.values import within
 from headcount.signals import STOP, signals_to
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
+START = ("-m", "headcount", "train")  # of Python, for a job
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
 # Exit codes of a run that was asked to stop, also while it was scored.
 STOPPED = (*(128 + number for number in STOP), *(-number for number in STOP))
@@ -109,17 +110,23 @@ def end_with_sweep() -> None:
 
 def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:
     """The command line of one job; a resumed one gets the settings of `GIVEN_AGAIN`."""
-    quoted = "'" + str(directory.resolve()).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    place = quoted(str(directory.resolve()))
     devices = config.trainer.devices
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
-    start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), str(SCRIPT)]
+    start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), *START, *own_configs()]
     task = list(HydraConfig.get().overrides.task)
     if resume:
         again = [each for each in task if within(_setting(each), GIVEN_AGAIN)]
         # The default corpus of conf/ may lack these settings: ++ adds them.
         again = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in again]
-        return [*start, f"resume={quoted}", *again]
-    return [*start, *task, f"hydra.run.dir={quoted}"]
+        return [*start, f"resume={place}", *again]
+    return [*start, *task, f"hydra.run.dir={place}"]
+
+
+def own_configs() -> list[str]:
+    """The --config-dir of the sweep, if it has one."""
+    sources = HydraConfig.get().runtime.config_sources
+    return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
 
 
 def _setting(override: str) -> str:
@@ -148,6 +155,7 @@ def environment_of_a_job(threads: int | None, gpus: Sequence[str] = ()) -> dict[
     """This process's environment without the variables of launchers, and with the GPUs of the job, if it has any."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
     environment[END_WITH_PARENT] = "1"
+    environment["PYTHONSAFEPATH"] = "1"  # no file of the current directory is imported in place of a library's
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
     if gpus:

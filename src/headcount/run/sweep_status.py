@@ -26,6 +26,7 @@ from rich.table import Table
 from headcount.files import show
 from headcount.run.directory import is_finished
 from headcount.run.jobs import SWEEP, Plan, failure, progress_of, read_state, write_plan
+from headcount.run.place import command
 
 
 @dataclass
@@ -170,7 +171,7 @@ class SweepView(Callback):
                 lines.append(f"failed: {self.jobs[job]}: {failure(self.sweep / job)}")
         if set(status.jobs.values()) != {"done"}:
             lines.append("the same command again does what is missing")
-        lines.append(f"next:  python scripts/report.py sweep={place}")
+        lines.append(f"next:  {command('report', sweep=place)}")
         sys.stdout.write("\n".join(lines) + "\n")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

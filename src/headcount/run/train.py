@@ -23,6 +23,7 @@ from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
 from headcount.run.parts import Parts
+from headcount.run.place import command, hydra_text
 from headcount.run.resume import newest_checkpoint
 from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import Figures, contrastive_table, score_table
@@ -158,9 +159,14 @@ def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:
     if code := exit_code(run):
         step = run.parts.trainer.global_step
         logger.info("stopped at step %d; the model so far can be used. Resume with:", step)
-        logger.info("  python scripts/train.py resume=%s", show(run.directory))
+        logger.info("  %s", again(run.directory))
         raise SystemExit(code)
     return figures
+
+
+def again(directory: Path) -> str:
+    """The command that resumes a run."""
+    return command("train", f"resume={hydra_text(show(directory))}")
 
 
 def exit_code(run: TrainingRun) -> int:
@@ -178,7 +184,7 @@ def stoppable(directory: Path) -> Iterator[None]:
         for each in STOP:
             signal.signal(each, signal.SIG_DFL)
         logger.info("stopped before all splits were scored. Score them with:")
-        logger.info("  python scripts/train.py resume=%s", show(directory))
+        logger.info("  %s", again(directory))
         raise SystemExit(128 + number)
 
     with signals_to(stop):
@@ -239,8 +245,8 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
         + (f"{verdict(weights)}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.parts.data.target_language}, "
         "train.log)\n"
-        f"next:  make translate RUN={place}\n"
-        f"       make evaluate RUN={place} ARGS='lowercase=true'"
+        f"next:  {command('translate', run=place)}\n"
+        f"       {command('evaluate', 'lowercase=true', run=place)}"
         + (f"\n       tensorboard --logdir {place}/logs" if "tensorboard" in run.config.logger else "")
     )
     return "\n\n".join(blocks) + "\n"

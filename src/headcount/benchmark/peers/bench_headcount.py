@@ -24,7 +24,8 @@ from headcount.model.encoder_decoder import soft_capped
 from headcount.run.config import build, build_data
 from headcount.run.console import set_up_logging
 from headcount.run.parts import Parts
-from headcount.run.resolvers import CONF, register_resolvers
+from headcount.run.place import CONF
+from headcount.run.resolvers import register_resolvers
 from headcount.run.train import train as train_run
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.loss import LabelSmoothing

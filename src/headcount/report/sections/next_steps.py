@@ -2,7 +2,6 @@
 
 import math
 import re
-import shlex
 from collections.abc import Sequence
 
 from headcount.report.blocks import Code, Section
@@ -10,11 +9,11 @@ from headcount.report.endpoint import Endpoint
 from headcount.report.runs import Sweep
 from headcount.report.statistics.planning import PowerAnalysis, plans
 from headcount.report.study import Study
+from headcount.run.place import command
 from headcount.run.values import at
 
 MOST_SEEDS = 20  # per row: no advice for more
 MOST_TIMES = 10  # as many sentences as now: no advice for more
-TRAIN = ("python", "scripts/train.py", "--multirun")
 Step = tuple[str, str]  # advice, and its command
 
 
@@ -32,7 +31,7 @@ def next_steps(study: Study) -> list[Step]:
     if more := _more(study):
         steps.append(more)
     if steps:
-        report = shlex.join(["python", "scripts/report.py", f"sweep={sweep.directory}"])
+        report = command("report", f"sweep={sweep.directory}")
         steps.append(("Then write this report again:", report))
     return steps
 
@@ -96,8 +95,8 @@ def _again(sweep: Sweep, override: str) -> str:
     """The command of the sweep with another value of one setting; dots for what is unknown of it."""
     name = re.escape(override.partition("=")[0])
     others = [other for other in sweep.overrides if not re.match(rf"\+*{name}=", other)]
-    return _train([*others, override]) if sweep.overrides else f"{shlex.join(TRAIN)} ... {shlex.quote(override)}"
+    return _train([*others, override]) if sweep.overrides else _train(["...", override])
 
 
 def _train(overrides: Sequence[str]) -> str:
-    return shlex.join([*TRAIN, *overrides])
+    return command("train", "--multirun", *overrides)

@@ -1,0 +1,20 @@
+"""Commands: the main function of each, for `headcount NAME` and scripts/NAME.py alike.
+
+A module is imported when its command is called: some take seconds to import.
+"""
+
+# In the order of a list for people.
+NAMES = (
+    "train",
+    "evaluate",
+    "translate",
+    "score",
+    "report",
+    "heads",
+    "prune",
+    "attention",
+    "diversify",
+    "power",
+    "bench",
+    "init",
+)

@@ -1,0 +1,169 @@
+"""Commands: `headcount NAME` and scripts/NAME.py have one main function, in a checkout and installed anywhere."""
+
+import argparse
+import pkgutil
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SCRIPTS, completed, refused
+
+import headcount
+from headcount import commands
+from headcount.__main__ import main
+from headcount.run import place
+
+ROOT = SCRIPTS.parent
+
+
+def typed(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
+    """Exit code and output of `headcount WORDS`."""
+    monkeypatch.setattr(sys, "argv", ["headcount", *words])
+    code = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    return code, *capsys.readouterr()
+
+
+def test_every_command_has_a_line_and_a_script_that_runs_the_same():
+    names = {module.name for module in pkgutil.iter_modules(commands.__path__)}
+    assert set(commands.NAMES) == names == {path.stem for path in SCRIPTS.glob("*.py")} | {"init"}
+    for path in SCRIPTS.glob("*.py"):
+        _, *code = path.read_text(encoding="utf-8").split("\n\n", 1)
+        main = f'from headcount.commands.{path.stem} import main\n\nif __name__ == "__main__":\n    main()\n'
+        assert code == [main], path
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_overview_imports_no_command(words):
+    code = (
+        f"import sys; sys.argv = ['headcount', *{words}]; from headcount.__main__ import main; main(); "
+        "assert not {'torch', 'hydra', 'omegaconf', 'pytorch_lightning'} & set(sys.modules)"
+    )
+    environment = {"PYTHONPATH": str(ROOT / "src")}
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    lines = [line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.startswith("  ")]
+    assert [name for name, _ in lines] == list(commands.NAMES)
+    assert all(about[0].isupper() and len(about) < 90 for _, about in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("trian", "error: trian: no such command; did you mean train? headcount --help lists all\n"),
+        ("xyz", "error: xyz: no such command; headcount --help lists all\n"),
+        ("tr\nain", "error: tr\\nain: no such command; did you mean train? headcount --help lists all\n"),
+    ],
+)
+def test_an_unknown_command_is_one_line(monkeypatch, capsys, name, line):
+    assert typed(monkeypatch, capsys, name) == (2, "", line)
+
+
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    assert typed(monkeypatch, capsys, "--version") == (0, f"headcount {headcount.__version__}\n", "")
+    assert f'version = "{headcount.__version__}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for page in ("CITATION.cff", "CHANGELOG.md", "README.md"):
+        assert headcount.__version__ in (ROOT / page).read_text(encoding="utf-8"), page
+
+
+def test_a_command_is_that_of_its_script(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = typed(monkeypatch, capsys, "translate", "run=nothing")
+    assert (code, out) == (2, "")
+    assert [f"error: {line}" for line in refused("translate", "run=nothing", cwd=tmp_path)] == err.splitlines()
+    assert "train one with `headcount train`" in err
+
+
+COMMANDS = [  # in a checkout, elsewhere, and what it is made of
+    ("make train", "headcount train", ["train"], {}),
+    ("python scripts/train.py seed=1", "headcount train seed=1", ["train", "seed=1"], {}),
+    ("make translate RUN=runs/a", "headcount translate run=runs/a", ["translate"], {"run": "runs/a"}),
+    (
+        'make prune RUN=runs/a KEEP=3 ARGS="order=x"',
+        "headcount prune run=runs/a keep=3 order=x",
+        ["prune", "order=x"],
+        {"run": "runs/a", "keep": 3},
+    ),
+    ("make evaluate RUN=a=1,b=2", "headcount evaluate \"run='a=1,b=2'\"", ["evaluate"], {"run": "a=1,b=2"}),
+    ("make report SWEEP='a b'", "headcount report \"sweep='a b'\"", ["report"], {"sweep": "a b"}),
+    ("python scripts/train.py 'x=[1,$]'", "headcount train 'x=[1,$]'", ["train", "x=[1,$]"], {}),
+]
+
+
+@pytest.mark.parametrize(("here", "elsewhere", "words", "settings"), COMMANDS)
+def test_the_command_to_type_next_works_where_one_is(monkeypatch, tmp_path, here, elsewhere, words, settings):
+    monkeypatch.chdir(ROOT)
+    assert place.command(*words, **settings) == here
+    monkeypatch.chdir(tmp_path)
+    assert place.command(*words, **settings) == elsewhere
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(place, "CHECKOUT", None)
+    assert place.command(*words, **settings) == elsewhere
+
+
+def test_configs_are_found_inside_of_an_installed_package(tmp_path):
+    package = tmp_path / "headcount"
+    (package / "run").mkdir(parents=True)
+    for name in ("__init__.py", "run/__init__.py", "run/place.py"):
+        shutil.copy(ROOT / "src" / "headcount" / name, package / name)
+    show = [sys.executable, "-c", "from headcount.run.place import CHECKOUT, CONF; print(CHECKOUT, CONF)"]
+    environment = {"PYTHONPATH": str(tmp_path)}
+    (package / "conf").mkdir()
+    found = subprocess.run(show, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == f"None {package / 'conf'}\n"
+    assert place.CONF == ROOT / "conf"
+
+
+def test_init_writes_a_folder_once(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = typed(monkeypatch, capsys, "init", "my/settings")
+    assert code == 0
+    assert "headcount train --config-dir my/settings\n" in out
+    copies = {path.relative_to(tmp_path / "my/settings") for path in tmp_path.rglob("*.yaml")}
+    assert copies == {path.relative_to(place.CONF) for path in place.CONF.rglob("*.yaml")}
+    Path("my/settings/train.yaml").write_text("mine")
+    code, out, err = typed(monkeypatch, capsys, "init", "my/settings")
+    assert (code, out) == (2, "")
+    assert err == "error: my/settings is there already: move it away, or give another folder\n"
+    assert Path("my/settings/train.yaml").read_text() == "mine"
+    assert [path.name for path in Path("my").iterdir()] == ["settings"]
+    Path("file").touch()
+    assert typed(monkeypatch, capsys, "init", "file/x")[0] == 2
+    for words in ((), ("a", "b"), ("--force",)):
+        assert typed(monkeypatch, capsys, "init", *words)[2].startswith("error: init: give the folder to write")
+    assert typed(monkeypatch, capsys, "init", "--help")[:1] == (0,)
+
+
+def test_an_edited_file_of_the_folder_acts_and_the_others_come_from_headcount(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    typed(monkeypatch, capsys, "init", "settings")
+    for name, old, new in (("train.yaml", "seed: 1", "seed: 71"), ("model/nano.yaml", "d_model: ", "d_model: 8")):
+        path = tmp_path / "settings" / name
+        text = path.read_text(encoding="utf-8")
+        assert text.count(f"\n{old}") == 1, name
+        path.write_text(text.replace(f"\n{old}", f"\n{new}"), encoding="utf-8")
+    own = ("--config-dir", "settings", "--cfg", "job", "model=nano")
+    plain = completed("train", *own[2:], cwd=tmp_path).out
+    width = next(line.split()[1] for line in plain.splitlines() if line.startswith("  d_model: "))
+    shown = completed("train", *own, cwd=tmp_path).out
+    assert "\nseed: 71\n" in shown
+    assert f"\n  d_model: 8{width}\n" in shown
+    for path in (tmp_path / "settings").iterdir():
+        if path.is_dir() and path.name != "model":
+            shutil.rmtree(path)
+    assert completed("train", *own, cwd=tmp_path).out == shown
+    assert "seed: 71" not in completed("train", *own[2:], cwd=tmp_path).out
+    (line,) = refused("train", "--config-dir", "nowhere", cwd=tmp_path)
+    assert "nowhere' not found" in line
+
+
+def test_hydra_parses_under_an_argparse_that_checks_help(monkeypatch, tmp_path):
+    def check(self, action):  # as Python 3.14 does
+        raise ValueError("badly formed help string")
+
+    monkeypatch.setattr(argparse.ArgumentParser, "_check_help", check, raising=False)
+    assert "nothing is not a run directory" in refused("translate", "run=nothing", cwd=tmp_path)[0]

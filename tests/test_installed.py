@@ -1,0 +1,110 @@
+"""Installed use: a wheel made from the source distribution works in an empty folder, without the checkout."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+SDIST = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
+SMALL = (
+    *("model.d_model=16", "model.d_feed_forward=16", "trainer=cpu", "trainer.max_steps=4", "validation.every=2"),
+    *("data.train_size=600", "data.valid_size=8", "data.test_size=16", "data.vocab_size=400"),
+    *("search.beam=2", "search.max_ratio=1", "threads=1", "logger=csv"),
+)
+
+
+def done(*line: object, cwd: Path, stdin: str = "", **environment: str) -> str:
+    """Standard output of a program that must succeed."""
+    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    begun = subprocess.run(
+        [str(word) for word in line], cwd=cwd, env=own | environment, input=stdin, capture_output=True, text=True
+    )
+    assert begun.returncode == 0, begun.stdout + begun.stderr
+    return begun.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel, made of a copy of the sources by way of the source distribution."""
+    pytest.importorskip("setuptools", minversion="77")
+    copy = tmp_path_factory.mktemp("sources")
+    for name in SOURCES:
+        shutil.copy(ROOT / name, copy)
+    for name in ("src", "conf"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    sdist = done(sys.executable, "-c", SDIST, cwd=copy).splitlines()[-1]
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "wheels")
+    done(sys.executable, "-m", "pip", "wheel", *options, copy / "dist" / sdist, cwd=copy)
+    (found,) = (copy / "wheels").iterdir()
+    return found
+
+
+def state_of_the_checkout() -> dict[str, tuple[int, int]]:
+    """Size and time of every file of the checkout; what Python and tests cache there aside."""
+    kept = [path for folder in ("src", "conf", "scripts", "data") for path in (ROOT / folder).rglob("*")]
+    files = [path for path in (*kept, *ROOT.glob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_file_of_the_package_and_of_conf(wheel, tmp_path):
+    shutil.unpack_archive(wheel, tmp_path, "zip")
+    ours = {path.relative_to(ROOT / "src") for path in (ROOT / "src" / "headcount").rglob("*") if path.is_file()}
+    ours |= {Path("headcount", path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*") if path.is_file()}
+    theirs = {path.relative_to(tmp_path) for path in (tmp_path / "headcount").rglob("*") if path.is_file()}
+    assert theirs == {path for path in ours if "__pycache__" not in path.parts}
+
+
+@pytest.mark.slow
+def test_an_installed_headcount_works_in_an_empty_folder(wheel, tmp_path):
+    before, site, home = state_of_the_checkout(), tmp_path / "site", tmp_path / "home"
+    home.mkdir()
+    done(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", site, wheel, cwd=tmp_path)
+    installed = {path: path.read_bytes() for path in site.rglob("*.yaml")}
+
+    def headcount(*words: str, **options: str) -> str:
+        begin = time.monotonic()
+        out = done(sys.executable, site / "bin" / "headcount", *words, cwd=home, PYTHONPATH=str(site), **options)
+        print(f"{time.monotonic() - begin:6.1f} s  headcount {' '.join(words)[:60]}")  # noqa: T201
+        return out
+
+    # An editable install puts its checkout on the path of every Python; --target comes before it.
+    where = "import headcount.run.place as place; print(place.CONF)"
+    assert done(sys.executable, "-c", where, cwd=home, PYTHONPATH=str(site)) == f"{site / 'headcount' / 'conf'}\n"
+    assert "\n  translate  " in headcount()
+    trained = headcount("train", *SMALL, "hydra.run.dir=runs/first")
+    assert (
+        "next:  headcount translate run=runs/first\n       headcount evaluate run=runs/first lowercase=true" in trained
+    )
+    translated = headcount("translate", "run=runs/first", stdin="the dog sleeps\n\nthe cat sleeps\n")
+    assert translated.count("\n") == 3
+    figures = json.loads((home / "runs" / "first" / "metrics.json").read_text())
+    assert f"{figures['test']['bleu']:.2f}" in headcount("evaluate", "run=runs/latest")
+    headcount("init", "settings")
+    settings = home / "settings" / "trainer" / "default.yaml"
+    text = settings.read_text(encoding="utf-8")
+    assert "gradient_clip_val: 1.0" in text
+    settings.write_text(text.replace("gradient_clip_val: 1.0", "gradient_clip_val: 0.5"), encoding="utf-8")
+    jobs = ("model.num_heads=1,2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "name=both")
+    swept = ("train", "--config-dir", "settings", "--multirun", *SMALL, *jobs)
+    out = headcount(*swept)
+    assert "2 of 2 jobs done" in out
+    assert "next:  headcount report sweep=runs/both_grammar" in out
+    made = sorted((home / "runs" / "both_grammar").glob("*/config.yaml"))
+    assert len(made) == 2
+    assert all("gradient_clip_val: 0.5" in path.read_text() for path in made)
+    times = [(path.parent / "metrics.json").stat().st_mtime_ns for path in made]
+    (made[0].parent / "metrics.json").unlink()
+    assert "2 of 2 jobs done" in headcount(*swept)
+    again = [(path.parent / "metrics.json").stat().st_mtime_ns for path in made]
+    assert [one == other for one, other in zip(times, again, strict=True)] == [False, True]
+    assert sorted(path.name for path in home.iterdir()) == ["data", "runs", "settings"]
+    assert installed == {path: path.read_bytes() for path in site.rglob("*.yaml")}
+    assert state_of_the_checkout() == before
