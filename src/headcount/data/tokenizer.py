@@ -98,6 +98,11 @@ class Tokenizer:
         return self
 
     @property
+    def content(self) -> bytes:
+        """The content of a sentencepiece model file."""
+        return self._model
+
+    @property
     def vocab_size(self) -> int:
         return int(self._processor.vocab_size())
 
