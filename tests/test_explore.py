@@ -35,7 +35,7 @@ MODELS = {
     "learned": {
         "num_heads": 4,
         "positions": "learned",
-        "max_positions": 16,
+        "max_positions": 24,
         "feed_forward": "gelu",
         "local_heads": 2,
         "local_window": 1,
@@ -46,6 +46,7 @@ MODELS = {
     "multi_query": {"num_heads": 4, "kv_heads": 1, "qk_norm": "fixed", "positions": "rotary", "embedding_scale": 2.0},
     "unscaled": {"num_heads": 2, "self_attention": "luong_dot", "cross_attention": "luong_dot", "kv_heads": 1},
 }
+QUICK = ("default", "post", "learned")
 
 
 def model_of(vocab_size: int, **settings):
@@ -55,9 +56,8 @@ def model_of(vocab_size: int, **settings):
     model = built("model/nano", vocab_size=vocab_size, **SIZES | settings | chosen).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight += (
-                0.3 * torch.randn_like(weight) * (2 if "embedding" in name else 1)
-            )  # no norm or bias is left at 1 or 0
+            spread = 0.6 if "embedding" in name else 0.3  # no norm or bias is left at 1 or 0
+            weight += spread * torch.randn_like(weight)
     return model
 
 
@@ -90,7 +90,9 @@ def javascript(page: Path, *tasks):
 
 
 @needs_node
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def test_the_page_translates_as_python_does(name, home, tmp_path):
     run = run_of(home, name)
     heads = Heads(run.model)
@@ -103,7 +105,7 @@ def test_the_page_translates_as_python_does(name, home, tmp_path):
         {"task": "greedy", "texts": TEXTS, "off": off},
         {"task": "logProb", "pairs": pairs},
         {"task": "logProb", "pairs": pairs, "off": off},
-        {"task": "alternatives", "texts": TEXTS},
+        {"task": "alternatives", "texts": TEXTS[:2]},
     )
 
     def agrees(found, expected):
@@ -117,7 +119,7 @@ def test_the_page_translates_as_python_does(name, home, tmp_path):
         agrees(without, [best for (best,) in by_greedy(run).nbest(TEXTS, 1)])
         np.testing.assert_allclose(gated, run.scorer.score(*zip(*pairs, strict=True))[0], rtol=1e-4)
     assert np.abs(np.subtract(scored, gated)).max() > 0.01
-    for found, expected in zip(alternatives, run.translator.nbest(TEXTS, 5), strict=True):
+    for found, expected in zip(alternatives, run.translator.nbest(TEXTS[:2], 5), strict=True):
         agrees(found, expected)
 
 
