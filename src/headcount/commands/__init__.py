@@ -13,6 +13,7 @@ NAMES = (
     "heads",
     "prune",
     "attention",
+    "explore",
     "diversify",
     "power",
     "bench",
