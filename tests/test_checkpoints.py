@@ -11,7 +11,9 @@ from typing import NamedTuple
 import pytest
 import pytorch_lightning as pl
 import torch
+from conftest import command
 from omegaconf import OmegaConf
+from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnector
 from safetensors.torch import load_file
 
 from headcount import signals
@@ -285,6 +287,21 @@ def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path,
     assert ended.value.code == 128 + number
     assert caplog.messages[-1] == f"  python scripts/train.py resume={tmp_path / 'run'}"
     assert signal.getsignal(number) is before
+
+
+def test_a_signal_after_lightning_has_put_its_handlers_away_ends_the_process_with_a_line(tiny, tmp_path, monkeypatch):
+    teardown, before = _SignalConnector.teardown, signal.getsignal(signal.SIGTERM)
+
+    def signalled(self):
+        teardown(self)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(_SignalConnector, "teardown", signalled)
+    monkeypatch.setattr(signals, "_came", {})
+    ended = command("train", *tiny, "trainer.max_steps=2", "hydra.run.dir=run", cwd=tmp_path)
+    assert ended.code == 128 + signal.SIGTERM
+    assert "stopped at step 2; the model so far can be used" in (tmp_path / "run" / "train.log").read_text()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_validation_that_was_cut_off_is_not_done_where_none_is_any_more(numbers, tmp_path):

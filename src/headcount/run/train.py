@@ -31,7 +31,7 @@ from headcount.run.training_run import OpenDirectory, TrainingRun, open_training
 from headcount.run.weights import scored_weights, verdict
 from headcount.signals import STOP, signals_to
 from headcount.training.averaging import save_weights
-from headcount.training.callbacks import ValidationStopped
+from headcount.training.callbacks import StopOnInterrupt, ValidationStopped
 from headcount.training.module import TranslationTask
 
 # In the messages of gloo and NCCL where another process has ended.
@@ -55,6 +55,7 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
         run = open_training_run(config, begun, adapt, held)
         held.enter_context(resumable(run.directory))
         held.enter_context(converging(run))
+        held.enter_context(remembered(run.parts.interrupt))
         task = fit(run)
         if not run.is_first_process:
             return ""
@@ -173,6 +174,21 @@ def exit_code(run: TrainingRun) -> int:
     """The exit code of a run that was asked to stop, else 0. Lightning takes a SIGTERM before the first step, and after
     the last one."""
     return run.parts.interrupt.exit_code or (128 + signal.SIGTERM if run.parts.trainer.received_sigterm else 0)
+
+
+@contextlib.contextmanager
+def remembered(interrupt: StopOnInterrupt) -> Iterator[None]:
+    """Signals to stop that come before the first step or after the last one, where Lightning or nobody takes them, end
+    the process after that step, or before the scoring. A second one kills."""
+
+    def remember(number: int) -> None:
+        if interrupt.exit_code:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        interrupt.exit_code = 128 + number
+
+    with signals_to(remember):
+        yield
 
 
 @contextlib.contextmanager
