@@ -133,12 +133,11 @@ def differing(one: Any, other: Any, name: str = "") -> list[str]:
 class Campaign:
     """Kills and stops of runs of one recipe."""
 
-    def __init__(self, phases: Phases, recipe: str, seed: int, folder: Path) -> None:
-        self.phases = phases
+    def __init__(self, phases: Phases, recipe: str, seed: int, folder: Path, report: Report) -> None:
+        self.phases, self.report = phases, report
         self.rng = random.Random(f"{recipe} {seed}")
         self.recipe, self.folder = recipe, folder
         self.words = (*COMMON, f"data.directory={folder / 'data'}", *RECIPES[recipe])
-        self.report = Report()
         self.process(self._folder("prepare"), None, 0, "if_exists=resume", "hydra.run.dir=runs/run")
         self.whole = self.process(self._folder("whole"), None, 0, "if_exists=resume", "hydra.run.dir=runs/run")
         if self.whole.code:
@@ -228,15 +227,17 @@ def is_finished(run: Path) -> bool:
 
 def campaign(phases: Phases, recipe: str, kills: int, stops: int, seed: int) -> Report:
     """Kill and stop runs of a recipe that often."""
+    report = Report()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            one = Campaign(phases, recipe, seed, Path(folder))
+            one = Campaign(phases, recipe, seed, Path(folder), report)
             for number, numbers in ((kills, (signal.SIGKILL,)), (stops, (signal.SIGTERM, signal.SIGUSR1))):
                 while number > 0:
                     number -= one.run(numbers, number)
         except Exception:
-            return Report(wrong=[f"{recipe}: {traceback.format_exc()}"])
-    return one.report
+            report.wrong.append(f"{recipe}: run {report.runs}: {traceback.format_exc()}")
+            sys.stderr.write(report.wrong[-1] + "\n")
+    return report
 
 
 def campaigns(recipes: list[str], kills: int, stops: int, seed: int = 1, jobs: int = 1) -> dict[str, Report]:

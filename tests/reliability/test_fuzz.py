@@ -8,7 +8,7 @@ import os
 import sys
 
 import pytest
-from fuzz import PROPERTIES, reads_damaged
+from fuzz import PROPERTIES, reads_damaged, takes_settings
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +45,10 @@ def test_a_few_cases_always_the_same(prove):
 
 def test_the_name_of_a_column_that_is_not_utf8_is_one_line():
     reads_damaged([("", "")], ".parquet", [(48303, 128)], None)
+
+
+def test_the_name_of_a_logger_that_is_no_text_is_one_line():
+    takes_settings([("logger.csv.name", {"": None})])
 
 
 @pytest.mark.reliability

@@ -5,6 +5,7 @@ pipe, so a moment can be one of a phase that lasts milliseconds.
 """
 
 import collections
+import faulthandler
 import importlib
 import mmap
 import os
@@ -20,11 +21,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train.py"
 PHASES = ("start-up", "steps", "validation", "checkpoint", "averaging", "choice of weights", "scoring", "end")
-NEVER = 600.0  # seconds in which a process always enters another phase
+NEVER = 300.0  # seconds in which a process always enters another phase
 
 
 @dataclass
@@ -152,11 +153,20 @@ class Child:
         ready, _, _ = select.select([self.pipe], [], [], seconds)
         told = os.read(self.pipe, 1) if ready else None
         if told is None and seconds == NEVER:
-            os.kill(self.number, signal.SIGKILL)
-            raise TimeoutError(f"{self.phase} took more than {NEVER:.0f} s")
+            self.give_up()
         if told:
             self.heard.append((time.monotonic(), told[0]))
         return told != b""
+
+    def give_up(self) -> NoReturn:
+        """Kill a process that hangs. Raises TimeoutError with what it wrote, and with where its threads are."""
+        os.kill(self.number, signal.SIGUSR2)
+        time.sleep(1)
+        os.kill(self.number, signal.SIGKILL)
+        os.waitpid(self.number, 0)
+        os.close(self.pipe)
+        written = self.terminal.read_text(errors="replace")
+        raise TimeoutError(f"{self.phase} took more than {NEVER:.0f} s\n{written}")
 
     def reaches(self, moment: Moment) -> bool:
         """Wait for a moment; whether the process lives then."""
@@ -203,6 +213,7 @@ def _train(words: tuple[str, ...], folder: Path, terminal: Path) -> None:
         with terminal.open("w") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
+        faulthandler.register(signal.SIGUSR2)
         sys.argv = [str(SCRIPT), *words]
         try:
             runpy.run_path(str(SCRIPT), run_name="__main__")

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 
 from headcount.data.module import TranslationData
 from headcount.decoding.search import SearchMethod
-from headcount.errors import InputError
+from headcount.errors import InputError, first_line
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_precision
 from headcount.run.config import Problems, build, build_data
@@ -135,12 +135,13 @@ def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
     make_logger = build(node, setting)
     try:
         logger: Logger = make_logger(save_dir=directory)
+        place = logger.log_dir
     except ImportError as error:
-        raise InputError(f"{setting}: {str(error).splitlines()[0]}; install it, or choose another logger") from error
-    if logger.log_dir is not None and not Path(logger.log_dir).resolve().is_relative_to(directory.resolve()):
-        raise InputError(
-            f"{setting}: would write to {logger.log_dir}, outside of the run; give another name or version"
-        )
+        raise InputError(f"{setting}: {first_line(error)}; install it, or choose another logger") from error
+    except (TypeError, ValueError) as error:  # such as of a name that is no text
+        raise InputError(f"{setting}: {first_line(error)}; give another name or version") from error
+    if place is not None and not Path(place).resolve().is_relative_to(directory.resolve()):
+        raise InputError(f"{setting}: would write to {place}, outside of the run; give another name or version")
     return logger
 
 
