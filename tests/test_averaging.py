@@ -23,6 +23,15 @@ def test_a_file_that_is_no_snapshot_is_left_alone(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
+def test_a_run_that_is_killed_before_it_removes_old_snapshots_removes_them_later(tmp_path):
+    average = built("averaging/checkpoints", last=2, every=10)
+    average.directory = tmp_path
+    for step in (10, 20, 30):
+        save_file({"weight": torch.full((1, 1), float(step))}, tmp_path / f"{step:08d}.safetensors")
+    assert average.weights(one_number(50.0), 30)["weight"].tolist() == [[25]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000020.safetensors", "00000030.safetensors"]
+
+
 def test_the_mean_is_of_the_last_snapshots_and_the_weights_of_now(tmp_path):
     average = built("averaging/checkpoints", last=2, every=10)
     average.directory = tmp_path

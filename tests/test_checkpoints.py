@@ -289,6 +289,22 @@ def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path,
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_that_a_library_makes_another_error_of_ends_the_process_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, "_came", {})
+
+    def read():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit as exit:
+            raise InputError("no snapshot of this model") from exit
+
+    with pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
+        read()
+    assert ended.value.code == 128 + signal.SIGTERM
+    with pytest.raises(InputError, match="another"), stoppable(tmp_path / "run"):
+        raise InputError("another")
+
+
 def test_a_signal_after_lightning_has_put_its_handlers_away_ends_the_process_with_a_line(tiny, tmp_path, monkeypatch):
     teardown, before = _SignalConnector.teardown, signal.getsignal(signal.SIGTERM)
 

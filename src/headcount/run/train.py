@@ -195,16 +195,24 @@ def remembered(interrupt: StopOnInterrupt) -> Iterator[None]:
 def stoppable(directory: Path) -> Iterator[None]:
     """Signals to stop end the process at once, with a line and exit code; a second one kills. For what has no state to
     save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1."""
+    code = 0
 
     def stop(number: int) -> None:
+        nonlocal code
+        code = 128 + number
         for each in STOP:
             signal.signal(each, signal.SIG_DFL)
         logger.info("stopped before all splits were scored. Score them with:")
         logger.info("  %s", again(directory))
-        raise SystemExit(128 + number)
+        raise SystemExit(code)
 
     with signals_to(stop):
-        yield
+        try:
+            yield
+        except Exception as error:
+            if code:  # a library, such as that which reads weights, has made another error of the exit
+                raise SystemExit(code) from error
+            raise
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class CheckpointAverage(Callback):
         """Mean of the snapshots in the window that ends at `step`, including the present weights."""
         if not self._file(step).exists():
             self._snapshot(model, step)
+        self._remove_outside(step, [taken for taken in self._taken() if taken < step])  # not done where killed
         return mean_weights(snapshot(path, model) for path in self._files(step))
 
     def _file(self, step: int) -> Path:
@@ -101,8 +102,12 @@ class CheckpointAverage(Callback):
         self.directory.parent.mkdir(exist_ok=True)  # the run's own directory is there, or gone
         self.directory.mkdir(exist_ok=True)
         save_weights(own_weights(model), self._file(step))
-        kept = set(self._files(step))
-        for path in self._taken().values():
+        self._remove_outside(step, list(self._taken()))
+
+    def _remove_outside(self, step: int, steps: list[int]) -> None:
+        """Remove the snapshots of those steps that are not in the window that ends at `step`."""
+        kept = self._files(step)
+        for path in map(self._file, steps):
             if path not in kept:
                 path.unlink()
 
