@@ -1,12 +1,15 @@
 """Hostile run directories: what somebody can put into one, and a limit on the time and memory of what opens it."""
 
 import contextlib
+import faulthandler
 import json
 import os
 import pickle
 import resource
+import shutil
 import signal
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -37,9 +40,12 @@ def bounded() -> Iterator[None]:
     handler = signal.signal(signal.SIGALRM, late)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + int(MEMORY), before[1]))
     signal.alarm(SECONDS)
+    # Where it waits outside of Python, as for a pipe, which no exception ends: the whole process does.
+    faulthandler.dump_traceback_later(SECONDS + 60, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:
+        faulthandler.cancel_dump_traceback_later()
         signal.alarm(0)
         signal.signal(signal.SIGALRM, handler)
         resource.setrlimit(resource.RLIMIT_AS, before)
@@ -354,7 +360,121 @@ CHECKPOINT: dict[str, tuple[Spoil, str]] = {
     "text for callbacks": (checkpoint(lambda state: state.update(callbacks="x")), "does not fit"),
     "text for loops": (checkpoint(lambda state: state.update(loops={"fit_loop": "x"})), "does not fit"),
 }
-LINKS = ("heads", "attention", "checkpoints/average", "logs")
+
+
+def moved_out(name: str) -> Spoil:
+    """What was there, or an empty folder, lies elsewhere; a link leads to it."""
+
+    def spoil(run: Path) -> None:
+        elsewhere = run.parents[1] / "elsewhere"
+        elsewhere.mkdir()
+        if (run / name).exists():
+            (run / name).rename(elsewhere / "moved")
+        elif "." in Path(name).name:
+            (elsewhere / "moved").touch()
+        else:
+            (elsewhere / "moved").mkdir()
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).symlink_to(elsewhere / "moved")
+
+    return spoil
+
+
+def instead(name: str, make: Callable[[Path], object]) -> Spoil:
+    """Something else in place of a file or folder."""
+
+    def spoil(run: Path) -> None:
+        if (run / name).is_dir():
+            shutil.rmtree(run / name)
+        (run / name).unlink(missing_ok=True)
+        (run / name).parent.mkdir(exist_ok=True)
+        make(run / name)
+
+    return spoil
+
+
+PLACES = (
+    *(
+        "config.yaml",
+        "model.safetensors",
+        "tokenizer.model",
+        "metrics.json",
+        "train.log",
+        ".lock",
+        "job.json",
+        "job.log",
+    ),
+    *("test.hyp.de", "test.ref.de", "test.pairs.npz", "logs", "logs/metrics.csv", "logs/metrics.before.csv"),
+    *("checkpoints", "checkpoints/last.ckpt", "checkpoints/last-1.ckpt", "checkpoints/average"),
+    *("checkpoints/average/00000008.safetensors", "heads", "heads/ablation.npz", "attention"),
+    *("../sweep.json", "../report.html", "../report.md", "../plots"),
+)
+# A pipe can be read for ever, and what is written through a link lies outside of the run.
+PLACED: dict[str, tuple[Spoil, str]] = {f"{name} elsewhere": (moved_out(name), "") for name in PLACES} | {
+    f"{name} a pipe": (instead(name, os.mkfifo), "") for name in PLACES
+}
+CURVES: dict[str, tuple[Spoil, str]] = {
+    "a cell of 200 kB": (added("logs/metrics.csv", f"0,3,{'9' * 200_000},,,,\n"), "no learning curves"),
+    "a step of 5,000 digits": (added("logs/metrics.csv", f"0,{LONG},1,1,1,1,1\n"), ""),
+    "ten gigabytes of curves": (sparse("logs/metrics.csv", b"epoch,step\n"), "metrics.csv"),
+}
+
+
+def _logger(**settings: object) -> dict[str, object]:
+    """TensorBoard's logger in a config."""
+    target = "pytorch_lightning.loggers.TensorBoardLogger"
+    return {"_target_": target, "_partial_": True, "name": "logs", "version": "", **settings}
+
+
+# Settings that act where the run is resumed, and words of the line; none where it may work.
+SETTINGS: list[tuple[str, object, str]] = [
+    ("threads", 10**9, "threads=1000000000"),
+    ("data.workers", 10**6, "data.workers=1000000"),
+    ("trainer.devices", 10**6, "trainer.devices=1000000"),
+    ("trainer.num_nodes", 10**6, "trainer.num_nodes=1000000"),
+    ("trainer.accumulate_grad_batches", 10**9, ""),
+    ("trainer.default_root_dir", "../..", "trainer.default_root_dir"),
+    ("trainer.plugins", ["os.system"], "trainer"),
+    ("trainer.callbacks", ["os.system"], "trainer.callbacks"),
+    ("trainer.profiler", "advanced", ""),
+    ("trainer.strategy", "deepspeed", "trainer"),
+    ("trainer", None, "trainer"),
+    ("data.batch_tokens", 10**18, ""),
+    ("data.root", "../../elsewhere", ""),
+    ("data.root", "/dev", "/dev"),
+    ("data.directory", "../../elsewhere", ""),
+    ("data.tests", {"../x": "a.txt"}, "data.tests"),
+    ("data.source", "../x", "data.source"),
+    ("averaging.last", 10**12, ""),
+    ("validation", None, "validation"),
+    ("validation.every", 10**18, ""),
+    ("validation.samples", 10**12, ""),
+    ("checkpoint", None, "checkpoint"),
+    ("checkpoint.keep", list(range(2000)), ""),
+    ("optimizer", None, "optimizer"),
+    ("optimizer.betas", [1], "optimizer"),
+    ("optimizer._target_", "os.system", "does not build there"),
+    ("schedule.warmup_steps", 10**400, "schedule.warmup_steps"),
+    ("logger", None, "logger"),
+    ("logger.csv", None, "logger.csv"),
+    ("logger.csv.name", "../..", "logger.csv"),
+    ("logger.csv.version", "../../../x", "logger.csv"),
+    ("logger.csv.save_dir", "../..", ""),
+    ("logger.csv.prefix", "../../x", ""),
+    ("logger.csv.flush_logs_every_n_steps", 0, "flush_logs_every_n_steps=0"),
+    ("logger.tb", _logger(name="../../x"), "logger.tb"),
+    ("logger.tb", _logger(sub_dir="../../../x"), "logger.tb"),
+    ("logger.tb", _logger(log_dir="../../../x"), ""),
+    ("logger.tb", _logger(filename_suffix="/../../../x"), ""),
+    ("bleu_tokenizer", "../../x", "bleu_tokenizer"),
+    ("resume", "../x", ""),
+    ("init_from", "../x", ""),
+    ("trust", ["os.system"], ""),
+    ("hydra", {"run": {"dir": "../x"}}, ""),
+]
+RESUMED: dict[str, tuple[Spoil, str]] = {
+    f"{name}={str(value)[:60]}": (setting(name, value), words) for name, value, words in SETTINGS
+}
 
 
 def data_that_lies(run: Path) -> None:

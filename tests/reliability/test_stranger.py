@@ -1,12 +1,18 @@
 """Run directories of strangers: no command runs what is in one, hangs, takes its memory, or writes outside."""
 
+import collections
+import json
+import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import command
-from hostile import CHECKPOINT, CONFIG, METRICS, TOKENIZER, WEIGHTS, bounded
+from conftest import command, completed
+from hostile import CHECKPOINT, CONFIG, CURVES, MARKUP, METRICS, PLACED, RESUMED, TOKENIZER, WEIGHTS, bounded
+from omegaconf import OmegaConf
+
+pytestmark = pytest.mark.reliability
 
 TEXT = "the dog sees the cat\n"
 TRAIN = (
@@ -17,29 +23,38 @@ TRAIN = (
     "data.batch_tokens=200",
     "data.max_length=50",
 )
+# Those that write into the run come last, since they may mend it.
 OPEN = {
+    "report": ("sweep=.",),
     "translate": ("run=run",),
-    "evaluate": ("run=run",),
     "score": ("run=run", "source=a.txt", "target=a.txt"),
     "attention": ("run=run", "text=the dog", "output=maps"),
-    "heads": ("run=run", "parts=[ablation]", "output=page"),
     "prune": ("run=run", "cut=[encoder1.1]", "timed=0", "output=smaller"),
     "diversify": ("run=run", "out=diverse"),
     "checkpoint": ("run=run", "checkpoint=run/checkpoints/last.ckpt", "source=a.txt", "target=a.txt"),
-    "resume": ("resume=run", "trainer.max_steps=10"),
     "init_from": ("init_from=run", "hydra.run.dir=new", *TRAIN),
-    "report": ("sweep=.",),
+    "heads": ("run=run", "parts=[ablation]", "output=page"),
+    "evaluate": ("run=run",),
+    "resume": ("resume=run", "trainer.max_steps=10"),
 }
 SCRIPT = {"checkpoint": "score", "resume": "train", "init_from": "train"}
 ATTACKS = {
-    f"{kind}: {name}": (kind, *attack)
-    for kind, attacks in {
-        "config": CONFIG,
-        "weights": WEIGHTS,
-        "tokenizer": TOKENIZER,
-        "metrics": METRICS,
-        "checkpoint": CHECKPOINT,
-    }.items()
+    f"{kind}: {name}": (*attack, commands)
+    for kind, attacks, commands in [
+        ("config", CONFIG, OPEN),
+        ("weights", WEIGHTS, OPEN),
+        ("tokenizer", TOKENIZER, OPEN),
+        ("metrics", METRICS, OPEN),
+        ("checkpoint", CHECKPOINT, OPEN),
+        # The others open a run as `translate` does, and write as `attention` does.
+        (
+            "place",
+            PLACED,
+            ("report", "translate", "attention", "checkpoint", "init_from", "heads", "evaluate", "resume"),
+        ),
+        ("curves", CURVES, ("report", "resume")),
+        ("resumed", RESUMED, ("resume",)),
+    ]
     for name, attack in attacks.items()
 }
 
@@ -53,15 +68,25 @@ def run(home, tmp_path) -> Path:
     return work / "run"
 
 
+@pytest.fixture(scope="module")
+def tally():
+    """Counts of the commands by how they ended, printed at the end."""
+    counts = collections.Counter()
+    yield counts
+    sys.stdout.write(
+        f"\nstranger: {counts['attacks']} attacks, {counts.total() - counts['attacks']:,} commands: "
+        f"{counts['refused']:,} refused in one line, {counts['worked']:,} worked; nothing was run, or written outside\n"
+    )
+
+
 def opened(run: Path, name: str, text: Path) -> list[str]:
     """The error lines of a command on the run, after it has been checked that it ended well or with one line, and wrote
     nothing outside of its working directory; nor anything at all, where it ended with a line."""
     places = (f"data.root={text}",) if name == "init_from" else ()
-    before, watched = snapshot_of(run), run.parents[1]
+    before, outside = snapshot_of(run), outside_of(run)
     with bounded():
         result = command(SCRIPT.get(name, name), *OPEN[name], *places, stdin=TEXT.encode(), cwd=run.parent)
-    assert not (watched / "ran").exists()
-    assert {path.name for path in watched.iterdir()} == {"work"}
+    assert outside_of(run) == outside
     assert result.code in (0, 2), result
     errors = [line for line in result.errors if line.startswith("error: ")]
     assert len(errors) == (result.code == 2), result.err
@@ -81,12 +106,67 @@ def snapshot_of(run: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.reliability
+def outside_of(run: Path) -> dict[str, object]:
+    """All that is around the working directory, by size and time."""
+    return {
+        str(path): (status.st_size, status.st_mtime_ns)
+        for folder in run.parents[1].iterdir()
+        if folder != run.parent
+        for path in (folder, *folder.rglob("*"))
+        for status in [path.lstat()]
+    }
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_every_command_on_a_spoiled_run(attack, run, text, undrawn):
-    _, spoil, words = ATTACKS[attack]
+def test_every_command_on_a_spoiled_run(attack, run, text, undrawn, tally):
+    spoil, words, commands = ATTACKS[attack]
     spoil(run)
-    found = {name: opened(run, name, text) for name in OPEN}
+    found = {name: opened(run, name, text) for name in commands}
     lines = [line for errors in found.values() for line in errors]
+    tally.update(["attacks", *("refused" if errors else "worked" for errors in found.values())])
     assert not words or any(words in line for line in lines), found
-    sys.stdout.write(f"{attack}: {len(OPEN)} commands, {len(lines)} lines\n")
+
+
+def test_no_page_has_the_markup_of_a_run(home, tmp_path):
+    """Neither of its figures, settings, translations, logs and text, nor of its name."""
+    name = "<img src=x onerror=alert(3)>"
+    run = shutil.copytree(home / "runs" / "second", tmp_path / name)
+    figures = json.loads((run / "metrics.json").read_text())
+    (run / "metrics.json").write_text(json.dumps(marked_up(figures) | {MARKUP: figures["test"]}))
+    for path in (*run.glob("*.hyp.*"), *run.glob("*.ref.*")):
+        path.write_text(f"{MARKUP}\n" * len(path.read_text().splitlines()))
+    shutil.copytree(run, tmp_path / "sweep" / name)
+    config = OmegaConf.load(run / "config.yaml")
+    config.study = {"title": MARKUP, "label": MARKUP, "about": MARKUP}
+    config[MARKUP] = MARKUP
+    OmegaConf.save(config, tmp_path / "sweep" / name / "config.yaml")
+    failed = shutil.copytree(tmp_path / "sweep" / name, tmp_path / "sweep" / f"{name}2")
+    (failed / "metrics.json").unlink()
+    (failed / "job.json").write_text(json.dumps({"state": MARKUP}))
+    (failed / "job.log").write_text(f"error: {MARKUP}\n")
+    plan = {"overrides": [MARKUP], "jobs": {name: [MARKUP], f"{name}2": [MARKUP], f"{name}3": [MARKUP]}}
+    (tmp_path / "sweep" / "sweep.json").write_text(json.dumps(plan))
+    completed("report", "sweep=sweep", cwd=tmp_path)
+    completed("heads", f"run='{name}'", "parts=[ablation]", cwd=tmp_path)
+    completed("attention", f"run='{name}'", f"text='{MARKUP}'", cwd=tmp_path)
+    pages = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".md", ".svg")]
+    shown = {path: path.read_text() for path in pages}
+    for path in tmp_path.rglob("*.md"):
+        shown[path] = re.sub(r"```.*?```|`[^`\n]*`", "", shown[path], flags=re.DOTALL)  # code is shown as it is
+    found = [str(path) for path in pages if re.search(r"(?<!\\)<(script>alert|img src=x)", shown[path])]
+    assert {path.suffix for path in pages} == {".html", ".md", ".svg"}
+    assert not found
+    sys.stdout.write(f"\nstranger: no markup of a run in {len(pages)} pages and pictures\n")
+
+
+def marked_up(node: object) -> object:
+    """With markup at the end of all text."""
+    if isinstance(node, dict):
+        return {key: marked_up(value) for key, value in node.items()}
+    return (
+        [marked_up(each) for each in node]
+        if isinstance(node, list)
+        else f"{node}{MARKUP}"
+        if isinstance(node, str)
+        else node
+    )

@@ -14,6 +14,7 @@ from headcount.run.aliases import with_new_names
 from headcount.run.place import command
 
 MOST_CONFIG = 2**18  # bytes of config.yaml
+LARGEST = 2**128  # whole number of a setting, such as the seed
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -59,6 +60,8 @@ def check_plain(node: Any, setting: str = "") -> None:
             check_plain(value, f"{setting}.{name}" if setting else str(name))
             if not isinstance(name, str | int):
                 raise ValueError(f"{setting}: {name!r} is no name of a setting")
+    elif isinstance(node, int) and abs(node) > LARGEST:
+        raise ValueError(f"{setting}: has more digits than a setting has")
     elif isinstance(node, str | int | float | None):
         if isinstance(node, str) and "${" in node:
             raise ValueError(f"{setting or node!r}: the run's config.yaml must be resolved, but holds {node!r}")

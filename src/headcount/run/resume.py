@@ -42,6 +42,7 @@ TEXTS = tuple(f"data.{name}" for name in FILES)
 NOT_OF_THE_RUN = ("resume", "if_exists", "debug", "trust")
 # Settings that a run gets anew where the same command resumes it, such as the place of its text.
 GIVEN_AGAIN = ("trust", "debug", "logger", "data.directory", "data.workers", STOP_AFTER, *CHECKPOINTS, *TEXTS)
+TRAINING = ("checkpoint", "logger", "loss", "optimizer", "schedule", "trainer", "validation")  # groups of any run
 INSTEAD = {
     "data.budget.steps": "trainer.max_steps",
     "schedule.steps": "trainer.max_steps",
@@ -94,6 +95,10 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
     cannot change, a run without a readable checkpoint, or one with nothing left to do.
     """
     before = read_config(directory)
+    if wrong := [name for name in TRAINING if not OmegaConf.is_dict(before.get(name))]:
+        raise InputError(
+            f"{directory / 'config.yaml'}: {', '.join(wrong)}: must be groups of settings, as training has"
+        )
     check_targets(OmegaConf.to_container(before), "", trust, f"{directory}: ")
     config = changed(before, given, overrides, directory)
     if not fits(config.trainer.max_steps, int):
