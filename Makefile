@@ -64,9 +64,11 @@ test: .venv/dev  ## Run the quick tests
 test-all: .venv/dev  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(WORKERS) -m "not reliability" $(ARGS)
 
-# One test after the other, so that none makes another late.
+# One test after the other, so that none makes another late; the quick ones first.
+QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes sweeps)
+LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
 test-reliability: .venv/dev  ## Kill trainings at random moments (KILLS=50, STOPS=20), damage files, draw bad data
-	KILLS=$(or $(KILLS),50) JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s tests/reliability $(ARGS)
+	KILLS=$(or $(KILLS),50) JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s $(QUICK) $(LONG) $(ARGS)
 
 mutation: .venv/mutation  ## Mutation testing: do the quick tests notice random changes of the code? ARGS="--help"
 	$(BIN)/python tests/mutation.py $(ARGS)

