@@ -457,6 +457,7 @@ SETTINGS: list[tuple[str, object, str]] = [
     ("schedule.warmup_steps", 10**400, "schedule.warmup_steps"),
     ("logger", None, "logger"),
     ("logger.csv", None, "logger.csv"),
+    ("logger.csv", "x", "logger.csv"),
     ("logger.csv.name", "../..", "logger.csv"),
     ("logger.csv.version", "../../../x", "logger.csv"),
     ("logger.csv.save_dir", "../..", ""),

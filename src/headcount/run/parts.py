@@ -132,9 +132,9 @@ def check_fixed(config: DictConfig, fixed: Collection[str]) -> None:
 
 def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
     """A logger that writes into `directory`. Raises InputError, also where it needs a package that is not there."""
+    if not OmegaConf.is_dict(node):
+        raise InputError(f"{setting}={node}: is no logger; leave it out with ~{setting}")
     make_logger = build(node, setting)
-    if make_logger is None:
-        raise InputError(f"{setting}: is null, and no logger; leave it out with ~{setting}")
     rows = node.get("flush_logs_every_n_steps", 1)
     if not fits(rows, int) or rows < 1:
         raise InputError(f"{setting}.flush_logs_every_n_steps={rows}: must be 1 or more steps")
