@@ -405,5 +405,5 @@ def test_a_disk_that_is_full(tiny, tmp_path, monkeypatch):
 
 
 def test_only_the_first_process_sums_up(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.run.train.train", lambda config, directory: "")  # as on every other rank
+    monkeypatch.setattr("headcount.commands.train.train", lambda config, directory: "")  # as on every other rank
     assert command("train", *tiny, "hydra.run.dir=run", cwd=tmp_path).out == ""

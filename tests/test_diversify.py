@@ -36,7 +36,7 @@ def test_originals_come_first_and_each_translation_names_its_run(folder, text, t
         references = (text / f"{split}.de").read_text().splitlines()
         assert [row[1] for row in rows(folder / f"new/{split}.jsonl")] == references
     assert f"{len(found):,} pairs in new/train.jsonl" in out
-    command = out.splitlines()[-1].split("train.py ")[1].split()
+    command = out.splitlines()[-1].split("headcount train ")[1].split()
     given = [option for option in tiny if not option.startswith(("data=", "data.root"))]
     completed("train", *command, *given, "trainer.max_steps=1", "hydra.run.dir=trained", cwd=folder)
     assert len((folder / "trained/test.hyp.de").read_text().splitlines()) == len(rows(folder / "new/test.jsonl"))
