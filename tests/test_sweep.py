@@ -20,7 +20,7 @@ from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.identity import config_hash, differences
 from headcount.run.jobs import failure, job_directory, read_plan, write_state
 from headcount.run.resolvers import swept
-from headcount.run.sweep import command_of_a_job, environment_of_a_job, gpus_of_a_job, threads_of_a_job
+from headcount.run.sweep import command_of_a_job, environment_of_a_job, gpus_of_a_job, threads_of_a_job, train_in_child
 from headcount.run.sweep_status import SweepStatus
 
 PRETENDED = """
@@ -252,6 +252,18 @@ def test_a_job_has_an_environment_of_its_own(monkeypatch):
     assert environment["OMP_NUM_THREADS"] == "5"
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,6"
     assert environment_of_a_job(None, ["6"])["CUDA_VISIBLE_DEVICES"] == "6"
+
+
+def test_a_signal_that_comes_while_a_job_begins_reaches_it(tmp_path, monkeypatch):
+    def begin(command, log, environment):
+        signal.raise_signal(signal.SIGTERM)
+        return subprocess.Popen(command)
+
+    launcher(monkeypatch)
+    monkeypatch.setattr("headcount.run.sweep.begin_child", begin)
+    with pytest.raises(SystemExit) as ended:
+        train_in_child([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, {})
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 def test_a_job_takes_free_gpus(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from headcount.files import readable
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
-END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: set for a process that should
+END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: number of the parent to end with, 0 for any
 PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None  # Linux's
 PR_SET_PDEATHSIG = 1
 # Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.

@@ -68,12 +68,13 @@ def test_a_sweep_that_is_killed_by_its_number_takes_its_jobs_with_it(launcher, b
 
 def test_a_sweep_that_was_killed_and_is_started_twice_at_once_trains_no_job_twice(sweep, tiny, tmp_path):
     short = (*tiny, "threads=1", "trainer.max_steps=60", "checkpoint.every=5", "search.beam=1")
-    killed = sweep(*short, "seed=1,2")
+    jobs = ("seed=1,2", "hydra.sweep.subdir='seed=${seed}'")
+    killed = sweep(*short, *jobs)
     folder = tmp_path / "runs" / "sweep_multi30k"
     wait_until((folder / "seed=1" / "checkpoints" / "last.ckpt").exists)
     killed.kill()
     killed.wait()
-    both = [sweep(*short, "seed=1,2") for _ in range(2)]
+    both = [sweep(*short, *jobs) for _ in range(2)]
     assert [each.wait(2 * WAIT) for each in both] == [0, 0]
     for seed in (1, 2):
         completed("train", *short, f"seed={seed}", f"hydra.run.dir=whole/{seed}", cwd=tmp_path)

@@ -73,8 +73,8 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
     set_up_logging()
     threading.excepthook = _in_a_thread
-    if END_WITH_PARENT in os.environ:
-        end_with_parent()
+    if parent := os.environ.get(END_WITH_PARENT):
+        end_with_parent(int(parent) or None)
     use_memory_again()
     use_faster_products()
     check_no_help()

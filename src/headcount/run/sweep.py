@@ -61,7 +61,10 @@ def run_job(config: DictConfig, directory: Path) -> None:
         threads = config.threads or threads_of_a_job(directory.parent)
         command = command_of_a_job(config, directory, resume) + ([f"threads={threads}"] if threads else [])
         with gpus_of_a_job(directory.parent, config.trainer.devices) as gpus:
-            train_in_child(command, directory, environment_of_a_job(threads, gpus))
+            environment = environment_of_a_job(threads, gpus)
+            # A signal that comes before the child is another program is lost, so it looks for its parent itself.
+            environment[END_WITH_PARENT] = "0" if "torch.distributed.run" in command else str(os.getpid())
+            train_in_child(command, directory, environment)
 
 
 def train_in_child(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
@@ -70,6 +73,8 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
     write_state(directory, "running")
     with log_path(directory).open("wb") as log, forwarded_signals() as (children, signals):
         children.append(begin_child(command, log, environment))
+        for number in signals[-1:]:  # it came while the child began
+            children[0].send_signal(number)
         code = children[0].wait()
     if signals or code in STOPPED:
         write_state(directory, "stopped")
@@ -102,6 +107,7 @@ def end_with_sweep() -> None:
     the sweep has ended already, since the launcher would go on to the next job."""
     sweep = int(os.environ.get(SWEEP, os.getpid()))
     if "n_jobs" in HydraConfig.get().launcher and sweep != os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # also one that comes soon after another, see `signals_to`
         try:
             end_with_parent(sweep)
         except SystemExit:
@@ -154,7 +160,6 @@ def threads_of_a_job(sweep: Path) -> int | None:
 def environment_of_a_job(threads: int | None, gpus: Sequence[str] = ()) -> dict[str, str]:
     """This process's environment without the variables of launchers, and with the GPUs of the job, if it has any."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
-    environment[END_WITH_PARENT] = "1"
     environment["PYTHONSAFEPATH"] = "1"  # no file of the current directory is imported in place of a library's
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
