@@ -20,7 +20,7 @@ from headcount.benchmark.environments import PeerError, busy_programs, environme
 from headcount.benchmark.inputs import Inputs, own_shapes
 from headcount.benchmark.results import Measurement, Results, best, page_with_tables, shown, tables
 from headcount.benchmark.settings import check, read_rows
-from headcount.benchmark.workloads import FP32_AND_BF16, HEADCOUNT, PEERS, SQUARE, WORKS, Case
+from headcount.benchmark.workloads import FIRST_MODEL_ONLY, FP32_AND_BF16, HEADCOUNT, PEERS, SQUARE, WORKS, Case
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
@@ -102,8 +102,7 @@ class Bench:
             for model in (None, *self.inputs.sizes):
                 self._measure(Case("ceiling", model))
         first = next(iter(self.inputs.sizes))
-        of_first = ("lightning", "together", "crowded", "start", "quality")
-        models: dict[str, list[str | None]] = {work: [first] for work in of_first}
+        models: dict[str, list[str | None]] = {work: [first] for work in FIRST_MODEL_ONLY}
         models |= {"ceiling": [], "prepare": [None]}
         cases = [Case(work, model) for work in works for model in models.get(work, list(self.inputs.sizes))]
         self._announce(cases)

@@ -7,7 +7,7 @@ from typing import Any
 from tabulate import tabulate
 
 from headcount.benchmark.inputs import Inputs
-from headcount.benchmark.workloads import SQUARE, UNITS, WORKS, Case
+from headcount.benchmark.workloads import FIRST_MODEL_ONLY, SQUARE, UNITS, WORKS, Case
 from headcount.errors import InputError
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # around the part of a page that is replaced
@@ -137,7 +137,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     shares = {"of ceiling": row.get("share_of_ceiling"), "of own shapes": row.get("share_of_own_shapes")}
     return {
         "": who,
-        "model": str(row["model"]) if work in ("lightning", "together", "crowded", "start", "quality") else "",
+        "model": str(row["model"]) if work in FIRST_MODEL_ONLY else "",
         "precision": row["precision"] if work != "prepare" else "",
         unit: number(row[name] / scale),
         "spread": " to ".join(number(value / scale) for value in row["spread"]),

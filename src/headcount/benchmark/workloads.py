@@ -33,6 +33,7 @@ WORKS = {
     "prepare": Work("seconds", "preparing text"),
     "quality": Work("loss", "validation loss at the end of training, a seed each round, computed in float32"),
 }
+FIRST_MODEL_ONLY = ("lightning", "together", "crowded", "start", "quality")  # works that use the first of the models
 UNITS = {
     "tokens_per_second": Unit("tokens/s", 1),
     "sentences_per_second": Unit("sentences/s", 1),
