@@ -35,7 +35,7 @@ SMALL = [
     "data.directory=data",
 ]
 SMALL_GRAMMAR = ["data.train_size=2000", "data.valid_size=8", "data.test_size=16"]
-RUN = ("README.md", "docs/training.md", "docs/studies.md")  # pages whose commands are run
+RUN = ("README.md", "docs/training.md", "docs/studies.md")  # pages whose commands are run; quick are those of the first
 COMPOSED = ("make ablate", "make bench")  # what takes hours: only its config is composed, as where RUN_A is a run
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -51,9 +51,9 @@ def commands_of(page: str) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line))
 
 
-def run_here() -> list[str]:
+def run_here(pages: tuple[str, ...] = RUN) -> list[str]:
     """The commands that are run, each once, in the order of the pages."""
-    lines = dict.fromkeys(line for page in RUN for line in commands_of(page))
+    lines = dict.fromkeys(line for page in pages for line in commands_of(page))
     return [line for line in lines if line != "make test" and not line.startswith(COMPOSED) and "RUN_A" not in line]
 
 
@@ -125,9 +125,12 @@ def as_run(command: str) -> list[str]:
     return [*words, "search.samples=4"] if "search=mbr" in words else words
 
 
-def test_the_commands_of_the_readme_and_of_its_doors_run(tmp_path, monkeypatch, capfd):
-    commands = [command for command in run_here() if "sweep" not in command and "--multirun" not in command]
-    assert len(commands) > 15
+@pytest.mark.parametrize(
+    ("pages", "least"), [(RUN[:1], 2), pytest.param(RUN, 15, marks=pytest.mark.slow)], ids=["readme", "doors"]
+)
+def test_the_commands_of_the_readme_and_of_its_doors_run(pages, least, tmp_path, monkeypatch, capfd):
+    commands = [command for command in run_here(pages) if "sweep" not in command and "--multirun" not in command]
+    assert len(commands) > least
     write_corpora(tmp_path)
     monkeypatch.chdir(tmp_path)
     done: list[set[str]] = []
@@ -186,9 +189,9 @@ def test_the_python_of_the_page_on_training_runs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
 def test_the_commands_of_a_page_compose(page):
-    """Those that are not run above, since they take minutes or hours."""
+    """Those that the quick test above does not run: some take minutes or hours."""
     register_resolvers()
-    composed = [command for command in commands_of(page) if command not in run_here()]
+    composed = [command for command in commands_of(page) if command not in run_here(RUN[:1])]
     for command in composed:
         if "scripts/" not in command and not command.startswith(("make train", "make ablate", "make bench")):
             continue  # of the system, or without settings
