@@ -102,7 +102,7 @@ def test_a_hypothesis_that_is_no_more_costs_nobody_anything():
 
     model = Short(4, 0)
     limits = torch.tensor([5])
-    groups = Groups([Beams(limits, 1, bos=BOS, eos=EOS) for _ in range(2)], diversity=9.0)
+    groups = Groups([Beams(limits, 1, bos=BOS, eos=EOS, alpha=1.0, count=1) for _ in range(2)], diversity=9.0)
     # An end is no word: the second group may end there, too.
     assert grow(model, model.start([0]), limits, groups, EOS)[0] == [([], pytest.approx(math.log(0.5)))] * 2
 

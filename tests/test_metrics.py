@@ -44,6 +44,13 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path, lowercase):
     assert "tok:13a" in scores["bleu"].signature
 
 
+def test_scores_are_cased_unless_asked():
+    given = (["the dog sleeps on a sofa"], ["The dog sleeps on a sofa"], "13a")
+    cased = {name: metric.score(*given).value for name, metric in METRICS.items()}
+    assert max(cased.values()) < 99
+    assert cased == {name: figure.value for name, figure in score(*given).items()}
+
+
 def test_a_perfect_translation_scores_100_and_an_empty_one_0():
     assert score(REFERENCES, REFERENCES, "13a")["bleu"].value == pytest.approx(100)
     assert score([""] * 4, REFERENCES, "13a")["bleu"].value == 0

@@ -48,7 +48,7 @@ class Beams:
     A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them.
     """
 
-    def __init__(self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float = 1.0, count: int = 1) -> None:
+    def __init__(self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float, count: int) -> None:
         device = limits.device
         self.limits = limits
         self.beam = beam
