@@ -64,6 +64,17 @@ def test_a_signal_after_the_second_does_what_it_did_before(clock, before):
     assert signal.getsignal(signal.SIGTERM) is was
 
 
+def test_a_signal_after_the_second_reaches_whoever_listened_before(clock, before):
+    outer, listening = [], contextlib.ExitStack()
+    with signals_to(outer.append):
+        listening.enter_context(signals_to(lambda number: listening.close()))
+        signal.raise_signal(signal.SIGTERM)
+        assert outer == []
+        clock[0] += 2
+        signal.raise_signal(signal.SIGTERM)
+        assert outer == [signal.SIGTERM]
+
+
 def test_a_signal_is_the_same_one_for_whoever_listens_next(clock, before):
     first, second = [], []
     with signals_to(first.append):

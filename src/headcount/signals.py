@@ -30,7 +30,8 @@ def signals_to(handle: Callable[[int], None]) -> Iterator[None]:
         return
 
     def come(number: int, frame: FrameType | None) -> None:
-        if _counts(number):
+        if not _is_again(number):
+            _came[number] = time.monotonic()
             handle(number)
 
     before = {number: signal.signal(number, come) for number in STOP}
@@ -45,19 +46,11 @@ def _is_again(number: int) -> bool:
     return time.monotonic() - _came.get(number, -math.inf) < AGAIN
 
 
-def _counts(number: int) -> bool:
-    """Whether a signal that has come is a new one, from which `AGAIN` seconds begin."""
-    if _is_again(number):
-        return False
-    _came[number] = time.monotonic()
-    return True
-
-
 def _later(before: Handler) -> Handler:
-    """A handler that gives way to `before` at the first signal that counts."""
+    """A handler that gives way to `before` at the first signal that counts, which `before` may count itself."""
 
     def come(number: int, frame: FrameType | None) -> None:
-        if _counts(number):
+        if not _is_again(number):
             signal.signal(number, before)
             signal.raise_signal(number)
 
