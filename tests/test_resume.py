@@ -1,6 +1,7 @@
 """Resume: what may change acts, all else is refused, and nothing is touched before the checkpoint has loaded."""
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -81,6 +82,25 @@ def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, argum
     change(run, spoil)
     arguments = [argument.replace("TEXT", str(text)) for argument in arguments]
     assert expected in refused(run, *arguments, "trainer.max_steps=12")
+
+
+@pytest.mark.parametrize("logger", ["MLFlow", "Wandb"])
+def test_a_logger_that_writes_elsewhere_is_not_taken_from_the_config_of_a_run(logger, run):
+    node = {"_target_": f"pytorch_lightning.loggers.{logger}Logger", "tracking_uri": "sqlite:////tmp/x.db"}
+    change(run, lambda config: config.update(logger={"mine": node}))
+    line = refused(run, "trainer.max_steps=12")
+    assert line.startswith("runs/second: logger.mine: writes elsewhere than into the run")
+    resume(run, "trainer.max_steps=12", "logger=csv")
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run, monkeypatch):
+    (run / "checkpoints" / "last-1.ckpt").write_bytes((run / "checkpoints" / "last.ckpt").read_bytes())
+
+    def check(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr("headcount.run.resume.check_seal", check)
+    assert "last.ckpt: Input/output error" in refused(run, "trainer.max_steps=12")
 
 
 def test_a_checkpoint_that_does_not_load_leaves_every_byte_as_it_was(run):

@@ -7,11 +7,12 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, command, completed, refused
+from conftest import TINY, command, completed, failed, refused
 from datasets import Dataset
 from sacrebleu.metrics.bleu import BLEU
 
 from headcount.evaluation.likelihood import TargetScorer
+from headcount.run.directory import locked
 from headcount.run.opened import Run, open_run
 from headcount.run.split_scores import evaluate_split
 from headcount.run.tables import contrastive_table
@@ -31,6 +32,23 @@ def rows(*contrasts: str) -> Dataset:
         "grade": ["easy"] * 3,
     }
     return Dataset.from_dict(columns)
+
+
+def test_figures_are_kept_of_the_weights_that_are_there_and_while_nobody_trains(home, tmp_path, monkeypatch):
+    run = shutil.copytree(home / "runs" / "first", tmp_path / "run")
+    with locked(run):
+        (line,) = refused("evaluate", "run=run", cwd=tmp_path)
+    assert line == "run: another process is training into it; wait until it has ended"
+
+    def score(*given):
+        shutil.copy(home / "runs" / "second" / "model.safetensors", run / "model.safetensors")
+        return evaluate_split(*given)
+
+    before = (run / "metrics.json").read_bytes()
+    monkeypatch.setattr("headcount.run.evaluate.evaluate_split", score)
+    (line,) = failed("evaluate", "run=run", cwd=tmp_path)
+    assert line == "run: has been trained on since it was opened; evaluate it again"
+    assert (run / "metrics.json").read_bytes() == before
 
 
 def test_a_language_without_spaces_is_scored_by_characters_from_validation_to_evaluation(chinese, tmp_path):

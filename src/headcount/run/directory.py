@@ -1,20 +1,35 @@
 """A run directory on disk: its config, its metrics and the links to it."""
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, reason
-from headcount.files import check_depth, point, read_bytes, read_json, write_text
+from headcount.files import check_depth, point, read_bytes, read_json, show, write_text
 from headcount.run.aliases import with_new_names
 from headcount.run.place import command
 
 MOST_CONFIG = 2**18  # bytes of config.yaml
+MOMENT = 1.0  # seconds to wait for a lock
 LARGEST = 2**128  # whole number of a setting, such as the seed
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Lock a run directory: training holds it to its end, a script that puts figures there for a moment. Raises
+    InputError if another process is training into it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(directory / ".lock", timeout=MOMENT):
+            yield
+    except Timeout as error:
+        raise InputError(f"{show(directory)}: another process is training into it; wait until it has ended") from error
 
 
 class _PlainLoader(yaml.SafeLoader):

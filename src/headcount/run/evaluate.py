@@ -11,7 +11,7 @@ from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import write_text
-from headcount.run.directory import read_metrics
+from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_runs
 from headcount.run.split_scores import Evaluation, evaluate_split, other_conventions, record
@@ -34,17 +34,37 @@ def evaluate(config: DictConfig) -> str:
     tokenizer = common_tokenizer(config.bleu_tokenizer, runs)
     if config.ensemble:
         runs = {" + ".join(runs): ensemble(list(runs.values()))}
-    if is_recorded(config):
-        for run in runs.values():
-            read_metrics(run.directory)  # a damaged file is an error before the work, not after it
+    records = {name: Record(run) for name, run in runs.items()} if is_recorded(config) else {}
     texts = texts_to_score(config, runs)
-    results = {split: score_text(config, split, rows, runs, tokenizer) for split, rows in texts.items()}
+    results = {split: score_text(config, split, rows, runs, tokenizer, records) for split, rows in texts.items()}
     blocks = tables(config, results, tokenizer)
     if output is not None:
         ((result,),) = (by_run.values() for by_run in results.values())
         write_text(output, "".join(line + "\n" for line in result.hypotheses))
         blocks.append(f"translations: {output}")
     return "\n\n".join(blocks) + "\n"
+
+
+class Record:
+    """The directory of a run, whose figures and translations are those of the weights there. Raises InputError for a
+    damaged metrics.json, and where a training holds the directory: before the work, not after it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._weights = self._version()
+        with locked(run.directory):
+            read_metrics(run.directory)
+
+    def keep(self, split: str, result: Evaluation) -> None:
+        """Put the figures of a split there. Raises InputError where the weights are others than those scored."""
+        with locked(self._run.directory):
+            if self._version() != self._weights:
+                raise InputError(f"{self._run.directory}: has been trained on since it was opened; evaluate it again")
+            record(self._run, split, result)
+
+    def _version(self) -> tuple[int, int]:
+        stat = (self._run.directory / "model.safetensors").stat()
+        return stat.st_ino, stat.st_mtime_ns
 
 
 def is_recorded(config: DictConfig) -> bool:
@@ -76,9 +96,14 @@ def texts_to_score(config: DictConfig, runs: Mapping[str, Run]) -> dict[str, dic
 
 
 def score_text(
-    config: DictConfig, split: str, rows: Mapping[str, Dataset], runs: Mapping[str, Run], tokenizer: str
+    config: DictConfig,
+    split: str,
+    rows: Mapping[str, Dataset],
+    runs: Mapping[str, Run],
+    tokenizer: str,
+    records: Mapping[str, Record],
 ) -> dict[str, Evaluation]:
-    """Translate and score one split with every run, and record what `is_recorded`; by run."""
+    """Translate and score one split with every run, and keep the figures in `records`; by run."""
     with_loss = config.input is None and not config.ensemble  # an ensemble has no one model whose loss it would be
     results = {}
     for name, run in runs.items():
@@ -88,8 +113,8 @@ def score_text(
             raise InputError(f"{config.input or split}, {error}") from error
         others = other_conventions(result, run.languages[1], tokenizer, config.lowercase, config.moses)
         result.figures.update(others)
-        if is_recorded(config):
-            record(run, split, result)
+        if name in records:
+            records[name].keep(split, result)
         results[name] = result
     return results
 

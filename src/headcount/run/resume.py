@@ -43,6 +43,7 @@ NOT_OF_THE_RUN = ("resume", "if_exists", "debug", "trust")
 # Settings that a run gets anew where the same command resumes it, such as the place of its text.
 GIVEN_AGAIN = ("trust", "debug", "logger", "data.directory", "data.workers", STOP_AFTER, *CHECKPOINTS, *TEXTS)
 TRAINING = ("checkpoint", "logger", "loss", "optimizer", "schedule", "trainer", "validation")  # groups of any run
+ELSEWHERE = tuple(f"pytorch_lightning.loggers.{name}Logger" for name in ("MLFlow", "Wandb"))
 INSTEAD = {
     "data.budget.steps": "trainer.max_steps",
     "schedule.steps": "trainer.max_steps",
@@ -101,6 +102,8 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
         )
     check_targets(OmegaConf.to_container(before), "", trust, f"{directory}: ")
     config = changed(before, given, overrides, directory)
+    if "logger" not in [override.key_or_group for override in overrides]:
+        check_loggers(config, trust, directory)
     if not fits(config.trainer.max_steps, int):
         raise InputError(f"trainer.max_steps={config.trainer.max_steps}: must be a whole number")
     checkpoint, step, notes = newest_checkpoint(directory)
@@ -114,6 +117,16 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
     record_changes(before, config, step)
     moved = any(OmegaConf.select(before, name) != OmegaConf.select(config, name) for name in TEXTS)
     return Resumed(directory, config, checkpoint, step, notes, moved)
+
+
+def check_loggers(config: DictConfig, trust: Collection[str], directory: Path) -> None:
+    """Raises InputError for a logger of the run's config that writes elsewhere than into the run: nobody typed it."""
+    for name, node in config.logger.items():
+        if node["_target_"] not in trust and node["_target_"] in ELSEWHERE:
+            raise InputError(
+                f"{show(directory)}: logger.{name}: writes elsewhere than into the run, so it is not taken from its "
+                f"config; give it again, such as logger={name}, or another: logger=csv"
+            )
 
 
 def changed(before: DictConfig, given: DictConfig, overrides: list[Override], directory: Path) -> DictConfig:
@@ -165,7 +178,7 @@ def checkpoints(directory: Path) -> list[Path]:
 def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     """The newest checkpoint that can be read, its optimizer step, and a note of one that cannot.
 
-    Raises InputError where there is none.
+    Raises InputError where there is none, OSError for one that cannot be read at the moment.
     """
     paths = checkpoints(directory)
     if not paths:
@@ -177,6 +190,8 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     for path in paths:
         try:
             step = step_of(path)
+        except (OSError, MemoryError):  # it may be whole: to go back to the one before would lose it
+            raise
         except Exception as error:  # of many classes, where bytes are not what they claim to be
             damaged.append(f"{show(path)} is damaged ({first_line(error)})")
         else:

@@ -6,13 +6,12 @@ The directory of a resumed run is as it was until training starts (`OpenDirector
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import torch
-from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.distributed.rendezvous import rendezvous
@@ -28,12 +27,20 @@ from headcount.model.flops import operations_per_token
 from headcount.run.again import AUTO, Start
 from headcount.run.console import log_to_file
 from headcount.run.curves import begin_curves
-from headcount.run.directory import check_links, link_latest, mark_unfinished, read_config, write_config
+from headcount.run.directory import (
+    check_links,
+    is_finished,
+    link_latest,
+    locked,
+    mark_unfinished,
+    read_config,
+    write_config,
+)
 from headcount.run.identity import identified
 from headcount.run.jobs import is_sweep
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
-from headcount.run.resume import Resumed, initial_config, keep_as_last, open_resumed
+from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed
 from headcount.run.values import fits
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
@@ -115,6 +122,8 @@ def open_training_run(
     if not resumed and run.is_first_process:
         make_newest(directory)
         held.enter_context(locked(directory))
+        if is_finished(directory) or checkpoints(directory):  # since `start` looked
+            raise InputError(f"{show(directory)}: another process has trained into it; give another hydra.run.dir=")
     return run
 
 
@@ -176,17 +185,6 @@ def shared_directory(directory: Path) -> Path:
     if rank == 0:
         store.set("headcount/run_directory", str(directory))
     return Path(store.get("headcount/run_directory").decode())
-
-
-@contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Lock the directory. Raises InputError if another process is training into it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(directory / ".lock", blocking=False):
-            yield
-    except Timeout as error:
-        raise InputError(f"{show(directory)}: another process is training into it; wait until it has ended") from error
 
 
 class OpenDirectory(Callback):
