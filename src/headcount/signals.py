@@ -1,4 +1,13 @@
-"""Signals to stop: that of Ctrl-C, and two that clusters send before they take a machine back."""
+"""Signals to stop: that of Ctrl-C, and two that clusters send before they take a machine back.
+
+Each part of a training has a handler of its own. A second signal kills, unless it comes within a second of the first.
+
+before the first step   `remembered` (run/train.py): ends after the first step
+steps, validation       `StopOnInterrupt` (training/callbacks.py): ends after the step in hand, with a checkpoint
+choice of weights       `remembered`: ends before the scoring
+scoring                 `stoppable` (run/train.py): ends at once, with a line
+a sweep                 `forwarded_signals` (run/sweep.py): the jobs that run get the signal
+"""
 
 import contextlib
 import math

@@ -139,8 +139,8 @@ class LastCheckpoint(Callback):
     The state of step N is written when step N + 1 begins. Then N has been validated and its row of the curves has been
     written, so a run resumed from there does nothing twice and leaves nothing out, whenever it was killed. Where a
     signal cut the validation of N off, the checkpoint says so, and the resumed run begins with that validation. Where N
-    was skipped, since its gradients were not finite, the state may be that of a diverged model: it is written after the
-    next step that is not.
+    was skipped, since its gradients were not finite, training may have diverged: the state is written after the next
+    step that is not, or where training ends.
 
     keep: optimizer steps after which the weights are kept as well, in `checkpoints/step-N.safetensors`, so that the
     heads can be followed through training; 0 keeps the initial weights.
