@@ -7,7 +7,7 @@ import pytest
 from conftest import refused
 
 from headcount.errors import InputError
-from headcount.heads.measure import read_arrays
+from headcount.run.arrays import read_arrays
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 from sweeps import write_sweep
 
 from headcount.errors import InputError
-from headcount.heads.measure import read_arrays
 from headcount.report.table import Table
+from headcount.run.arrays import read_arrays
 from headcount.run.opened import open_run
 from headcount.run.resume import newest_checkpoint
 

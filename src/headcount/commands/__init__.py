@@ -14,6 +14,7 @@ NAMES = (
     "prune",
     "attention",
     "explore",
+    "export",
     "diversify",
     "power",
     "bench",

@@ -122,10 +122,14 @@ class Tokenizer:
         return [" ".join(text.split()) for text in texts]  # a model can generate the bytes of line ends
 
     @functools.cached_property
+    def vocabulary(self) -> list[str]:
+        """All pieces by their numbers."""
+        return [self._processor.id_to_piece(number) for number in range(self.vocab_size)]
+
+    @functools.cached_property
     def piece_bytes(self) -> np.ndarray:
         """Bytes of UTF-8 that each piece spells, its space mark counted, [vocab]."""
-        pieces = [self._processor.id_to_piece(number) for number in range(self.vocab_size)]
-        sizes = [1 if self._processor.is_byte(i) else len(piece.encode()) for i, piece in enumerate(pieces)]
+        sizes = [1 if self._processor.is_byte(i) else len(piece.encode()) for i, piece in enumerate(self.vocabulary)]
         return np.array(sizes, dtype=np.int64)
 
     def pieces(self, text: str) -> list[str]:

@@ -32,7 +32,7 @@ def _unsupported_parts(model: Transformer) -> Iterator[str]:
     for layer in layers:
         for name, part in layer.named_children():
             if isinstance(part, MultiHeadAttention):
-                if (kind := type(_attend(part))) not in (ScaledDotProduct, LuongDot):
+                if (kind := type(attend_of(part))) not in (ScaledDotProduct, LuongDot):
                     yield f"model.{name} is {kind.__name__}, neither ScaledDotProduct nor LuongDot"
             elif name == "feed_forward" and type(part) not in FEED_FORWARDS:
                 yield f"model.feed_forward is {type(part).__name__}, not one of {', '.join(FEED_FORWARDS.values())}"
@@ -79,7 +79,7 @@ def _layer(layer: Any, own: str, cross: str, tensors: Tensors) -> dict[str, Any]
 
 
 def _attention(part: MultiHeadAttention, name: str, tensors: Tensors) -> dict[str, Any]:
-    plan, dot = part.heads, type(_attend(part)) is ScaledDotProduct
+    plan, dot = part.heads, type(attend_of(part)) is ScaledDotProduct
     return {
         "name": name,
         "heads": plan.count,
@@ -94,7 +94,7 @@ def _attention(part: MultiHeadAttention, name: str, tensors: Tensors) -> dict[st
     }
 
 
-def _attend(part: MultiHeadAttention) -> Any:
+def attend_of(part: MultiHeadAttention) -> Any:
     """The kind of attention, without the way in which heads share its keys and values."""
     attend: Any = part.attend
     return attend.attend if isinstance(attend, FoldedQueries | RepeatedKeys) else attend

@@ -4,15 +4,12 @@ import hashlib
 import json
 import logging
 import time
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from headcount.errors import InputError
-from headcount.files import require_regular, show
+from headcount.files import show
 from headcount.heads.ablation import ABLATION
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.bleu import WITHOUT_HEADS
@@ -27,9 +24,7 @@ from headcount.heads.paths import PATHS
 from headcount.heads.roles import ROLES
 from headcount.heads.shapley import SHAPLEY
 from headcount.progress import progress_bar
-from headcount.run.split_scores import write_arrays
-
-MOST_BYTES = 2**30  # of the arrays of a part
+from headcount.run.arrays import read_arrays, write_arrays
 
 logger = logging.getLogger(__name__)
 
@@ -119,21 +114,3 @@ def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     """Names what the figures of a part follow from: the weights, the settings and the version of its arrays."""
     settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)}
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]
-
-
-def read_arrays(path: Path) -> Arrays | None:
-    """The arrays of a file of results; None where there is none. Raises InputError for a damaged one."""
-    if not path.exists():
-        return None
-    try:
-        require_regular(path)
-        with ZipFile(path) as members:
-            if sum(each.file_size for each in members.infolist()) > MOST_BYTES:
-                raise ValueError(f"more than {MOST_BYTES:,} bytes in memory")
-        arrays = np.load(path)
-        if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with arrays:
-            return dict(arrays)
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: not readable ({error}); remove it, and it is measured again") from error

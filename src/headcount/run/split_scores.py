@@ -1,10 +1,7 @@
 """Evaluate a run on one split and record the results."""
 
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -12,8 +9,9 @@ from datasets import Dataset
 from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import PRIMARY, Score, moses_bleu, score
-from headcount.files import write_bytes, write_text
+from headcount.files import write_text
 from headcount.progress import progress_bar
+from headcount.run.arrays import write_arrays
 from headcount.run.directory import update_metrics
 from headcount.run.opened import Run
 from headcount.run.tables import Figures
@@ -103,10 +101,3 @@ def record(run: Run, split: str, result: Evaluation) -> None:
     write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in result.references))
     write_arrays(run.directory / f"{split}.pairs.npz", result.arrays)
     update_metrics(run.directory, {split: result.figures})
-
-
-def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write a whole .npz file, for `numpy.load`."""
-    content = io.BytesIO()
-    np.savez_compressed(content, **arrays)
-    write_bytes(path, content.getvalue())

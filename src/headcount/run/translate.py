@@ -2,43 +2,67 @@
 
 import itertools
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, TextIO
 
 from omegaconf import DictConfig
 
 from headcount.decoding.translator import LineError
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import naming
+from headcount.run.alignment import align, pharaoh
 from headcount.run.console import STANDARD_OUTPUT
 from headcount.run.opened import Run, ensemble, open_runs
-from headcount.run.values import fits
+from headcount.run.values import fits, typed
 
 LINES_AT_ONCE = 2000  # at once: an endless input is translated as it comes, in full batches
 
 
-def translate(config: DictConfig) -> None:
+def translate(config: DictConfig, with_engine: Callable[[Run], Run] = lambda run: run) -> None:
     """Translate standard input as conf/translate.yaml says: interactively at a terminal, otherwise as a filter.
 
-    Raises InputError.
+    with_engine: gives the run another translator. Raises InputError.
     """
     if not fits(config.nbest, int | None):
         raise InputError(f"nbest={config.nbest}: must be a whole number or null")
+    if not fits(config.alignments, bool | str):
+        raise InputError(f"alignments={typed(config.alignments)}: must be true, false or a file")
     runs = open_runs(config)
-    run = ensemble(list(runs.values()))
+    run = with_engine(ensemble(list(runs.values())))
     if config.nbest is not None:
         run.translator.search.check(config.nbest)
-    if sys.stdin.isatty():
-        converse(run, ", ".join(runs), config.nbest or 1)
-    else:
-        translate_stream(run, sys.stdin.buffer, sys.stdout, config.nbest)
+    if config.alignments:
+        align(run, [], [])  # raises InputError before anything is read
+    with alignment_file(config.alignments) as links:
+        if sys.stdin.isatty():
+            converse(run, ", ".join(runs), config.nbest or 1)
+        else:
+            translate_stream(run, sys.stdin.buffer, sys.stdout, config.nbest, links)
 
 
-def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None = None) -> None:
+@contextmanager
+def alignment_file(alignments: bool | str) -> Iterator[TextIO | bool]:
+    """The file of `alignments`, open to be written; true or false as they are. Raises InputError."""
+    if isinstance(alignments, bool):
+        yield alignments
+        return
+    try:
+        with open(alignments, "w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"alignments={alignments}: can't be written to ({reason(error)}); name another") from error
+
+
+def translate_stream(
+    run: Run, source: BinaryIO, sink: TextIO, nbest: int | None = None, alignments: TextIO | bool = False
+) -> None:
     """Translate line by line: n lines in, n lines out, an empty line stays empty.
 
     nbest: translations per line, each with the number of its line (from 0) and its score, in the format of Moses:
-    `number ||| text ||| score`. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines
-    before it are translated.
+    `number ||| text ||| score`. alignments: the links of words of each translation, see `align`: in the last column, or
+    a line each of a file. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines before it
+    are translated.
     """
     # By "\n" alone, in bytes: other characters that Unicode calls line ends belong to the text.
     lines = enumerate(source, start=1)
@@ -56,11 +80,19 @@ def translate_stream(run: Run, source: BinaryIO, sink: TextIO, nbest: int | None
         except LineError as error:
             translations = run.translator.nbest(texts[: error.line], nbest or 1)
             wrong, why = written + error.line + 1, error.why
-        if nbest is None:
-            answer = "".join(best.text + "\n" for best, *_ in translations)
-        else:
-            numbered = enumerate(translations, start=written)
-            answer = "".join(f"{row} ||| {text} ||| {score:.6f}\n" for row, best in numbered for text, score in best)
+        rows = [
+            (row, text, *each)
+            for row, (text, best) in enumerate(zip(texts, translations, strict=False), start=written)
+            for each in best[: nbest or 1]
+        ]
+        lines_out = [text if nbest is None else f"{row} ||| {text} ||| {score:.6f}" for row, _, text, score in rows]
+        if alignments is not False:
+            links = map(pharaoh, align(run, [source for _, source, _, _ in rows], [text for _, _, text, _ in rows]))
+            if alignments is True:
+                lines_out = [f"{line} ||| {each}" for line, each in zip(lines_out, links, strict=True)]
+            else:
+                alignments.writelines(f"{each}\n" for each in links)
+        answer = "".join(f"{line}\n" for line in lines_out)
         with naming(STANDARD_OUTPUT, len(answer.encode())):
             sink.write(answer)
             sink.flush()

@@ -1,0 +1,116 @@
+"""Translation with CTranslate2: the translator of a run whose search that engine does."""
+
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headcount.data.tokenizer import BOS, EOS, PAD
+from headcount.decoding.beam import BeamSearch, length_penalty
+from headcount.decoding.search import Hypothesis, NotFiniteError
+from headcount.decoding.translator import Translator
+from headcount.errors import InputError
+from headcount.export.ctranslate2 import unsupported, write_model
+from headcount.run.opened import Run
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+LONGEST = 8192  # pieces of a source, where search.max_source is null
+
+
+def check_settings(run: Any, precision: Any) -> None:
+    """Raises InputError for settings of `translate` that the engine cannot take."""
+    if not isinstance(run, str) and len(run) > 1:
+        raise InputError("engine=ctranslate2: translates with one run, not with several; give run=RUN")
+    if precision not in PRECISIONS:
+        raise InputError(f"precision={precision}: must be one of {', '.join(PRECISIONS)} for engine=ctranslate2")
+
+
+def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
+    """The run, translating with CTranslate2. precision: one of `PRECISIONS`, of the products.
+
+    Raises InputError for a run that the engine cannot run, with all reasons, and for a search that it does not have.
+    """
+    search = run.translator.search
+    reasons = [f"{run.directory}: {why}" for why in unsupported(run)]
+    if type(search) is not BeamSearch:
+        reasons.append(
+            f"search: engine=ctranslate2 has beam search alone, not {type(search).__name__}; give search=beam"
+        )
+    if reasons:
+        raise InputError("\n".join(reasons))
+    return replace(run, translator=CTranslate2Translator(run, precision))
+
+
+class CTranslate2Translator(Translator):
+    """A `Translator` with the search of CTranslate2, which ends as `Beams` does: once `beam` hypotheses have finished.
+
+    Scores are those of headcount. CTranslate2 divides by length^penalty, headcount by ((5 + length) / 6)^alpha, lengths
+    with the end: so the log-probability is computed back, and hypotheses are ranked anew. They differ in a translation
+    that reaches the most tokens that it may have: CTranslate2 cuts it, headcount makes it end.
+    """
+
+    search: BeamSearch
+
+    def __init__(self, run: Run, precision: str) -> None:
+        import ctranslate2  # installed: headcount.export.ctranslate2 needs it, too
+
+        ours = run.translator
+        super().__init__(run.model, run.tokenizer, ours.search, (PAD, BOS, EOS), name=str(run.directory))
+        self.pieces = run.tokenizer.source.vocabulary
+        self.numbers = {piece: number for number, piece in enumerate(run.tokenizer.target.vocabulary)}
+        longest = ours.search.limit(ours.search.max_source or LONGEST) + 2
+        with tempfile.TemporaryDirectory() as folder:
+            write_model(run, Path(folder), "float32", longest)
+            threads = torch.get_num_threads()
+            kind = run.model.device.type
+            self.engine = ctranslate2.Translator(
+                folder, device=kind, compute_type=precision, inter_threads=threads, intra_threads=1
+            )
+
+    def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
+        # Sources of one length have one limit, and no padding.
+        for batch in super()._batches(tokens):
+            by_length: dict[int, list[int]] = {}
+            for row in batch:
+                by_length.setdefault(tokens[row], []).append(row)
+            yield from by_length.values()
+
+    def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
+        beam, limit = self.search.beam, limits[0]
+        penalty = self.penalty(len(sources[0]) + 1)
+        found = self.engine.translate_batch(
+            [[self.pieces[number] for number in ids] for ids in sources],
+            beam_size=beam,
+            num_hypotheses=beam,
+            length_penalty=penalty,
+            max_input_length=0,
+            max_decoding_length=limit + 1,  # with the end
+            min_decoding_length=0,  # by default 1: no empty translation, and more probable others
+            return_scores=True,
+        )
+        return [self._ranked(each, penalty, limit) for each in found]
+
+    def penalty(self, length: int) -> float:
+        """The exponent with which length^exponent grows as ((5 + length) / 6)^alpha does at this length. Thus the best
+        hypothesis is among those that CTranslate2 keeps, a `beam` of all that have finished. Not 0 where several are
+        kept: with 0, it ends as soon as the best of the beam has finished."""
+        if self.search.beam == 1:
+            return 0.0
+        return max(self.search.alpha * length / (5 + length), 1e-6)
+
+    def _ranked(self, found: Any, penalty: float, limit: int) -> list[Hypothesis]:
+        pairs = list(zip(found.hypotheses, found.scores, strict=True))
+        ended = [pair for pair in pairs if len(pair[0]) <= limit]
+        each = [self._hypothesis(*pair, penalty, limit) for pair in ended or pairs[:1]]
+        return sorted(each, key=lambda hypothesis: -hypothesis.score)
+
+    def _hypothesis(self, pieces: list[str], score: float, penalty: float, limit: int) -> Hypothesis:
+        tokens = [self.numbers[piece] for piece in pieces]
+        if not math.isfinite(score):
+            raise NotFiniteError(self.name)
+        length = len(tokens) + 1  # with the end
+        return Hypothesis(tokens[:limit], float(score * length**penalty / length_penalty(length, self.search.alpha)))

@@ -1,0 +1,103 @@
+"""Word alignment of translations by cross-attention: which source word each target word comes from."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headcount.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, Tokenizer
+from headcount.errors import InputError
+from headcount.run.arrays import read_arrays
+from headcount.run.opened import Run
+
+AT_ONCE = 64  # sentences, of similar length
+
+Links = list[tuple[int, int]]
+"""Words of source and target, from 0, that are translations of each other."""
+
+
+class AlignmentHead(NamedTuple):
+    """A cross head: its layer and its number there, both counted from 1. right: the share of target words of the
+    validation set that it links to an aligned source word."""
+
+    layer: int
+    head: int
+    right: float
+
+    def __str__(self) -> str:
+        return f"cross{self.layer}.{self.head}"
+
+
+def alignment_head(run: Run) -> AlignmentHead | None:
+    """The cross head with the most right links by weight, at the position that predicts the word: what other engines
+    return. None for a run whose heads were not measured, or whose corpus has no gold alignment.
+
+    Raises InputError for a damaged file of results, or one of other heads.
+    """
+    path = run.directory / "heads" / "gold.npz"
+    arrays = read_arrays(path)
+    if arrays is None or "valid.right" not in arrays:
+        return None
+    counts = run.model.head_counts.get("cross_heads", [])
+    cross = [(layer, head) for layer, count in enumerate(counts, start=1) for head in range(1, count + 1)]
+    view, when = (arrays[name].tolist().index(wanted) for name, wanted in (("view", "weight"), ("when", "before")))
+    right = arrays["valid.right"][:, view, :, when].sum(axis=0)
+    if len(right) != len(cross):
+        raise InputError(f"{path}: is of other heads than the run has; remove it, and measure the heads again")
+    best = int(right.argmax())
+    return AlignmentHead(*cross[best], float(right[best] / arrays["valid.targets"].sum())) if cross else None
+
+
+def pharaoh(links: Links) -> str:
+    """Links in the format of Pharaoh and Moses: `0-0 1-2`, source first."""
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+@torch.inference_mode()
+def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
+    """Links between the words of sources and their translations, one for each target word, in its order; none where
+    either is empty.
+
+    The source word is the one with the largest share of the attention at the positions that predict the word: of the
+    `alignment_head`, or the mean of all cross heads of the last layer. Words are those between spaces.
+    Raises InputError for a model without cross-attention, or one that does not read the source.
+    """
+    if run.translator.hide_source or not run.model.head_counts.get("cross_heads"):
+        raise InputError(f"alignments: {run.directory} has no attention to the source, so its words cannot be aligned")
+    best = alignment_head(run)
+    source, target = run.tokenizer.source, run.tokenizer.target
+    pairs = list(zip(source.encode(list(sources)), target.encode(list(targets)), strict=True))
+    found: list[Links] = [[] for _ in pairs]
+    for rows in _batches(pairs):
+        ids, before = _padded([[*pairs[row][0], EOS] for row in rows]), _padded([[BOS, *pairs[row][1]] for row in rows])
+        given = ids.to(run.model.device)
+        cross = run.model.attention_weights(given, given != PAD, before.to(run.model.device)).cross
+        weights = cross[-1].mean(dim=1) if best is None else cross[best.layer - 1][:, best.head - 1]
+        for row, each in zip(rows, weights.float().cpu(), strict=True):
+            words = word_of(source, pairs[row][0]), word_of(target, pairs[row][1])
+            found[row] = _links(each[: len(words[1]), : len(words[0])], *words)
+    return found
+
+
+def word_of(tokenizer: Tokenizer, ids: Sequence[int]) -> Tensor:
+    """The word that each piece belongs to, from 0."""
+    starts = [tokenizer.vocabulary[number].startswith(SPACE_MARK) for number in ids]
+    return (torch.tensor(starts, dtype=torch.int64).cumsum(0) - 1).clamp_min(0)
+
+
+def _links(weights: Tensor, source: Tensor, target: Tensor) -> Links:
+    words = torch.zeros(int(target.max()) + 1, int(source.max()) + 1)
+    words.index_put_((target[:, None], source[None, :]), weights, accumulate=True)
+    return [(int(word), number) for number, word in enumerate(words.argmax(dim=1))]
+
+
+def _batches(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[list[int]]:
+    rows = sorted((row for row, pair in enumerate(pairs) if all(pair)), key=lambda row: len(pairs[row][0]))
+    for start in range(0, len(rows), AT_ONCE):
+        yield rows[start : start + AT_ONCE]
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])

@@ -1,0 +1,130 @@
+"""Figures of docs/export.md: python tests/export_figures.py RUN [PYTHON ...] prints a table.
+
+Equality with headcount on the first 1,000 sources of the run's test set: the pieces of greedy search, and the
+translations and scores of beam search. CTranslate2 reads the exported folder, pieces go in and out. transformers runs
+in each PYTHON, an interpreter that has it; `pipeline("translation")` where that version has one, else `generate`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import ctranslate2
+import torch
+
+from headcount.decoding.beam import greedy
+from headcount.export.engine import with_ctranslate2
+from headcount.export.folder import write_folder
+from headcount.run.opened import Run, make_translator, open_run
+
+SENTENCES, BATCH = 1000, 64
+TRANSFORMERS = """
+import json, sys
+import torch, transformers
+torch.set_num_threads(1)
+folder, beams = sys.argv[1], int(sys.argv[2])
+texts = json.load(sys.stdin)
+if transformers.__version__ < "5":
+    name, translate = "pipeline", transformers.pipeline("translation", model=folder, batch_size=64)
+    found = [each["translation_text"] for each in translate(texts, num_beams=beams)]
+else:
+    name = "generate"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    found = []
+    for start in range(0, len(texts), 64):
+        batch = tokenizer(texts[start : start + 64], return_tensors="pt", padding=True)
+        found += tokenizer.batch_decode(model.generate(**batch, num_beams=beams), skip_special_tokens=True)
+json.dump([f"transformers {transformers.__version__}, {name}", found], sys.stdout)
+"""
+
+
+def main(directory: str, *pythons: str) -> None:
+    torch.set_num_threads(1)
+    run = open_run(directory, device="cpu")
+    sources = list(run.data().data["test"]["source"])[:SENTENCES]
+    once = replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search), False))
+    expected, best = once.translator.translate(sources), run.translator.nbest(sources, 1)
+    row("engine", "weights", "greedy: equal", f"{run.translator.search}: equal", "largest difference of scores")
+    row(*["---"] * 5)
+    with TemporaryDirectory() as home:
+        for quantization in ("float32", "bfloat16", "int8"):
+            folder = exported(run, Path(home), "ctranslate2", quantization)
+            same = sum(map(equal, by_pieces(run, folder, sources, quantization), expected))
+            if quantization == "bfloat16":
+                row(f"CTranslate2 {ctranslate2.__version__}", quantization, count(same), "", "")
+                continue
+            found = with_ctranslate2(run, quantization).translator.nbest(sources, 1)
+            both = [(a.score, b.score) for (a,), (b,) in zip(found, best, strict=True) if a.text == b.text]
+            furthest = max(abs(a - b) for a, b in both)
+            row(
+                f"CTranslate2 {ctranslate2.__version__}", quantization, count(same), count(len(both)), f"{furthest:.1e}"
+            )
+        for python in pythons:
+            folder = exported(run, Path(home), "huggingface", "float32")
+            name, found = by_transformers(python, folder, 1, sources)
+            _, beams = by_transformers(python, folder, run.translator.search.width, sources)
+            same = [
+                sum(map(equal, each, them)) for each, them in ((found, expected), (beams, [a.text for (a,) in best]))
+            ]
+            row(name, "float32", *map(count, same), "")
+    row("headcount", "float32", f"{speed(once, sources)} tokens/s", f"{speed(run, sources)} tokens/s", "")
+    for precision in ("float32", "int8"):
+        each = [speed(with_ctranslate2(one, precision), sources) for one in (once, run)]
+        row("engine=ctranslate2", precision, *(f"{tokens} tokens/s" for tokens in each), "")
+
+
+def exported(run: Run, home: Path, format: str, quantization: str) -> Path:
+    folder = home / f"{format}_{quantization}"
+    if not folder.exists():
+        write_folder(run, format=format, output=str(folder), quantization=quantization, max_positions=1024)
+    return folder
+
+
+def by_pieces(run: Run, folder: Path, sources: list[str], kind: str) -> list[str]:
+    """Greedy translations by CTranslate2 alone."""
+    engine = ctranslate2.Translator(str(folder), compute_type=kind if kind == "int8" else "default", intra_threads=1)
+    source, target = run.tokenizer.source.vocabulary, run.tokenizer.target.vocabulary
+    pieces = [[source[number] for number in ids] for ids in run.tokenizer.source.encode(sources)]
+    found = engine.translate_batch(pieces, beam_size=1, max_batch_size=BATCH, min_decoding_length=0)
+    numbers = {piece: number for number, piece in enumerate(target)}
+    return run.tokenizer.target.decode([[numbers[piece] for piece in each.hypotheses[0]] for each in found])
+
+
+def by_transformers(python: str, folder: Path, beams: int, sources: list[str]) -> list:
+    command = [python, "-c", TRANSFORMERS, str(folder), str(beams)]
+    return json.loads(
+        subprocess.run(command, input=json.dumps(sources), stdout=subprocess.PIPE, text=True, check=True).stdout
+    )
+
+
+def speed(run: Run, sources: list[str], rounds: int = 3) -> str:
+    """Pieces of source and translation a second, the best of some rounds."""
+    run.translator.translate(sources[:BATCH])
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        found = run.translator.translate(sources)
+        seconds.append(time.perf_counter() - start)
+    sides = run.tokenizer.source.encode(sources) + run.tokenizer.target.encode(found)
+    return f"{sum(map(len, sides)) / min(seconds):,.0f}"
+
+
+def equal(one: str, other: str) -> bool:
+    return one == other
+
+
+def count(same: int) -> str:
+    return f"{same:,}"
+
+
+def row(*cells: str) -> None:
+    print("| " + " | ".join(cells) + " |", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,130 @@
+"""Word alignment of translations: by the attention of one head, or of the last layer, between the words of both."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from built import ONE_LAYER, built
+from conftest import command, completed, refused
+from toy import CLAUSES
+
+from headcount.errors import InputError
+from headcount.report.attention_maps import attention_maps
+from headcount.run.alignment import align, pharaoh
+from headcount.run.arrays import write_arrays
+from headcount.run.opened import open_run
+
+PAIRS = [("the dog sees the cat", "der Hund sieht den Kater"), ("the dog", "den Hund"), *CLAUSES[::9]]
+
+
+@pytest.fixture
+def run(home):
+    return open_run(home / "runs" / "first", device="cpu")
+
+
+def expected_links(run, source: str, target: str, heads: slice):
+    """Word by word, from the map of one sentence: the pieces of each word are found by spelling it."""
+    (layer,) = [each for each in attention_maps(run, source, target).layers if each.kind == "cross"]
+    weights = layer.weights[heads].mean(dim=0)
+
+    def places(tokens, text):
+        words = text.split()
+        whole = "".join(f"▁{word}" for word in words)
+        starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+        found, at = [], 0
+        for token in tokens:
+            found.append(int(np.searchsorted(starts, at, side="right")) - 1)
+            size = len(token)
+            assert whole[at : at + size] == token
+            at += size
+        return found
+
+    of_source, of_target = places(layer.keys[:-1], source), places(layer.queries[1:], target)
+    links = []
+    for word in range(len(target.split())):
+        sums = np.zeros(len(source.split()))
+        for row in [row for row, each in enumerate(of_target) if each == word]:
+            for column, each in enumerate(of_source):
+                sums[each] += float(weights[row, column])
+        links.append((int(sums.argmax()), word))
+    return links
+
+
+def with_gold(run, folder, right):
+    shutil.copytree(run.directory, folder)
+    (folder / "heads").mkdir()
+    arrays = np.array(right, dtype=np.int16).reshape(1, 1, -1, 1)
+    names = {"view": ["weight"], "when": ["before"], "head": ["cross1.1", "cross1.2"]}
+    write_arrays(folder / "heads" / "gold.npz", {"valid.right": arrays, "valid.targets": np.array([10]), **names})
+    return open_run(folder, device="cpu")
+
+
+def test_each_target_word_is_linked_to_the_word_with_most_attention(run):
+    found = align(run, *zip(*PAIRS, strict=True))
+    assert found == [expected_links(run, *pair, slice(None)) for pair in PAIRS]
+
+
+@pytest.mark.parametrize(("right", "head"), [([9, 1], 0), ([1, 9], 1)])
+def test_the_head_that_aligns_best_is_asked(right, head, run, tmp_path):
+    run = with_gold(run, tmp_path / "run", right)
+    found = align(run, *zip(*PAIRS, strict=True))
+    assert found == [expected_links(run, *pair, slice(head, head + 1)) for pair in PAIRS]
+
+
+def test_words_are_those_between_spaces_and_an_empty_side_has_no_links(run):
+    (whole,) = align(run, ["the 小狗 dog"], ["Hund 狗 x"])
+    assert [target for _, target in whole] == [0, 1, 2]
+    assert all(0 <= source < 3 for source, _ in whole)
+    assert align(run, ["", "dog"], ["Hund", ""]) == [[], []]
+    assert pharaoh([(0, 0), (2, 1)]) == "0-0 2-1"
+
+
+def test_a_model_without_attention_to_the_source_has_no_alignment(run):
+    model = built("model/rnn", vocab_size=run.tokenizer.vocab_size, d_model=ONE_LAYER["d_model"])
+    with pytest.raises(InputError, match="has no attention to the source, so its words cannot be aligned"):
+        align(replace(run, model=model), [], [])
+
+
+SOURCE = "the dog sees the cat\n\nthe bear likes the wolf\n"
+
+
+def translated(home, *settings):
+    return completed("translate", "run=runs/first", *settings, stdin=SOURCE.encode(), cwd=home).out.splitlines()
+
+
+def test_translate_writes_alignments_behind_translations_or_into_a_file(home, run, tmp_path):
+    plain = translated(home)
+    links = [pharaoh(each) for each in align(run, SOURCE.split("\n")[:-1], plain)]
+    assert links[1] == ""
+    assert translated(home, "alignments=true") == [f"{a} ||| {b}" for a, b in zip(plain, links, strict=True)]
+    assert translated(home, f"alignments={tmp_path / 'links'}") == plain
+    assert (tmp_path / "links").read_text().split("\n") == [*links, ""]
+
+
+def test_alignments_of_an_nbest_list_are_its_last_column(home):
+    plain, aligned = translated(home, "nbest=2"), translated(home, "nbest=2", "alignments=true")
+    assert [line.rsplit(" ||| ", 1)[0] for line in aligned] == plain
+    for line in aligned:
+        _, text, _, links = line.split(" ||| ")
+        assert [int(link.split("-")[1]) for link in links.split()] == list(range(len(text.split())))
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("alignments=5", "alignments=5: must be true, false or a file"),
+        ("alignments=nowhere/file", "alignments=nowhere/file: can't be written to (No such file or directory); name"),
+    ],
+)
+def test_wrong_alignments(setting, line, home):
+    (found,) = refused("translate", "run=runs/first", setting, stdin=SOURCE.encode(), cwd=home)
+    assert found.startswith(line)
+
+
+def test_lines_before_a_wrong_one_are_aligned(home):
+    bad = command(
+        "translate", "run=runs/first", "alignments=true", stdin=b"the dog sees the cat\n\xff\nthe cat\n", cwd=home
+    )
+    assert bad.code == 2
+    assert len(bad.out.splitlines()) == 1

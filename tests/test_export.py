@@ -1,0 +1,375 @@
+"""Exports: CTranslate2 and transformers themselves give the translations and log-probabilities of the run."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from built import built, sentence_piece
+from conftest import command, completed, refused, rewrite
+from toy import CLAUSES
+
+from headcount.data.tokenizer import TokenizerPair
+from headcount.decoding.beam import greedy
+from headcount.errors import InputError
+from headcount.export.attention import Shape, in_shape
+from headcount.export.card import escaped
+from headcount.export.folder import write_folder
+from headcount.model.attention import TokenPositions
+from headcount.report.attention_maps import attention_maps
+from headcount.run.arrays import write_arrays
+from headcount.run.opened import make_translator, open_run
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+from headcount.export.engine import with_ctranslate2  # noqa: E402 - after the package that it needs
+
+TEXTS = [source for source, _ in CLAUSES[::17]][:20]
+ENOUGH = {"max_ratio": 10.0}  # of tokens: no translation is cut
+SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "d_feed_forward": 24, "dropout": 0.0}
+MODELS = {
+    "default": {"num_heads": 2},
+    "post": {"num_heads": 4, "norm": "post", "feed_forward": "gelu", "embedding_scale": 1.0},
+    "uneven": {"num_heads": [1, 3], "cross_heads": [0, 2], "head_size": 4},
+    "sizes": {"encoder_heads": [1, 4], "num_heads": 2, "positions": "rotary", "feed_forward": "swiglu", "kv_heads": 1},
+    "learned": {"num_heads": 4, "positions": "learned", "max_positions": 40, "tied_embeddings": False, "kv_heads": 2},
+    "wide": {"num_heads": 3, "head_size": 8, "embedding_scale": 2.0, "norm": "post"},
+    "unscaled": {"num_heads": 2, "self_attention": "luong_dot", "cross_attention": "luong_dot"},
+}
+FOR_TRANSFORMERS = ("default", "post", "uneven", "unscaled")
+
+
+def model_of(vocab_size: int, **settings):
+    attends = ("self_attention", "cross_attention")
+    chosen = {name: built(f"model/cross_attention/{settings[name]}") for name in attends if name in settings}
+    torch.manual_seed(1)
+    model = built("model/nano", vocab_size=vocab_size, **SIZES | settings | chosen).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight += (0.6 if "embedding" in name else 0.3) * torch.randn_like(weight)
+    return model
+
+
+def with_model(run, model, tokenizer=None):
+    tokenizer = tokenizer or run.tokenizer
+    translator = make_translator(model, tokenizer, run.translator.search, False)
+    return replace(run, model=model, tokenizer=tokenizer, translator=translator)
+
+
+@pytest.fixture
+def run(home):
+    return open_run(home / "runs" / "first", device="cpu", search=ENOUGH)
+
+
+def exported(run, folder: Path, format: str = "ctranslate2", **changes) -> Path:
+    settings = {"format": format, "quantization": "float32", "max_positions": 64} | changes
+    return write_folder(run, output=str(folder / format), **settings)
+
+
+def pair_of(text: Path) -> TokenizerPair:
+    lines = {side: (text / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")}
+    return TokenizerPair(*(sentence_piece(size).train(lines[side]) for side, size in (("en", 290), ("de", 300))))
+
+
+def pieces(tokenizer, texts):
+    return [[tokenizer.vocabulary[number] for number in ids] for ids in tokenizer.encode(texts)]
+
+
+def by_greedy(run):
+    return replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search), False))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ctranslate2_gives_the_log_probabilities_of_the_run(name, run, tmp_path):
+    run = with_model(run, model_of(run.tokenizer.vocab_size, **MODELS[name]))
+    engine = ctranslate2.Translator(str(exported(run, tmp_path)), intra_threads=1)
+    targets = TEXTS[::-1]
+    sides = (pieces(getattr(run.tokenizer, side), texts) for side, texts in (("source", TEXTS), ("target", targets)))
+    found = [sum(each.log_probs) for each in engine.score_batch(*sides)]
+    np.testing.assert_allclose(found, run.scorer.score(TEXTS, targets)[0], rtol=1e-4)
+
+
+def test_separate_vocabularies(run, text, tmp_path):
+    pair = pair_of(text)
+    model = model_of(300, num_heads=2, source_vocab_size=290, norm="post")
+    test_of = with_model(run, model, pair)
+    engine = ctranslate2.Translator(str(exported(test_of, tmp_path)), intra_threads=1)
+    (found,) = engine.score_batch(pieces(pair.source, TEXTS[:1]), pieces(pair.target, ["der Hund"]))
+    np.testing.assert_allclose(sum(found.log_probs), test_of.scorer.score(TEXTS[:1], ["der Hund"])[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_the_engine_finds_the_translations_and_scores_of_the_search(alpha, beam, home):
+    run = open_run(home / "runs" / "first", device="cpu", search=ENOUGH | {"beam": beam, "alpha": alpha})
+    found, expected = (each.translator.nbest(["", *TEXTS], 1) for each in (with_ctranslate2(run), run))
+    assert [each[0].text for each in found] == [each[0].text for each in expected]
+    np.testing.assert_allclose([each[0].score for each in found], [each[0].score for each in expected], atol=1e-4)
+
+
+def test_the_engine_gives_as_many_translations_as_it_is_asked_for(run):
+    found, expected = (each.translator.nbest(TEXTS, 3) for each in (with_ctranslate2(run), run))
+    assert [[each.text for each in best] for best in found] == [[each.text for each in best] for best in expected]
+
+
+def test_greedy_translations_end_where_headcount_lets_them_end(run):
+    """Random weights never end a sentence."""
+    model = model_of(run.tokenizer.vocab_size, num_heads=2)
+    endless = by_greedy(with_model(run, model))
+    assert with_ctranslate2(endless).translator.translate(TEXTS) == endless.translator.translate(TEXTS)
+
+
+def test_weights_that_are_no_numbers_are_one_line(run):
+    model = model_of(run.tokenizer.vocab_size, num_heads=2)
+    model.output.weight.data[:] = float("nan")
+    with pytest.raises(InputError, match="its probabilities are not finite numbers"):
+        with_ctranslate2(with_model(run, model)).translator.translate(TEXTS)
+
+
+def test_int8_is_near_the_run(run, tmp_path):
+    folder = exported(run, tmp_path, quantization="int8")
+    engine = ctranslate2.Translator(str(folder), intra_threads=1, compute_type="int8")
+    sides = (pieces(getattr(run.tokenizer, side), TEXTS) for side in ("source", "target"))
+    found = np.array([sum(each.log_probs) for each in engine.score_batch(*sides)])
+    expected = np.array(run.scorer.score(TEXTS, TEXTS)[0])
+    assert 0 < np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+    assert (folder / "model.bin").stat().st_size < 0.6 * (exported(run, tmp_path / "b") / "model.bin").stat().st_size
+
+
+def measured(run, folder: Path, right, heads=("cross1.1", "cross1.2")):
+    """A copy of the run whose cross heads link so many words rightly."""
+    shutil.copytree(run.directory, folder)
+    (folder / "heads").mkdir()
+    arrays = np.zeros((1, 2, len(right), 2), dtype=np.int16)
+    arrays[0, 0, :, 0] = right
+    arrays[0, 1, 0] = 99  # by norm, and after the word: not what an engine returns
+    names = {"head": heads, "view": ["weight", "norm"], "when": ["before", "after"]}
+    write_arrays(folder / "heads" / "gold.npz", {"valid.right": arrays, "valid.targets": np.array([10]), **names})
+    return open_run(folder, device="cpu")
+
+
+@pytest.mark.parametrize(("right", "head"), [([3, 7], 1), ([7, 3], 0)])
+def test_the_engine_returns_the_attention_of_the_head_that_aligns_best(right, head, run, tmp_path):
+    run = measured(run, tmp_path / "run", right)
+    folder = exported(run, tmp_path)
+    engine = ctranslate2.Translator(str(folder), intra_threads=1)
+    source = pieces(run.tokenizer, TEXTS[:1])
+    result = engine.translate_batch(source, beam_size=1, return_attention=True)[0]
+    target = run.tokenizer.decode([[run.tokenizer.vocabulary.index(piece) for piece in result.hypotheses[0]]])[0]
+    (maps,) = [layer for layer in attention_maps(run, TEXTS[0], target).layers if layer.kind == "cross"]
+    np.testing.assert_allclose(
+        result.attention[0], maps.weights[head, : len(result.hypotheses[0]), : len(source[0])], atol=1e-5
+    )
+    assert f"head cross1.{head + 1}: on the validation set it links 70.0 %" in (folder / "README.md").read_text()
+
+
+def test_results_of_other_heads_are_refused(run, tmp_path):
+    run = measured(run, tmp_path / "run", [1, 2, 3])
+    with pytest.raises(InputError, match="is of other heads than the run has; remove it"):
+        exported(run, tmp_path)
+    assert not (tmp_path / "ctranslate2").exists()
+
+
+def pipeline_of(folder: Path):
+    """Translation with transformers alone."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+
+    def translate(texts, **settings):
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        return tokenizer.batch_decode(model.generate(**inputs, **settings), skip_special_tokens=True)
+
+    def log_probs(texts, targets):
+        inputs, labels = (
+            tokenizer(texts, return_tensors="pt", padding=True),
+            tokenizer(text_target=targets)["input_ids"],
+        )
+        found = []
+        for row, label in enumerate(labels):
+            one = {name: each[row : row + 1] for name, each in inputs.items()}
+            with torch.inference_mode():
+                logits = model(**one, labels=torch.tensor([label])).logits[0]
+            found.append(float(logits.log_softmax(-1)[range(len(label)), label].sum()))
+        return found
+
+    return translate, log_probs
+
+
+def test_transformers_translates_as_the_run_does(run, tmp_path):
+    translate, _ = pipeline_of(exported(run, tmp_path, "huggingface"))
+    assert translate(TEXTS, num_beams=1) == by_greedy(run).translator.translate(TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOR_TRANSFORMERS)
+def test_transformers_gives_the_log_probabilities_of_the_run(name, run, tmp_path):
+    run = with_model(run, model_of(run.tokenizer.vocab_size, **MODELS[name]))
+    _, log_probs = pipeline_of(exported(run, tmp_path, "huggingface"))
+    expected = run.scorer.score(TEXTS[:5], TEXTS[5:10])[0]
+    np.testing.assert_allclose(log_probs(TEXTS[:5], TEXTS[5:10]), expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_transformers_has_separate_vocabularies(run, text, tmp_path):
+    pair = pair_of(text)
+    run = with_model(run, model_of(300, num_heads=2, source_vocab_size=290, norm="post"), pair)
+    _, log_probs = pipeline_of(exported(run, tmp_path, "huggingface"))
+    np.testing.assert_allclose(
+        log_probs(TEXTS[:1], ["der Hund"]), run.scorer.score(TEXTS[:1], ["der Hund"])[0], rtol=1e-4
+    )
+
+
+EVERYTHING = {
+    "num_heads": 4,
+    "local_heads": 1,
+    "qk_norm": "fixed",
+    "logit_cap": 4.0,
+    "cross_attention": "additive",
+    "positions": "rotary",
+    "feed_forward": "swiglu",
+    "tied_embeddings": False,
+    "embedding_scale": 2.0,
+    "encoder_heads": [4, 1],
+}
+BOTH = ["model.local_heads=1", "model.qk_norm", "model.cross_attention is Additive", "model.logit_cap=4"]
+TRANSFORMERS_ALONE = ["model.positions=rotary", "feed_forward=swiglu", "norm=pre", "embedding_scale=2", "head_size"]
+
+
+@pytest.mark.parametrize(("format", "reasons"), [("ctranslate2", BOTH), ("huggingface", BOTH + TRANSFORMERS_ALONE)])
+def test_all_reasons_are_in_one_error(format, reasons, run, tmp_path):
+    run = with_model(run, model_of(run.tokenizer.vocab_size, **EVERYTHING))
+    run.translator.hide_source = True
+    with pytest.raises(InputError) as error:
+        exported(run, tmp_path, format, quantization="int3", max_positions=1)
+    lines = str(error.value).splitlines()
+    reasons = [
+        *reasons,
+        "data.hide_source=true",
+        "quantization=int3: must be one of float32",
+        "max_positions=1: must be 2",
+    ]
+    assert all(any(reason in line for line in lines) for reason in reasons), lines
+    assert len(lines) == len(reasons)
+    assert all("train with" in line or "must be" in line for line in lines)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_recurrent_model_cannot_be_exported(run, tmp_path):
+    run = with_model(run, built("model/rnn", vocab_size=run.tokenizer.vocab_size))
+    for format in ("ctranslate2", "huggingface"):
+        with pytest.raises(InputError, match=r"its model is Recurrent: .* train with model=nano"):
+            exported(run, tmp_path, format)
+
+
+def test_the_command(home, tmp_path):
+    shutil.copytree(home / "runs" / "first", tmp_path / "run")
+    for format in ("ctranslate2", "huggingface"):
+        completed("export", "run=run", f"format={format}", cwd=tmp_path)
+        assert (tmp_path / "run" / format / "README.md").exists()
+        (line,) = refused("export", "run=run", f"format={format}", cwd=tmp_path)
+        assert line == f"output=run/{format}: is there already; move it away, or give another"
+    (line,) = refused("export", "run=run", "format=onnx", cwd=tmp_path)
+    assert line == "format=onnx: must be one of ctranslate2, huggingface"
+    (line,) = refused("export", "run=run", "max_positions=x", cwd=tmp_path)
+    assert line == "max_positions=x: must be a whole number"
+
+
+SOURCE = "the dog sees the cat\n\nthe bear likes the wolf\n"
+
+
+def translated(folder, *settings, source=SOURCE):
+    return command("translate", "run=runs/first", *settings, stdin=source.encode(), cwd=folder)
+
+
+@pytest.mark.parametrize("settings", [(), ("search=greedy",), ("nbest=2",)])
+def test_translate_gives_the_same_lines_with_either_engine(settings, home):
+    ours, theirs = (
+        translated(home, "search.max_ratio=10", *settings, f"engine={engine}")
+        for engine in ("headcount", "ctranslate2")
+    )
+    assert (ours.code, theirs.code) == (0, 0)
+    for one, other in zip(ours.out.splitlines(), theirs.out.splitlines(), strict=True):
+        *text, score = one.split(" ||| ")
+        *same, close = other.split(" ||| ")
+        assert text == same
+        assert text or score == close
+        assert not text or abs(float(score) - float(close)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["search=sample"], "search: engine=ctranslate2 has beam search alone, not Sampling; give search=beam"),
+        (["precision=int3"], "precision=int3: must be one of float32, bfloat16, int8 for engine=ctranslate2"),
+        (["run=[runs/first,runs/second]"], "engine=ctranslate2: translates with one run, not with several"),
+        (["search.max_source=2"], "standard input, line 1: 8 pieces, more than search.max_source=2; cut it"),
+    ],
+)
+def test_the_engine_refuses_what_it_cannot_do(settings, line, home):
+    result = translated(home, "engine=ctranslate2", *settings)
+    assert (result.code, result.out) == (2, "")
+    assert any(line in error for error in result.errors), result.errors
+
+
+def test_an_engine_that_does_not_exist(home):
+    assert translated(home, "engine=fast").errors == ["error: engine=fast: must be headcount or ctranslate2"]
+
+
+def card_of(folder: Path) -> tuple[dict, str]:
+    _, front, body = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    return yaml.safe_load(front), body
+
+
+def test_the_model_card_has_the_figures_of_the_run(run, tmp_path):
+    front, body = card_of(exported(run, tmp_path))
+    metrics = json.loads((run.directory / "metrics.json").read_text())
+    assert front["language"] == ["en", "de"]
+    (result,) = front["model-index"][0]["results"]
+    assert result["metrics"][0]["value"] == round(metrics["test"]["bleu"], 2)
+    assert metrics["test"]["signature"]["bleu"] in result["metrics"][0]["name"]
+    assert f"| test | {metrics['test']['bleu']:.2f} | {metrics['test']['chrf']:.2f} |" in body
+    assert escaped(metrics["test"]["signature"]["bleu"]) in body
+    assert f"{metrics['train']['steps']} steps" in body
+    assert escaped(metrics["hardware"]["processor"]) in body
+    assert "d_feed_forward: 16" in body
+    assert str(run.config.data.directory) not in body
+
+
+EVIL = "</p><script>alert(1)</script> [x](javascript:1) `` | # *a* \n---\n# b"
+
+
+def test_text_of_others_cannot_become_markup_of_the_card(run, tmp_path):
+    shutil.copytree(run.directory, tmp_path / "run")
+    metrics = {"test": {"bleu": EVIL, "chrf": 5.0, "signature": {"chrf": EVIL}, "contrastive": {EVIL: {EVIL: EVIL}}}}
+    metrics |= {"hardware": {"processor": EVIL}, "versions": {"headcount": EVIL}, EVIL: {"bleu": 1.0}, "train": EVIL}
+    (tmp_path / "run" / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    rewrite(tmp_path / "run" / "config.yaml", lambda text: f"{text}{yaml.safe_dump({'segmentation': {'evil': EVIL}})}")
+    run = open_run(tmp_path / "run", device="cpu")
+    front, body = card_of(exported(run, tmp_path))
+    assert front["model-index"][0]["results"][0]["metrics"][0]["value"] == 5.0
+    text = [line for line in body.splitlines() if not line.startswith("    ")]
+    assert not any(re.search(r"(?<!\\)[<`*\[]", line) for line in text if "return_attention" not in line), text
+    assert "evil: " in body
+
+
+def test_one_head_for_all_shapes(run):
+    """A head of zeros, and numbers of zeros, change nothing: compared with the attention itself."""
+    model = model_of(run.tokenizer.vocab_size, num_heads=[1, 2], head_size=3)
+    part = model.encoder[1].self_attention
+    x = torch.randn(1, 4, 16)
+    with torch.no_grad():
+        query, key, value, output = in_shape(part, Shape(5, 4), first=1)
+        q, k, v = (F.linear(x, *each).unflatten(2, (5, 4)).transpose(1, 2) for each in (query, key, value))
+        weights = (q @ k.mT / 2).softmax(-1)
+        found = F.linear((weights @ v).transpose(1, 2).flatten(2), *output)
+        positions = TokenPositions(torch.arange(4), torch.arange(4), None)
+        expected = part(x, part.project(x), None, positions, need_weights=True)
+    torch.testing.assert_close(found, expected.output, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(weights[0, :2], expected.weights[0].flip(0), atol=1e-6, rtol=1e-5)
