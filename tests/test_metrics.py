@@ -135,6 +135,18 @@ def test_a_signature_says_which_tokenizer_it_was(name):
     assert type(bleu(name).tokenizer) is type(BLEU(tokenize=name).tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("signature", "what"),
+    [
+        ("nrefs:1|tok:words|smooth:exp", "the tokenizer words, which sacrebleu does not have"),
+        ("nrefs:1|smooth:exp", "no tokenizer"),
+    ],
+)
+def test_a_signature_without_a_known_tokenizer_is_one_line(signature, what):
+    with pytest.raises(InputError, match=f"a BLEU signature names {what}$"):
+        tokenizer_of(signature)
+
+
 def test_accents_apart_are_letters_all_the_same():
     lines = [*REFERENCES, "Schön für Bären."]
     apart = [unicodedata.normalize("NFD", line) for line in lines]
