@@ -17,7 +17,7 @@ WORKERS := --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate ablate report heads prune bench test test-all test-reliability mutation lint format clean
+.PHONY: help setup train evaluate translate doctor serve ablate report heads prune bench test test-all test-reliability mutation lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -36,6 +36,13 @@ evaluate: .venv/core  ## Score RUN with sacrebleu
 
 translate: .venv/core  ## Translate standard input with RUN
 	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
+
+# RUN and the settings of a corpus exclude each other.
+doctor: .venv/core  ## Look for causes of a low score in RUN, or in a corpus: make doctor DATA=multi30k
+	@$(BIN)/python scripts/doctor.py $(if $(DATA)$(MODEL)$(RECIPE),$(CHOICES),"run='$(RUN)'" $(ARGS))
+
+serve: .venv/serve  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
+	@$(BIN)/python scripts/serve.py "run='$(RUN)'" $(ARGS)
 
 # A job may fail; there is a report of the rest all the same.
 RUNS = runs/$(STUDY)_$(or $(RECIPE),$(DATA),grammar)
@@ -65,7 +72,7 @@ test-all: .venv/dev  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(WORKERS) -m "not reliability" $(ARGS)
 
 # One test after the other, so that none makes another late; the quick ones first.
-QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes sweeps)
+QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes requests sweeps)
 LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
 test-reliability: .venv/dev  ## Kill trainings at random moments (KILLS=50, STOPS=20), damage files, draw bad data
 	KILLS=$(or $(KILLS),50) JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s $(QUICK) $(LONG) $(ARGS)
@@ -104,10 +111,15 @@ $(BIN)/python:
 	@$(PIP) --editable ".[sweep,report]"
 	@touch $@
 
+.venv/serve: .venv/core
+	@echo "installing what the server needs"
+	@$(PIP) --editable ".[serve]"
+	@touch $@
+
 .venv/dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing everything, development tools included (a minute or two)"
 	@$(PIP) --editable ".[dev]"
-	@touch .venv/core .venv/study $@
+	@touch .venv/core .venv/serve .venv/study $@
 
 .venv/mutation: .venv/dev
 	@echo "installing cosmic-ray"

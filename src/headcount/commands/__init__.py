@@ -15,6 +15,8 @@ NAMES = (
     "attention",
     "explore",
     "export",
+    "doctor",
+    "serve",
     "diversify",
     "power",
     "bench",

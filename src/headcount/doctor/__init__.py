@@ -1,0 +1,1 @@
+"""Doctor: causes of a low score, found in a corpus and in a run."""

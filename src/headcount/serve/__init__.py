@@ -1,0 +1,1 @@
+"""Server: translations over HTTP."""

@@ -1,0 +1,260 @@
+"""The server: batches of concurrent requests, limits, errors as JSON, slow clients, and a clean end."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import SCRIPTS, failed
+from hostile_requests import GOOD, campaign, post, read, served, texts, translation
+
+from headcount.decoding.search import NotFiniteError
+from headcount.errors import InputError
+from headcount.run.opened import open_run
+from headcount.serve.batching import Batcher, BusyError
+from headcount.serve.server import listen
+
+LINES = ["the dog sees the cat", "the bear likes the wolf", "", "the horse"]
+
+
+def batched(translate, *requests: list[str], batch_pieces: int = 100, max_waiting: int = 1000) -> list:
+    """Answers, or errors, of requests that come at once; a text has as many pieces as letters."""
+
+    async def answers() -> list:
+        batcher = Batcher(translate, batch_pieces, max_waiting)
+        task = asyncio.create_task(batcher.run())
+        coming = (batcher.answer(request, [len(text) for text in request]) for request in requests)
+        found = await asyncio.gather(*coming, return_exceptions=True)
+        task.cancel()
+        assert batcher.waiting == 0
+        return found
+
+    return asyncio.run(asyncio.wait_for(answers(), 10))
+
+
+def test_requests_that_come_at_once_share_a_batch():
+    batches: list[list[str]] = []
+
+    def translate(lines: list[str]) -> list[str]:
+        batches.append(lines)
+        return [line.upper() for line in lines]
+
+    assert batched(translate, ["a", "b"], ["c"], [], ["d"]) == [["A", "B"], ["C"], [], ["D"]]
+    assert batches == [["a", "c", "d", "b"]]  # each request in turn
+
+
+def test_a_long_request_does_not_hold_a_short_one():
+    batches: list[list[str]] = []
+
+    def translate(lines: list[str]) -> list[str]:
+        batches.append(lines)
+        return [line.upper() for line in lines]
+
+    long, short = [f"{number}" * 4 for number in range(9)], ["x", "y"]
+    assert batched(translate, long, short, batch_pieces=10)[1] == ["X", "Y"]
+    assert batches[0] == [long[0], "x", long[1], "y"]
+    assert all(sum(map(len, batch)) <= 10 for batch in batches)
+    assert batched(translate, ["x" * 99], batch_pieces=10) == [["X" * 99]]  # alone, a longer one may come
+
+
+def test_what_is_too_much_to_wait_is_refused_and_the_rest_answered():
+    found = batched(lambda lines: lines, ["a" * 6], ["b" * 6], ["c" * 2], max_waiting=10)
+    assert [type(each) for each in found] == [list, BusyError, list]
+    assert batched(lambda lines: lines, ["a" * 60], max_waiting=10) == [["a" * 60]]  # nothing else waits
+
+
+def test_an_error_is_that_of_its_batch_alone():
+    def translate(lines: list[str]) -> list[str]:
+        if "bad" in lines:
+            raise NotFiniteError("run")
+        return lines
+
+    bad, good = batched(translate, ["bad", "next"], ["good"], batch_pieces=3)
+    assert isinstance(bad, NotFiniteError)
+    assert good == ["good"]
+
+
+@pytest.fixture(scope="module")
+def translator(home):
+    return open_run(home / "runs" / "first", device="cpu").translator
+
+
+@pytest.fixture(scope="module")
+def address(translator):
+    with served(translator) as found:
+        yield found
+
+
+def asked(address, request: bytes) -> tuple[int | None, dict]:
+    with socket.create_connection(address, timeout=20) as client:
+        client.sendall(request)
+        status, body = read(client)
+    return status, json.loads(body)
+
+
+def test_it_translates_as_the_run_does(address, translator):
+    assert translation(address, *LINES) == translator.translate(LINES)
+    one = asked(address, post(json.dumps({"text": LINES[0]}).encode(), "Connection: close"))
+    assert one == (200, {"translation": translator.translate(LINES[:1])[0]})
+    assert asked(address, post(b'{"text": []}', "Connection: close")) == (200, {"translation": []})
+
+
+def test_concurrent_clients_get_their_own_translations(address, translator):
+    expected = dict(zip(LINES, translator.translate(LINES), strict=True))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda line: (line, translation(address, line, line)), LINES * 10))
+    assert all(each == [expected[line]] * 2 for line, each in found)
+
+
+def test_health_names_the_run(address):
+    answer = asked(address, b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer == (200, {"status": "ok", "run": "first", "source": "en", "target": "de"})
+
+
+FORM = 'the body must be JSON such as {"text": "A sentence."} or {"text": ["One.", "Two."]}'
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "error"),
+    [
+        (post(b"{"), 400, FORM),
+        (post(b"\xff"), 400, FORM),
+        (post(b"[" * 4000), 400, FORM),
+        (post(b'{"text": 3}'), 400, FORM),
+        (post(b'["text"]'), 400, FORM),
+        (post(texts(*["dog"] * 17)), 413, "17 texts, more than 16; send fewer at once"),
+        (post(texts("a", "dog " * 60)), 413, "text 2 has "),
+        (post(b" " * 5000), 413, "the body has more than 4,096 bytes; send less text at once"),
+        (post(b"", length=10**9), 413, "the body has more than 4,096 bytes; send less text at once"),
+        (post(b"{}", path="/other"), 404, "Not Found"),
+        (b"GET /translate HTTP/1.1\r\nHost: x\r\n\r\n", 405, "Method Not Allowed"),
+        (b"nothing\r\n\r\n", 400, "not a valid HTTP/1.1 request"),
+        (GOOD[:30], 408, "the request did not arrive within 0.5 seconds"),
+        (GOOD[:-3], 408, "the request did not arrive within 0.5 seconds"),
+    ],
+)
+def test_an_error_is_one_line_of_json(address, request_, status, error):
+    found, answer = asked(address, request_)
+    assert (found, list(answer)) == (status, ["error"])
+    assert answer["error"].startswith(error)
+    assert "\n" not in answer["error"]
+
+
+def test_a_failure_of_the_model_is_logged_and_the_next_request_answered(translator, caplog, monkeypatch):
+    translate = translator.translate
+
+    def failing(lines):
+        if lines == ["the dog"]:
+            raise NotFiniteError("runs/first")
+        return translate(lines)
+
+    monkeypatch.setattr(translator, "translate", failing)
+    with served(translator) as address:
+        answer = asked(address, post(texts("the dog"), "Connection: close"))
+        assert answer == (500, {"error": "the translation failed; the server's log says why"})
+        assert translation(address)
+    assert "a request failed: runs/first: its probabilities are not finite numbers" in caplog.text
+
+
+def test_more_pieces_than_may_wait_are_refused(translator):
+    held = threading.Event()
+
+    class Held:
+        search, model, codec = translator.search, translator.model, translator.codec
+
+        @staticmethod
+        def translate(lines):
+            held.wait(20)
+            return lines
+
+    with served(Held, max_waiting=20) as address, ThreadPoolExecutor(8) as pool:
+        coming = [
+            pool.submit(asked, address, post(texts("the dog sees the cat"), "Connection: close")) for _ in range(8)
+        ]
+        time.sleep(0.5)
+        held.set()
+        found = [each.result() for each in coming]
+    refused = {"error": "too many texts are waiting; try again later"}
+    assert sorted({status for status, _ in found}) == [200, 503]
+    assert all(answer == refused for status, answer in found if status == 503)
+
+
+def test_slow_clients_hold_nobody(address):
+    silent = [socket.create_connection(address) for _ in range(100)]
+    began = time.monotonic()
+    assert translation(address)
+    assert time.monotonic() - began < 5
+    assert {read(client)[0] for client in silent} == {408}  # each is told, and its connection ended
+
+
+def test_a_connection_beyond_the_limit_is_refused(translator):
+    with served(translator, timeout=20, max_connections=3) as address:
+        held = [socket.create_connection(address) for _ in range(3)]
+        time.sleep(0.2)
+        assert asked(address, GOOD) == (503, {"error": "too many connections; try again later"})
+        for client in held:
+            client.close()
+        time.sleep(0.2)
+        assert translation(address)
+
+
+def test_hostile_requests(address):
+    """The first of those of tests/reliability/test_requests.py."""
+    found = campaign(address, 150)
+    assert found.total() == 150
+    assert {status for _, status in found} > {None, 200, 400, 413}
+    assert translation(address)
+
+
+def test_a_port_that_is_taken_is_one_line():
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(
+            InputError, match=rf"^host=127.0.0.1 port={port}: cannot listen there \(Address already in use"
+        ):
+            listen("127.0.0.1", port)
+    with pytest.raises(InputError, match=r"host=no.such.host.invalid port=1: cannot listen there"):
+        listen("no.such.host.invalid", 1)
+
+
+def test_wrong_settings_are_a_line_each(tmp_path):
+    lines = failed("serve", "port=99999", "timeout=0", "max_body=x", "host=[a]", "run=nothing", cwd=tmp_path)
+    assert lines == [
+        "max_body=x: must be a whole number, 1 or more",
+        "timeout=0: must be a number of seconds, more than 0",
+        "host=[a]: must be text, such as 127.0.0.1",
+        "port=99999: must be a whole number from 0 to 65535",
+    ]
+    assert failed("serve", "run=nothing", cwd=tmp_path)[0].startswith("nothing is not a run directory")
+
+
+def test_without_its_packages_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.commands.serve.find_spec", lambda name: None)
+    assert failed("serve", cwd=tmp_path) == ['the server needs starlette and uvicorn: pip install "headcount[serve]"']
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_when_the_requests_are_answered(home, number):
+    line = [sys.executable, str(SCRIPTS / "serve.py"), "run=runs/first", "port=0", "device=cpu"]
+    with subprocess.Popen(line, cwd=home, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "http://" not in (said := process.stderr.readline()):
+            assert said, "the server has ended"
+        port = int(said.split("127.0.0.1:")[1].split()[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(GOOD[:-4])
+            time.sleep(0.3)
+            os.kill(process.pid, number)
+            time.sleep(0.3)
+            client.sendall(GOOD[-4:])
+            assert read(client)[0] == 200
+        assert process.wait(30) == 0
+        assert process.stderr.read() == "stopping: requests that have begun are answered\n"
