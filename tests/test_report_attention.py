@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from built import built
@@ -92,3 +93,34 @@ def test_impossible_drawings_get_one_line(arguments, line, home, tmp_path):
     run = [] if any(word.startswith("run=") for word in arguments) else ["run=runs/first"]
     (answer,) = refused("attention", *run, *arguments, cwd=tmp_path)
     assert answer.startswith(line)
+
+
+def test_the_weights_of_many_sentences_are_arrays(home, tmp_path, text):
+    (tmp_path / "runs").symlink_to(home / "runs")
+    completed("attention", "run=runs/first", "out=all.npz", "n=4", cwd=tmp_path)
+    found = np.load(tmp_path / "all.npz")
+    run = open_run(home / "runs" / "first")
+    sources = (text / "test.en").read_text(encoding="utf-8").splitlines()[:4]
+    assert found["source"].tolist() == sources
+    assert found["target"].tolist() == run.translator.translate(sources)
+    for row, source in enumerate(sources):
+        for layer in attention_maps(run, source, str(found["target"][row])).layers:
+            weights = found[layer.name][row]
+            size = (slice(None), slice(len(layer.queries)), slice(len(layer.keys)))
+            np.testing.assert_allclose(weights[size], layer.weights, atol=1e-6)
+            assert np.isclose(weights.sum(), weights[size].sum())
+            side = "source_pieces" if layer.kind != "decoder" else "target_pieces"
+            assert [piece for piece in found[side][row].tolist() if piece] == list(layer.keys)
+    assert {array.shape[0] for array in found.values()} == {4}
+
+
+def test_the_weights_of_one_sentence_and_a_translation_of_your_own(home, tmp_path):
+    (tmp_path / "runs").symlink_to(home / "runs")
+    given = ("run=runs/first", "out=one.npz", "text=the dog sees the cat")
+    completed("attention", *given, "target=der Hund", cwd=tmp_path)
+    found = np.load(tmp_path / "one.npz")
+    assert (found["target"].tolist(), found["cross_1"].shape[:2]) == (["der Hund"], (1, 2))
+    (line,) = refused("attention", *given, "n=0", cwd=tmp_path)
+    assert line == "n=0: must be a whole number, 1 or more"
+    (line,) = refused("attention", "run=runs/first", "out=nowhere/one.npz", "n=1", cwd=tmp_path)
+    assert line.startswith("out=nowhere/one.npz: can't be written to (No such file or directory); name another")

@@ -2,12 +2,13 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, TextIO
 
 from omegaconf import DictConfig
 
+from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError, reason
 from headcount.files import naming
@@ -48,10 +49,11 @@ def alignment_file(alignments: bool | str) -> Iterator[TextIO | bool]:
         yield alignments
         return
     try:
-        with open(alignments, "w", encoding="utf-8") as file:
-            yield file
+        file = open(alignments, "w", encoding="utf-8")  # noqa: SIM115 - closed below; only this may fail
     except OSError as error:
         raise InputError(f"alignments={alignments}: can't be written to ({reason(error)}); name another") from error
+    with file:
+        yield file
 
 
 def translate_stream(
@@ -80,25 +82,42 @@ def translate_stream(
         except LineError as error:
             translations = run.translator.nbest(texts[: error.line], nbest or 1)
             wrong, why = written + error.line + 1, error.why
-        rows = [
-            (row, text, *each)
-            for row, (text, best) in enumerate(zip(texts, translations, strict=False), start=written)
-            for each in best[: nbest or 1]
-        ]
-        lines_out = [text if nbest is None else f"{row} ||| {text} ||| {score:.6f}" for row, _, text, score in rows]
-        if alignments is not False:
-            links = map(pharaoh, align(run, [source for _, source, _, _ in rows], [text for _, _, text, _ in rows]))
-            if alignments is True:
-                lines_out = [f"{line} ||| {each}" for line, each in zip(lines_out, links, strict=True)]
-            else:
-                alignments.writelines(f"{each}\n" for each in links)
-        answer = "".join(f"{line}\n" for line in lines_out)
+        shown = shown_lines(run, texts, translations, written, nbest, alignments)
+        answer = "".join(f"{line}\n" for line in shown)
         with naming(STANDARD_OUTPUT, len(answer.encode())):
             sink.write(answer)
             sink.flush()
         written += len(translations)
         if wrong is not None:
             raise InputError(f"standard input, line {wrong}: {why}")
+
+
+def shown_lines(
+    run: Run,
+    texts: Sequence[str],
+    translations: Sequence[Sequence[Translation]],
+    first: int,
+    nbest: int | None,
+    alignments: TextIO | bool,
+) -> list[str]:
+    """The lines to show of the translations of some texts, of which `first` is the number of the first one; the rest as
+    for `translate_stream`."""
+    rows = [
+        (number, source, *each)
+        for number, (source, best) in enumerate(zip(texts, translations, strict=False), start=first)
+        for each in best[: nbest or 1]
+    ]
+    lines = [text if nbest is None else f"{number} ||| {text} ||| {score:.6f}" for number, _, text, score in rows]
+    if alignments is False:
+        return lines
+    links = [pharaoh(each) for each in align(run, [row[1] for row in rows], [row[2] for row in rows])]
+    if alignments is True:
+        return [f"{line} ||| {each}" for line, each in zip(lines, links, strict=True)]
+    content = "".join(f"{each}\n" for each in links)
+    with naming(alignments.name, len(content)):
+        alignments.write(content)
+        alignments.flush()
+    return lines
 
 
 def converse(run: Run, name: str, nbest: int = 1) -> None:
