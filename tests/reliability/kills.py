@@ -62,6 +62,7 @@ RECIPES = {
     "curves": ("logger=default", "checkpoint.keep=[0,9,20]", *CLOCK_CHECKPOINTS),
     "preparation": ("data.directory=data", "trainer.max_steps=8", "checkpoint.every=2"),
 }
+STEPPING = ("steps", "validation", "checkpoint", "averaging")  # phases between the first step and the last
 CLOCK = ("seconds", "tokens_per_second")  # of metrics.json, which differ in any case
 
 
@@ -173,16 +174,19 @@ class Campaign:
         return sent
 
     def check_end(self, number: int, ended: Ended, before: int, after: int, history: list[str]) -> None:
-        """A run keeps its newest checkpoint; one that was asked to stop saved the step in hand, and says so."""
+        """A run keeps its newest checkpoint; one that was asked to stop did, saved the step in hand, and says so."""
         text, code = "; ".join(history), ended.code
         if after < before:
             self.wrong(f"{text}: its newest checkpoint was of step {before}, and is of step {after}", ended.output)
         if number == signal.SIGKILL:
             return
         self.report.slowest_stop = max(self.report.slowest_stop, ended.seconds)
-        allowed = (0, 128 + number, -number) if ended.phase in ("start-up", "end") else (0, 128 + number)
-        if code not in allowed:
+        allowed = {128 + number: PHASES, -number: ("start-up", "end"), 0: ("scoring", "end")}
+        if ended.phase not in allowed.get(code, ()):
             self.wrong(f"{text}: exit code {code}", ended.output)
+        further = after - max(before, ended.steps, 0)
+        if ended.phase in STEPPING and further > 2:
+            self.wrong(f"{text}: {further} further steps", ended.output)
         if code == 128 + number and "stopped" not in ended.output:
             self.wrong(f"{text}: no line", ended.output)
         if after < ended.steps:

@@ -183,6 +183,15 @@ class Child:
                 return False
         return True
 
+    def paused(self) -> bool:
+        """Hold it, and hear all that it has told; whether it lives. Else it could be steps further by the signal."""
+        os.kill(self.number, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.number, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        while select.select([self.pipe], [], [], 0)[0]:
+            if not self.hear():
+                return False
+        return True
+
     def ended(self) -> tuple[int, float]:
         """Wait for its end: the exit code, or minus the signal; and when that was."""
         while self.hear():
@@ -194,12 +203,11 @@ class Child:
 def process(phases: Phases, words: tuple[str, ...], folder: Path, moment: Moment | None, number: int = 0) -> Ended:
     """Run scripts/train.py with these words, and send it the signal `number` at the moment."""
     child, phase, steps, sent = Child(phases, words, folder), None, -1, 0.0
-    if moment and child.reaches(moment):
+    if moment and child.reaches(moment) and child.paused():
         phase, steps, sent = child.phase, child.steps, time.monotonic()
         os.kill(child.number, number)
+        os.kill(child.number, signal.SIGCONT)
     code, end = child.ended()
-    if number == signal.SIGKILL and code != -number:  # it had ended by itself
-        phase = None
     until = [*(at for at, _ in child.heard[1:]), end]
     lasted = [(PHASES[each], after - at) for (at, each), after in zip(child.heard, until, strict=True)]
     return Ended(code, phase, steps, end - sent, lasted, child.terminal.read_text(errors="replace"))
