@@ -1,7 +1,9 @@
 """Untrusted run directories: opening one runs no code and writes no file of its choice."""
 
+import contextlib
 import json
 import shutil
+import time
 from pathlib import Path
 
 import conftest
@@ -10,6 +12,7 @@ import pytest
 from built import files, hub
 from conftest import command, completed, snapshot
 from hostile import CHECKPOINT, CONFIG, TOKENIZER, WEIGHTS, bounded, data_that_lies
+from limits import Late
 from omegaconf import OmegaConf
 from sweeps import write_sweep
 
@@ -143,17 +146,37 @@ def test_prepared_data_holds_no_paths(run):
     assert "is damaged (data.tests.../../x: cannot be the name" in refused(run, "evaluate", "run=run", "split=../../x")
 
 
+def sleep():
+    time.sleep(10)
+
+
+def fill():
+    bytearray(b"x" * 2**27)
+
+
+@pytest.mark.parametrize(
+    ("act", "limit", "value", "noticed"),
+    [(sleep, "SECONDS", 1, "not done after 1 s"), (fill, "MEMORY", 2**26, r"took \d+ MB more")],
+)
+def test_what_takes_long_or_much_memory_is_noticed_where_errors_are_caught(act, limit, value, noticed, monkeypatch):
+    monkeypatch.setattr(f"hostile.{limit}", value)
+    for caught in (Exception, BaseException):
+        with pytest.raises((Late, AssertionError), match=noticed), bounded(), contextlib.suppress(caught):
+            act()
+
+
 @pytest.mark.parametrize("attack", [*CONFIG, *WEIGHTS, *TOKENIZER])
 def test_a_spoiled_run_is_opened_within_bounds_or_refused_in_one_line(attack, run):
     spoil, words = (CONFIG | WEIGHTS | TOKENIZER)[attack]
     spoil(run)
     before = {path: path.lstat().st_mtime_ns for path in run.parents[1].rglob("*")}
-    message = ""
+    message, cause = "", None
     with bounded():
         try:
             open_run(run).translator.translate(["the dog"])
         except InputError as error:
-            message = str(error)
+            message, cause = str(error), error.__cause__
+    assert not isinstance(cause, MemoryError)
     assert words in message or "data." in words  # where `translate` has no use for the setting
     assert len(message.splitlines()) == bool(words and "data." not in words)
     assert {path: path.lstat().st_mtime_ns for path in run.parents[1].rglob("*")} == before
