@@ -11,7 +11,6 @@ import io
 import json
 import re
 import shutil
-import signal
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -24,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from built import built, sentence_piece
+from conftest import command
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hypothesis import strategies as st
+from limits import seconds
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from toy import CLAUSES
@@ -38,7 +37,7 @@ from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.evaluation.metrics import score
-from headcount.run.console import _lines
+from headcount.run.console import _lines, is_wrong
 from headcount.run.opened import make_translator
 from headcount.run.parts import build_parts
 from headcount.run.resolvers import CONF, register_resolvers
@@ -82,19 +81,12 @@ def packed(text: bytes, cut: int) -> bytes:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """An empty folder. Raises TimeoutError where the block takes more than `SECONDS`."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"not done after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, late)
+    """An empty folder. Raises Late where the block takes more than `SECONDS`."""
     place = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    signal.alarm(SECONDS)
     try:
-        yield place
+        with seconds(SECONDS):
+            yield place
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
         shutil.rmtree(place)
 
 
@@ -103,10 +95,6 @@ def one_line_of(error: InputError, *words: object) -> None:
     assert len(_lines(error)) == 1, str(error)
     assert _lines(error)[0].isprintable()
     assert all(str(word) in str(error) for word in words), str(error)
-
-
-def assert_said(error: Exception) -> None:
-    assert str(error).strip(), repr(error)
 
 
 def reference_lines(text: bytes) -> list[str] | int:
@@ -311,7 +299,10 @@ def evaluates(sources: list[str], references: list[str]) -> None:
 def whole_config() -> DictConfig:
     register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["data=files", "data.source=en", "data.target=de", "trainer=cpu", "logger=csv"])
+        files = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
+        config = compose(
+            "train", ["data=files", "data.source=en", "data.target=de", *files, "trainer=cpu", "logger=csv"]
+        )
     return OmegaConf.create(OmegaConf.to_container(config, resolve=True))
 
 
@@ -327,7 +318,7 @@ values = st.recursive(
 
 
 def takes_settings(changes: list[tuple[str, Any]]) -> None:
-    """A config with any values: parts, or a line for each setting that is wrong."""
+    """A config with any values: parts, or a line for each setting that is wrong, which names it."""
     config = whole_config().copy()
     with folder() as place:
         try:
@@ -338,14 +329,23 @@ def takes_settings(changes: list[tuple[str, Any]]) -> None:
             return  # no config, to OmegaConf
         try:
             build_parts(config, place)
-        except (InputError, HydraException, OmegaConfBaseException) as error:
-            assert_said(error)
+        except Exception as error:
+            if not is_wrong(error):
+                raise
+            named = [part for name, _ in changes for part in (name, name.partition(".")[0])]
+            for each in _lines(error):
+                assert each.isprintable(), each
+                assert any(name in each for name in named), each
 
 
-def parses_overrides(text: str) -> None:
-    """Any text on the command line: an override, or an error of Hydra's."""
-    with contextlib.suppress(HydraException):
-        OverridesParser.create().parse_overrides([text])
+def takes_overrides(text: str) -> None:
+    """Any text on the command line of a script: one line, of the text or of the run that is not there."""
+    with folder() as place:
+        result = command("evaluate", text, cwd=place)
+    assert (result.code, result.out) == (2, "")
+    (said,) = result.errors
+    assert said.startswith("error: ")
+    assert said.isprintable()
 
 
 kinds = st.sampled_from([".tsv", ".csv", ".jsonl", ".parquet"])
@@ -353,6 +353,8 @@ lines_of = st.lists(line, max_size=6)
 table_pairs = st.lists(st.tuples(line, line), max_size=6)
 changes = st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=4)
 cuts = st.none() | st.integers(0, 2**16)
+words = st.tuples(st.sampled_from(["", "run=", "search.beam=", "+new=", "~"]), any_text).map("".join)
+overrides = words.filter(lambda text: not text.startswith("-"))  # which is argparse's
 # Each property: the share of the cases, and what is drawn for its arguments.
 PROPERTIES: dict[Callable[..., None], tuple[float, tuple[st.SearchStrategy, ...]]] = {
     reads_text: (0.15, (content, st.booleans(), st.integers(0, 12))),
@@ -367,5 +369,5 @@ PROPERTIES: dict[Callable[..., None], tuple[float, tuple[st.SearchStrategy, ...]
         0.02,
         (st.lists(st.tuples(st.deferred(lambda: st.sampled_from(setting_names())), values), min_size=1, max_size=3),),
     ),
-    parses_overrides: (0.06, (any_text,)),
+    takes_overrides: (0.06, (overrides,)),
 }

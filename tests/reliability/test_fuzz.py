@@ -17,7 +17,7 @@ MANY = int(os.environ.get("FUZZ_CASES", "20000"))
 
 
 def check(prove, cases: int, **options) -> int:
-    """Draw at least that many cases for a property; their number."""
+    """Draw at least a property's share of the cases; their number."""
     share, drawn = PROPERTIES[prove]
     done = 0
 
@@ -35,6 +35,7 @@ def check(prove, cases: int, **options) -> int:
         prove(*arguments)
 
     case()
+    assert done >= share * cases
     return done
 
 
