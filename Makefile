@@ -74,8 +74,8 @@ test-all: .venv/dev  ## Run all tests, the slow ones too
 # One test after the other, so that none makes another late; the quick ones first.
 QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes requests sweeps)
 LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
-test-reliability: .venv/dev  ## Kill trainings at random moments (KILLS=50, STOPS=20), damage files, draw bad data
-	KILLS=$(or $(KILLS),50) JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s $(QUICK) $(LONG) $(ARGS)
+test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 STOPS=200 FUZZ_CASES=100000
+	JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s -rs $(QUICK) $(LONG) $(ARGS)
 
 mutation: .venv/mutation  ## Mutation testing: do the quick tests notice random changes of the code? ARGS="--help"
 	$(BIN)/python tests/mutation.py $(ARGS)

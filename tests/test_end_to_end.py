@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 import torch
 import yaml
 from conftest import SCRIPTS, command, completed, failed
+from processes import DDP, ENVIRONMENT, TORCHRUN
 from safetensors.torch import load_file
 
 import headcount
@@ -256,11 +256,6 @@ def test_sweep(tiny, tmp_path):
     assert curves(folder) == curves(single)
     assert folder.name in (folder / "train.log").read_text(encoding="utf-8")
     assert (tmp_path / "runs" / "latest").resolve() == single
-
-
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent / "src")}
-DDP = ("trainer=ddp", "trainer.accelerator=cpu")
 
 
 def trained_by_two(folder: Path, *words: str, check: bool = True) -> subprocess.CompletedProcess:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SCRIPTS, completed, failed, rewrite
+from processes import DDP, ENVIRONMENT, TORCHRUN
 from safetensors.torch import load_file
-from test_end_to_end import DDP, ENVIRONMENT, TORCHRUN
 from test_optimizers import NAMES, options
 
 from headcount.errors import InputError

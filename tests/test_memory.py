@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_end_to_end import ENVIRONMENT, SCRIPTS
+from processes import ENVIRONMENT, SCRIPTS
 
 TRAIN, HELD_OUT = 4000, 800
 

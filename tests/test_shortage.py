@@ -5,76 +5,19 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import completed, failed
+from processes import ENVIRONMENT, SCRIPTS, errors_of, in_own_file_system, mount_or_skip
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter as _ExperimentWriter
-from test_end_to_end import ENVIRONMENT, SCRIPTS
 
 from headcount.files import readable
 from headcount.machine import refused_memory
 from headcount.run.console import _LogFile
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.module import TranslationTask
-
-
-def in_own_file_system(folder: Path, script: str) -> subprocess.CompletedProcess:
-    """Run a shell script in a mount namespace of its own, where it may mount file systems under `folder`."""
-    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    return subprocess.run(
-        ["unshare", "-rm", "sh", "-ec", script],
-        cwd=folder,
-        env=ENVIRONMENT | {"PYTHON": sys.executable, "SCRIPTS": str(SCRIPTS)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-
-
-def errors(stderr: str) -> list[str]:
-    return [line.removeprefix("error: ") for line in stderr.splitlines() if line.startswith("error: ")]
-
-
-def words(options) -> str:
-    return " ".join(f"'{option}'" for option in options)
-
-
-def mount_or_skip(result: subprocess.CompletedProcess) -> None:
-    if "mount:" in result.stderr:
-        pytest.skip("file systems cannot be mounted here")
-
-
-@pytest.mark.slow
-def test_a_run_on_a_full_disk_stops_in_one_line_and_resumes_once_there_is_room(tiny, tmp_path):
-    """A real file system with room for some of the averaged checkpoints, but not for all."""
-    given = (*tiny, "model.d_model=64", "checkpoint.every=1", "averaging.last=8", "averaging.every=1", "logger=default")
-    result = in_own_file_system(
-        tmp_path,
-        f"""mkdir disk; mount -t tmpfs -o size=5m tmpfs disk
-        "$PYTHON" "$SCRIPTS/train.py" {words(given)} hydra.run.dir=disk/run && exit 9 || echo "code $?"
-        mount -o remount,size=64m disk
-        "$PYTHON" "$SCRIPTS/train.py" resume=disk/run
-        cp disk/run/model.safetensors disk/run/logs/metrics.csv .""",
-    )
-    mount_or_skip(result)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("code 2\n")
-    (line,) = errors(result.stderr)
-    match = re.match(
-        r"disk/run/\S+: No space left on device, [\d.]+ k?M?B are free; [\d.]+ k?M?B are needed; "
-        r"disk/run/checkpoints/last.ckpt, of step (\d), is intact: resume=disk/run; make room",
-        line,
-    )
-    assert match, line
-    assert "Traceback" not in result.stderr
-    completed("train", *given, "hydra.run.dir=whole", cwd=tmp_path)
-    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-    rows = [(tmp_path / path).read_bytes() for path in ("metrics.csv", "whole/logs/metrics.csv")]
-    assert rows[0] == rows[1]
 
 
 def test_a_directory_that_can_only_be_read_is_one_line(tmp_path):
@@ -138,7 +81,7 @@ def test_translations_to_a_full_disk_end_in_one_line(home):
             line, cwd=home, env=ENVIRONMENT, input=b"the dog\n", stdout=sink, stderr=subprocess.PIPE, timeout=240
         )
     assert result.returncode == 2
-    (line,) = errors(result.stderr.decode())
+    (line,) = errors_of(result.stderr.decode())
     assert re.fullmatch(r"standard output: No space left on device; \d+ B are needed; make room", line)
     assert b"Exception" not in result.stderr
 

@@ -2,7 +2,7 @@
 
     KILLS=1000 STOPS=200 python tests/reliability/kills.py [recipe ...]
 
-KILLS: SIGKILLs, 50. STOPS: SIGTERMs and SIGUSR1s, 20. SEED: of the moments, 1. JOBS: recipes at once, 1.
+KILLS: SIGKILLs. STOPS: SIGTERMs and SIGUSR1s. SEED: of the moments. JOBS: recipes at once. `DEFAULTS` are those.
 
 Half of the moments are uniform over the life of a process, and half over a phase that is drawn first, since some last
 milliseconds.
@@ -62,8 +62,14 @@ RECIPES = {
     "curves": ("logger=default", "checkpoint.keep=[0,9,20]", *CLOCK_CHECKPOINTS),
     "preparation": ("data.directory=data", "trainer.max_steps=8", "checkpoint.every=2"),
 }
+DEFAULTS = {"KILLS": 50, "STOPS": 20, "SEED": 1, "JOBS": 1}
 STEPPING = ("steps", "validation", "checkpoint", "averaging")  # phases between the first step and the last
 CLOCK = ("seconds", "tokens_per_second")  # of metrics.json, which differ in any case
+
+
+def given() -> list[int]:
+    """The numbers of `DEFAULTS`, as the environment gives them."""
+    return [int(os.environ.get(name, default)) for name, default in DEFAULTS.items()]
 
 
 @dataclass
@@ -244,7 +250,7 @@ def campaign(phases: Phases, recipe: str, kills: int, stops: int, seed: int) -> 
     return report
 
 
-def campaigns(recipes: list[str], kills: int, stops: int, seed: int = 1, jobs: int = 1) -> dict[str, Report]:
+def campaigns(recipes: list[str], kills: int, stops: int, seed: int, jobs: int) -> dict[str, Report]:
     """Campaigns of the recipes, `jobs` at once; all together have that many kills and stops."""
     shares = {
         recipe: [count // len(recipes) + (number < count % len(recipes)) for count in (kills, stops)]
@@ -305,8 +311,7 @@ def main() -> None:
         reports = share(json.loads(sys.argv[2]), int(sys.argv[3]))
         sys.stdout.write(json.dumps({name: asdict(each) for name, each in reports.items()}))
         return
-    given = {"KILLS": 50, "STOPS": 20, "SEED": 1, "JOBS": 1}
-    reports = campaigns(sys.argv[1:] or list(RECIPES), *(int(os.environ.get(*each)) for each in given.items()))
+    reports = campaigns(sys.argv[1:] or list(RECIPES), *given())
     sys.stdout.write(table(reports) + "\n")
     sys.exit(any(each.wrong for each in reports.values()))
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import completed
 from kills import differing, left
-from test_shortage import errors, in_own_file_system, mount_or_skip, words
+from processes import errors_of, in_own_file_system, mount_or_skip, words
 
 SIZE = 64  # MB
 LARGE = (
@@ -19,10 +19,38 @@ LARGE = (
     "logger=default",
 )
 KEPT = "checkpoint.keep=[0,2,4,6,8,10]"
+pytestmark = pytest.mark.reliability
 AVERAGE = ("averaging=checkpoints", "averaging.last=6", "averaging.every=1")
 
 
-@pytest.mark.reliability
+def test_a_run_on_a_full_disk_stops_in_one_line_and_resumes_once_there_is_room(tiny, tmp_path):
+    """A real file system with room for some of the averaged checkpoints, but not for all."""
+    given = (*tiny, "model.d_model=64", "checkpoint.every=1", "averaging.last=8", "averaging.every=1", "logger=default")
+    result = in_own_file_system(
+        tmp_path,
+        f"""mkdir disk; mount -t tmpfs -o size=5m tmpfs disk
+        "$PYTHON" "$SCRIPTS/train.py" {words(given)} hydra.run.dir=disk/run && exit 9 || echo "code $?"
+        mount -o remount,size=64m disk
+        "$PYTHON" "$SCRIPTS/train.py" resume=disk/run
+        cp disk/run/model.safetensors disk/run/logs/metrics.csv .""",
+    )
+    mount_or_skip(result)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("code 2\n")
+    (line,) = errors_of(result.stderr)
+    match = re.match(
+        r"disk/run/\S+: No space left on device, [\d.]+ k?M?B are free; [\d.]+ k?M?B are needed; "
+        r"disk/run/checkpoints/last.ckpt, of step (\d), is intact: resume=disk/run; make room",
+        line,
+    )
+    assert match, line
+    assert "Traceback" not in result.stderr
+    completed("train", *given, "hydra.run.dir=whole", cwd=tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+    rows = [(tmp_path / path).read_bytes() for path in ("metrics.csv", "whole/logs/metrics.csv")]
+    assert rows[0] == rows[1]
+
+
 @pytest.mark.parametrize("every", [1, 4])
 def test_a_file_system_that_training_fills_costs_one_line_and_nothing_of_the_result(every, tiny, tmp_path):
     given = (*tiny, *LARGE, KEPT, *AVERAGE, f"checkpoint.every={every}", "if_exists=resume")
@@ -38,7 +66,7 @@ def test_a_file_system_that_training_fills_costs_one_line_and_nothing_of_the_res
     mount_or_skip(result)
     assert result.returncode == 0, result.stderr
     code, free, *files = result.stdout.split("\n")
-    (line,) = errors(result.stderr)
+    (line,) = errors_of(result.stderr)
     match = re.fullmatch(
         r"disk/run/checkpoints/\S+: No space left on device, [\d.]+ [kM]?B are free; ([\d.]+) MB are needed; "
         r"disk/run/checkpoints/last.ckpt, of step (\d+), is intact: resume=disk/run; make room.*",

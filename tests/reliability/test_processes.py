@@ -4,21 +4,18 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from conftest import SCRIPTS
-from test_sweeps import processes_in
+from processes import DDP, ENVIRONMENT, TORCHRUN, processes_in, wait_until
 
 from headcount.run.resume import newest_checkpoint
 
 pytestmark = pytest.mark.reliability
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent / "src")}
-DDP = ("trainer=ddp", "trainer.accelerator=cpu", "hydra.run.dir=run", "if_exists=resume")
+RUN = (*DDP, "hydra.run.dir=run", "if_exists=resume")
 MINUTE = 60
 
 
@@ -32,7 +29,7 @@ def nothing_is_left(tmp_path):
 
 def two(folder: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [*TORCHRUN, SCRIPTS / "train.py", *words, *DDP], cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        [*TORCHRUN, SCRIPTS / "train.py", *words, *RUN], cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -41,20 +38,12 @@ def children(number: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
 
 
-def wait_for(path: Path, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 10 * MINUTE  # on a crowded machine
-    while not path.exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_killed_ends_the_other_with_a_line_and_the_run_resumes(tiny, tmp_path, rank):
     endless = (*tiny, "trainer.max_steps=100000", "validation.every=100000", "checkpoint.every=10")
     launcher = two(tmp_path, *endless)
     try:
-        wait_for(tmp_path / "run" / "checkpoints" / "last-1.ckpt", launcher)
+        wait_until((tmp_path / "run" / "checkpoints" / "last-1.ckpt").exists, process=launcher)
         killed, other = children(launcher.pid)[:: 1 if rank == 0 else -1]
         os.kill(killed, signal.SIGKILL)
         begin = time.monotonic()
@@ -72,12 +61,8 @@ def test_a_process_that_is_killed_ends_the_other_with_a_line_and_the_run_resumes
     step = newest_checkpoint(tmp_path / "run")[1]
     resumed = two(tmp_path, *endless)
     try:
-        wait_for(tmp_path / "run" / "checkpoints" / "last.ckpt", resumed)
-        deadline = time.monotonic() + 10 * MINUTE
-        while newest_checkpoint(tmp_path / "run")[1] <= step:
-            assert resumed.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists, process=resumed)
+        wait_until(lambda: newest_checkpoint(tmp_path / "run")[1] > step, process=resumed)
     finally:
         resumed.terminate()
     assert resumed.wait(MINUTE)

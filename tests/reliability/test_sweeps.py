@@ -1,22 +1,20 @@
 """Sweeps that are killed: their jobs end with them, and no job is trained twice."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import SCRIPTS, completed
+from kills import left
+from processes import WAIT, processes_in, wait_until
 
 pytestmark = pytest.mark.reliability
 
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 ENDLESS = ("trainer.max_steps=100000", "validation.every=100000", "checkpoint.every=5", "seed=1,2", "threads=1")
-WAIT = 600  # seconds for a sweep to begin, on a crowded machine
 
 
 @pytest.fixture
@@ -30,27 +28,6 @@ def sweep(tmp_path):
     yield start
     for number in processes_in(tmp_path):
         os.kill(number, signal.SIGKILL)
-
-
-def processes_in(folder: Path) -> list[int]:
-    """All processes that work in a folder, but this one."""
-    found = []
-    for link in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if link.readlink() == folder and int(link.parent.name) != os.getpid():
-                found.append(int(link.parent.name))
-        except OSError:  # it has ended, or belongs to somebody else
-            continue
-    return found
-
-
-def wait_until(true: Callable[[], object], seconds: float = WAIT) -> float:
-    """How many seconds it took until that was true."""
-    begin = time.monotonic()
-    while not true():
-        assert time.monotonic() - begin < seconds
-        time.sleep(0.05)
-    return time.monotonic() - begin
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -86,8 +63,5 @@ def test_a_sweep_that_was_killed_and_is_started_twice_at_once_trains_no_job_twic
 
 def result(run: Path) -> dict[str, object]:
     """What a run leaves, without its times and its config, whose settings of the machine differ."""
-    figures = json.loads((run / "metrics.json").read_text())
-    for measured in ("seconds", "tokens_per_second"):
-        del figures["train"][measured]
-    names = ("model.safetensors", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
-    return {"metrics.json": figures, **{name: (run / name).read_bytes() for name in names}}
+    names = ("metrics.json", "model.safetensors", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
+    return {name: left(run)[name] for name in names}
