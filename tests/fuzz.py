@@ -338,7 +338,7 @@ def takes_settings(changes: list[tuple[str, Any]]) -> None:
                 assert any(name in each for name in named), each
 
 
-def takes_overrides(text: str) -> None:
+def parses_overrides(text: str) -> None:
     """Any text on the command line of a script: one line, of the text or of the run that is not there."""
     with folder() as place:
         result = command("evaluate", text, cwd=place)
@@ -369,5 +369,5 @@ PROPERTIES: dict[Callable[..., None], tuple[float, tuple[st.SearchStrategy, ...]
         0.02,
         (st.lists(st.tuples(st.deferred(lambda: st.sampled_from(setting_names())), values), min_size=1, max_size=3),),
     ),
-    takes_overrides: (0.06, (overrides,)),
+    parses_overrides: (0.06, (overrides,)),
 }

@@ -246,7 +246,7 @@ DEEP = "[" * 100_000
 LONG = "9" * 5000
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
-# What is spoiled, and words of the one line that says so. Where there is no line, the command must work.
+# What is spoiled, and words of the one line of each command that it keeps from working; "": it keeps none.
 CONFIG: dict[str, tuple[Spoil, str]] = {
     "aliases": (added("config.yaml", BOMB), "line 1"),
     "an alias of itself": (added("config.yaml", "loop: &a [*a]\n"), "is an alias"),
@@ -301,9 +301,9 @@ WEIGHTS: dict[str, tuple[Spoil, str]] = {
     "another shape": (weights(lambda all: all.update({first(all): all[first(all)].T.contiguous()})), "size mismatch"),
     "a missing tensor": (weights(lambda all: all.pop(first(all))), "no weights for"),
     "whole numbers": (weights(lambda all: all.update({first(all): all[first(all)].long()})), "no numbers for"),
-    "not a number": (weights(lambda all: all[first(all)].fill_(float("nan"))), "not finite"),
-    "a pipe for weights": (pipe("model.safetensors"), "no such file"),
-    "a device for weights": (link("model.safetensors", "/dev/zero"), "no such file"),
+    "not a number": (weights(lambda all: all[first(all)].fill_(float("nan"))), "finite"),
+    "a pipe for weights": (pipe("model.safetensors"), "model.safetensors"),
+    "a device for weights": (link("model.safetensors", "/dev/zero"), "model.safetensors"),
 }
 TOKENIZER: dict[str, tuple[Spoil, str]] = {
     "garbage": (text("tokenizer.model", "garbage"), "not a sentencepiece model"),
@@ -316,8 +316,8 @@ TOKENIZER: dict[str, tuple[Spoil, str]] = {
     "a piece twice": (tokenizer(shadowed_pieces), "tokenizer.model"),
     "other numbers": (tokenizer(other_numbers), "pad, unk, bos, eos"),
     "gigabytes of a tokenizer": (sparse("tokenizer.model"), "has more than"),
-    "a pipe for a tokenizer": (pipe("tokenizer.model"), "is no regular file"),
-    "a device for a tokenizer": (link("tokenizer.model", "/dev/zero"), "is no regular file"),
+    "a pipe for a tokenizer": (pipe("tokenizer.model"), "tokenizer.model"),
+    "a device for a tokenizer": (link("tokenizer.model", "/dev/zero"), "tokenizer.model"),
 }
 METRICS: dict[str, tuple[Spoil, str]] = {
     "deep figures": (text("metrics.json", DEEP), "metrics.json: not readable JSON"),
@@ -396,8 +396,10 @@ PLACES = (
     *("../sweep.json", "../report.html", "../report.md", "../plots"),
 )
 # A pipe can be read for ever, and what is written through a link lies outside of the run.
-PLACED: dict[str, tuple[Spoil, str]] = {f"{name} elsewhere": (moved_out(name), "") for name in PLACES} | {
-    f"{name} a pipe": (instead(name, os.mkfifo), "") for name in PLACES
+PLACED: dict[str, tuple[Spoil, str]] = {
+    f"{name} {what}": (spoil(name), Path(name).name)
+    for what, spoil in {"elsewhere": moved_out, "a pipe": lambda name: instead(name, os.mkfifo)}.items()
+    for name in PLACES
 }
 CURVES: dict[str, tuple[Spoil, str]] = {
     "a cell of 200 kB": (added("logs/metrics.csv", f"0,3,{'9' * 200_000},,,,\n"), "no learning curves"),
@@ -412,13 +414,13 @@ def _logger(**settings: object) -> dict[str, object]:
     return {"_target_": target, "_partial_": True, "name": "logs", "version": "", **settings}
 
 
-# Settings that act where the run is resumed, and words of the line; none where it may work.
+# Settings that act where the run is resumed, and words of the line; "" where that works.
 SETTINGS: list[tuple[str, object, str]] = [
     ("threads", 10**9, "threads=1000000000"),
     ("data.workers", 10**6, "data.workers=1000000"),
     ("trainer.devices", 10**6, "trainer.devices=1000000"),
     ("trainer.num_nodes", 10**6, "trainer.num_nodes=1000000"),
-    ("trainer.accumulate_grad_batches", 10**9, ""),
+    ("trainer.accumulate_grad_batches", 10**9, "too few for 1000000000 batches"),
     ("trainer.default_root_dir", "../..", "trainer.default_root_dir"),
     ("trainer.plugins", ["os.system"], "trainer"),
     ("trainer.callbacks", ["os.system"], "trainer.callbacks"),
@@ -426,7 +428,7 @@ SETTINGS: list[tuple[str, object, str]] = [
     ("trainer.strategy", "deepspeed", "trainer"),
     ("trainer", None, "trainer"),
     ("data.batch_tokens", 10**18, ""),
-    ("data.root", "../../elsewhere", ""),
+    ("data.root", "../../elsewhere", "data.root=../../elsewhere"),
     ("data.root", "/dev", "/dev"),
     ("data.directory", "../../elsewhere", ""),
     ("data.tests", {"../x": "a.txt"}, "data.tests"),
@@ -452,7 +454,7 @@ SETTINGS: list[tuple[str, object, str]] = [
     ("logger.tb", _logger(name="../../x"), "logger.tb"),
     ("logger.tb", _logger(sub_dir="../../../x"), "logger.tb"),
     ("logger.tb", _logger(log_dir="../../../x"), ""),
-    ("logger.tb", _logger(filename_suffix="/../../../x"), ""),
+    ("logger.tb", _logger(filename_suffix="/../../../x"), "logger: TensorBoardLogger cannot begin"),
     ("bleu_tokenizer", "../../x", "bleu_tokenizer"),
     ("resume", "../x", ""),
     ("init_from", "../x", ""),
@@ -460,7 +462,7 @@ SETTINGS: list[tuple[str, object, str]] = [
     ("hydra", {"run": {"dir": "../x"}}, ""),
 ]
 RESUMED: dict[str, tuple[Spoil, str]] = {
-    f"{name}={str(value)[:60]}": (setting(name, value), words) for name, value, words in SETTINGS
+    f"{name}={str(value)[-60:]}": (setting(name, value), words) for name, value, words in SETTINGS
 }
 
 
