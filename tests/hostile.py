@@ -246,7 +246,7 @@ DEEP = "[" * 100_000
 LONG = "9" * 5000
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
-# What is spoiled, and words of the one line of each command that it keeps from working; "": it keeps none.
+# What is spoiled, and words ("or" others) of the line of each command that it keeps from working; "": it keeps none.
 CONFIG: dict[str, tuple[Spoil, str]] = {
     "aliases": (added("config.yaml", BOMB), "line 1"),
     "an alias of itself": (added("config.yaml", "loop: &a [*a]\n"), "is an alias"),
@@ -327,11 +327,12 @@ METRICS: dict[str, tuple[Spoil, str]] = {
     "a device for figures": (link("metrics.json", "/dev/zero"), "metrics.json"),
     "gigabytes of figures": (sparse("metrics.json", b'{"a": "'), "metrics.json"),
 }
+UNREADABLE = "damaged or no weights can be read"  # resumed, or as weights
 CHECKPOINT: dict[str, tuple[Spoil, str]] = {
-    "a payload": (pickled("checkpoints/last.ckpt"), "damaged"),
-    "a bare pickle": (bare_pickle("checkpoints/last.ckpt"), "damaged"),
-    "compressed": (compressed_checkpoint, "damaged"),
-    "lists of lists": (checkpoint(lambda state: state.update(loops=nested_list())), "damaged"),
+    "a payload": (pickled("checkpoints/last.ckpt"), UNREADABLE),
+    "a bare pickle": (bare_pickle("checkpoints/last.ckpt"), UNREADABLE),
+    "compressed": (compressed_checkpoint, UNREADABLE),
+    "lists of lists": (checkpoint(lambda state: state.update(loops=nested_list())), UNREADABLE),
     "text for a step": (checkpoint(lambda state: state.update(global_step="x")), "damaged"),
     "no weights": (checkpoint(lambda state: state.update(state_dict={})), "no weights for"),
     "a number for weights": (checkpoint(lambda state: state.update(state_dict=3)), "no weights can be read"),
@@ -453,7 +454,7 @@ SETTINGS: list[tuple[str, object, str]] = [
     ("logger.csv.flush_logs_every_n_steps", 0, "flush_logs_every_n_steps=0"),
     ("logger.tb", _logger(name="../../x"), "logger.tb"),
     ("logger.tb", _logger(sub_dir="../../../x"), "logger.tb"),
-    ("logger.tb", _logger(log_dir="../../../x"), ""),
+    ("logger.tb", _logger(log_dir="../../../x"), "logger: TensorBoardLogger cannot begin"),
     ("logger.tb", _logger(filename_suffix="/../../../x"), "logger: TensorBoardLogger cannot begin"),
     ("bleu_tokenizer", "../../x", "bleu_tokenizer"),
     ("resume", "../x", ""),

@@ -187,7 +187,7 @@ def test_a_spoiled_checkpoint_runs_nothing(attack, run):
     spoil, words = CHECKPOINT[attack]
     spoil(run)
     with bounded():
-        if words != "damaged":
+        if "damaged" not in words:
             assert newest_checkpoint(run)[1] == 8
         else:
             with pytest.raises(InputError, match=r"last\.ckpt is damaged"):
