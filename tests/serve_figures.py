@@ -18,7 +18,7 @@ import numpy as np
 from headcount.run.opened import open_run
 
 CLIENTS = (1, 8, 64)
-SECONDS = 20.0
+SECONDS = 15.0
 SCRIPT = Path(__file__).parents[1] / "scripts" / "serve.py"
 
 

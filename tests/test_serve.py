@@ -213,6 +213,13 @@ def test_hostile_requests(address):
     assert translation(address)
 
 
+def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_first_half():
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted.close()
+
+
 def test_a_port_that_is_taken_is_one_line():
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
