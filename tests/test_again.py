@@ -1,6 +1,7 @@
 """The same command again: it resumes its run, begins another beside it, or says what is in the way."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -77,6 +78,21 @@ def test_auto_resumes_the_newest_run_of_the_same_settings(tiny, home, tmp_path, 
     assert len(list((tmp_path / "runs").iterdir())) == 5
 
 
+def test_auto_in_a_named_directory_looks_there_alone(tiny, home, tmp_path, stopped):
+    words = ("resume=auto", "hydra.run.dir=elsewhere/mine")
+    stopped("resume=auto")  # of the same settings, in runs/
+    stopped(*words)
+    completed("train", *tiny, *words, cwd=tmp_path)
+    assert same(tmp_path / "elsewhere" / "mine", home / "runs" / "second")
+    assert completed("train", *tiny, *words, cwd=tmp_path).out.startswith("elsewhere/mine is finished")
+    (line,) = refused("train", *tiny, *words, "seed=2", cwd=tmp_path)
+    assert line.startswith("elsewhere/mine holds a run of another config (seed=1, now 2")
+
+
+def test_an_empty_path_is_not_taken_for_none(tiny, tmp_path):
+    assert refused("train", *tiny, "resume=", cwd=tmp_path) == ["resume=: is empty; give a path, or leave it out"]
+
+
 def test_a_new_run_beside_the_one_that_is_there(tiny, tmp_path):
     words = (*tiny, "hydra.run.dir=runs/mine", "trainer.max_steps=4", "if_exists=new")
     for _ in range(2):
@@ -90,6 +106,9 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(tiny, home, tm
     run = tmp_path / "runs" / "mine"
     run.mkdir(parents=True)
     (run / "config.yaml").write_bytes((home / "runs" / "second" / "config.yaml").read_bytes())
+    old = run / "checkpoints" / "average" / "00000008.safetensors"  # of its last step, by another model
+    old.parent.mkdir(parents=True)
+    shutil.copy(home / "runs" / "first" / "model.safetensors", old)
     completed("train", *words, cwd=tmp_path)
     assert same(run, home / "runs" / "second")
 

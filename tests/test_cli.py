@@ -1,7 +1,9 @@
 """Errors on the command line: a line for each mistake, exit code 2, and nothing left behind."""
 
 import errno
+import io
 import json
+import logging
 import os
 import pty
 import re
@@ -15,6 +17,7 @@ import torch
 from conftest import SCRIPTS, command, completed, failed, refused, rewrite
 
 from headcount.decoding.search import NotFiniteError
+from headcount.run.console import _StandardError, open_streams
 
 # Reported together: every part of a config is looked at before anything is read.
 WRONG_SETTINGS = [
@@ -407,3 +410,25 @@ def test_a_disk_that_is_full(tiny, tmp_path, monkeypatch):
 def test_only_the_first_process_sums_up(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.commands.train.train", lambda config, directory: "")  # as on every other rank
     assert command("train", *tiny, "hydra.run.dir=run", cwd=tmp_path).out == ""
+
+
+def test_streams_that_are_closed_are_empty_and_text_is_utf_8_in_any_locale(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    open_streams()
+    assert sys.stdin.buffer.read() == b""
+    sys.stderr.write("nobody reads this")
+    sys.stdout.write("schläft")
+    sys.stdout.flush()
+    assert written.getvalue().decode() == "schläft"
+
+
+def test_a_log_line_that_nobody_reads_ends_nothing(monkeypatch):
+    class Broken(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Broken())
+    _StandardError().emit(logging.makeLogRecord({"msg": "step 20"}))

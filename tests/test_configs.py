@@ -136,6 +136,8 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["optimizer=nadamw", "optimizer.lr=-1"], "optimizer: Invalid learning rate: -1"),
         (["optimizer=soap", "optimizer.lr=-1"], "optimizer: "),
         (["+trainer.max_epochs=1"], "trainer.max_epochs=1: is not a setting here"),
+        (["+trainer.max_time=00:00:00:03"], "trainer.max_time=00:00:00:03: is not a setting here"),
+        (["+trainer.overfit_batches=1"], "trainer.overfit_batches=1: is not a setting here"),
         (["+trainer.val_check_interval=0.5"], "trainer.val_check_interval=0.5: is not a setting here"),
         (["+trainer.gradient_clip_algorithm=value"], "trainer.gradient_clip_algorithm=value: must be norm"),
         (["trainer.precision=16-true"], "trainer.precision=16-true: float16 would need scaled gradients"),

@@ -73,3 +73,13 @@ def test_a_damaged_cache_or_none_is_no_obstacle(file, computed, tmp_path):
     kept.parent.rmdir()
     kept.parent.write_text("in the way")
     assert file_digest(file) == sha256(b"eins\n")
+
+
+def test_a_user_without_a_home_directory_has_no_cache(file, computed, monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(digests.Path, "home", home)
+    assert [file_digest(file), file_digest(file)] == [sha256(b"eins\n")] * 2
+    assert len(computed) == 2

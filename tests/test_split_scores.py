@@ -44,6 +44,10 @@ def test_figures_are_kept_of_the_weights_that_are_there_and_while_nobody_trains(
         shutil.copy(home / "runs" / "second" / "model.safetensors", run / "model.safetensors")
         return evaluate_split(*given)
 
+    with monkeypatch.context() as patch:
+        patch.setattr("headcount.run.evaluate.os.access", lambda path, way: False)
+        (line,) = refused("evaluate", "run=run", cwd=tmp_path)
+    assert line == "run: can't be written to, and figures of a run are kept there; other_text=true keeps none"
     before = (run / "metrics.json").read_bytes()
     monkeypatch.setattr("headcount.run.evaluate.evaluate_split", score)
     (line,) = failed("evaluate", "run=run", cwd=tmp_path)

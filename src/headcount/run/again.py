@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
@@ -39,16 +40,14 @@ def start(config: DictConfig, directory: Path) -> Start:
     overrides = command_line()
     if config.if_exists not in IF_EXISTS:
         raise InputError(f"if_exists={typed(config.if_exists)}: must be one of {', '.join(IF_EXISTS)}")
-    if config.resume == AUTO:
-        found = _unfinished(config)
-        return _resumed(found, overrides) if found else Start(directory, False, overrides)
-    if config.resume:
+    if config.resume not in (None, AUTO):
         return Start(directory, True, overrides)
     if not (directory / "config.yaml").exists():
-        return Start(directory, False, overrides)
+        found = _unfinished(config) if config.resume == AUTO and not _is_named() else None
+        return _resumed(found, overrides) if found else Start(directory, False, overrides)
     if config.if_exists == "new":
         return Start(_free(directory), False, overrides)
-    if config.if_exists == "fail":
+    if config.if_exists == "fail" and config.resume != AUTO:
         raise InputError(
             f"{show(directory)} holds a run already: resume it with if_exists=resume, begin another beside it with "
             "if_exists=new, or move it away"
@@ -71,6 +70,12 @@ def _resumed(directory: Path, overrides: list[Override]) -> Start:
         return Start(directory, False, overrides)
     logger.info("resuming %s", show(directory))
     return Start(directory, True, [each for each in overrides if within(each.key_or_group, (*GIVEN_AGAIN, "threads"))])
+
+
+def _is_named() -> bool:
+    """Whether the command names the directory of the run, as the command of each job of a sweep does."""
+    hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
+    return any(each.startswith("hydra.run.dir=") for each in hydra)
 
 
 def _unfinished(config: DictConfig) -> Path | None:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import gc
+import io
 import itertools
 import logging
 import os
@@ -47,19 +48,22 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         failed = True
         if "debug=true" in sys.argv:
             traceback.print_exception(error)
-        sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error))
+        with contextlib.suppress(OSError):  # the exit code says it as well
+            sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error))
         if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
             _stop_writing()
 
     def guarded(config: DictConfig) -> None:
         try:
+            check_given(config)
             answer = function(config) or ""
             with naming(STANDARD_OUTPUT, len(answer.encode())):
                 sys.stdout.write(answer)
                 sys.stdout.flush()
-        except BrokenPipeError:
-            _stop_writing()
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
+                _stop_writing()
+                return
             if not is_wrong(error):
                 raise
             # Printed here and not raised: Hydra would add a line, and show only the first error of a sweep.
@@ -69,6 +73,7 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         finally:
             _remove_if_empty()
 
+    open_streams()
     gc.freeze()  # the garbage collector need not visit what was imported
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
     set_up_logging()
@@ -103,6 +108,23 @@ class OwnConfigs(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         if self.folder:
             search_path.prepend("own", str(Path(self.folder).absolute()), "main")
+
+
+def open_streams() -> None:
+    """Open the standard streams that whoever started this program has closed, and write UTF-8 in any locale: text is
+    read as UTF-8, too."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+def check_given(config: DictConfig) -> None:
+    """Raises InputError for a path that is given and empty, as `resume=$RUN` is where RUN is not set."""
+    for name in ("run", "resume", "init_from", "checkpoint", "input", "reference", "output", "sweep"):
+        if config.get(name) == "":
+            raise InputError(f"{name}=: is empty; give a path, or leave it out")
 
 
 def check_no_help() -> None:
@@ -193,7 +215,9 @@ class _StandardError(logging.Handler):
     """Writes to the current sys.stderr: a progress bar replaces it, to stay below the lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
+        # A run goes on where nobody reads its lines any more: they are in train.log as well.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(self.format(record) + "\n")
 
 
 class _LogFile(logging.FileHandler):

@@ -1,5 +1,6 @@
 """Evaluate: BLEU, chrF and loss of one run, of several side by side, or of an ensemble."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -52,6 +53,10 @@ class Record:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._weights = self._version()
+        if not os.access(run.directory, os.W_OK):
+            raise InputError(
+                f"{run.directory}: can't be written to, and figures of a run are kept there; other_text=true keeps none"
+            )
         with locked(run.directory):
             read_metrics(run.directory)
 

@@ -28,6 +28,10 @@ from headcount.training.schedule import Constant
 from headcount.training.seal import CheckpointFile
 
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
+PARTIAL = (  # settings of Lightning's trainer that train or validate on a part
+    *("fast_dev_run", "limit_train_batches", "limit_val_batches", "max_time", "overfit_batches"),
+    "reload_dataloaders_every_n_epochs",
+)
 PLACEHOLDER_VOCABULARY = 8  # pieces, for a model that is built only to see whether its settings fit
 
 
@@ -116,11 +120,12 @@ def build_trainer(config: DictConfig, directory: Path, precision: str, callbacks
 
 
 def check_fixed(config: DictConfig, fixed: Collection[str]) -> None:
-    """Raises InputError, with a line for each, for settings of Lightning's trainer that would be ignored."""
+    """Raises InputError, with a line for each, for settings of Lightning's trainer that would be ignored, and for those
+    that train or validate on a part: a run that ends early would count as finished, or resume with other batches."""
     wrong = [
         f"trainer.{name}={config.trainer[name]}: is not a setting here; trainer.max_steps, validation, checkpoint and "
         "logger say what it would"
-        for name in fixed
+        for name in (*fixed, *PARTIAL)
         if name in config.trainer
     ]
     by = config.trainer.get("gradient_clip_algorithm") or "norm"

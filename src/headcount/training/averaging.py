@@ -70,6 +70,11 @@ class CheckpointAverage(Callback):
         every = max(1, round(window / self.last))
         return every, min(self.last, max(1, window // every))
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.global_step and trainer.is_global_zero:  # of a run that was begun here before
+            for path in self._taken().values():
+                path.unlink()
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:

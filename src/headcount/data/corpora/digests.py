@@ -18,7 +18,10 @@ def file_digest(path: Path) -> bytes:
     state = _state(path)
     if state[0] < LARGE:
         return _computed(path)
-    kept = _cache() / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+    try:
+        kept = _cache() / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+    except RuntimeError:  # a user without a home directory, as in some containers
+        return _computed(path)
     try:
         known = json.loads(kept.read_text(encoding="utf-8"))
         if known["state"] == state:
