@@ -1,4 +1,4 @@
-"""Figures of docs/export.md: python tests/export_figures.py RUN [PYTHON ...] prints a table.
+"""Figures of docs/export.md: python tests/export_figures.py RUN [PYTHON ...] prints a table, and RUN speed another one.
 
 Equality with headcount on the first 1,000 sources of the run's test set: the pieces of greedy search, and the
 translations and scores of beam search. CTranslate2 reads the exported folder, pieces go in and out. transformers runs
@@ -6,6 +6,7 @@ in each PYTHON, an interpreter that has it; `pipeline("translation")` where that
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -72,10 +73,6 @@ def main(directory: str, *pythons: str) -> None:
                 sum(map(equal, each, them)) for each, them in ((found, expected), (beams, [a.text for (a,) in best]))
             ]
             row(name, "float32", *map(count, same), "")
-    row("headcount", "float32", f"{speed(once, sources)} tokens/s", f"{speed(run, sources)} tokens/s", "")
-    for precision in ("float32", "int8"):
-        each = [speed(with_ctranslate2(one, precision), sources) for one in (once, run)]
-        row("engine=ctranslate2", precision, *(f"{tokens} tokens/s" for tokens in each), "")
 
 
 def exported(run: Run, home: Path, format: str, quantization: str) -> Path:
@@ -102,16 +99,32 @@ def by_transformers(python: str, folder: Path, beams: int, sources: list[str]) -
     )
 
 
-def speed(run: Run, sources: list[str], rounds: int = 3) -> str:
-    """Pieces of source and translation a second, the best of some rounds."""
-    run.translator.translate(sources[:BATCH])
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        found = run.translator.translate(sources)
-        seconds.append(time.perf_counter() - start)
+def speeds(directory: str, sentences: int = 300, rounds: int = 3) -> None:
+    """Pieces of source and translation in a second of processor time, on one thread: the median of some rounds, of all
+    in turn."""
+    torch.set_num_threads(1)
+    run = open_run(directory, device="cpu")
+    sources = list(run.data().data["test"]["source"])[:sentences]
+    once = replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search), False))
+    row("tokens a second", "weights", "greedy", str(run.translator.search))
+    row(*["---"] * 4)
+    engines = {("headcount", "float32"): [once, run]}
+    for precision in ("float32", "int8"):
+        engines["engine=ctranslate2", precision] = [with_ctranslate2(each, precision) for each in (once, run)]
+    found: dict[tuple[str, str], list[list[float]]] = {name: [] for name in engines}
+    for _ in range(rounds + 1):
+        for name, both in engines.items():
+            found[name].append([speed(each, sources) for each in both])
+    for name, each in found.items():
+        row(*name, *(f"{statistics.median(column):,.0f}" for column in zip(*each[1:], strict=True)))
+
+
+def speed(run: Run, sources: list[str]) -> float:
+    start = time.process_time()
+    found = run.translator.translate(sources)
+    seconds = time.process_time() - start
     sides = run.tokenizer.source.encode(sources) + run.tokenizer.target.encode(found)
-    return f"{sum(map(len, sides)) / min(seconds):,.0f}"
+    return sum(map(len, sides)) / seconds
 
 
 def equal(one: str, other: str) -> bool:
@@ -127,4 +140,4 @@ def row(*cells: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    speeds(sys.argv[1]) if sys.argv[2:] == ["speed"] else main(*sys.argv[1:])

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -320,6 +321,17 @@ def test_the_engine_refuses_what_it_cannot_do(settings, line, home):
 
 def test_an_engine_that_does_not_exist(home):
     assert translated(home, "engine=fast").errors == ["error: engine=fast: must be headcount or ctranslate2"]
+
+
+@pytest.mark.parametrize("words", [("export",), ("translate", "engine=ctranslate2")])
+def test_an_engine_that_is_not_installed_is_one_line(words, home, monkeypatch):
+    for name in list(sys.modules):
+        if name.split(".")[0] == "ctranslate2" or name in ("headcount.export.ctranslate2", "headcount.export.engine"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    (line,) = refused(words[0], "run=runs/first", *words[1:], cwd=home)
+    assert line.startswith("ctranslate2 is not installed")
+    assert "pip install 'headcount[export]'" in line
 
 
 def card_of(folder: Path) -> tuple[dict, str]:

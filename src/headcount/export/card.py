@@ -112,9 +112,9 @@ def corpus(run: Run) -> str:
 
 def data(run: Run) -> str:
     """The corpus and its fingerprint."""
-    fingerprint = run.config.data.get("fingerprint", "unknown")
-    held = run.config.data.get("cleaning", {})
-    cleaned = "cleaned" if held and held.get("enabled") else "not cleaned"
+    settings = read_settings(run.directory / "config.yaml")
+    cleaned = "cleaned" if at(settings, "data.cleaning.enabled") is True else "not cleaned"
+    fingerprint = at(settings, "data.fingerprint") or "unknown"
     return (
         f"{escaped(corpus(run))}, {cleaned}, fingerprint {escaped(str(fingerprint))}; its settings are in the recipe "
         f"below. The tokenizer is a sentencepiece model trained on the same text, {run.tokenizer.vocab_size:,} pieces."
