@@ -371,38 +371,3 @@ def test_two_jobs_at_once_are_as_one_after_the_other(launcher, tiny, tmp_path):
     one, two = (results(tmp_path / "runs" / f"{name}_multi30k") for name in ("one", "two"))
     assert len(one) == 4
     assert one == two
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_that_is_killed_by_its_number_stops_its_job(number, tiny, tmp_path):
-    common = (*tiny, "threads=1", "trainer.max_steps=100000", "checkpoint.every=5", "validation.every=100000")
-    killed = sweep(tmp_path, *common)
-    while not list(tmp_path.glob("runs/*/*/checkpoints/last.ckpt")):
-        time.sleep(0.05)
-        assert killed.poll() is None
-    killed.send_signal(number)
-    assert killed.wait() in (143, -signal.SIGKILL)
-    (job,) = tmp_path.glob("runs/*/*/job.json")
-    with FileLock(job.with_name(".lock"), timeout=60):  # the job's own: it has ended
-        assert "stopped at step" in (job.with_name("job.log")).read_text()
-    if number == signal.SIGTERM:
-        assert json.loads(job.read_text())["state"] == "stopped"
-
-
-@pytest.mark.slow
-def test_a_sweep_that_was_killed_ends_as_one_that_was_not(tiny, tmp_path):
-    common = (*tiny, "model.num_heads=1,2", "seed=1,2", "threads=1", "trainer.max_steps=60", "checkpoint.every=5")
-    assert sweep(tmp_path, *common, "name=whole").wait() == 0
-    killed, folder = sweep(tmp_path, *common, "name=killed", start_new_session=True), tmp_path / "runs/killed_multi30k"
-    while len(list(folder.glob("*/checkpoints/last.ckpt"))) < 2:  # in the second job
-        time.sleep(0.05)
-        assert killed.poll() is None
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    done = [path for path in folder.glob("*/metrics.json") if "config_hash" in path.read_text()]
-    before = [path.stat().st_mtime_ns for path in done]
-    assert len(done) == 1
-    assert sweep(tmp_path, *common, "name=killed").wait() == 0
-    assert [path.stat().st_mtime_ns for path in done] == before
-    assert results(folder) == results(tmp_path / "runs" / "whole_multi30k")

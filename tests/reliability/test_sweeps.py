@@ -38,8 +38,12 @@ def test_a_sweep_that_is_killed_by_its_number_takes_its_jobs_with_it(launcher, b
     killed = sweep(*tiny, *ENDLESS, *launcher)
     wait_until(lambda: len(list(tmp_path.glob(f"runs/*/*/{begun}"))) == (2 if launcher else 1))
     killed.send_signal(number)
-    killed.wait(60)
+    assert killed.wait(60) in (128 + number, -number)
     seconds = wait_until(lambda: not processes_in(tmp_path), 60)
+    if begun.endswith(".ckpt"):
+        logs = [path.read_text() for path in tmp_path.glob("runs/*/*/job.log")]
+        assert all("stopped at step" in log for log in logs)
+        assert len(logs) == (2 if launcher else 1)
     print(f"{number.name} at {begun}: its processes had ended {seconds:.1f} s after it")  # noqa: T201
 
 
