@@ -289,6 +289,11 @@ def test_what_is_not_there_is_not_measured(healthy):
     assert len(diagnose(corpus)) == len(checks(("text", "vocabulary"))) < len(findings)
 
 
+@pytest.mark.parametrize("value", ["x", None, [], 10**400])
+def test_a_figure_that_is_no_number_is_not_measured(healthy, value):
+    assert found("epochs", with_figure("train.epochs", value)(healthy)).measured is None
+
+
 def test_a_copy_task_may_copy(healthy):
     rows = Copy(train_size=8000, valid_size=400, test_size=400, seed=1).load()
     splits = {split: Pairs(list(each["source"]), list(each["target"])) for split, each in rows.items()}

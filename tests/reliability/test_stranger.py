@@ -27,6 +27,7 @@ TRAIN = (
 OPEN = {
     "report": ("sweep=.",),
     "translate": ("run=run",),
+    "doctor": ("run=run",),
     "score": ("run=run", "source=a.txt", "target=a.txt"),
     "attention": ("run=run", "text=the dog", "output=maps"),
     "prune": ("run=run", "cut=[encoder1.1]", "timed=0", "output=smaller"),
@@ -53,7 +54,7 @@ ATTACKS = {
             PLACED,
             ("report", "translate", "attention", "checkpoint", "init_from", "heads", "evaluate", "resume"),
         ),
-        ("curves", CURVES, ("report", "resume")),
+        ("curves", CURVES, ("report", "doctor", "resume")),
         ("resumed", RESUMED, ("resume",)),
     ]
     for name, attack in attacks.items()
@@ -88,7 +89,7 @@ def opened(run: Path, name: str, text: Path) -> list[str]:
     with bounded():
         result = command(SCRIPT.get(name, name), *OPEN[name], *places, stdin=TEXT.encode(), cwd=run.parent)
     assert outside_of(run) == outside
-    assert result.code in (0, 2), result
+    assert result.code in ((0, 1, 2) if name == "doctor" else (0, 2)), result  # 1: a warning
     errors = [line for line in result.errors if line.startswith("error: ")]
     assert len(errors) == (result.code == 2), result.err
     assert "Traceback" not in result.err

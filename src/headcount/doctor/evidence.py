@@ -1,5 +1,6 @@
 """Evidence of the doctor: the text of a corpus as training reads it, and the figures and translations of a run."""
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -151,8 +152,8 @@ def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     curves: dict[str, list[tuple[int, float]]] = {}
     for row in whole_rows(path) if path.is_file() else []:
         for name in ("valid/loss", "valid/bleu"):
-            if row.get(name):
-                curves.setdefault(name, []).append((int(row["step"]) + 1, float(row[name])))
+            with contextlib.suppress(ValueError):  # an empty cell, or no number
+                curves.setdefault(name, []).append((int(row["step"]) + 1, float(row.get(name, ""))))
     return curves
 
 

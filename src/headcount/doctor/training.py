@@ -89,7 +89,10 @@ def differs(evidence: Evidence) -> Measured | None:
 
 def _figure(evidence: Evidence, path: str) -> float | None:
     value = at(evidence.metrics, path)
-    return float(value) if isinstance(value, int | float) else None
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:  # a number of hundreds of digits, which no run writes
+        return None
 
 
 def _measured(value: float | None) -> Measured | None:
