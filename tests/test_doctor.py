@@ -356,6 +356,21 @@ def test_the_doctor_of_a_corpus_answers_with_code_1_where_it_warns(text, tmp_pat
     assert "epochs" not in {each["check"] for each in kept["checks"]}
 
 
+def test_misaligned_files_are_found_through_all_of_preparation(tmp_path):
+    rows = Grammar(train_size=2500, valid_size=250, test_size=250, seed=1).load()
+    for split, pairs in rows.items():
+        target = list(pairs["target"])
+        moved = [*target[1:], "Das Ende."] if split == "train" else target
+        for language, lines in {"en": list(pairs["source"]), "de": moved}.items():
+            (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    overrides = ("data=multi30k", f"data.root={tmp_path}", "data.vocab_size=500", "json=doctor.json")
+    assert command("doctor", *overrides, cwd=tmp_path).code == 1
+    kept = json.loads((tmp_path / "doctor.json").read_text(encoding="utf-8"))
+    (aligned,) = (each for each in kept["checks"] if each["check"] == "lengths correlate")
+    assert (aligned["verdict"], aligned["where"]) == ("warning", "train")
+    assert abs(aligned["measured"]) < 0.3
+
+
 def test_the_doctor_of_a_run(home, tmp_path):
     result = command("doctor", "run=runs/first", f"json={tmp_path / 'doctor.json'}", cwd=home)
     assert result.code == 1  # its corpus is tiny
