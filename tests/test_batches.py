@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
-from headcount.data.plan import BatchRamp, Epochs, Lengthening, in_order_of_length, plan_epoch, plan_split
+from headcount.data.plan import BatchRamp, Epochs, Lengthening, _cut, in_order_of_length, plan_epoch, plan_split
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
@@ -285,3 +285,11 @@ def test_every_process_has_its_batches_of_an_evaluation(world_size):
     shares = [[rows for rows, _ in plan.share(rank, world_size)] for rank in range(world_size)]
     assert len({len(share) for share in shares}) == 1
     assert sorted(np.concatenate([rows for share in shares for rows in share])) == list(range(8))
+
+
+@pytest.mark.parametrize(("budget", "rows"), [(127, 127), (128, 128), (129, 128), (135, 128), (136, 136)])
+def test_large_batches_are_cut_to_a_multiple_of_eight_and_the_last_one_is_whole(budget, rows):
+    ones = np.ones(400, dtype=int)
+    cut = [len(batch) for batch in _cut(np.arange(400), ones, ones, budget)]
+    assert set(cut[:-1]) == {rows}
+    assert cut[-1] == 400 - rows * (len(cut) - 1)

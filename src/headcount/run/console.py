@@ -147,7 +147,7 @@ def _lines(error: Exception) -> list[str]:
     if isinstance(error, OSError) and error.errno:
         return [printable(no_file(first_error(error)))]
     useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
-    return ["; ".join(line.rstrip(".") for line in useful).replace(":; ", ": ") or repr(error)]
+    return ["; ".join(line.rstrip(".") for line in useful).replace(":; ", ": ") or (lines or [repr(error)])[0]]
 
 
 def is_wrong(error: Exception) -> bool:
