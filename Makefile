@@ -68,7 +68,7 @@ bench: .venv/core  ## Speed beside other toolkits (an hour); a part of it: ARGS=
 test: .venv/dev  ## Run the quick tests
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
-test-all: .venv/dev  ## Run all tests, the slow ones too
+test-all: .venv/slow  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(WORKERS) -m "not reliability" $(ARGS)
 
 # One test after the other, so that none makes another late; the quick ones first.
@@ -120,6 +120,11 @@ $(BIN)/python:
 	@echo "installing everything, development tools included (a minute or two)"
 	@$(PIP) --editable ".[dev]"
 	@touch .venv/core .venv/serve .venv/study $@
+
+.venv/slow: .venv/dev
+	@echo "installing what slow tests need"
+	@$(PIP) --editable ".[slow]"
+	@touch $@
 
 .venv/mutation: .venv/dev
 	@echo "installing cosmic-ray"

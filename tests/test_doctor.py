@@ -294,6 +294,7 @@ def test_a_figure_that_is_no_number_is_not_measured(healthy, value):
     assert found("epochs", with_figure("train.epochs", value)(healthy)).measured is None
 
 
+@pytest.mark.slow
 def test_a_copy_task_may_copy(healthy):
     rows = Copy(train_size=8000, valid_size=400, test_size=400, seed=1).load()
     splits = {split: Pairs(list(each["source"]), list(each["target"])) for split, each in rows.items()}

@@ -11,7 +11,7 @@ import torch
 from conftest import SCRIPTS, completed, failed, rewrite
 from processes import DDP, ENVIRONMENT, TORCHRUN
 from safetensors.torch import load_file
-from test_optimizers import NAMES, options
+from test_optimizers import NAMES, options, quick
 
 from headcount.errors import InputError
 from headcount.training.callbacks import LastCheckpoint
@@ -144,7 +144,7 @@ def test_a_checkpoint_waits_for_the_next_step_that_is_not_skipped(tiny, tmp_path
     assert saved == [2, 6, 8]
 
 
-@pytest.mark.parametrize("name", ["adamw", *NAMES])
+@pytest.mark.parametrize("name", quick(["adamw", *NAMES], "adamw", "schedule_free"))
 def test_a_skipped_step_changes_no_weight_state_or_average(name, tiny, tmp_path, monkeypatch):
     diverge_at(monkeypatch, [1, 4, 5], "gradient")
     given = (*tiny, *options(name), "checkpoint.every=1")

@@ -31,6 +31,7 @@ def test_a_loss_that_begins_late(loss, tiny, tmp_path):
     assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "run/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_subword_sampling_that_begins_late(tiny, tmp_path):
     plain = (*tiny, *PLAIN, "data.batch_tokens=800", "validation.every=8")
     late = (*plain, "segmentation=bpe_dropout", "segmentation.start_epoch=1")

@@ -74,7 +74,7 @@ def test_the_nearest_tests_are_those_that_import_the_module(file, nearest):
     [
         ("pass", ""),
         ("assert 1 > 2", "tests/test_it.py::test_second"),
-        ("while True: pass", "timeout"),
+        pytest.param("while True: pass", "timeout", marks=pytest.mark.slow),
         ("bytearray(10 * 2**30)", "tests/test_it.py::test_second"),
         ("import os; os._exit(7)", "tests/test_it.py (exit code 7)"),
     ],

@@ -22,6 +22,11 @@ NAMES = ["nadamw", "muon", "schedule_free", "soap"]
 PACKAGES = {"schedule_free": "schedulefree", "soap": "pytorch_optimizer"}
 
 
+def quick(names: list[str], *few: str) -> list:
+    """Names for a test, of which only a few are for the quick tests."""
+    return [name if name in few else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def options(name: str) -> tuple[str, ...]:
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
@@ -29,7 +34,7 @@ def options(name: str) -> tuple[str, ...]:
     return (f"optimizer={name}", "schedule=constant", f"averaging={averaging}", "data.budget.warmup_steps=2")
 
 
-@pytest.mark.parametrize("name", [pytest.param("nadamw", marks=pytest.mark.slow), *NAMES[1:]])
+@pytest.mark.parametrize("name", quick(NAMES, "muon"))
 def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
     given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")

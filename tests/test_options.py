@@ -81,7 +81,7 @@ def test_both_directions_are_trained_then_one(tiny, text, tmp_path):
     assert (tmp_path / "whole/tokenizer.model").read_bytes() == (tmp_path / "one/tokenizer.model").read_bytes()
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_batch_ramp_resumes_in_its_midst(accumulation, tiny, tmp_path):
     plain = (*tiny, "averaging=ema", "data.batch_tokens=800", f"trainer.accumulate_grad_batches={accumulation}")
     ramp = (*plain, "data.batch_ramp=6")
@@ -102,7 +102,11 @@ DROPPED["layers, pieces, R-Drop"] += ("model.embedding_std=0.5",)
 DROPPED["heads, tokens"] = ("model.head_dropout=0.3", "loss=simcut")
 
 
-@pytest.mark.parametrize("dropped", DROPPED.values(), ids=DROPPED)
+@pytest.mark.parametrize(
+    "dropped",
+    [pytest.param(given, marks=pytest.mark.slow if "heads" in name else ()) for name, given in DROPPED.items()],
+    ids=DROPPED,
+)
 def test_what_is_dropped_at_random_resumes_as_if_never_stopped(dropped, tiny, tmp_path):
     options = (*tiny, "averaging=ema", *dropped)
     completed("train", *options, "hydra.run.dir=whole", cwd=tmp_path)

@@ -72,6 +72,7 @@ def test_a_disk_that_is_full_for_a_log_ends_the_run_in_one_line(tiny, tmp_path, 
     completed("train", "resume=run", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_translations_to_a_full_disk_end_in_one_line(home):
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full")

@@ -84,6 +84,7 @@ def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pre
     assert len(read_plan(sweep).jobs) == 4
 
 
+@pytest.mark.slow
 def test_a_stopped_job_is_resumed(pretended):
     sweep = pretended / "runs" / "sweep_grammar"
     result = multirun(pretended, "model.num_heads=7,8", of=command)
