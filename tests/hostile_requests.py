@@ -156,7 +156,8 @@ def attack(address: tuple[str, int], seed: int) -> Answer:
         with contextlib.suppress(ConnectionError, BrokenPipeError):
             client.sendall(requests[kind](draw))
             if draw.random() < 0.5:
-                client.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):  # not connected: the server has closed it
+                    client.shutdown(socket.SHUT_WR)
         return Answer(f"{family}: {kind}", *read(client))
 
 

@@ -10,7 +10,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headcount.errors import InputError
+from headcount.errors import InputError, printable
 from headcount.run.aliases import NOT_HASHED, with_added_settings
 from headcount.run.trusted import check_targets
 from headcount.run.values import wrong_values
@@ -73,7 +73,8 @@ def _wrong_settings(node: Any, setting: str, given: Collection[str] = ()) -> lis
         return below
     package = str(node["_target_"]).partition(".")[0]
     if package not in sys.modules and find_spec(package) is None:
-        return [f"{setting}: needs the package {package}, which is not installed; install it, or choose another option"]
+        shown = printable(package)
+        return [f"{setting}: needs the package {shown}, which is not installed; install it, or choose another option"]
     return wrong_values(get_object(node["_target_"]), own, lambda name: f"{setting}.{name}") + below
 
 

@@ -122,7 +122,8 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
 def check_loggers(config: DictConfig, trust: Collection[str], directory: Path) -> None:
     """Raises InputError for a logger of the run's config that writes elsewhere than into the run: nobody typed it."""
     for name, node in config.logger.items():
-        if node["_target_"] not in trust and node["_target_"] in ELSEWHERE:
+        target = node.get("_target_") if OmegaConf.is_dict(node) else None  # others are refused where they are built
+        if target in ELSEWHERE and target not in trust:
             raise InputError(
                 f"{show(directory)}: logger.{name}: writes elsewhere than into the run, so it is not taken from its "
                 f"config; give it again, such as logger={name}, or another: logger=csv"
