@@ -94,7 +94,7 @@ class Problems:
     def raise_all(self) -> None:
         """Raises InputError with a line for each, if there are any."""
         if self.lines:
-            raise InputError("\n".join(dict.fromkeys("\n".join(self.lines).splitlines())))
+            raise InputError("\n".join(dict.fromkeys("\n".join(self.lines).split("\n"))))
 
 
 def keyword_arguments(

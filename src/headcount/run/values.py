@@ -6,6 +6,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from headcount.errors import printable
+
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
 
 
@@ -47,14 +49,14 @@ def within(name: str, groups: Collection[str]) -> bool:
 
 
 def typed(value: Any) -> str:
-    """A value as one types it on the command line."""
+    """A value as one types it on the command line, in one line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
         return f"[{','.join(map(typed, value))}]"
-    return str(value)
+    return printable(str(value))
 
 
 def wrong_values(function: Callable[..., Any], values: Mapping[str, Any], setting: Callable[[str], str]) -> list[str]:
