@@ -363,6 +363,12 @@ def test_the_weights_of_the_steps_to_keep_are_files(numbers, tmp_path):
     assert kept["step-0.safetensors"].item() == 0.0 != kept["step-3.safetensors"].item()
 
 
+@pytest.mark.parametrize("keep", [[-1], [True], ["3"], [1.0]])
+def test_steps_to_keep_that_are_none_are_named(keep):
+    with pytest.raises(ValueError, match=r"^checkpoint.keep=.*: must be optimizer steps, such as"):
+        LastCheckpoint(every=1, every_minutes=None, keep=keep)
+
+
 @pytest.fixture(scope="module")
 def killed(numbers, tmp_path_factory):
     """A run that was killed at step 14."""
