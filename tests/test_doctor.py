@@ -364,12 +364,14 @@ def test_misaligned_files_are_found_through_all_of_preparation(tmp_path):
         moved = [*target[1:], "Das Ende."] if split == "train" else target
         for language, lines in {"en": list(pairs["source"]), "de": moved}.items():
             (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    overrides = ("data=multi30k", f"data.root={tmp_path}", "data.vocab_size=500", "json=doctor.json")
-    assert command("doctor", *overrides, cwd=tmp_path).code == 1
+    overrides = ("data=multi30k", f"data.root={tmp_path}", "data.vocab_size=500", "data.both_directions=true")
+    assert command("doctor", *overrides, "json=doctor.json", cwd=tmp_path).code == 1
     kept = json.loads((tmp_path / "doctor.json").read_text(encoding="utf-8"))
     (aligned,) = (each for each in kept["checks"] if each["check"] == "lengths correlate")
     assert (aligned["verdict"], aligned["where"]) == ("warning", "train")
     assert abs(aligned["measured"]) < 0.3
+    (language,) = (each for each in kept["checks"] if each["check"] == "words of the right language")
+    assert language["verdict"] == "OK"  # of the corpus, not of both directions mixed
 
 
 def test_the_doctor_of_a_run(home, tmp_path):
@@ -401,6 +403,8 @@ def test_a_corpus_that_is_gone_leaves_the_checks_of_the_run(home, tmp_path, tiny
         (["run=nowhere"], "nowhere is not a run directory"),
         (["run=[a,b]"], "run=[a,b]: must be text or a path"),
         (["run=x", "data=grammar"], "run= and data=: a run has its own corpus; give one of the two"),
+        (["seed=2"], "seed=: chooses neither a run nor a corpus; data, tokenizer, segmentation, recipe ch"),
+        (["data=grammar", "init_from=x"], "init_from=: chooses neither a run nor a corpus"),
         (["json=3"], "json=3: must be text or a path"),
     ],
 )

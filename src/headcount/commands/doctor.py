@@ -10,9 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.run.console import run_script
-from headcount.run.values import typed
+from headcount.run.values import typed, within
 
-OWN = ("run", "json", "checkpoint", "device", "trust", "debug")  # settings; all others are those of a corpus
+OWN = ("run", "json", "checkpoint", "device", "trust", "debug")
+CORPUS = ("data", "tokenizer", "segmentation", "recipe")  # settings that choose a corpus
 
 
 def run(config: DictConfig) -> tuple[str, bool]:
@@ -23,6 +24,8 @@ def run(config: DictConfig) -> tuple[str, bool]:
 
     named = {word.lstrip("+~").partition("=")[0] for word in HydraConfig.get().overrides.task}
     of_corpus = sorted(named - {*OWN})
+    if other := [name for name in of_corpus if not within(name, CORPUS)]:
+        raise InputError(f"{other[0]}=: chooses neither a run nor a corpus; {', '.join(CORPUS)} choose a corpus")
     if of_corpus and "run" in named:
         raise InputError(f"run= and {of_corpus[0]}=: a run has its own corpus; give one of the two")
     for name in ("run", "json"):
@@ -30,7 +33,7 @@ def run(config: DictConfig) -> tuple[str, bool]:
         if not isinstance(value, str) and (name == "run" or value is not None):
             raise InputError(f"{name}={typed(value)}: must be text or a path")
     if of_corpus:
-        data = build_data(config)
+        data = build_data(evidence.of_both_sides(config))
         name = " ".join(word for word in HydraConfig.get().overrides.task if word.split("=")[0] in of_corpus)
         found = evidence.of_corpus(data)
     else:

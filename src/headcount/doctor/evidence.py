@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset
+from omegaconf import DictConfig
 
 from headcount.data.module import TranslationData
 from headcount.data.tokenizer import AnyTokenizer
@@ -113,12 +114,18 @@ def _pairs(rows: Dataset) -> Pairs:
     return Pairs(list(some["source"]), list(some["target"]))
 
 
-def of_run(run: Run) -> Evidence:
-    """The evidence of a finished run. Raises InputError for a damaged file. A corpus that cannot be read is a note."""
-    config = run.config.copy()
-    for name in ("both_directions", "hide_source"):  # the text is that of the corpus, whichever part the model reads
+def of_both_sides(config: DictConfig) -> DictConfig:
+    """A config whose text is that of the corpus, in its own direction, whichever part of it the model reads."""
+    config = config.copy()
+    for name in ("both_directions", "hide_source"):
         if config.data.get(name):
             config.data[name] = False
+    return config
+
+
+def of_run(run: Run) -> Evidence:
+    """The evidence of a finished run. Raises InputError for a damaged file. A corpus that cannot be read is a note."""
+    config = of_both_sides(run.config)
     notes: tuple[str, ...] = ()
     changed = None
     try:
