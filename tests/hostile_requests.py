@@ -61,6 +61,7 @@ PROTOCOLS = (
 )
 HEAD = "POST /translate HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode()
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 UPGRADE = (
     b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n"
 )
@@ -106,7 +107,7 @@ BROKEN: dict[str, Callable[[random.Random], bytes]] = {
 }
 SLOW = (
     *("silent", "silent header", "silent body", "drip", "reset", "reset at once"),
-    *("half closed", "never reads", "second request"),
+    *("half closed", "never reads", "second request", "pipelined body"),
 )
 
 
@@ -187,6 +188,9 @@ def slowly(client: socket.socket, kind: str, draw: random.Random) -> None:
         client.sendall(post(texts("the dog")))
         read(client)
         client.sendall(b"POST /tr")
+    elif kind == "pipelined body":
+        client.sendall(HEALTH + post(b"", length=5))
+        read(client)
 
 
 def read(client: socket.socket) -> tuple[int | None, bytes]:

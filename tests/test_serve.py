@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import SCRIPTS, failed
-from hostile_requests import GOOD, campaign, post, read, served, texts, translation
+from hostile_requests import GOOD, HEALTH, TIMEOUT, campaign, post, read, served, texts, translation
 
 from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError
@@ -192,6 +192,13 @@ def test_slow_clients_hold_nobody(address):
     assert translation(address)
     assert time.monotonic() - began < 5
     assert {read(client)[0] for client in silent} == {408}  # each is told, and its connection ended
+
+
+def test_a_request_that_came_with_the_one_before_has_a_deadline_too(address):
+    with socket.create_connection(address, timeout=TIMEOUT + 3) as client:  # uvicorn ends idle connections after 5 s
+        client.sendall(HEALTH + post(b"", length=5))
+        assert read(client)[0] == 200
+        assert read(client)[0] == 408
 
 
 def test_a_connection_beyond_the_limit_is_refused(translator):

@@ -61,6 +61,11 @@ class Protocol(H11Protocol):
             self._late.cancel()  # the request is whole
             self._late = None
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._late is None and self.conn.their_state is h11.SEND_BODY:  # of a request that came with the last one
+            self._late = self.loop.call_later(self.timeout, self._too_late)
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stuck = self.loop.call_later(self.timeout, self.transport.abort)
