@@ -163,27 +163,52 @@ def test_a_failure_of_the_model_is_logged_and_the_next_request_answered(translat
     assert "a request failed: runs/first: its probabilities are not finite numbers" in caplog.text
 
 
-def test_more_pieces_than_may_wait_are_refused(translator):
-    held = threading.Event()
+def held(translator):
+    """A translator that waits, and the event it waits for; it keeps its batches."""
+    event = threading.Event()
 
     class Held:
         search, model, codec = translator.search, translator.model, translator.codec
+        batches: list[list[str]] = []  # noqa: RUF012
 
-        @staticmethod
-        def translate(lines):
-            held.wait(20)
+        @classmethod
+        def translate(cls, lines):
+            cls.batches.append(lines)
+            event.wait(20)
             return lines
 
-    with served(Held, max_waiting=20) as address, ThreadPoolExecutor(8) as pool:
+    return Held, event
+
+
+def test_more_pieces_than_may_wait_are_refused(translator):
+    waits, event = held(translator)
+    with served(waits, max_waiting=20) as address, ThreadPoolExecutor(8) as pool:
         coming = [
             pool.submit(asked, address, post(texts("the dog sees the cat"), "Connection: close")) for _ in range(8)
         ]
         time.sleep(0.5)
-        held.set()
+        event.set()
         found = [each.result() for each in coming]
     refused = {"error": "too many texts are waiting; try again later"}
     assert sorted({status for status, _ in found}) == [200, 503]
     assert all(answer == refused for status, answer in found if status == 503)
+
+
+def test_a_client_that_is_gone_neither_waits_nor_is_translated(translator):
+    waits, event = held(translator)
+    with served(waits, max_waiting=20) as address, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(translation, address, "the dog")
+        time.sleep(0.3)
+        for _ in range(9):  # more than may wait
+            with socket.create_connection(address) as client:
+                client.sendall(post(texts("the cat", "the bear")))
+                time.sleep(0.05)
+        time.sleep(0.3)
+        last = pool.submit(translation, address, "the wolf")
+        time.sleep(0.3)
+        event.set()
+        assert (first.result(), last.result()) == (["the dog"], ["the wolf"])
+    assert waits.batches == [["the dog"], ["the wolf"]]
 
 
 def test_slow_clients_hold_nobody(address):

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -61,7 +62,7 @@ def application(translator: Translator, about: Mapping[str, str], limits: Limits
                 what = f"text {number} has {count - 1:,} pieces, more than {longest:,}; cut it into sentences"
                 raise HTTPException(413, what)
         try:
-            translations = await batcher.answer(texts, pieces)
+            translations = await unless_gone(request, batcher.answer(texts, pieces))
         except BusyError:
             raise HTTPException(503, "too many texts are waiting; try again later", {"Retry-After": "1"}) from None
         return JSONResponse({"translation": translations[0] if isinstance(text, str) else translations})
@@ -71,6 +72,24 @@ def application(translator: Translator, about: Mapping[str, str], limits: Limits
         lifespan=lifespan,
         exception_handlers={HTTPException: refused, ClientDisconnect: gone, Exception: failed},
     )
+
+
+async def unless_gone(request: Request, translations: Coroutine[Any, Any, list[str]]) -> list[str]:
+    """The translations. Raises ClientDisconnect, and cancels them, where the client leaves before."""
+    work, left = asyncio.create_task(translations), asyncio.create_task(disconnected(request))
+    try:
+        await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        work.cancel()
+        left.cancel()
+
+
+async def disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def body_of(request: Request, most: int) -> bytes:

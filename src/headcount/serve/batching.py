@@ -39,7 +39,8 @@ class Batcher:
         self._arrived = asyncio.Event()
 
     async def answer(self, texts: Sequence[str], pieces: Sequence[int]) -> list[str]:
-        """The translation of each sentence. pieces: of each. Raises BusyError, and what `translate` raises."""
+        """The translation of each sentence. pieces: of each. Raises BusyError, and what `translate` raises. Where it is
+        cancelled, sentences that are not in a batch yet no longer wait."""
         if not texts:
             return []
         if self.waiting and self.waiting + sum(pieces) > self.max_waiting:
@@ -48,7 +49,11 @@ class Batcher:
         self.waiting += sum(pieces)
         self._queue.append(request)
         self._arrived.set()
-        return await request.answer
+        try:
+            return await request.answer
+        except asyncio.CancelledError:
+            self._drop(request)
+            raise
 
     async def run(self) -> None:
         """Translate until cancelled."""
@@ -74,10 +79,6 @@ class Batcher:
         room = self.batch_pieces
         while self._queue:
             request = self._queue[0]
-            if request.answer.done():  # its client is gone, or another of its sentences failed
-                self.waiting -= sum(request.pieces[request.taken :])
-                self._queue.popleft()
-                continue
             pieces = request.pieces[request.taken]
             if batch and pieces > room:
                 break
@@ -96,8 +97,13 @@ class Batcher:
         if len(request.translations) == len(request.texts) and not request.answer.done():
             request.answer.set_result(request.translations)
 
-    @staticmethod
-    def _fail(requests: set[Request], error: Exception) -> None:
+    def _fail(self, requests: set[Request], error: Exception) -> None:
         for request in requests:
+            self._drop(request)
             if not request.answer.done():
                 request.answer.set_exception(error)
+
+    def _drop(self, request: Request) -> None:
+        if request in self._queue:
+            self._queue.remove(request)
+            self.waiting -= sum(request.pieces[request.taken :])
