@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset
-from omegaconf import DictConfig
 
 from headcount.data.module import TranslationData
 from headcount.data.tokenizer import AnyTokenizer
@@ -114,8 +113,8 @@ def _pairs(rows: Dataset) -> Pairs:
     return Pairs(list(some["source"]), list(some["target"]))
 
 
-def of_both_sides(config: DictConfig) -> DictConfig:
-    """A config whose text is that of the corpus, in its own direction, whichever part of it the model reads."""
+def of_both_sides(config: Any) -> Any:
+    """A DictConfig whose text is that of the corpus, in its own direction, whichever part of it the model reads."""
     config = config.copy()
     for name in ("both_directions", "hide_source"):
         if config.data.get(name):
