@@ -1,19 +1,21 @@
 """Word alignment of translations: by the attention of one head, or of the last layer, between the words of both."""
 
+import io
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from built import ONE_LAYER, built
 from conftest import command, completed, refused
 from toy import CLAUSES
 
 from headcount.errors import InputError
 from headcount.report.attention_maps import attention_maps
-from headcount.run.alignment import align, pharaoh
+from headcount.run.alignment import align, alignment_head, pharaoh
 from headcount.run.arrays import write_arrays
-from headcount.run.opened import open_run
+from headcount.run.opened import open_run, weights_digest
 
 PAIRS = [("the dog sees the cat", "der Hund sieht den Kater"), ("the dog", "den Hund"), *CLAUSES[::9]]
 
@@ -51,12 +53,13 @@ def expected_links(run, source: str, target: str, heads: slice):
     return links
 
 
-def with_gold(run, folder, right):
+def with_gold(run, folder, right, **other):
     shutil.copytree(run.directory, folder)
     (folder / "heads").mkdir()
     arrays = np.array(right, dtype=np.int16).reshape(1, 1, -1, 1)
     names = {"view": ["weight"], "when": ["before"], "head": ["cross1.1", "cross1.2"]}
-    write_arrays(folder / "heads" / "gold.npz", {"valid.right": arrays, "valid.targets": np.array([10]), **names})
+    names |= {"valid.right": arrays, "valid.targets": [10], "weights": weights_digest(run.model, torch.bfloat16)}
+    write_arrays(folder / "heads" / "gold.npz", names | other)
     return open_run(folder, device="cpu")
 
 
@@ -70,6 +73,53 @@ def test_the_head_that_aligns_best_is_asked(right, head, run, tmp_path):
     run = with_gold(run, tmp_path / "run", right)
     found = align(run, *zip(*PAIRS, strict=True))
     assert found == [expected_links(run, *pair, slice(head, head + 1)) for pair in PAIRS]
+
+
+def test_a_head_measured_with_the_weights_is_known_in_either_precision(run, tmp_path):
+    with_gold(run, tmp_path / "run", [9, 1])
+    opened = open_run(tmp_path / "run", device="cpu", precision="bfloat16")
+    assert str(alignment_head(opened)) == "cross1.1"
+
+
+def test_a_head_measured_with_other_weights_is_not_asked(run, tmp_path, caplog):
+    measured = with_gold(run, tmp_path / "run", [9, 1])
+    with torch.no_grad():
+        measured.model.output.weight[0, 0] += 1
+    old = with_gold(run, tmp_path / "old", [9, 1], weights="")
+    for each in (measured, old):
+        caplog.clear()
+        assert alignment_head(each) is None
+        assert "has other weights or an older form; heads parts=[gold] measures it again" in caplog.text
+
+
+def test_a_last_layer_without_cross_heads_leaves_alignment_to_the_one_before(run):
+    """As if the layer with no heads were not there."""
+    sizes = {
+        "vocab_size": run.tokenizer.vocab_size,
+        "d_model": 16,
+        "encoder_layers": 1,
+        "d_feed_forward": 16,
+        "head_size": 8,
+    }
+    torch.manual_seed(1)
+    model = built("model/nano", **sizes, decoder_layers=2, num_heads=2, cross_heads=[2, 0]).eval()
+    found = align(replace(run, model=model), *zip(*PAIRS, strict=True))
+    del model.decoder[1]
+    assert found == align(replace(run, model=model), *zip(*PAIRS, strict=True))
+    assert {source for links in found for source, _ in links} != {0}
+
+
+def test_a_model_whose_layers_have_no_cross_heads_has_no_alignment(run):
+    sizes = {
+        "vocab_size": run.tokenizer.vocab_size,
+        "d_model": 16,
+        "encoder_layers": 1,
+        "d_feed_forward": 16,
+        "head_size": 8,
+    }
+    model = built("model/nano", **sizes, decoder_layers=2, num_heads=2, cross_heads=0)
+    with pytest.raises(InputError, match="has no attention to the source"):
+        align(replace(run, model=model), [], [])
 
 
 def test_words_are_those_between_spaces_and_an_empty_side_has_no_links(run):
@@ -120,6 +170,14 @@ def test_alignments_of_an_nbest_list_are_its_last_column(home):
 def test_wrong_alignments(setting, line, home):
     (found,) = refused("translate", "run=runs/first", setting, stdin=SOURCE.encode(), cwd=home)
     assert found.startswith(line)
+
+
+def test_alignments_at_a_prompt_are_refused_and_leave_the_file_alone(home, tmp_path, monkeypatch):
+    (tmp_path / "links").write_text("0-0\n", encoding="utf-8")
+    monkeypatch.setattr(io, "TextIOWrapper", type("Prompt", (io.TextIOWrapper,), {"isatty": lambda self: True}))
+    (line,) = refused("translate", "run=runs/first", f"alignments={tmp_path / 'links'}", stdin=b"", cwd=home)
+    assert line == f"alignments={tmp_path / 'links'}: not at a prompt; give the lines with < FILE"
+    assert (tmp_path / "links").read_text() == "0-0\n"
 
 
 def test_lines_before_a_wrong_one_are_aligned(home):

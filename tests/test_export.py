@@ -16,7 +16,7 @@ from built import built, sentence_piece
 from conftest import command, completed, refused, rewrite
 from toy import CLAUSES
 
-from headcount.data.tokenizer import TokenizerPair
+from headcount.data.tokenizer import BOS, EOS, TokenizerPair
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.export.attention import Shape, in_shape
@@ -25,7 +25,7 @@ from headcount.export.folder import write_folder
 from headcount.model.attention import TokenPositions
 from headcount.report.attention_maps import attention_maps
 from headcount.run.arrays import write_arrays
-from headcount.run.opened import make_translator, open_run
+from headcount.run.opened import make_translator, open_run, weights_digest
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -151,7 +151,8 @@ def measured(run, folder: Path, right, heads=("cross1.1", "cross1.2")):
     arrays[0, 0, :, 0] = right
     arrays[0, 1, 0] = 99  # by norm, and after the word: not what an engine returns
     names = {"head": heads, "view": ["weight", "norm"], "when": ["before", "after"]}
-    write_arrays(folder / "heads" / "gold.npz", {"valid.right": arrays, "valid.targets": np.array([10]), **names})
+    names |= {"valid.right": arrays, "valid.targets": [10], "weights": weights_digest(run.model, torch.bfloat16)}
+    write_arrays(folder / "heads" / "gold.npz", names)
     return open_run(folder, device="cpu")
 
 
@@ -168,6 +169,21 @@ def test_the_engine_returns_the_attention_of_the_head_that_aligns_best(right, he
         result.attention[0], maps.weights[head, : len(result.hypotheses[0]), : len(source[0])], atol=1e-5
     )
     assert f"head cross1.{head + 1}: on the validation set it links 70.0 %" in (folder / "README.md").read_text()
+
+
+def test_the_engine_returns_the_attention_of_the_last_layer_that_has_cross_heads(run, tmp_path):
+    run = with_model(run, model_of(run.tokenizer.vocab_size, num_heads=2, cross_heads=[2, 0], head_size=8))
+    engine = ctranslate2.Translator(str(exported(run, tmp_path)), intra_threads=1)
+    source = pieces(run.tokenizer, TEXTS[:1])
+    result = engine.translate_batch(source, beam_size=1, return_attention=True, max_decoding_length=1)[0]
+    cross = run.model.attention_weights(*(torch.tensor([each]) for each in given(run, source[0]))).cross[0]
+    np.testing.assert_allclose(result.attention[0], cross[0].mean(0)[:1, : len(source[0])].detach(), atol=1e-5)
+
+
+def given(run, source):
+    """Ids and mask of a source, and the beginning of its translation."""
+    ids = [*(run.tokenizer.source.vocabulary.index(piece) for piece in source), EOS]
+    return ids, [True] * len(ids), [BOS]
 
 
 def test_results_of_other_heads_are_refused(run, tmp_path):

@@ -83,6 +83,8 @@ def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, h
         ([], "text=null: must be text; put it in quotes"),
         (["text=5"], "text=5: must be text"),
         (["text=' '"], "text=: must be a sentence to translate"),
+        (["out=a.npz", "target=b"], "target=: goes with text=, the sentence that it translates; give both"),
+        (["out=a.npz", "output=b"], "output=: the directory of drawings, and out=: a file of arrays; give one of them"),
         (["text=a", "run=runs/none"], "runs/none is not a run directory"),
         (["text=a", "output=taken/x"], "output=taken/x: can't be written to"),
     ],

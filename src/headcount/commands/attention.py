@@ -24,6 +24,10 @@ def run(config: DictConfig) -> None:
             raise InputError(f"{name}={typed(config[name])}: must be text; put it in quotes, such as {name}='\"...\"'")
     if not fits(config.n, int) or config.n < 1:
         raise InputError(f"n={typed(config.n)}: must be a whole number, 1 or more")
+    if config.target is not None and config.text is None:
+        raise InputError("target=: goes with text=, the sentence that it translates; give both")
+    if config.out and config.output:
+        raise InputError("output=: the directory of drawings, and out=: a file of arrays; give one of them")
     opened = open_from_config(config, config.run)
     if config.out:
         return write_weights(opened, config.text, config.target, config.n, Path(config.out))

@@ -14,7 +14,7 @@ from headcount.export.attention import Linear, Projections, Shape, common_shape,
 from headcount.export.parts import feed_forward_of, missing, norm_of, positions_of
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.transformer import Transformer
-from headcount.run.alignment import AlignmentHead, alignment_head
+from headcount.run.alignment import AlignmentHead, alignment_head, last_cross_layer
 from headcount.run.opened import Run
 
 try:
@@ -39,7 +39,7 @@ def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None
 
     quantization: one of `QUANTIZATIONS`. longest: tokens of a sentence that the model has positions for, unless these
     are computed (rotary) or learned. The engine returns the attention of the `alignment_head`, or the mean of all heads
-    of the last layer. Raises InputError for damaged results of `heads`.
+    of the last layer with cross heads. Raises InputError for damaged results of `heads`.
     """
     model: Any = deepcopy(run.model)  # CTranslate2 quantizes weights in their place
     with torch.no_grad():
@@ -67,10 +67,10 @@ def specification(model: Transformer, longest: int, aligning: AlignmentHead | No
         "ffn_glu": kind == "swiglu",
         "rotary_dim": 0 if positions_of(model) == "rotary" else None,  # else, it wants a table of positions
     }
-    last = model.decoder[-1].cross_attention.heads.count
+    last = last_cross_layer(model) or len(model.decoder)
     alignment = {
-        "alignment_layer": -1 if aligning is None else aligning.layer - 1,
-        "alignment_heads": max(1, last) if aligning is None else 1,
+        "alignment_layer": (last if aligning is None else aligning.layer) - 1,
+        "alignment_heads": max(1, model.head_counts["cross_heads"][last - 1]) if aligning is None else 1,
     }
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(len(model.encoder), encoder.count, **common),

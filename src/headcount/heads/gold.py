@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from headcount.heads.analysis import Analysis, Arrays, Part
@@ -20,6 +21,7 @@ from headcount.heads.likelihood import Progress
 from headcount.heads.observed import VIEWS, Observed, When, lacks_source, observed
 from headcount.heads.spelling import Spelled
 from headcount.report.statistics.max_t import Ratio, ratio
+from headcount.run.opened import weights_digest
 
 NONE = -1
 DIRECTIONS = ("forward", "backward")  # from dependent to head, and back
@@ -53,7 +55,7 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
     word that is aligned with them; head is a cross head, when: "before", the position that predicts the word, or
     "after", which reads it. fixed [sentence, rule]: those that are right by each of `RULES`, without attention.
     targets, pairs [sentence]: target words, gold pairs. valid.right and so on. Also head, the names of all heads, view,
-    direction, when, rule.
+    direction, when, rule; and weights, the digest by which `headcount.run.alignment` knows whether they are its own.
     """
     test = structure(analysis, analysis.test, progress)
     valid = structure(analysis, analysis.valid, progress)
@@ -64,6 +66,7 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
         **test,
         **{f"valid.{name}": valid[name] for name in needed},
         **{name: np.array(values) for name, values in names.items()},
+        "weights": np.array(weights_digest(analysis.run.model, torch.bfloat16)),
     }
 
 
@@ -74,7 +77,7 @@ GOLD = Part(
     steps=lambda analysis: len(analysis.test) + len(analysis.valid),
     gold=True,
     lacks=lacks_source,
-    version=2,
+    version=3,
 )
 
 

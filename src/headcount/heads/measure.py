@@ -25,6 +25,7 @@ from headcount.heads.roles import ROLES
 from headcount.heads.shapley import SHAPLEY
 from headcount.progress import progress_bar
 from headcount.run.arrays import read_arrays, write_arrays
+from headcount.run.opened import weights_digest
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
         if names is not None:
             raise InputError(f"parts: {name} {why}")
         logger.info("%s left out: it %s", name, why)
-    weights = weights_digest(analysis)
+    weights = weights_digest(analysis.run.model)
     found = {}
     for part in PARTS:
         measured = part in wanted and part.name not in lacking
@@ -100,14 +101,6 @@ def _kept(analysis: Analysis, part: Part, weights: str, measured: bool) -> Array
     write_arrays(path, arrays)
     logger.info("%s: %.0f s", part.about, arrays["seconds"])
     return arrays
-
-
-def weights_digest(analysis: Analysis) -> str:
-    """SHA-256 of the weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(analysis.run.model.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def part_key(analysis: Analysis, part: Part, weights: str) -> str:

@@ -1,6 +1,8 @@
 """Word alignment of translations by cross-attention: which source word each target word comes from."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -8,13 +10,21 @@ from torch import Tensor
 
 from headcount.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, Tokenizer
 from headcount.errors import InputError
+from headcount.files import show
+from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.arrays import read_arrays
-from headcount.run.opened import Run
+from headcount.run.opened import Run, weights_digest
+
+logger = logging.getLogger(__name__)
 
 AT_ONCE = 64  # sentences, of similar length
 
 Links = list[tuple[int, int]]
 """Words of source and target, from 0, that are translations of each other."""
+
+Aligner = Callable[[Sequence[str], Sequence[str]], list[Links]]
+"""Links between the words of sources and their translations, one for each target word, in its order; none where either
+is empty."""
 
 
 class AlignmentHead(NamedTuple):
@@ -31,7 +41,7 @@ class AlignmentHead(NamedTuple):
 
 def alignment_head(run: Run) -> AlignmentHead | None:
     """The cross head with the most right links by weight, at the position that predicts the word: what other engines
-    return. None for a run whose heads were not measured, or whose corpus has no gold alignment.
+    return. None for a run whose heads were not measured with these weights, or whose corpus has no gold alignment.
 
     Raises InputError for a damaged file of results, or one of other heads.
     """
@@ -45,6 +55,13 @@ def alignment_head(run: Run) -> AlignmentHead | None:
     right = arrays["valid.right"][:, view, :, when].sum(axis=0)
     if len(right) != len(cross):
         raise InputError(f"{path}: is of other heads than the run has; remove it, and measure the heads again")
+    if str(arrays.get("weights")) != weights_digest(run.model, torch.bfloat16):
+        logger.warning(
+            "the head that aligns best is unknown: %s has other weights or an older form; heads parts=[gold] measures "
+            "it again",
+            show(path),
+        )
+        return None
     best = int(right.argmax())
     return AlignmentHead(*cross[best], float(right[best] / arrays["valid.targets"].sum())) if cross else None
 
@@ -54,18 +71,34 @@ def pharaoh(links: Links) -> str:
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
-@torch.inference_mode()
-def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
-    """Links between the words of sources and their translations, one for each target word, in its order; none where
-    either is empty.
+def last_cross_layer(model: EncoderDecoder) -> int | None:
+    """The last layer with heads of cross-attention, from 1; None for a model without any."""
+    counts = model.head_counts.get("cross_heads", [])
+    return max((layer for layer, count in enumerate(counts, start=1) if count), default=None)
+
+
+def aligner(run: Run) -> Aligner:
+    """Alignment with a run; of an ensemble, with its first run.
 
     The source word is the one with the largest share of the attention at the positions that predict the word: of the
-    `alignment_head`, or the mean of all cross heads of the last layer. Words are those between spaces.
+    `alignment_head`, or the mean of all cross heads of the last layer that has some. Words are those between spaces.
     Raises InputError for a model without cross-attention, or one that does not read the source.
     """
-    if run.translator.hide_source or not run.model.head_counts.get("cross_heads"):
+    last = last_cross_layer(run.model)
+    if run.translator.hide_source or last is None:
         raise InputError(f"alignments: {run.directory} has no attention to the source, so its words cannot be aligned")
     best = alignment_head(run)
+    layer, heads = (last, slice(None)) if best is None else (best.layer, slice(best.head - 1, best.head))
+    return partial(_aligned, run, layer, heads)
+
+
+def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
+    """The links that the `aligner` of a run gives. Raises InputError as that does."""
+    return aligner(run)(sources, targets)
+
+
+@torch.inference_mode()
+def _aligned(run: Run, layer: int, heads: slice, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
     source, target = run.tokenizer.source, run.tokenizer.target
     pairs = list(zip(source.encode(list(sources)), target.encode(list(targets)), strict=True))
     found: list[Links] = [[] for _ in pairs]
@@ -73,7 +106,7 @@ def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Link
         ids, before = _padded([[*pairs[row][0], EOS] for row in rows]), _padded([[BOS, *pairs[row][1]] for row in rows])
         given = ids.to(run.model.device)
         cross = run.model.attention_weights(given, given != PAD, before.to(run.model.device)).cross
-        weights = cross[-1].mean(dim=1) if best is None else cross[best.layer - 1][:, best.head - 1]
+        weights = cross[layer - 1][:, heads].mean(dim=1)
         for row, each in zip(rows, weights.float().cpu(), strict=True):
             words = word_of(source, pairs[row][0]), word_of(target, pairs[row][1])
             found[row] = _links(each[: len(words[1]), : len(words[0])], *words)

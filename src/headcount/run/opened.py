@@ -1,5 +1,6 @@
 """Load a run: its config, model, tokenizer and translator, ready to use."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ class Run:
     tokenizer: AnyTokenizer
     translator: Translator
     trust: Sequence[str] | None  # see `build`
+    checkpoint: Path | None = None  # the file of its weights, where that is not its model.safetensors
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -115,7 +117,8 @@ def open_run(
     model.to(choose_device(device), getattr(torch, precision)).eval()
     way: SearchMethod = build(settings, "search", trust)
     translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
-    return Run(directory, config, model, tokenizer, translator, trust)
+    own = weights.resolve() == (directory / "model.safetensors").resolve()
+    return Run(directory, config, model, tokenizer, translator, trust, None if own else weights)
 
 
 def as_list(setting: object) -> list[str]:
@@ -208,6 +211,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise InputError(
             f"{path}: no weights can be read from it; give a .safetensors or .ckpt file of a run"
         ) from error
+
+
+def weights_digest(model: EncoderDecoder, dtype: torch.dtype = torch.float32) -> str:
+    """SHA-256 of the weights as numbers of a type: with bfloat16, one of a run opened in either precision."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().to(dtype).float().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:

@@ -12,7 +12,7 @@ from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError, reason
 from headcount.files import naming
-from headcount.run.alignment import align, pharaoh
+from headcount.run.alignment import Aligner, aligner, pharaoh
 from headcount.run.console import STANDARD_OUTPUT
 from headcount.run.opened import Run, ensemble, open_runs
 from headcount.run.values import fits, typed
@@ -33,20 +33,21 @@ def translate(config: DictConfig, with_engine: Callable[[Run], Run] = lambda run
     run = with_engine(ensemble(list(runs.values())))
     if config.nbest is not None:
         run.translator.search.check(config.nbest)
-    if config.alignments:
-        align(run, [], [])  # raises InputError before anything is read
+    prompt = sys.stdin.isatty()
+    if config.alignments and prompt:
+        raise InputError(f"alignments={typed(config.alignments)}: not at a prompt; give the lines with < FILE")
+    aligned = aligner(run) if config.alignments else None  # raises InputError before anything is read or written
+    if prompt:
+        return converse(run, ", ".join(runs), config.nbest or 1)
     with alignment_file(config.alignments) as links:
-        if sys.stdin.isatty():
-            converse(run, ", ".join(runs), config.nbest or 1)
-        else:
-            translate_stream(run, sys.stdin.buffer, sys.stdout, config.nbest, links)
+        translate_stream(run, sys.stdin.buffer, sys.stdout, config.nbest, aligned, links)
 
 
 @contextmanager
-def alignment_file(alignments: bool | str) -> Iterator[TextIO | bool]:
-    """The file of `alignments`, open to be written; true or false as they are. Raises InputError."""
+def alignment_file(alignments: bool | str) -> Iterator[TextIO | None]:
+    """The file of `alignments`, open to be written; None for true or false. Raises InputError."""
     if isinstance(alignments, bool):
-        yield alignments
+        yield None
         return
     try:
         file = open(alignments, "w", encoding="utf-8")  # noqa: SIM115 - closed below; only this may fail
@@ -57,14 +58,19 @@ def alignment_file(alignments: bool | str) -> Iterator[TextIO | bool]:
 
 
 def translate_stream(
-    run: Run, source: BinaryIO, sink: TextIO, nbest: int | None = None, alignments: TextIO | bool = False
+    run: Run,
+    source: BinaryIO,
+    sink: TextIO,
+    nbest: int | None = None,
+    aligned: Aligner | None = None,
+    links: TextIO | None = None,
 ) -> None:
     """Translate line by line: n lines in, n lines out, an empty line stays empty.
 
     nbest: translations per line, each with the number of its line (from 0) and its score, in the format of Moses:
-    `number ||| text ||| score`. alignments: the links of words of each translation, see `align`: in the last column, or
-    a line each of a file. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines before it
-    are translated.
+    `number ||| text ||| score`. aligned: gives the links of words of each translation, for the last column, or for a
+    line each of the file `links`. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines
+    before it are translated.
     """
     # By "\n" alone, in bytes: other characters that Unicode calls line ends belong to the text.
     lines = enumerate(source, start=1)
@@ -82,7 +88,7 @@ def translate_stream(
         except LineError as error:
             translations = run.translator.nbest(texts[: error.line], nbest or 1)
             wrong, why = written + error.line + 1, error.why
-        shown = shown_lines(run, texts, translations, written, nbest, alignments)
+        shown = shown_lines(texts, translations, written, nbest, aligned, links)
         answer = "".join(f"{line}\n" for line in shown)
         with naming(STANDARD_OUTPUT, len(answer.encode())):
             sink.write(answer)
@@ -93,12 +99,12 @@ def translate_stream(
 
 
 def shown_lines(
-    run: Run,
     texts: Sequence[str],
     translations: Sequence[Sequence[Translation]],
     first: int,
     nbest: int | None,
-    alignments: TextIO | bool,
+    aligned: Aligner | None,
+    links: TextIO | None,
 ) -> list[str]:
     """The lines to show of the translations of some texts, of which `first` is the number of the first one; the rest as
     for `translate_stream`."""
@@ -108,15 +114,15 @@ def shown_lines(
         for each in best[: nbest or 1]
     ]
     lines = [text if nbest is None else f"{number} ||| {text} ||| {score:.6f}" for number, _, text, score in rows]
-    if alignments is False:
+    if aligned is None:
         return lines
-    links = [pharaoh(each) for each in align(run, [row[1] for row in rows], [row[2] for row in rows])]
-    if alignments is True:
-        return [f"{line} ||| {each}" for line, each in zip(lines, links, strict=True)]
-    content = "".join(f"{each}\n" for each in links)
-    with naming(alignments.name, len(content)):
-        alignments.write(content)
-        alignments.flush()
+    found = [pharaoh(each) for each in aligned([row[1] for row in rows], [row[2] for row in rows])]
+    if links is None:
+        return [f"{line} ||| {each}" for line, each in zip(lines, found, strict=True)]
+    content = "".join(f"{each}\n" for each in found)
+    with naming(links.name, len(content)):
+        links.write(content)
+        links.flush()
     return lines
 
 
