@@ -1,6 +1,7 @@
 """The server: batches of concurrent requests, limits, errors as JSON, slow clients, and a clean end."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -279,15 +280,27 @@ def test_without_its_packages_it_says_what_to_install(tmp_path, monkeypatch):
     assert failed("serve", cwd=tmp_path) == ['the server needs starlette and uvicorn: pip install "headcount[serve]"']
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_when_the_requests_are_answered(home, number):
-    line = [sys.executable, str(SCRIPTS / "serve.py"), "run=runs/first", "port=0", "device=cpu"]
+@contextlib.contextmanager
+def started(line, home):
+    """A server in a process of its own, and its port."""
     with subprocess.Popen(line, cwd=home, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while "http://" not in (said := process.stderr.readline()):
             assert said, "the server has ended"
-        port = int(said.split("127.0.0.1:")[1].split()[0])
+        try:
+            yield process, int(said.split("127.0.0.1:")[1].split()[0])
+        finally:
+            process.kill()
+
+
+STOPPING = b'{"error":"the server is stopping; try again later"}'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_when_the_requests_are_answered(home, number):
+    line = [sys.executable, str(SCRIPTS / "serve.py"), "run=runs/first", "port=0", "device=cpu"]
+    with started(line, home) as (process, port):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(GOOD[:-4])
             time.sleep(0.3)
@@ -296,4 +309,46 @@ def test_a_signal_ends_it_when_the_requests_are_answered(home, number):
             client.sendall(GOOD[-4:])
             assert read(client)[0] == 200
         assert process.wait(30) == 0
+        assert process.stderr is not None
         assert process.stderr.read() == "stopping: requests that have begun are answered\n"
+
+
+def test_requests_that_the_stop_cuts_off_are_told(translator, monkeypatch):
+    monkeypatch.setattr("headcount.serve.server.GRACE", 0.2)
+    waits, event = held(translator)
+    clients = []
+    with served(waits, timeout=20) as address:
+        for request in (post(texts("the dog")), post(texts("the cat")), GOOD[:-4]):
+            clients.append(socket.create_connection(address, timeout=10))
+            clients[-1].sendall(request)
+            time.sleep(0.2)
+    assert [read(client) for client in clients] == [(503, STOPPING)] * 3
+    event.set()
+    assert waits.batches == [["the dog"]]
+
+
+STUCK = """
+import sys, time
+import headcount.decoding.translator, headcount.serve.server
+from headcount.commands.serve import main
+
+headcount.decoding.translator.Translator.translate = lambda self, texts: time.sleep(40)
+headcount.serve.server.GRACE = 1
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, -signal.SIGTERM)])
+def test_a_batch_that_takes_long_does_not_hold_the_end(home, signals, code):
+    line = [sys.executable, "-c", STUCK, "run=runs/first", "port=0", "device=cpu"]
+    with started(line, home) as (process, port), socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(GOOD)
+        time.sleep(0.5)
+        began = time.monotonic()
+        for _ in range(signals):
+            os.kill(process.pid, signal.SIGTERM)
+            time.sleep(0.3)
+        assert process.wait(30) == code
+        assert time.monotonic() - began < (8 if signals == 1 else 2)
+        assert read(client) == ((503, STOPPING) if signals == 1 else (None, b""))

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import threading
 from importlib.util import find_spec
 from typing import Any
 
@@ -39,6 +41,7 @@ def run(config: DictConfig) -> None:
         raise InputError(f'the server needs {" and ".join(missing)}: pip install "headcount[serve]"')
     from headcount.run.opened import ensemble, open_runs  # here, because --help does not need them
     from headcount.serve.app import Limits, application
+    from headcount.serve.batching import THREAD
     from headcount.serve.server import listen, make_server
 
     check(config)
@@ -56,6 +59,8 @@ def run(config: DictConfig) -> None:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         logger.info("%s: %s to %s on http://%s (Ctrl-C ends)", name, source, target, address)
         asyncio.run(make_server(app, config.timeout, config.max_connections).serve([listener]))
+    if any(thread.name.startswith(THREAD) for thread in threading.enumerate()):
+        os._exit(0)  # in a batch that is for nobody any more; Python would wait for its end
 
 
 def main() -> None:

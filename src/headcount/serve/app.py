@@ -54,6 +54,12 @@ def application(translator: Translator, about: Mapping[str, str], limits: Limits
         return JSONResponse({"status": "ok", **about})
 
     async def translate(request: Request) -> Response:
+        try:
+            return await translated(request)
+        except asyncio.CancelledError:  # by the server, which ends
+            raise HTTPException(503, "the server is stopping; try again later", {"Retry-After": "1"}) from None
+
+    async def translated(request: Request) -> Response:
         text = parsed(await body_of(request, limits.max_body), limits.max_texts)
         texts = [text] if isinstance(text, str) else text
         pieces = [len(ids) + 1 for ids in await asyncio.to_thread(translator.codec.encode, texts)]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+THREAD = "batches"  # the name of its thread begins with this
+
 
 class BusyError(Exception):
     """As many pieces wait as may."""
@@ -56,9 +58,10 @@ class Batcher:
             raise
 
     async def run(self) -> None:
-        """Translate until cancelled."""
+        """Translate until cancelled; a batch that has begun goes on in its thread."""
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1) as thread:
+        thread = ThreadPoolExecutor(1, THREAD)
+        try:
             while True:
                 await self._arrived.wait()
                 if not (batch := self._take()):
@@ -72,6 +75,8 @@ class Batcher:
                 else:
                     for (request, _), translation in zip(batch, translations, strict=True):
                         self._give(request, translation)
+        finally:
+            thread.shutdown(wait=False)  # to wait for its batch would hold the other tasks of the loop
 
     def _take(self) -> list[tuple[Request, int]]:
         """Sentences for a batch, as (request, number of the sentence)."""

@@ -105,9 +105,9 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
-            self.force_exit = True
-        else:
-            logger.info("stopping: requests that have begun are answered")
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        logger.info("stopping: requests that have begun are answered")
         self.should_exit = True
 
     @contextlib.contextmanager
