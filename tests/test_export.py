@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,14 @@ import torch.nn.functional as F
 import yaml
 from built import built, sentence_piece
 from conftest import command, completed, refused, rewrite
+from omegaconf import OmegaConf
 from toy import CLAUSES
 
 from headcount.data.tokenizer import BOS, EOS, TokenizerPair
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.export.attention import Shape, in_shape
-from headcount.export.card import escaped
+from headcount.export.card import escaped, model_card
 from headcount.export.folder import write_folder
 from headcount.model.attention import TokenPositions
 from headcount.report.attention_maps import attention_maps
@@ -124,6 +126,27 @@ def test_greedy_translations_end_where_headcount_lets_them_end(run):
     model = model_of(run.tokenizer.vocab_size, num_heads=2)
     endless = by_greedy(with_model(run, model))
     assert with_ctranslate2(endless).translator.translate(TEXTS) == endless.translator.translate(TEXTS)
+
+
+def test_sources_of_different_lengths_are_in_different_batches(home):
+    """Since a batch of the engine has one limit."""
+    run = open_run(home / "runs" / "first", device="cpu")  # with its usual limit, some tokens for any source
+    translator = with_ctranslate2(run).translator
+    tokens = [translator._tokens(pieces, 1) for pieces in range(1, 9)]
+    assert sorted(translator._batches(tokens * 2)) == [[row, row + 8] for row in range(8)]
+
+
+def test_sources_longer_than_their_translations(home):
+    run = open_run(home / "runs" / "first", device="cpu", search={"max_ratio": 0.1, "max_extra": 3, "max_source": 40})
+    once, texts = by_greedy(run), [" ".join(TEXTS)[:80]]
+    assert len(run.tokenizer.source.encode(texts)[0]) > run.translator.search.limit(40) + 2
+    assert with_ctranslate2(once).translator.translate(texts) == once.translator.translate(texts)
+
+
+def test_a_precision_that_the_machine_lacks_is_one_line(run, monkeypatch):
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8", "int16"})
+    with pytest.raises(InputError, match=r"precision=bfloat16: CTranslate2 .* machine; give one of float32, int8$"):
+        with_ctranslate2(run, "bfloat16")
 
 
 def test_weights_that_are_no_numbers_are_one_line(run):
@@ -368,6 +391,56 @@ def test_the_model_card_has_the_figures_of_the_run(run, tmp_path):
     assert escaped(metrics["hardware"]["processor"]) in body
     assert "d_feed_forward: 16" in body
     assert str(run.config.data.directory) not in body
+
+
+def test_the_figures_of_other_weights_are_not_in_the_card(run, tmp_path):
+    shutil.copytree(run.directory, tmp_path / "run")
+    shutil.copy(run.directory / "model.safetensors", tmp_path / "other.safetensors")
+    other, own = (
+        open_run(tmp_path / "run", tmp_path / checkpoint, device="cpu")
+        for checkpoint in ("other.safetensors", "run/model.safetensors")
+    )
+    front, body = card_of(exported(other, tmp_path))
+    assert "model-index" not in front
+    assert body.count("None: these are the weights of other.safetensors.") == 2
+    assert "BLEU" not in body
+    assert "seconds of training" not in body
+    assert "model-index" in card_of(exported(own, tmp_path / "own"))[0]
+
+
+PLACES = {"tests": {"news": {"source": "/home/anna/news.en", "target": "/home/anna/b"}}, "path": "/home/anna/corpus"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, ["trained from scratch", "trained on the same text"]),
+        ({"init_from": "/home/anna/a"}, ["fine-tuned from a run", "that of the run", "init_from: a\n"]),
+        ({"pruned": {"run": "runs/a", "cut": ["cross1.1"]}}, ["cut from a run", "run: runs/a", "- cross1.1"]),
+    ],
+)
+def test_the_card_tells_where_the_weights_come_from_but_no_places_of_the_machine(settings, words, run, tmp_path):
+    shutil.copytree(run.directory, tmp_path / "run")
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    changed = config | settings | {"data": config["data"] | PLACES, "segmentation": {"files": ["/home/anna/c"]}}
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(changed))
+    opened = replace(run, directory=tmp_path / "run", config=OmegaConf.create(changed))
+    card = model_card(opened, "ctranslate2", "float32", 64)
+    assert all(word in card for word in [*words, "source: news.en", "- c\n", "test set of corpus"]), card
+    assert ("trained from scratch" in card) == (not settings)
+    assert "/home" not in card
+
+
+def test_the_program_of_the_card_translates_all_that_the_model_can(run, tmp_path, capsys):
+    folder = exported(run, tmp_path)
+    _, body = card_of(folder)
+    program = textwrap.dedent(body.split("## Use")[1].split("## Data")[0]).replace("DIR", str(folder))
+    exec(program.replace("...", TEXTS[0]), {})
+    assert capsys.readouterr().out.strip() == run.translator.translate(TEXTS[:1])[0]
+    assert "max_decoding_length=63,\n        max_input_length=0," in body
+    assert "A sentence may have 64 tokens at most." in body
+    rotary = with_model(run, model_of(run.tokenizer.vocab_size, num_heads=2, positions="rotary"))
+    assert "tokens at most" not in model_card(rotary, "ctranslate2", "float32", 64)
 
 
 EVIL = "</p><script>alert(1)</script> [x](javascript:1) `` | # *a* \n---\n# b"

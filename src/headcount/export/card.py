@@ -7,17 +7,32 @@ and what is no number is left out.
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
 import yaml
 
 from headcount.errors import printable
+from headcount.export.parts import positions_of
 from headcount.run.alignment import alignment_head
 from headcount.run.directory import read_metrics, read_settings
 from headcount.run.opened import Run
 from headcount.run.values import at
 
-RECIPE = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "trainer", "seed")
+RECIPE = (
+    "init_from",
+    "pruned",
+    "data",
+    "tokenizer",
+    "segmentation",
+    "model",
+    "loss",
+    "optimizer",
+    "schedule",
+    "averaging",
+    "trainer",
+    "seed",
+)
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 USE = {
     "ctranslate2": """import ctranslate2, sentencepiece
@@ -27,7 +42,12 @@ source = sentencepiece.SentencePieceProcessor("{folder}/{source}")
 target = sentencepiece.SentencePieceProcessor("{folder}/{target}")
 pieces = source.encode(["..."], out_type=str)
 for result in translator.translate_batch(
-    pieces, beam_size={beam}, length_penalty={penalty}, min_decoding_length=0
+    pieces,
+    beam_size={beam},
+    length_penalty={penalty},
+    min_decoding_length=0,
+    max_decoding_length={longest},
+    max_input_length=0,
 ):
     print(target.decode(result.hypotheses[0]))""",
     "huggingface": """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -47,26 +67,39 @@ def model_card(run: Run, format: str, quantization: str, max_positions: int) -> 
     Raises InputError for damaged metrics or results of `heads`.
     """
     metrics = read_metrics(run.directory)
+    figures: dict[str, Any] = {} if run.checkpoint else metrics  # of these weights
     source, target = run.languages
     parts = [
         f"# Translation from {escaped(source)} to {escaped(target)}",
-        f"A model of {number(metrics, 'parameters', ',')} parameters, trained from scratch with headcount "
+        f"A model of {number(metrics, 'parameters', ',')} parameters, {origin(run)} with headcount "
         f"{text(metrics, 'versions.headcount')}; here for {LIBRARIES[format]}, with weights in {quantization}.",
         "## Use",
-        indented(used(run, format)),
+        indented(used(run, format, max_positions)),
         "## Data",
         data(run),
         "## Scores",
-        *scores(metrics),
+        *(_of_others(run) or scores(metrics)),
         "## Cost",
-        cost(metrics),
+        *(_of_others(run) or [cost(metrics)]),
         "## Limits",
         limits(run, format, quantization, max_positions),
         "## Recipe",
         "The settings that it was trained with:",
         indented(recipe(run)),
     ]
-    return front_matter(run, format, metrics) + "\n\n".join(parts) + "\n"
+    return front_matter(run, format, figures) + "\n\n".join(parts) + "\n"
+
+
+def origin(run: Run) -> str:
+    """Where the weights come from."""
+    if run.config.get("pruned"):
+        return "cut from a run"
+    return "fine-tuned from a run" if run.config.get("init_from") else "trained from scratch"
+
+
+def _of_others(run: Run) -> list[str]:
+    """What is said instead of figures, where these are of other weights; nothing where they are not."""
+    return [f"None: these are the weights of {escaped(run.checkpoint.name)}."] if run.checkpoint else []
 
 
 def front_matter(run: Run, format: str, metrics: Mapping[str, Any]) -> str:
@@ -90,7 +123,7 @@ def front_matter(run: Run, format: str, metrics: Mapping[str, Any]) -> str:
     return f"---\n{yaml.safe_dump(found, sort_keys=False, allow_unicode=True)}---\n\n"
 
 
-def used(run: Run, format: str) -> str:
+def used(run: Run, format: str, max_positions: int) -> str:
     """A program that translates a sentence with the export."""
     search = run.translator.search
     one = run.tokenizer.source is run.tokenizer.target
@@ -101,13 +134,14 @@ def used(run: Run, format: str) -> str:
         target=files[1],
         beam=getattr(search, "beam", 1),
         penalty=getattr(search, "alpha", 1.0),
+        longest=(run.model.max_length or max_positions) - 1,
     )
 
 
 def corpus(run: Run) -> str:
     """The name of the corpus: that of its data set on the hub, or of its class."""
     data = run.config.data
-    return printable(str(data.get("path") or data.get("_target_", "unknown")))
+    return printable(without_places(str(data.get("path") or data.get("_target_", "unknown"))))
 
 
 def data(run: Run) -> str:
@@ -115,9 +149,12 @@ def data(run: Run) -> str:
     settings = read_settings(run.directory / "config.yaml")
     cleaned = "cleaned" if at(settings, "data.cleaning.enabled") is True else "not cleaned"
     fingerprint = at(settings, "data.fingerprint") or "unknown"
+    trained = (
+        "that of the run that the weights come from" if run.config.get("init_from") else "trained on the same text"
+    )
     return (
         f"{escaped(corpus(run))}, {cleaned}, fingerprint {escaped(str(fingerprint))}; its settings are in the recipe "
-        f"below. The tokenizer is a sentencepiece model trained on the same text, {run.tokenizer.vocab_size:,} pieces."
+        f"below. The tokenizer is a sentencepiece model, {trained}, {run.tokenizer.vocab_size:,} pieces."
     )
 
 
@@ -165,7 +202,7 @@ def limits(run: Run, format: str, quantization: str, max_positions: int) -> str:
     lines = [
         "It knows the words and constructions of its training data alone, and translates sentence by sentence.",
         "Nobody has looked for harmful or biased translations.",
-        f"A sentence may have {run.model.max_length or max_positions:,} tokens at most.",
+        *longest(run, max_positions),
         "Text should be in Unicode's composed form (NFC), as that of training.",
     ]
     if quantization != "float32":
@@ -176,11 +213,19 @@ def limits(run: Run, format: str, quantization: str, max_positions: int) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def longest(run: Any, max_positions: int) -> Iterator[str]:
+    """The most tokens of a sentence; nothing where positions are computed for any number."""
+    if run.model.max_length is not None or positions_of(run.model) != "rotary":
+        yield f"A sentence may have {run.model.max_length or max_positions:,} tokens at most."
+
+
 def aligning(run: Run) -> str:
     """The attention that `return_attention` gives."""
     found = alignment_head(run)
     if found is None:
-        return "`return_attention` gives the mean of the heads of the last layer; how well it aligns is not measured."
+        return (
+            "`return_attention` gives the mean of the last layer that has cross heads; how well it aligns is unknown."
+        )
     return (
         f"`return_attention` gives the head {found}: on the validation set it links {100 * found.right:.1f} % of the "
         "target words to a source word that is aligned with them."
@@ -191,12 +236,18 @@ def recipe(run: Run) -> str:
     """The settings of training, without the paths of the machine."""
     settings = read_settings(run.directory / "config.yaml")
     found = {name: settings[name] for name in RECIPE if settings.get(name) not in (None, {})}
-    found["data"] = {name: value for name, value in found["data"].items() if not _is_place(name, value)}
-    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True)
+    found["data"] = {name: value for name, value in found["data"].items() if name not in ("directory", "root")}
+    return yaml.safe_dump(without_places(found), sort_keys=False, allow_unicode=True)
 
 
-def _is_place(name: str, value: Any) -> bool:
-    return name in ("directory", "root") or (isinstance(value, str) and value.startswith("/"))
+def without_places(settings: Any) -> Any:
+    """Settings with the last name alone of each path of the machine."""
+    if isinstance(settings, Mapping):
+        return {name: without_places(value) for name, value in settings.items()}
+    if isinstance(settings, list):
+        return [without_places(value) for value in settings]
+    place = isinstance(settings, str) and settings.startswith(("/", "~", "./", "../"))
+    return PurePath(settings).name if place else settings
 
 
 def table(rows: list[list[str]]) -> str:

@@ -58,18 +58,26 @@ class CTranslate2Translator(Translator):
     def __init__(self, run: Run, precision: str) -> None:
         import ctranslate2  # installed: headcount.export.ctranslate2 needs it, too
 
-        ours = run.translator
+        ours, kind = run.translator, run.model.device.type
+        known = [name for name in PRECISIONS if name in ctranslate2.get_supported_compute_types(kind)]
+        if precision not in known:
+            raise InputError(
+                f"precision={precision}: CTranslate2 does not have it on this machine; give one of {', '.join(known)}"
+            )
         super().__init__(run.model, run.tokenizer, ours.search, (PAD, BOS, EOS), name=str(run.directory))
         self.pieces = run.tokenizer.source.vocabulary
         self.numbers = {piece: number for number, piece in enumerate(run.tokenizer.target.vocabulary)}
-        longest = ours.search.limit(ours.search.max_source or LONGEST) + 2
+        most = ours.search.max_source or LONGEST
+        longest = max(most, ours.search.limit(most)) + 2
         with tempfile.TemporaryDirectory() as folder:
             write_model(run, Path(folder), "float32", longest)
             threads = torch.get_num_threads()
-            kind = run.model.device.type
             self.engine = ctranslate2.Translator(
                 folder, device=kind, compute_type=precision, inter_threads=threads, intra_threads=1
             )
+
+    def _tokens(self, pieces: int, count: int) -> int:
+        return self.search.rows(count) * (pieces + 1)  # one for each length: `_batches` goes by it
 
     def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
         # Sources of one length have one limit, and no padding.
@@ -95,9 +103,9 @@ class CTranslate2Translator(Translator):
         return [self._ranked(each, penalty, limit) for each in found]
 
     def penalty(self, length: int) -> float:
-        """The exponent with which length^exponent grows as ((5 + length) / 6)^alpha does at this length. Thus the best
-        hypothesis is among those that CTranslate2 keeps, a `beam` of all that have finished. Not 0 where several are
-        kept: with 0, it ends as soon as the best of the beam has finished."""
+        """The exponent with which length^exponent grows as ((5 + length) / 6)^alpha does at this length, so that
+        CTranslate2 rarely drops the best hypothesis: it keeps a `beam` of all that have finished. Not 0 where several
+        are kept: with 0, it ends as soon as the best of the beam has finished."""
         if self.search.beam == 1:
             return 0.0
         return max(self.search.alpha * length / (5 + length), 1e-6)
