@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import SCRIPTS, failed
-from hostile_requests import GOOD, HEALTH, TIMEOUT, campaign, post, read, served, texts, translation
+from hostile_requests import GOOD, HEALTH, TIMEOUT, Answer, campaign, post, read, served, texts, translation
 
 from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError
@@ -236,6 +236,22 @@ def test_a_connection_beyond_the_limit_is_refused(translator):
             client.close()
         time.sleep(0.2)
         assert translation(address)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "broken_off", "fine"),
+    [
+        ("oversized: body", 413, False, True),
+        ("oversized: body", 200, False, False),
+        ("oversized: body", 408, False, False),
+        ("oversized: body", None, True, True),
+        ("oversized: body", None, False, False),
+        ("slow: silent", None, False, False),
+        ("slow: reset", None, False, True),
+    ],
+)
+def test_an_answer_to_a_hostile_request_fits_its_kind(kind, status, broken_off, fine):
+    assert Answer(kind, status, b'{"error": "line"}', broken_off, 0.1).is_fine is fine
 
 
 def test_hostile_requests(address):
