@@ -146,11 +146,12 @@ def build_logger(node: DictConfig, setting: str, directory: Path) -> Logger:
     try:
         logger: Logger = make_logger(save_dir=directory)
         place = logger.log_dir
+        outside = place is not None and not Path(place).resolve().is_relative_to(directory.resolve())
     except ImportError as error:
         raise InputError(f"{setting}: {first_line(error)}; install it, or choose another logger") from error
     except (TypeError, ValueError) as error:  # such as of a name that is no text
         raise InputError(f"{setting}: {first_line(error)}; give another name or version") from error
-    if place is not None and not Path(place).resolve().is_relative_to(directory.resolve()):
+    if outside:
         raise InputError(f"{setting}: would write to {place}, outside of the run; give another name or version")
     return logger
 
