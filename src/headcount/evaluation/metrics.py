@@ -17,7 +17,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 from sacrebleu.utils import SACREBLEU_DIR
 
-from headcount.errors import InputError
+from headcount.errors import InputError, printable
 
 # sacrebleu chooses these for two-letter codes only; here also for the codes of ISO 639-2 and 639-3.
 TOKENIZERS = {
@@ -118,7 +118,7 @@ def bleu_tokenizer(language: str, chosen: str | None = None) -> str:
     code = re.split("[-_]", language.lower())[0]
     name = TOKENIZERS.get(code, BLEU.TOKENIZER_DEFAULT) if chosen is None else chosen
     if str(name) not in BLEU.TOKENIZERS:
-        raise InputError(f"bleu_tokenizer={name}: must be null or one of {', '.join(BLEU.TOKENIZERS)}")
+        raise InputError(f"bleu_tokenizer={printable(str(name))}: must be null or one of {', '.join(BLEU.TOKENIZERS)}")
     bleu(name)
     return name
 

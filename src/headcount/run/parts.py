@@ -19,7 +19,7 @@ from headcount.errors import InputError, first_line
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_precision
 from headcount.run.config import Problems, build, build_data
-from headcount.run.values import fits
+from headcount.run.values import fits, typed
 from headcount.training.averaging import MONITORED, Averaging, ScheduleFreeAverage
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.divergence import SkippedSteps
@@ -179,7 +179,7 @@ def build_optimizer(optimizer: OptimizerFactory) -> None:
         optimizer([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
     except Exception as error:  # each package has its own
         named = str(error).startswith("optimizer.")  # by our own classes; others don't
-        raise InputError(str(error) if named else f"optimizer: {error}") from error
+        raise InputError(str(error) if named else f"optimizer: {first_line(error)}") from error
 
 
 def check_values(config: DictConfig) -> None:
@@ -196,11 +196,11 @@ def check_values(config: DictConfig) -> None:
     for setting, least in at_least.items():
         value = OmegaConf.select(config, setting)
         if setting.startswith("validation") and not fits(value, int | None if setting.endswith("patience") else int):
-            wrong.append(f"{setting}={value}: must be a whole number")
+            wrong.append(f"{setting}={typed(value)}: must be a whole number")
         elif isinstance(value, int | float) and value < least:
             wrong.append(f"{setting}={value}: must be {least} or more")
     if config.validation.metric not in MONITORED:
-        wrong.append(f"validation.metric={config.validation.metric}: must be one of {', '.join(MONITORED)}")
+        wrong.append(f"validation.metric={typed(config.validation.metric)}: must be one of {', '.join(MONITORED)}")
     if config.trainer.precision in (16, "16", "16-mixed", "16-true"):  # clipping would not undo the scale
         wrong.append(
             f"trainer.precision={config.trainer.precision}: float16 would need scaled gradients; give bf16-mixed, "

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
-from headcount.errors import InputError
+from headcount.errors import InputError, printable
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class SkippedSteps:
 
     def __init__(self, stop_after: int) -> None:
         if isinstance(stop_after, bool) or not isinstance(stop_after, int) or stop_after < 1:
-            raise ValueError(f"divergence.stop_after={stop_after}: must be 1 or more steps")
+            raise ValueError(f"divergence.stop_after={printable(str(stop_after))}: must be 1 or more steps")
         self.stop_after = stop_after
         self.total = 0
         self.in_a_row = 0
