@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
@@ -16,6 +17,7 @@ from headcount.run.resolvers import CONF, register_resolvers
 
 BOUNDS = Bounds(loss=0.01, margin=0.1, accuracy=2.0, bleu=0.5)
 ONE_LAYER = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
+TWO_LAYERS = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "d_feed_forward": 24, "dropout": 0.0}
 
 
 @cache
@@ -62,3 +64,15 @@ def cleaning(**changes: Any) -> Cleaning:
     """Cleaning without limits but those of `changes`."""
     node = {**settings("data/default").cleaning, "max_words": None, "max_ratio": None, **changes}
     return Cleaning(**{name: value for name, value in node.items() if name != "_target_"})
+
+
+def random_model(vocab_size: int, **settings: Any) -> Any:
+    """A model of two layers whose weights are all random: no norm or bias is left at 1 or 0."""
+    attends = ("self_attention", "cross_attention")
+    chosen = {name: built(f"model/cross_attention/{settings[name]}") for name in attends if name in settings}
+    torch.manual_seed(1)
+    model = built("model/nano", vocab_size=vocab_size, **TWO_LAYERS | settings | chosen).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight += (0.6 if "embedding" in name else 0.3) * torch.randn_like(weight)
+    return model

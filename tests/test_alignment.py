@@ -92,17 +92,15 @@ def test_a_head_measured_with_other_weights_is_not_asked(run, tmp_path, caplog):
         assert "has other weights or an older form; heads parts=[gold] measures it again" in caplog.text
 
 
+def model_of(run, cross_heads):
+    sizes = ONE_LAYER | {"decoder_layers": 2, "head_size": 8, "cross_heads": cross_heads}
+    return built("model/nano", vocab_size=run.tokenizer.vocab_size, **sizes)
+
+
 def test_a_last_layer_without_cross_heads_leaves_alignment_to_the_one_before(run):
     """As if the layer with no heads were not there."""
-    sizes = {
-        "vocab_size": run.tokenizer.vocab_size,
-        "d_model": 16,
-        "encoder_layers": 1,
-        "d_feed_forward": 16,
-        "head_size": 8,
-    }
     torch.manual_seed(1)
-    model = built("model/nano", **sizes, decoder_layers=2, num_heads=2, cross_heads=[2, 0]).eval()
+    model = model_of(run, [2, 0]).eval()
     found = align(replace(run, model=model), *zip(*PAIRS, strict=True))
     del model.decoder[1]
     assert found == align(replace(run, model=model), *zip(*PAIRS, strict=True))
@@ -110,14 +108,7 @@ def test_a_last_layer_without_cross_heads_leaves_alignment_to_the_one_before(run
 
 
 def test_a_model_whose_layers_have_no_cross_heads_has_no_alignment(run):
-    sizes = {
-        "vocab_size": run.tokenizer.vocab_size,
-        "d_model": 16,
-        "encoder_layers": 1,
-        "d_feed_forward": 16,
-        "head_size": 8,
-    }
-    model = built("model/nano", **sizes, decoder_layers=2, num_heads=2, cross_heads=0)
+    model = model_of(run, 0)
     with pytest.raises(InputError, match="has no attention to the source"):
         align(replace(run, model=model), [], [])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from built import built, sentence_piece
+from built import TWO_LAYERS, built, random_model, sentence_piece
 from conftest import completed, refused
 
 from headcount.data.tokenizer import TokenizerPair
@@ -28,7 +28,6 @@ from headcount.run.opened import make_translator, open_run
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="no node: the page's JavaScript cannot run")
 TEXTS = ["the dog sees the cat", "the bear likes the wolf", "the bird chases the horse sees the dog", "the the", "dog"]
-SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "d_feed_forward": 24, "dropout": 0.0}
 MODELS = {
     "default": {"num_heads": 2},
     "post": {"num_heads": 4, "norm": "post", "kv_heads": 2, "positions": "rotary", "feed_forward": "swiglu"},
@@ -49,21 +48,9 @@ MODELS = {
 QUICK = ("default", "post", "learned")
 
 
-def model_of(vocab_size: int, **settings):
-    attends = ("self_attention", "cross_attention")
-    chosen = {name: built(f"model/cross_attention/{settings[name]}") for name in attends if name in settings}
-    torch.manual_seed(1)
-    model = built("model/nano", vocab_size=vocab_size, **SIZES | settings | chosen).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            spread = 0.6 if "embedding" in name else 0.3  # no norm or bias is left at 1 or 0
-            weight += spread * torch.randn_like(weight)
-    return model
-
-
 def run_of(home: Path, name: str = "default", beam: int = 5):
     run = open_run(home / "runs" / "first", device="cpu", search={"beam": beam})
-    return with_model(run, model_of(run.tokenizer.vocab_size, **MODELS[name]))
+    return with_model(run, random_model(run.tokenizer.vocab_size, **MODELS[name]))
 
 
 def with_model(run, model, **changes):
@@ -162,7 +149,7 @@ def test_the_page_segments_text_as_sentencepiece_does(kind, text, home, tmp_path
     tokenizer = TokenizerPair(first, second) if kind == "separate" else first
     run = open_run(home / "runs" / "first", device="cpu")
     sizes = {"vocab_size": tokenizer.vocab_size, "source_vocab_size": 300 if kind == "separate" else None}
-    model = built("model/nano", **SIZES, **sizes, num_heads=2).eval()
+    model = built("model/nano", **TWO_LAYERS, **sizes, num_heads=2).eval()
     run = with_model(replace(run, tokenizer=tokenizer), model)
     texts = [*(line for side in lines.values() for line in side), *TEXTS, *HOSTILE]
     draws = np.random.default_rng(0).integers(4, tokenizer.vocab_size, (300, 12))
@@ -252,7 +239,7 @@ def test_a_page_of_tiny_is_small(home):
 def test_all_reasons_are_named_at_once(home):
     run = open_run(home / "runs" / "first", device="cpu")
     window = built("model/cross_attention/gaussian_window")
-    sizes = {"vocab_size": run.tokenizer.vocab_size, **SIZES, "num_heads": 2}
+    sizes = {"vocab_size": run.tokenizer.vocab_size, **TWO_LAYERS, "num_heads": 2}
     model = built("model/nano", **sizes, cross_attention=window, self_attention=built("model/cross_attention/additive"))
     run = with_model(run, model)
     run.translator.hide_source = True

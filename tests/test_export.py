@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
-from built import built, sentence_piece
+from built import built, random_model, sentence_piece
 from conftest import command, completed, refused, rewrite
 from omegaconf import OmegaConf
 from toy import CLAUSES
@@ -35,7 +35,6 @@ from headcount.export.engine import with_ctranslate2  # noqa: E402 - after the p
 
 TEXTS = [source for source, _ in CLAUSES[::17]][:20]
 ENOUGH = {"max_ratio": 10.0}  # of tokens: no translation is cut
-SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "d_feed_forward": 24, "dropout": 0.0}
 MODELS = {
     "default": {"num_heads": 2},
     "post": {"num_heads": 4, "norm": "post", "feed_forward": "gelu", "embedding_scale": 1.0},
@@ -46,17 +45,6 @@ MODELS = {
     "unscaled": {"num_heads": 2, "self_attention": "luong_dot", "cross_attention": "luong_dot"},
 }
 FOR_TRANSFORMERS = ("default", "post", "uneven", "unscaled")
-
-
-def model_of(vocab_size: int, **settings):
-    attends = ("self_attention", "cross_attention")
-    chosen = {name: built(f"model/cross_attention/{settings[name]}") for name in attends if name in settings}
-    torch.manual_seed(1)
-    model = built("model/nano", vocab_size=vocab_size, **SIZES | settings | chosen).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight += (0.6 if "embedding" in name else 0.3) * torch.randn_like(weight)
-    return model
 
 
 def with_model(run, model, tokenizer=None):
@@ -90,7 +78,7 @@ def by_greedy(run):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ctranslate2_gives_the_log_probabilities_of_the_run(name, run, tmp_path):
-    run = with_model(run, model_of(run.tokenizer.vocab_size, **MODELS[name]))
+    run = with_model(run, random_model(run.tokenizer.vocab_size, **MODELS[name]))
     engine = ctranslate2.Translator(str(exported(run, tmp_path)), intra_threads=1)
     targets = TEXTS[::-1]
     sides = (pieces(getattr(run.tokenizer, side), texts) for side, texts in (("source", TEXTS), ("target", targets)))
@@ -100,7 +88,7 @@ def test_ctranslate2_gives_the_log_probabilities_of_the_run(name, run, tmp_path)
 
 def test_separate_vocabularies(run, text, tmp_path):
     pair = pair_of(text)
-    model = model_of(300, num_heads=2, source_vocab_size=290, norm="post")
+    model = random_model(300, num_heads=2, source_vocab_size=290, norm="post")
     test_of = with_model(run, model, pair)
     engine = ctranslate2.Translator(str(exported(test_of, tmp_path)), intra_threads=1)
     (found,) = engine.score_batch(pieces(pair.source, TEXTS[:1]), pieces(pair.target, ["der Hund"]))
@@ -123,7 +111,7 @@ def test_the_engine_gives_as_many_translations_as_it_is_asked_for(run):
 
 def test_greedy_translations_end_where_headcount_lets_them_end(run):
     """Random weights never end a sentence."""
-    model = model_of(run.tokenizer.vocab_size, num_heads=2)
+    model = random_model(run.tokenizer.vocab_size, num_heads=2)
     endless = by_greedy(with_model(run, model))
     assert with_ctranslate2(endless).translator.translate(TEXTS) == endless.translator.translate(TEXTS)
 
@@ -150,7 +138,7 @@ def test_a_precision_that_the_machine_lacks_is_one_line(run, monkeypatch):
 
 
 def test_weights_that_are_no_numbers_are_one_line(run):
-    model = model_of(run.tokenizer.vocab_size, num_heads=2)
+    model = random_model(run.tokenizer.vocab_size, num_heads=2)
     model.output.weight.data[:] = float("nan")
     with pytest.raises(InputError, match="its probabilities are not finite numbers"):
         with_ctranslate2(with_model(run, model)).translator.translate(TEXTS)
@@ -195,7 +183,7 @@ def test_the_engine_returns_the_attention_of_the_head_that_aligns_best(right, he
 
 
 def test_the_engine_returns_the_attention_of_the_last_layer_that_has_cross_heads(run, tmp_path):
-    run = with_model(run, model_of(run.tokenizer.vocab_size, num_heads=2, cross_heads=[2, 0], head_size=8))
+    run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2, cross_heads=[2, 0], head_size=8))
     engine = ctranslate2.Translator(str(exported(run, tmp_path)), intra_threads=1)
     source = pieces(run.tokenizer, TEXTS[:1])
     result = engine.translate_batch(source, beam_size=1, return_attention=True, max_decoding_length=1)[0]
@@ -250,7 +238,7 @@ def test_transformers_translates_as_the_run_does(run, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOR_TRANSFORMERS)
 def test_transformers_gives_the_log_probabilities_of_the_run(name, run, tmp_path):
-    run = with_model(run, model_of(run.tokenizer.vocab_size, **MODELS[name]))
+    run = with_model(run, random_model(run.tokenizer.vocab_size, **MODELS[name]))
     _, log_probs = pipeline_of(exported(run, tmp_path, "huggingface"))
     expected = run.scorer.score(TEXTS[:5], TEXTS[5:10])[0]
     np.testing.assert_allclose(log_probs(TEXTS[:5], TEXTS[5:10]), expected, rtol=1e-4)
@@ -259,7 +247,7 @@ def test_transformers_gives_the_log_probabilities_of_the_run(name, run, tmp_path
 @pytest.mark.slow
 def test_transformers_has_separate_vocabularies(run, text, tmp_path):
     pair = pair_of(text)
-    run = with_model(run, model_of(300, num_heads=2, source_vocab_size=290, norm="post"), pair)
+    run = with_model(run, random_model(300, num_heads=2, source_vocab_size=290, norm="post"), pair)
     _, log_probs = pipeline_of(exported(run, tmp_path, "huggingface"))
     np.testing.assert_allclose(
         log_probs(TEXTS[:1], ["der Hund"]), run.scorer.score(TEXTS[:1], ["der Hund"])[0], rtol=1e-4
@@ -284,7 +272,7 @@ TRANSFORMERS_ALONE = ["model.positions=rotary", "feed_forward=swiglu", "norm=pre
 
 @pytest.mark.parametrize(("format", "reasons"), [("ctranslate2", BOTH), ("huggingface", BOTH + TRANSFORMERS_ALONE)])
 def test_all_reasons_are_in_one_error(format, reasons, run, tmp_path):
-    run = with_model(run, model_of(run.tokenizer.vocab_size, **EVERYTHING))
+    run = with_model(run, random_model(run.tokenizer.vocab_size, **EVERYTHING))
     run.translator.hide_source = True
     with pytest.raises(InputError) as error:
         exported(run, tmp_path, format, quantization="int3", max_positions=1)
@@ -439,7 +427,7 @@ def test_the_program_of_the_card_translates_all_that_the_model_can(run, tmp_path
     assert capsys.readouterr().out.strip() == run.translator.translate(TEXTS[:1])[0]
     assert "max_decoding_length=63,\n        max_input_length=0," in body
     assert "A sentence may have 64 tokens at most." in body
-    rotary = with_model(run, model_of(run.tokenizer.vocab_size, num_heads=2, positions="rotary"))
+    rotary = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2, positions="rotary"))
     assert "tokens at most" not in model_card(rotary, "ctranslate2", "float32", 64)
 
 
@@ -462,7 +450,7 @@ def test_text_of_others_cannot_become_markup_of_the_card(run, tmp_path):
 
 def test_one_head_for_all_shapes(run):
     """A head of zeros, and numbers of zeros, change nothing: compared with the attention itself."""
-    model = model_of(run.tokenizer.vocab_size, num_heads=[1, 2], head_size=3)
+    model = random_model(run.tokenizer.vocab_size, num_heads=[1, 2], head_size=3)
     part = model.encoder[1].self_attention
     x = torch.randn(1, 4, 16)
     with torch.no_grad():
