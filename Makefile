@@ -17,7 +17,7 @@ WORKERS := --numprocesses=auto --maxprocesses=4
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate doctor serve ablate report heads prune bench test test-all test-reliability mutation lint format clean
+.PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune bench test test-all test-reliability mutation lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -40,6 +40,12 @@ translate: .venv/core  ## Translate standard input with RUN
 # RUN and the settings of a corpus exclude each other.
 doctor: .venv/core  ## Look for causes of a low score in RUN, or in a corpus: make doctor DATA=multi30k
 	@$(BIN)/python scripts/doctor.py $(if $(DATA)$(MODEL)$(RECIPE),$(CHOICES),"run='$(RUN)'" $(ARGS))
+
+explore: .venv/study  ## Write a page that runs RUN in a browser, to try its translations without some heads
+	$(BIN)/python scripts/explore.py "run='$(RUN)'" $(ARGS)
+
+export: .venv/export  ## Write RUN in the format of CTranslate2: ARGS="quantization=int8"; or ARGS="format=huggingface"
+	$(BIN)/python scripts/export.py "run='$(RUN)'" $(ARGS)
 
 serve: .venv/serve  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
 	@$(BIN)/python scripts/serve.py "run='$(RUN)'" $(ARGS)
@@ -111,6 +117,11 @@ $(BIN)/python:
 	@$(PIP) --editable ".[sweep,report]"
 	@touch $@
 
+.venv/export: .venv/core
+	@echo "installing CTranslate2"
+	@$(PIP) --editable ".[export]"
+	@touch $@
+
 .venv/serve: .venv/core
 	@echo "installing what the server needs"
 	@$(PIP) --editable ".[serve]"
@@ -119,7 +130,7 @@ $(BIN)/python:
 .venv/dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing everything, development tools included (a minute or two)"
 	@$(PIP) --editable ".[dev]"
-	@touch .venv/core .venv/serve .venv/study $@
+	@touch .venv/core .venv/export .venv/serve .venv/study $@
 
 .venv/slow: .venv/dev
 	@echo "installing what slow tests need"

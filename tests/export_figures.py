@@ -1,8 +1,10 @@
-"""Figures of docs/export.md: python tests/export_figures.py RUN [PYTHON ...] prints a table, and RUN speed another one.
+"""Figures of docs/export.md: python tests/export_figures.py RUN [SENTENCES] [PYTHON ...] prints a table, and RUN speed
+another one.
 
-Equality with headcount on the first 1,000 sources of the run's test set: the translations of greedy search, and
-those of beam search with their scores. CTranslate2 reads the exported folder, pieces go in and out. transformers runs
-in each PYTHON, an interpreter that has it; `pipeline("translation")` where that version has one, else `generate`.
+Equality with headcount on the first sources of the run's test set, 1,000 or as many as given: the translations of
+greedy search, and those of beam search with their scores. CTranslate2 reads the exported folder, pieces go in and out.
+transformers runs in each PYTHON, an interpreter that has it; `pipeline("translation")` where that version has one, else
+`generate`.
 """
 
 import json
@@ -45,10 +47,11 @@ json.dump([f"transformers {transformers.__version__}, {name}", found], sys.stdou
 """
 
 
-def main(directory: str, *pythons: str) -> None:
+def main(directory: str, *given: str) -> None:
+    sentences, pythons = (int(given[0]), given[1:]) if given[:1] and given[0].isdigit() else (SENTENCES, given)
     torch.set_num_threads(1)
     run = open_run(directory, device="cpu")
-    sources = list(run.data().data["test"]["source"])[:SENTENCES]
+    sources = list(run.data().data["test"]["source"])[:sentences]
     once = replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search), False))
     expected, best = once.translator.translate(sources), run.translator.nbest(sources, 1)
     row("engine", "weights", "greedy: equal", f"{run.translator.search}: equal", "largest difference of scores")

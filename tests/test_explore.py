@@ -114,14 +114,20 @@ def test_the_page_translates_as_python_does(name, home, tmp_path):
 def test_the_attention_weights_are_those_of_python(home, tmp_path):
     run = with_model(run_of(home), open_run(home / "runs" / "first", device="cpu").model)
     run = replace(run, translator=by_greedy(run))
-    (maps,) = javascript(page_of(tmp_path, run), {"task": "maps", "text": TEXTS[0]})
-    expected = attention_maps(run, TEXTS[0])
-    assert len(maps) == len(expected.layers)
-    for layer in expected.layers:
-        for head, rows in enumerate(maps[f"{layer.kind}{layer.number}"]):
-            width = len(layer.keys)
-            found = torch.tensor([row + [0.0] * (width - len(row)) for row in rows])  # of a target, the past alone
-            torch.testing.assert_close(found, layer.weights[head], atol=1e-5, rtol=1e-4)
+    best = [best for (best,) in run.translator.nbest(TEXTS, 1)]
+    scores = run.scorer.score(TEXTS, [each.text for each in best])[0]
+    # Python draws the maps of a text's usual pieces. A short training may have written it in others.
+    usual = [text for text, own, score in zip(TEXTS, best, scores, strict=True) if abs(own.score - score) < 1e-3]
+    assert usual
+    tasks = [{"task": "maps", "text": text} for text in usual]
+    for text, maps in zip(usual, javascript(page_of(tmp_path, run), *tasks), strict=True):
+        expected = attention_maps(run, text)
+        assert len(maps) == len(expected.layers)
+        for layer in expected.layers:
+            for head, rows in enumerate(maps[f"{layer.kind}{layer.number}"]):
+                width = len(layer.keys)
+                found = torch.tensor([row + [0.0] * (width - len(row)) for row in rows])  # of a target, the past alone
+                torch.testing.assert_close(found, layer.weights[head], atol=1e-5, rtol=1e-4)
 
 
 HOSTILE = [

@@ -21,6 +21,7 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: number of the parent to end with, 0 for any
 PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None  # Linux's
 PR_SET_PDEATHSIG = 1
+MOST_THREADS = 1024  # a process that cannot have its threads is ended by OpenMP
 # Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
 M_TRIM_THRESHOLD = (-1, 2**31 - 1)
 M_TOP_PAD = (-2, 2**26)
@@ -38,6 +39,18 @@ def cores() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def use_threads(number: int | None) -> None:
+    """Let torch use that many processor cores in this thread and in new ones; None: as many as it would.
+
+    Raises InputError.
+    """
+    if number is None:
+        return
+    if type(number) is not int or not 1 <= number <= MOST_THREADS:
+        raise InputError(f"threads={number}: must be a number of processor cores from 1 to {MOST_THREADS}, or null")
+    torch.set_num_threads(number)
 
 
 def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:

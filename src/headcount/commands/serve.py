@@ -39,12 +39,14 @@ def check(config: DictConfig) -> None:
 def run(config: DictConfig) -> None:
     if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
         raise InputError(f'the server needs {" and ".join(missing)}: pip install "headcount[serve]"')
-    from headcount.run.opened import ensemble, open_runs  # here, because --help does not need them
+    from headcount.machine import use_threads  # here, because --help does not need these
+    from headcount.run.opened import ensemble, open_runs
     from headcount.serve.app import Limits, application
     from headcount.serve.batching import THREAD
     from headcount.serve.server import listen, make_server
 
     check(config)
+    use_threads(config.threads)
     runs = open_runs(config)
     opened = ensemble(list(runs.values()))
     source, target = opened.languages

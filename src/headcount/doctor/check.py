@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from headcount.doctor.evidence import Evidence
 
+YES_OR_NO = "yes or no"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -16,7 +18,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limit:
-    """What is allowed: at least or at most `number`. unit: % for a share, else the word after the number."""
+    """What is allowed: at least or at most `number`. unit: % for a share, YES_OR_NO for a 0 or 1, else the word
+    after the number."""
 
     number: float
     unit: str
@@ -28,11 +31,15 @@ class Limit:
 
     def shown(self, value: float) -> str:
         """A value with its unit."""
+        if self.unit == YES_OR_NO:
+            return "yes" if value else "no"
         if self.unit == "%":
             return f"{_digits(100 * value)} %"
         return f"{_digits(value)} {self.unit}".strip()
 
     def __str__(self) -> str:
+        if self.unit == YES_OR_NO:
+            return self.shown(self.number)
         return f"at {'least' if self.least else 'most'} {self.shown(self.number)}"
 
 

@@ -8,16 +8,13 @@ from torch import nn
 from headcount.explore.tensors import Tensors
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.model.feed_forward import GeluFeedForward, ReluFeedForward, SwigluFeedForward
-from headcount.model.layers import PostNorm, PreNorm
-from headcount.model.multi_head import FoldedQueries, MultiHeadAttention, RepeatedKeys
-from headcount.model.positions import LearnedPositions, RotaryPositions, Rotation, SinusoidalPositions
+from headcount.model.feed_forward import FEED_FORWARDS
+from headcount.model.layers import RESIDUALS
+from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.positions import POSITIONS, Rotation
 from headcount.model.score_functions import LuongDot
+from headcount.model.settings import chosen
 from headcount.model.transformer import Transformer
-
-FEED_FORWARDS: dict[type, str] = {ReluFeedForward: "relu", GeluFeedForward: "gelu", SwigluFeedForward: "swiglu"}
-POSITIONS: dict[type, str] = {SinusoidalPositions: "sinusoidal", LearnedPositions: "learned", RotaryPositions: "rotary"}
-NORMS: dict[type, str] = {PreNorm: "pre", PostNorm: "post"}
 
 
 def unsupported(model: EncoderDecoder) -> list[str]:
@@ -32,16 +29,16 @@ def _unsupported_parts(model: Transformer) -> Iterator[str]:
     for layer in layers:
         for name, part in layer.named_children():
             if isinstance(part, MultiHeadAttention):
-                if (kind := type(attend_of(part))) not in (ScaledDotProduct, LuongDot):
-                    yield f"model.{name} is {kind.__name__}, neither ScaledDotProduct nor LuongDot"
-            elif name == "feed_forward" and type(part) not in FEED_FORWARDS:
-                yield f"model.feed_forward is {type(part).__name__}, not one of {', '.join(FEED_FORWARDS.values())}"
+                if part.kind not in (ScaledDotProduct, LuongDot):
+                    yield f"model.{name} is {part.kind.__name__}, neither ScaledDotProduct nor LuongDot"
+            elif name == "feed_forward" and chosen(part, FEED_FORWARDS) not in FEED_FORWARDS:
+                yield f"model.feed_forward is {type(part).__name__}, not one of {', '.join(FEED_FORWARDS)}"
         for residual in layer.residuals:
-            if type(residual) not in NORMS:
+            if chosen(residual, RESIDUALS) not in RESIDUALS:
                 yield f"model.norm is {type(residual).__name__}, neither pre nor post"
     for positions in model.positions.values():
-        if type(positions) not in POSITIONS:
-            yield f"model.positions is {type(positions).__name__}, not one of {', '.join(POSITIONS.values())}"
+        if chosen(positions, POSITIONS) not in POSITIONS:
+            yield f"model.positions is {type(positions).__name__}, not one of {', '.join(POSITIONS)}"
 
 
 def architecture(model: Transformer, tensors: Tensors) -> dict[str, Any]:
@@ -50,7 +47,7 @@ def architecture(model: Transformer, tensors: Tensors) -> dict[str, Any]:
     sides = {side: _positions(positions, tensors) for side, positions in model.positions.items()}
     return {
         "width": model.d_model,
-        "norm": NORMS[type(first.residuals[0])],
+        "norm": chosen(first.residuals[0], RESIDUALS),
         "scale": model.embedding_scale,
         "source": {"embedding": tensors.add(model.source_embedding.weight), **sides["source"]},
         "target": {"embedding": tensors.add(model.target_embedding.weight), **sides["target"]},
@@ -65,7 +62,7 @@ def architecture(model: Transformer, tensors: Tensors) -> dict[str, Any]:
 
 
 def _positions(positions: Any, tensors: Tensors) -> dict[str, Any]:
-    kind = POSITIONS[type(positions)]
+    kind = chosen(positions, POSITIONS)
     return {"positions": kind, "table": tensors.add(positions.table) if kind == "learned" else None}
 
 
@@ -79,7 +76,7 @@ def _layer(layer: Any, own: str, cross: str, tensors: Tensors) -> dict[str, Any]
 
 
 def _attention(part: MultiHeadAttention, name: str, tensors: Tensors) -> dict[str, Any]:
-    plan, dot = part.heads, type(attend_of(part)) is ScaledDotProduct
+    plan = part.heads
     return {
         "name": name,
         "heads": plan.count,
@@ -87,21 +84,15 @@ def _attention(part: MultiHeadAttention, name: str, tensors: Tensors) -> dict[st
         "shared": plan.count // plan.kv if plan.kv else 1,
         "local": plan.local,
         "window": plan.window,
-        "scale": plan.size**-0.5 if dot else 1.0,
+        "scale": plan.size**-0.5 if part.kind is ScaledDotProduct else 1.0,
         "rotary": isinstance(part.rotate, Rotation),
         "headScales": tensors.add(part.qk_norm.scale) if part.qk_norm else None,
         **{role: _linear(getattr(part, role), tensors) for role in ("query", "key", "value", "output")},
     }
 
 
-def attend_of(part: MultiHeadAttention) -> Any:
-    """The kind of attention, without the way in which heads share its keys and values."""
-    attend: Any = part.attend
-    return attend.attend if isinstance(attend, FoldedQueries | RepeatedKeys) else attend
-
-
 def _feed_forward(part: Any, tensors: Tensors) -> dict[str, Any]:
-    kind = FEED_FORWARDS[type(part)]
+    kind = chosen(part, FEED_FORWARDS)
     gated = {"gate": part.gate, "first": part.up, "last": part.down} if kind == "swiglu" else {}
     layers = gated or {"first": part[0], "last": part[3]}
     return {"kind": kind, **{role: _linear(layer, tensors) for role, layer in layers.items()}}

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headcount.explore.architecture import attend_of
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.multi_head import MultiHeadAttention
 
@@ -73,6 +72,6 @@ def in_shape(part: MultiHeadAttention, shape: Shape, first: int = 0) -> Projecti
 
     columns = part.output.weight.unflatten(1, (plan.count, plan.size))[:, order]  # [d_model, head, d_head]
     merged = Linear(F.pad(columns, (0, numbers, 0, heads)).flatten(1), part.output.bias)
-    scale = plan.size**-0.5 if type(attend_of(part)) is ScaledDotProduct else 1.0
+    scale = plan.size**-0.5 if part.kind is ScaledDotProduct else 1.0
     assert part.key is not None  # every dot-product reads its keys
     return Projections(rows(part.query, scale * shape.size**0.5), rows(part.key), rows(part.value), merged)

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from headcount.explore.architecture import FEED_FORWARDS, NORMS, POSITIONS, attend_of
 from headcount.model.attention import ScaledDotProduct
+from headcount.model.feed_forward import FEED_FORWARDS
+from headcount.model.layers import RESIDUALS
 from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.positions import POSITIONS
 from headcount.model.score_functions import LuongDot
+from headcount.model.settings import chosen
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
@@ -30,26 +33,23 @@ def attentions(model: Transformer) -> Iterator[tuple[str, MultiHeadAttention]]:
 def norm_of(model: Transformer) -> str:
     """pre or post; another class by its name."""
     layer: Any = model.encoder[0]
-    return NORMS.get(type(layer.residuals[0]), type(layer.residuals[0]).__name__)
+    return chosen(layer.residuals[0], RESIDUALS)
 
 
 def positions_of(model: Transformer) -> str:
     """sinusoidal, learned or rotary; another class by its name."""
-    kind = type(model.positions["source"])
-    return POSITIONS.get(kind, kind.__name__)
+    return chosen(model.positions["source"], POSITIONS)
 
 
 def feed_forward_of(model: Transformer) -> str:
     """relu, gelu or swiglu; another class by its name."""
-    kind = type(model.encoder[0].feed_forward)
-    return FEED_FORWARDS.get(kind, kind.__name__)
+    return chosen(model.encoder[0].feed_forward, FEED_FORWARDS)
 
 
 def _missing(run: Run, model: Transformer, engine: str) -> Iterator[str]:
     for name, part in attentions(model):
-        kind = type(attend_of(part))
-        if kind not in (ScaledDotProduct, LuongDot):
-            yield f"model.{name} is {kind.__name__}: {engine} has dot-products; train with model.{name}=scaled_dot"
+        if part.kind not in (ScaledDotProduct, LuongDot):
+            yield f"model.{name} is {part.kind.__name__}: {engine} has dot-products; train with model.{name}=scaled_dot"
         if part.heads.local:
             local = part.heads.local
             yield f"model.local_heads={local}: {engine} has no heads with a window; train with model.local_heads=0"
@@ -60,9 +60,9 @@ def _missing(run: Run, model: Transformer, engine: str) -> Iterator[str]:
     if run.translator.hide_source:
         yield "data.hide_source=true: its model does not read the source; train with data.hide_source=false"
     for name, found, known in (
-        ("norm", norm_of(model), NORMS),
+        ("norm", norm_of(model), RESIDUALS),
         ("positions", positions_of(model), POSITIONS),
         ("feed_forward", feed_forward_of(model), FEED_FORWARDS),
     ):
-        if found not in known.values():
-            yield f"model.{name} is {found}: {engine} has {', '.join(known.values())} alone; train with one of them"
+        if found not in known:
+            yield f"model.{name} is {found}: {engine} has {', '.join(known)} alone; train with one of them"

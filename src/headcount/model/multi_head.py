@@ -134,6 +134,7 @@ class MultiHeadAttention(nn.Module):
         self.query = projection(d_model, heads.count * heads.size)
         # Parameters keep their order: checkpoints number them, and rounding of the gradient's norm depends on it.
         self.attend = kind = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
+        self.kind = type(kind)  # of attention, however its heads share keys and values
         self.gain = kind.gain
         # No projection that no output depends on: several processes would wait for its gradients.
         self.key = projection(d_model, heads.kv * heads.size) if kind.reads_keys else None

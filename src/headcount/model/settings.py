@@ -35,3 +35,8 @@ def choose(name: str, value: str, choices: Mapping[str, Choice]) -> Choice:
     """The choice of that name."""
     check_choice(name, value, choices)
     return choices[value]
+
+
+def chosen(part: object, choices: Mapping[str, type]) -> str:
+    """The name by which a part was chosen; that of its class, if it is none of the choices."""
+    return next((name for name, kind in choices.items() if kind is type(part)), type(part).__name__)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import torch
 from omegaconf import DictConfig
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.distributed.rendezvous import rendezvous
@@ -22,6 +21,7 @@ from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.files import remove_parts, show
+from headcount.machine import use_threads
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.run.again import AUTO, Start
@@ -41,11 +41,9 @@ from headcount.run.jobs import is_sweep
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed
-from headcount.run.values import fits
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
 
-MOST_THREADS = 1024  # a process that cannot have its threads is ended by OpenMP
 OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given
 
 logger = logging.getLogger(__name__)
@@ -125,15 +123,6 @@ def open_training_run(
         if is_finished(directory) or checkpoints(directory):  # since `start` looked
             raise InputError(f"{show(directory)}: another process has trained into it; give another hydra.run.dir=")
     return run
-
-
-def use_threads(number: int | None) -> None:
-    """Let torch use that many processor cores; None: as many as it would. Raises InputError."""
-    if number is None:
-        return
-    if not fits(number, int) or not 1 <= number <= MOST_THREADS:
-        raise InputError(f"threads={number}: must be a number of processor cores from 1 to {MOST_THREADS}, or null")
-    torch.set_num_threads(number)
 
 
 def only_read(data: TranslationData) -> None:
