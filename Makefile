@@ -37,11 +37,11 @@ evaluate: .venv/core  ## Score RUN with sacrebleu
 translate: .venv/core  ## Translate standard input with RUN
 	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
 
-# RUN and the settings of a corpus exclude each other.
+# RUN and the settings of a corpus exclude each other; a corpus has no MODEL.
 doctor: .venv/core  ## Look for causes of a low score in RUN, or in a corpus: make doctor DATA=multi30k
-	@$(BIN)/python scripts/doctor.py $(if $(DATA)$(MODEL)$(RECIPE),$(CHOICES),"run='$(RUN)'" $(ARGS))
+	@$(BIN)/python scripts/doctor.py $(if $(DATA)$(RECIPE),$(if $(DATA),data=$(DATA)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS),"run='$(RUN)'" $(ARGS))
 
-explore: .venv/study  ## Write a page that runs RUN in a browser, to try its translations without some heads
+explore: .venv/core  ## Write a page that runs RUN in a browser, to try its translations without some heads
 	$(BIN)/python scripts/explore.py "run='$(RUN)'" $(ARGS)
 
 export: .venv/export  ## Write RUN in the format of CTranslate2: ARGS="quantization=int8"; or ARGS="format=huggingface"
@@ -65,7 +65,7 @@ heads: .venv/study  ## Measure what each head of RUN does and is worth; of all r
 # RUN is quoted, since the name of a sweep's job may have commas in it.
 # KEEP: a number of heads, or a list of their names.
 KEEP ?= 12
-prune: .venv/core  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
+prune: .venv/study  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
 	$(BIN)/python scripts/prune.py "run='$(RUN)'" keep=$(KEEP) $(ARGS)
 
 bench: .venv/core  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"

@@ -13,11 +13,15 @@ from toy import CLAUSES
 
 from headcount.errors import InputError
 from headcount.report.attention_maps import attention_maps
-from headcount.run.alignment import align, alignment_head, pharaoh
+from headcount.run.alignment import aligner, alignment_head, pharaoh
 from headcount.run.arrays import write_arrays
 from headcount.run.opened import open_run, weights_digest
 
 PAIRS = [("the dog sees the cat", "der Hund sieht den Kater"), ("the dog", "den Hund"), *CLAUSES[::9]]
+
+
+def align(run, sources, targets):
+    return aligner(run)(sources, targets)
 
 
 @pytest.fixture
@@ -177,3 +181,9 @@ def test_lines_before_a_wrong_one_are_aligned(home):
     )
     assert bad.code == 2
     assert len(bad.out.splitlines()) == 1
+
+
+def test_long_sentences_are_aligned_few_at_a_time(run, monkeypatch):
+    expected = align(run, *zip(*PAIRS, strict=True))
+    monkeypatch.setattr("headcount.run.alignment.MOST_WEIGHTS", 1)
+    assert align(run, *zip(*PAIRS, strict=True)) == expected

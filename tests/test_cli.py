@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SCRIPTS, command, completed, failed, refused, rewrite
+from safetensors.torch import load_file, save_file
 
 from headcount.decoding.search import NotFiniteError
 from headcount.run.console import _StandardError, open_streams
@@ -24,7 +25,7 @@ WRONG_SETTINGS = [
     {
         "model.num_heads=3": "model.num_heads=3 does not divide model.d_model=16: the nearest that do are 2 and 4",
         "trainer.max_steps=x": "trainer.max_steps=x: must be a whole number",
-        "optimizer.lr=-1": "optimizer: Invalid learning rate: -1",
+        "optimizer.lr=-1": "optimizer.lr=-1: must be 0 or more",
         "validation.every=0": "validation.every=0: must be 1 or more",
         "averaging.last=0": "averaging.last=0: must be 1 or more",
         "checkpoint.every=0": "checkpoint.every=0: must be 1 or more",
@@ -43,7 +44,7 @@ WRONG_SETTINGS = [
         "model.dropout=true": "model.dropout=true: must be a number",
         "trainer.accumulate_grad_batches=x": "trainer.accumulate_grad_batches=x: must be a whole number",
         "trainer.max_steps=null": "trainer.max_steps=null: must be a whole number",
-        "optimizer.lr=abc": "optimizer.lr=abc: must be a number",
+        "optimizer.adamw_lr=abc": "optimizer.adamw_lr=abc: must be a number",
         "validation.every=x": "validation.every=x: must be a whole number",
         "validation.patience=0": "validation.patience=0: must be 1 or more",
         "schedule.warmup_steps=x": "schedule.warmup_steps=x: must be a whole number",
@@ -182,6 +183,15 @@ def configured(old: str, new: str):
 
 
 TRANSFORMER = "headcount.model.transformer.Transformer"
+
+
+def diverged(run: Path) -> None:
+    """Make one weight not a number."""
+    weights = load_file(run / "model.safetensors")
+    weights["decoder.0.cross_attention.key.weight"][1, 2] = float("nan")
+    save_file(weights, run / "model.safetensors")
+
+
 UNRESOLVED = "must be resolved, but holds '${oc.env:HOME}'"
 SPOILED = {
     "foreign code": (configured(TRANSFORMER, "os.system"), "wants to build 'os.system'"),
@@ -192,6 +202,7 @@ SPOILED = {
     "half a config": (lambda run: (run / "config.yaml").write_text("model: 1\ndata: 2"), "config.yaml: not the config"),
     "no weights": (lambda run: (run / "model.safetensors").unlink(), "training may still be under way"),
     "bad weights": (lambda run: (run / "model.safetensors").write_bytes(b"x" * 99), ".safetensors: no weights can be"),
+    "weights without numbers": (diverged, "key.weight is not of finite numbers"),
     "other weights": (configured("d_model: 32", "d_model: 64"), "does not fit the model"),
     "no tokenizer": (lambda run: (run / "tokenizer.model").unlink(), "tokenizer.model: cannot be read"),
     "bad tokenizer": (lambda run: (run / "tokenizer.model").write_bytes(b"x"), "not a sentencepiece model"),

@@ -358,7 +358,7 @@ def test_an_engine_that_is_not_installed_is_one_line(words, home, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     (line,) = refused(words[0], "run=runs/first", *words[1:], cwd=home)
     assert line.startswith("ctranslate2 is not installed")
-    assert "pip install 'headcount[export]'" in line
+    assert 'pip install "headcount[export]"' in line
 
 
 def card_of(folder: Path) -> tuple[dict, str]:

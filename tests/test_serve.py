@@ -130,6 +130,7 @@ FORM = 'the body must be JSON such as {"text": "A sentence."} or {"text": ["One.
         (post(b"[" * 4000), 400, FORM),
         (post(b'{"text": 3}'), 400, FORM),
         (post(b'["text"]'), 400, FORM),
+        (post(b'{"text": "dog", "nbest": 3}'), 400, f"'nbest' is not known; {FORM}"),
         (post(texts(*["dog"] * 17)), 413, "17 texts, more than 16; send fewer at once"),
         (post(texts("a", "dog " * 60)), 413, "text 2 has "),
         (post(b" " * 5000), 413, "the body has more than 4,096 bytes; send less text at once"),
@@ -292,8 +293,8 @@ def test_wrong_settings_are_a_line_each(tmp_path):
 
 
 def test_without_its_packages_it_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.commands.serve.find_spec", lambda name: None)
-    assert failed("serve", cwd=tmp_path) == ['the server needs starlette and uvicorn: pip install "headcount[serve]"']
+    monkeypatch.setattr("headcount.errors.find_spec", lambda name: None)
+    assert failed("serve", cwd=tmp_path) == ['starlette and uvicorn are not installed: pip install "headcount[serve]"']
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ headcount.load("runs/latest").translate(["The old doctor sleeps in the garden."]
 
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["load", "open_run"]
 
 

@@ -1,5 +1,7 @@
 """InputError: wrong input, in one line that says what to do."""
 
+from importlib.util import find_spec
+
 
 class InputError(ValueError):
     """A file, setting or option cannot be used.
@@ -7,6 +9,13 @@ class InputError(ValueError):
     The message is one line: what was wrong, where (file and line number, or the setting's name), what is allowed,
     what to do. Scripts print it without a traceback and exit with code 2.
     """
+
+
+def need(extra: str, *packages: str) -> None:
+    """Raises InputError where one of these packages is missing. extra: of headcount, which installs them."""
+    if missing := [package for package in packages if find_spec(package) is None]:
+        verb = "is" if len(missing) == 1 else "are"
+        raise InputError(f'{" and ".join(missing)} {verb} not installed: pip install "headcount[{extra}]"')
 
 
 def first_line(error: Exception) -> str:

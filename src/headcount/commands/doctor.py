@@ -22,7 +22,7 @@ def run(config: DictConfig) -> tuple[str, bool]:
     from headcount.run.config import build_data
     from headcount.run.opened import open_run
 
-    named = {word.lstrip("+~").partition("=")[0] for word in HydraConfig.get().overrides.task}
+    named = {named_by(word) for word in HydraConfig.get().overrides.task}
     of_corpus = sorted(named - {*OWN})
     if other := [name for name in of_corpus if not within(name, CORPUS)]:
         raise InputError(f"{other[0]}=: chooses neither a run nor a corpus; {', '.join(CORPUS)} choose a corpus")
@@ -34,7 +34,7 @@ def run(config: DictConfig) -> tuple[str, bool]:
             raise InputError(f"{name}={typed(value)}: must be text or a path")
     if of_corpus:
         data = build_data(evidence.of_both_sides(config))
-        name = " ".join(word for word in HydraConfig.get().overrides.task if word.split("=")[0] in of_corpus)
+        name = " ".join(word for word in HydraConfig.get().overrides.task if named_by(word) in of_corpus)
         found = evidence.of_corpus(data)
     else:
         name = config.run
@@ -45,6 +45,11 @@ def run(config: DictConfig) -> tuple[str, bool]:
         text = json.dumps(diagnosis.as_json(found, findings, name), indent=2, ensure_ascii=False)
         write_text(Path(config.json), text + "\n")
     return diagnosis.report(found, findings, name), any(each.warning for each in findings)
+
+
+def named_by(override: str) -> str:
+    """The setting of an override, such as model.dropout of ++model.dropout=0."""
+    return override.lstrip("+~").partition("=")[0]
 
 
 def main() -> None:

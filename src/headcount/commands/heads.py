@@ -1,8 +1,17 @@
 """Measure what each attention head of a run does and what it is worth."""
 
-from headcount.heads.command import heads
+from omegaconf import DictConfig
+
+from headcount.errors import need
 from headcount.run.console import run_script
 
 
+def run(config: DictConfig) -> str:
+    need("report", "jinja2", "matplotlib", "scipy")
+    from headcount.heads.command import heads  # here, because --help does not need it
+
+    return heads(config)
+
+
 def main() -> None:
-    run_script("heads", heads)
+    run_script("heads", run)

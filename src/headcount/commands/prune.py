@@ -1,8 +1,17 @@
 """Write a smaller run without some attention heads of a run."""
 
-from headcount.heads.prune_run import prune
+from omegaconf import DictConfig
+
+from headcount.errors import need
 from headcount.run.console import run_script
 
 
+def run(config: DictConfig) -> str:
+    need("report", "jinja2", "matplotlib", "scipy")
+    from headcount.heads.prune_run import prune  # here, because --help does not need it
+
+    return prune(config)
+
+
 def main() -> None:
-    run_script("prune", prune)
+    run_script("prune", run)

@@ -4,12 +4,11 @@ import asyncio
 import logging
 import os
 import threading
-from importlib.util import find_spec
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.errors import InputError
+from headcount.errors import InputError, need
 from headcount.run.console import run_script
 from headcount.run.values import fits, typed
 
@@ -37,8 +36,7 @@ def check(config: DictConfig) -> None:
 
 
 def run(config: DictConfig) -> None:
-    if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
-        raise InputError(f'the server needs {" and ".join(missing)}: pip install "headcount[serve]"')
+    need("serve", "starlette", "uvicorn")
     from headcount.machine import use_threads  # here, because --help does not need these
     from headcount.run.opened import ensemble, open_runs
     from headcount.serve.app import Limits, application

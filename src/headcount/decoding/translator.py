@@ -69,8 +69,8 @@ class Translator:
         self, lines: Sequence[str], count: int, progress: Callable[[int], None] | None = None
     ) -> list[list[Translation]]:
         """The `count` best translations of every line with their scores, in the order that the search gives them: best
-        first and each text once, in sampling as drawn. Fewer if the search found fewer; an empty line gives one empty
-        translation.
+        first and each text once, in sampling as drawn. Fewer if the search found fewer; a line without pieces gives one
+        empty translation.
 
         Raises InputError if the search cannot give `count`, or if the model's probabilities are not finite;
         LineError, before anything is translated, for a line that is too long for the model or the search.
@@ -83,8 +83,8 @@ class Translator:
         limits = [self._limit(len(ids)) for ids in pieces]
         translations = [[Translation("", 0.0)]] * len(texts)
         if progress is not None:
-            progress(sum(not text for text in texts))
-        tokens = [self._tokens(len(ids), count) if text else 0 for text, ids in zip(texts, pieces, strict=True)]
+            progress(sum(not ids for ids in pieces))
+        tokens = [self._tokens(len(ids), count) if ids else 0 for ids in pieces]
         batches = list(self._batches(tokens))
         with self._workers(len(batches)) as each:
             searched = each(

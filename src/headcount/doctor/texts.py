@@ -2,11 +2,14 @@
 
 import re
 
+import regex
+
 # A word, or a single character of a script that has no spaces between words.
 WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 SPACELESS = re.compile(f"[{WIDE}]")
-WORD = re.compile(rf"[{WIDE}]|[^\W\d_{WIDE}]+")
-NOT_LETTERS = re.compile(r"[\W_]+")
+# Vowel signs and other marks belong to their letters, which `re` does not know.
+WORD = regex.compile(rf"[{WIDE}]|(?:(?![{WIDE}])[\p{{L}}\p{{M}}])+")
+NOT_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 # UTF-8 that was read as Latin-1 or Windows-1252 ("Ã¤", "â€™", "Ð¿"); replaced and control characters; HTML entities.
 SECOND_BYTES = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 BROKEN = re.compile(rf"[ÂÃÐÑ][{SECOND_BYTES}]|â€|\ufffd|&(?:[a-z]{{2,8}}|#\d{{1,6}});|[\x00-\x08\x0e-\x1b\x7f-\x9f]")
@@ -16,8 +19,8 @@ TOKENISED = re.compile(r"\S [.,](?: |$)|@@ |@-@|&apos;|&quot;")
 def folded(text: str) -> str:
     """A text without case, punctuation and spaces.
 
-    >>> folded("Don't - stop!")
-    'dontstop'
+    >>> folded("Don't - stop!"), folded("हिन्दी") == folded("हन्द")
+    ('dontstop', False)
     """
     return NOT_LETTERS.sub("", text.casefold())
 
@@ -25,8 +28,8 @@ def folded(text: str) -> str:
 def words(text: str) -> list[str]:
     """The words of a text in lower case, without numbers.
 
-    >>> words("Two dogs, 3 cats: 小狗")
-    ['two', 'dogs', 'cats', '小', '狗']
+    >>> words("Two dogs, 3 cats: 小狗 हिन्दी")
+    ['two', 'dogs', 'cats', '小', '狗', 'हिन्दी']
     """
     return WORD.findall(text.lower())
 

@@ -57,7 +57,7 @@ def _flat(evidence: Evidence, split: str) -> dict[str, np.ndarray]:
 
 def distance(evidence: Evidence) -> Measured | None:
     """Divergence of valid and test from as many sentences of train."""
-    return _farthest(evidence, {f"{split}": (split, "train") for split in evidence.held_out})
+    return _farthest(evidence, {split: (split, "train") for split in evidence.held_out})
 
 
 def between(evidence: Evidence) -> Measured | None:

@@ -95,7 +95,6 @@ class Panel {
     const { chosen } = this;
     const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: "down", ArrowUp: "up", Home: "first", End: "last" };
     if (event.key === " " && event.target.className === "pick") this.toggle(chosen);
-    else if (event.key === "Escape") this.switchOn();
     else if (event.key in moves) this.choose(this.neighbour(chosen, moves[event.key]), true);
     else return;
     event.preventDefault();
@@ -166,6 +165,7 @@ class Panel {
   showTexts() {
     const { best, now, run } = this;
     this.whole.textContent = best ? run.target.decode(best.tokens) : this.problem;
+    this.whole.className = best ? "translation" : "soft";
     this.wholeScore.textContent = best ? `log p ${plain(best.score)}${this.margin(best.start)}` : "";
     this.without.replaceChildren();
     if (!best || now === best) return;
@@ -174,7 +174,7 @@ class Panel {
     this.without.append(
       element("p", { className: "label", textContent: this.lacking() }),
       element("p", { className: "translation", lang: this.whole.lang },
-        ...words.flatMap(([word, same], i) => [i ? " " : "", same ? word : element("mark", { textContent: word })])),
+        ...words.flatMap(([word, tag], i) => [i ? " " : "", tag ? element(tag, { textContent: word }) : word])),
       element("p", { className: "score soft", textContent: `log p ${plain(now.score)}${this.margin(now.start)}` }),
       element("p", { className: "score soft" }, "The translation above has log p ", plain(kept), ": ",
         element("b", { textContent: signed(kept - best.score) }), text === this.whole.textContent ? "; the text is the same" : ""));
@@ -239,7 +239,7 @@ class Panel {
   }
 }
 
-// A table of weights, the darker the larger.
+// A table of weights, the stronger the colour the larger.
 function mapTable(weights, down, across) {
   const cell = (weight, i, j) => {
     const td = element("td", { title: `${down[i]} \u2192 ${across[j]}: ${weight.toFixed(3)}` },
@@ -272,7 +272,7 @@ function exampleButtons(examples, show) {
 
 function describe(example) {
   if (!example) return [];
-  const lines = [["Reference", example.target], ["Wrong", example.contrast], ["Right for", example.twin]];
+  const lines = [["Reference", example.target], ["Wrong", example.contrast], ["The wrong one translates", example.twin]];
   return lines.filter(([, text]) => text).map(([name, text]) => element("p", {}, element("b", { textContent: `${name}: ` }), text));
 }
 
@@ -297,6 +297,9 @@ function main() {
     later = setTimeout(() => translate(examples.find((example) => example.source === source.value)), 150);
   };
   document.getElementById("examples").append(...exampleButtons(examples, show));
+  document.onkeydown = ({ key }) => {
+    if (key === "Escape") for (const panel of panels) if (panel.off.size) panel.switchOn();
+  };
   if (examples.length) show(examples[0]);
 }
 

@@ -58,7 +58,7 @@ def unsupported(run: Run) -> list[str]:
 def content(runs: Mapping[str, Run], weights: str, examples: list[dict[str, str]]) -> dict[str, Any]:
     """All that the page reads, for JSON."""
     tokenizers: dict[str, Any] = {}
-    names = short_names([Path(name).name for name in runs])
+    names = short_names([Path(name).resolve().name for name in runs])  # not that of a link, such as latest
     shown = [_run(name, run, weights, tokenizers) for name, run in zip(names, runs.values(), strict=True)]
     first = next(iter(runs.values()))
     return {"languages": first.languages, "runs": shown, "tokenizers": tokenizers, "examples": examples}

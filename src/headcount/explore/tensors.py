@@ -27,15 +27,13 @@ class Tensors:
         self._numbers: dict[int, int] = {}
 
     def add(self, tensor: Tensor) -> int:
-        """The number of a matrix or vector. Raises InputError for numbers that are not finite."""
+        """The number of a matrix or vector."""
         if id(tensor) not in self._numbers:
             self._numbers[id(tensor)] = len(self.places)
             self._append(tensor.detach().float().cpu().numpy())
         return self._numbers[id(tensor)]
 
     def _append(self, values: np.ndarray) -> None:
-        if not np.isfinite(values).all():
-            raise InputError("the weights are not finite numbers (NaN or infinite); take an earlier checkpoint=")
         form = self.form if values.ndim == 2 else "float32"
         rows, columns = values.shape if values.ndim == 2 else (1, values.size)
         self.places.append([len(self.content), rows, columns, form])

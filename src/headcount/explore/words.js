@@ -20,18 +20,19 @@ function betweenWords(rows, queries, keys) {
   return queries.map((group) => keys.map((key) => group.reduce((total, i) => total + sum(rows[i], key), 0) / group.length));
 }
 
-// Words of `after`, each with whether it is in the longest common subsequence with `before`.
+// Words of two texts in order, [word, tag]: "" for those of their longest common subsequence, "del" for those of `before`
+// alone, "ins" for those of `after` alone.
 function difference(before, after) {
   const a = before.split(" "), b = after.split(" ");
   const table = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
-  const marked = [];
-  for (let i = 0, j = 0; j < b.length; ) {
-    if (i < a.length && a[i] === b[j]) marked.push([b[(i++, j++)], true]);
-    else if (i < a.length && table[i + 1][j] >= table[i][j + 1]) i++;
-    else marked.push([b[j++], false]);
+  const words = [];
+  for (let i = 0, j = 0; i < a.length || j < b.length; ) {
+    if (a[i] === b[j]) words.push([b[(i++, j++)], ""]);
+    else if (j === b.length || (i < a.length && table[i + 1][j] >= table[i][j + 1])) words.push([a[i++], "del"]);
+    else words.push([b[j++], "ins"]);
   }
-  return marked;
+  return words;
 }

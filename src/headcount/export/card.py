@@ -37,9 +37,9 @@ LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 USE = {
     "ctranslate2": """import ctranslate2, sentencepiece
 
-translator = ctranslate2.Translator("{folder}")
-source = sentencepiece.SentencePieceProcessor("{folder}/{source}")
-target = sentencepiece.SentencePieceProcessor("{folder}/{target}")
+translator = ctranslate2.Translator("DIR")
+source = sentencepiece.SentencePieceProcessor("DIR/{source}")
+target = sentencepiece.SentencePieceProcessor("DIR/{target}")
 pieces = source.encode(["..."], out_type=str)
 for result in translator.translate_batch(
     pieces,
@@ -52,12 +52,12 @@ for result in translator.translate_batch(
     print(target.decode(result.hypotheses[0]))""",
     "huggingface": """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{folder}")
-model = AutoModelForSeq2SeqLM.from_pretrained("{folder}")
+tokenizer = AutoTokenizer.from_pretrained("DIR")
+model = AutoModelForSeq2SeqLM.from_pretrained("DIR")
 output = model.generate(**tokenizer(["..."], return_tensors="pt", padding=True))
 print(tokenizer.batch_decode(output, skip_special_tokens=True))
 
-# before transformers 5:  pipeline("translation", model="{folder}")("...")""",
+# before transformers 5:  pipeline("translation", model="DIR")("...")""",
 }
 
 
@@ -105,7 +105,7 @@ def _of_others(run: Run) -> list[str]:
 def front_matter(run: Run, format: str, metrics: Mapping[str, Any]) -> str:
     """The card's data for the hub, in YAML."""
     found: dict[str, Any] = {
-        "language": list(run.languages),
+        "language": list(dict.fromkeys(run.languages)),
         "library_name": LIBRARIES[format],
         "pipeline_tag": "translation",
         "tags": ["translation", "headcount"],
@@ -129,7 +129,6 @@ def used(run: Run, format: str, max_positions: int) -> str:
     one = run.tokenizer.source is run.tokenizer.target
     files = ("tokenizer.model", "tokenizer.model") if one else ("source.model", "target.model")
     return USE[format].format(
-        folder="DIR",
         source=files[0],
         target=files[1],
         beam=getattr(search, "beam", 1),
@@ -189,9 +188,10 @@ def cost(metrics: Mapping[str, Any]) -> str:
     """Time, work and machine of the training."""
     gpu = at(metrics, "hardware.gpu")
     machine = escaped(gpu) if isinstance(gpu, str) else text(metrics, "hardware.processor")
+    threads = number(metrics, "hardware.threads", ",")
     return (
         f"{number(metrics, 'train.seconds', ',.0f')} seconds of training on {machine}, "
-        f"{number(metrics, 'hardware.threads', ',')} threads: {number(metrics, 'train.steps', ',')} steps, "
+        f"{threads} {'thread' if threads == '1' else 'threads'}: {number(metrics, 'train.steps', ',')} steps, "
         f"{number(metrics, 'train.epochs', '.1f')} epochs, {number(metrics, 'train.tokens', ',')} tokens of source and "
         f"target, in {text(metrics, 'train.precision')}."
     )

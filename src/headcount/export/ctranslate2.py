@@ -23,7 +23,7 @@ try:
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 except ImportError as error:
     raise InputError(
-        "ctranslate2 is not installed, which exports and translates in its format: pip install 'headcount[export]'"
+        'ctranslate2 is not installed, which exports and translates in its format: pip install "headcount[export]"'
     ) from error
 
 QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16")

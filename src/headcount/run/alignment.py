@@ -17,7 +17,8 @@ from headcount.run.opened import Run, weights_digest
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 64  # sentences, of similar length
+AT_ONCE = 64  # sentences, of similar length,
+MOST_WEIGHTS = 2**26  # or fewer, so that their attention weights in all layers and heads are no more
 
 Links = list[tuple[int, int]]
 """Words of source and target, from 0, that are translations of each other."""
@@ -92,17 +93,13 @@ def aligner(run: Run) -> Aligner:
     return partial(_aligned, run, layer, heads)
 
 
-def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
-    """The links that the `aligner` of a run gives. Raises InputError as that does."""
-    return aligner(run)(sources, targets)
-
-
 @torch.inference_mode()
 def _aligned(run: Run, layer: int, heads: slice, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
     source, target = run.tokenizer.source, run.tokenizer.target
     pairs = list(zip(source.encode(list(sources)), target.encode(list(targets)), strict=True))
     found: list[Links] = [[] for _ in pairs]
-    for rows in _batches(pairs):
+    heads_in_all = sum(map(sum, run.model.head_counts.values()))
+    for rows in _batches(pairs, heads_in_all):
         ids, before = _padded([[*pairs[row][0], EOS] for row in rows]), _padded([[BOS, *pairs[row][1]] for row in rows])
         given = ids.to(run.model.device)
         cross = run.model.attention_weights(given, given != PAD, before.to(run.model.device)).cross
@@ -125,10 +122,15 @@ def _links(weights: Tensor, source: Tensor, target: Tensor) -> Links:
     return [(int(word), number) for number, word in enumerate(words.argmax(dim=1))]
 
 
-def _batches(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[list[int]]:
-    rows = sorted((row for row, pair in enumerate(pairs) if all(pair)), key=lambda row: len(pairs[row][0]))
-    for start in range(0, len(rows), AT_ONCE):
-        yield rows[start : start + AT_ONCE]
+def _batches(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], heads: int) -> Iterator[list[int]]:
+    """Rows of pairs without an empty side, the longest first."""
+    sizes = {row: (1 + max(map(len, pair))) ** 2 * heads for row, pair in enumerate(pairs) if all(pair)}
+    rows = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    start = 0
+    while start < len(rows):
+        end = start + max(1, min(AT_ONCE, MOST_WEIGHTS // sizes[rows[start]]))
+        yield rows[start:end]
+        start = end
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:

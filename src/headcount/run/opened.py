@@ -187,7 +187,8 @@ def model_with(
 ) -> EncoderDecoder:
     """The model that `config`, of the run in `directory`, describes, with the weights of a file.
 
-    Raises InputError where these are another model's, before there is memory for it: a config can name any size.
+    Raises InputError where these are another model's, before there is memory for it: a config can name any size; and
+    for numbers that are not finite.
     """
     with torch.device("meta"):
         described = build_model(config, tokenizer, trust)
@@ -222,12 +223,20 @@ def weights_digest(model: EncoderDecoder, dtype: torch.dtype = torch.float32) ->
 
 
 def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:
-    """Fill the model of the run in `directory` from a file. Raises InputError where that holds another model's."""
+    """Fill the model of the run in `directory` from a file. Raises InputError where that holds another model's, or
+    numbers that are not finite."""
     try:
         fill(model, read_weights(path))
     except RuntimeError as error:
         what = str(error).splitlines()[-1].strip()  # torch's last line names a weight that does not fit
         raise InputError(f"{path}: does not fit the model in {directory}: {what}") from error
+    if damaged := [
+        name for name, weight in model.state_dict().items() if not (weight.is_meta or weight.isfinite().all())
+    ]:
+        raise InputError(
+            f"{path}: {damaged[0]} is not of finite numbers (NaN or infinite): training has diverged, or the file is "
+            "damaged; take earlier weights with checkpoint="
+        )
 
 
 def fill(model: EncoderDecoder, weights: Mapping[str, Tensor]) -> None:

@@ -121,7 +121,11 @@ def parsed(body: bytes, most: int) -> str | list[str]:
         sent = json.loads(body)
     except (ValueError, RecursionError):
         raise HTTPException(400, form) from None
-    text = sent.get("text") if isinstance(sent, dict) else None
+    if not isinstance(sent, dict) or "text" not in sent:
+        raise HTTPException(400, form)
+    if unknown := sorted(sent.keys() - {"text"}):
+        raise HTTPException(400, f"{unknown[0][:50]!r} is not known; {form}")
+    text = sent["text"]
     if isinstance(text, str):
         return text
     if not isinstance(text, list) or not all(isinstance(each, str) for each in text):
