@@ -116,14 +116,19 @@ def checkpoint(change: Callable[[dict], None]) -> Spoil:
     return spoil
 
 
+def of_adamw(state: dict) -> list[dict]:
+    """The moments of each parameter that AdamW updates."""
+    return [each for each in state["optimizer_states"][0]["state"].values() if "exp_avg" in each]
+
+
 def other_moments(state: dict) -> None:
-    for each in state["optimizer_states"][0]["state"].values():
+    for each in of_adamw(state):
         each["exp_avg"] = torch.zeros(3)
 
 
 def moments_without_memory(state: dict) -> None:
     """One number each, in memory, for as many as the weights have: a fused kernel would write beyond it."""
-    for each in state["optimizer_states"][0]["state"].values():
+    for each in of_adamw(state):
         each["exp_avg"] = torch.zeros(1).expand(each["exp_avg"].shape)
 
 

@@ -153,7 +153,7 @@ def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):
     OmegaConf.save(config, job / "config.yaml")
     before = sorted(path.name for path in job.iterdir())
     (line,) = multirun(pretended, *tiny, "hydra.sweep.subdir='seed=1'", of=failed)
-    assert "holds a run of another config (optimizer.lr=0.5, now 0.04); move it away, or give" in line
+    assert "holds a run of another config (optimizer.lr=0.5, now 0.08); move it away, or give" in line
     assert sorted(path.name for path in job.iterdir()) == before
 
 

@@ -50,10 +50,10 @@ def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[st
     return [override.get_key_element() for override in parsed if override.is_sweep_override()]
 
 
-def peak_rate(d_model: Any) -> float:
-    """Peak learning rate by width, of every optimizer: 5e-3 at d_model 128, and inversely proportional to it."""
+def peak_rate(at_128: float, d_model: Any) -> float:
+    """Peak learning rate by width: inversely proportional to it, and `at_128` at d_model 128."""
     # The model reports a d_model that is not a width.
-    return 5e-3 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
+    return at_128 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
 
 
 def as_trained() -> dict[str, None]:

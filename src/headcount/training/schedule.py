@@ -3,7 +3,10 @@
 All begin with a linear warm-up over `warmup_steps`. Raise ValueError for fewer than 1.
 """
 
+import logging
 import math
+
+logger = logging.getLogger(__name__)
 
 
 class _WarmUp:
@@ -35,26 +38,27 @@ class Noam(_WarmUp):
 
 class _ToTheEnd(_WarmUp):
     """Up to 1 at `warmup_steps`, then down to `final` at `steps`. Steps count from 0, so `steps` comes after the last
-    one, whose rate is above `final`.
+    one, whose rate is above `final`. A run that is no longer than its warm-up has nothing else, and a warning says so.
 
-    Raises ValueError also for `steps` not beyond the warm-up, or `final` outside [0, 1].
+    Raises ValueError also for `final` outside [0, 1].
     """
 
     def __init__(self, *, steps: int, warmup_steps: int, final: float) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        if steps <= warmup_steps:
-            raise ValueError(
-                f"schedule.steps={steps}: must be more than schedule.warmup_steps={warmup_steps}; it is where the rate "
-                "reaches its end, commonly the last step of training"
-            )
         if not 0 <= final <= 1:
             raise ValueError(f"schedule.final={final}: a share of the peak rate, from 0 to 1")
         self.steps = steps
         self.final = final
+        if steps <= warmup_steps:
+            logger.warning(
+                "all %d steps are warm-up, the learning rate never falls; schedule.warmup_steps=%d is for longer runs",
+                steps,
+                warmup_steps,
+            )
 
     def __call__(self, step: int) -> float:
-        if step < self.warmup_steps:
-            return (step + 1) / self.warmup_steps
+        if step < self.warmup_steps or self.steps <= self.warmup_steps:
+            return min(1.0, (step + 1) / self.warmup_steps)
         return self.final + (1 - self.final) * self._left(min(step, self.steps))
 
     def _left(self, step: int) -> float:
@@ -85,7 +89,7 @@ class Trapezoid(_ToTheEnd):
 
     def __init__(self, *, steps: int, warmup_steps: int, decay: float, final: float) -> None:
         super().__init__(steps=steps, warmup_steps=warmup_steps, final=final)
-        most = 1 - warmup_steps / steps
+        most = 1 - warmup_steps / steps if steps > warmup_steps else 1.0
         if not 0 < decay <= most:
             raise ValueError(
                 f"schedule.decay={decay}: a share of the run's steps, above 0 and, after the warm-up of "
