@@ -13,7 +13,7 @@ from headcount.run.opened import open_run
 pytestmark = pytest.mark.reliability
 
 REQUESTS = int(os.environ.get("REQUESTS", "10000"))
-MOST_GROWTH = 300e6  # bytes of memory
+MOST_GROWTH = 150e6  # bytes of memory
 
 
 def resident() -> float:
@@ -24,7 +24,8 @@ def test_hostile_requests_end_nothing(home):
     translator = open_run(home / "runs" / "first", device="cpu").translator
     expected = translator.translate(["the dog sees the cat"])
     with served(translator) as address:
-        campaign(address, min(REQUESTS, 500), first=10**9)  # memory that is needed once
+        # First the memory that is needed once: torch keeps products of hundreds of shapes, on some processors 0.5 GB.
+        campaign(address, REQUESTS, first=10**9)
         before, began = resident(), time.monotonic()
         found = campaign(address, REQUESTS)
         seconds, grown = time.monotonic() - began, resident() - before
