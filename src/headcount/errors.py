@@ -2,6 +2,8 @@
 
 from importlib.util import find_spec
 
+PACKAGES = {"report": ("jinja2", "matplotlib", "scipy"), "serve": ("starlette", "uvicorn")}  # of an extra
+
 
 class InputError(ValueError):
     """A file, setting or option cannot be used.
@@ -11,9 +13,9 @@ class InputError(ValueError):
     """
 
 
-def need(extra: str, *packages: str) -> None:
-    """Raises InputError where one of these packages is missing. extra: of headcount, which installs them."""
-    if missing := [package for package in packages if find_spec(package) is None]:
+def need(extra: str) -> None:
+    """Raises InputError where a package of an extra of headcount is missing."""
+    if missing := [package for package in PACKAGES[extra] if find_spec(package) is None]:
         verb = "is" if len(missing) == 1 else "are"
         raise InputError(f'{" and ".join(missing)} {verb} not installed: pip install "headcount[{extra}]"')
 

@@ -7,7 +7,7 @@ from headcount.run.console import run_script
 
 
 def run(config: DictConfig) -> str:
-    need("report", "jinja2", "matplotlib", "scipy")
+    need("report")
     from headcount.heads.command import heads  # here, because --help does not need it
 
     return heads(config)

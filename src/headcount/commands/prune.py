@@ -7,7 +7,7 @@ from headcount.run.console import run_script
 
 
 def run(config: DictConfig) -> str:
-    need("report", "jinja2", "matplotlib", "scipy")
+    need("report")
     from headcount.heads.prune_run import prune  # here, because --help does not need it
 
     return prune(config)

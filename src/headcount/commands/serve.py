@@ -36,7 +36,7 @@ def check(config: DictConfig) -> None:
 
 
 def run(config: DictConfig) -> None:
-    need("serve", "starlette", "uvicorn")
+    need("serve")
     from headcount.machine import use_threads  # here, because --help does not need these
     from headcount.run.opened import ensemble, open_runs
     from headcount.serve.app import Limits, application

@@ -2,4 +2,4 @@
 
 from headcount.errors import need
 
-need("report", "jinja2", "matplotlib", "scipy")
+need("report")
