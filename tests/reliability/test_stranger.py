@@ -29,6 +29,7 @@ OPEN = {
     "translate": ("run=run",),
     "doctor": ("run=run",),
     "score": ("run=run", "source=a.txt", "target=a.txt"),
+    "rerank": ("run=run",),
     "attention": ("run=run", "text=the dog", "output=maps"),
     "prune": ("run=run", "cut=[encoder1.1]", "timed=0", "output=smaller"),
     "diversify": ("run=run", "out=diverse"),

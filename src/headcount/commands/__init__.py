@@ -9,6 +9,7 @@ NAMES = (
     "evaluate",
     "translate",
     "score",
+    "rerank",
     "report",
     "heads",
     "prune",

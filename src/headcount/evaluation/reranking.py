@@ -1,0 +1,94 @@
+"""N-best reranking: of each sentence's translations, the one with the greatest weighted sum of features."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from headcount.evaluation.metrics import bleu, composed
+
+# The features after the forward log-probability, whose weight is 1, and the weights to try.
+GRID = {
+    "backward": tuple(round(0.1 * step, 1) for step in range(16)),  # nats of the source for a nat of the translation
+    "length": tuple(round(0.1 * step, 1) for step in range(-5, 21)),  # nats for each token of the translation
+}
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features of the translations of every sentence, each an array of [translation] for each sentence.
+
+    forward: log-probability in nats of the translation given the source. backward: of the source given the
+    translation; None without a run of the other direction. length: tokens of the translation, its end counted.
+    """
+
+    forward: Sequence[np.ndarray]
+    backward: Sequence[np.ndarray] | None
+    length: Sequence[np.ndarray]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features that have a weight to choose."""
+        return ("length",) if self.backward is None else ("backward", "length")
+
+    def best(self, weights: Mapping[str, float]) -> list[int]:
+        """For each sentence the index of the best translation, of equals the first.
+
+        The sum is that of Yee et al. 2019, "Simple and effective noisy channel modeling for neural machine
+        translation", with a weight for each token instead of a language model.
+        """
+        backward = self.forward if self.backward is None else self.backward
+        weight = 0.0 if self.backward is None else weights["backward"]
+        return [
+            int(np.argmax(forward + weight * back + weights["length"] * length))
+            for forward, back, length in zip(self.forward, backward, self.length, strict=True)
+        ]
+
+
+def choose_weights(features: Features, counts: "BleuCounts", fixed: Mapping[str, float]) -> dict[str, float]:
+    """The weights of `GRID` with the highest corpus BLEU of the best translations; of equals those nearest to 0.
+
+    fixed: weights that are not to be chosen.
+    """
+    tried = [(fixed[name],) if name in fixed else GRID[name] for name in features.names]
+    grid = (dict(zip(features.names, each, strict=True)) for each in product(*tried))
+    nearest_first = sorted(grid, key=lambda weights: sum(map(abs, weights.values())))
+    return max(nearest_first, key=lambda weights: counts.score(features.best(weights)))
+
+
+def at_the_edge(weights: Mapping[str, float]) -> list[str]:
+    """The names of the weights that are the greatest or the smallest of `GRID`, so that a better one may lie beyond."""
+    return [name for name, weight in weights.items() if weight and weight in (GRID[name][0], GRID[name][-1])]
+
+
+class BleuCounts:
+    """N-gram counts of every translation of every sentence, from which corpus BLEU of any choice is a sum."""
+
+    def __init__(self, texts: Sequence[Sequence[str]], references: Sequence[str], tokenizer: str) -> None:
+        self._metric = bleu(tokenizer, effective_order=True)
+        self._counts = [
+            np.array([self._count(text, reference) for text in composed(each)])
+            for each, reference in zip(texts, composed(references), strict=True)
+        ]
+
+    def _count(self, text: str, reference: str) -> list[int]:
+        found = self._metric.sentence_score(text, [reference])
+        return [*found.counts, *found.totals, found.sys_len, found.ref_len]
+
+    def score(self, chosen: Iterable[int]) -> float:
+        """BLEU of the translation with the chosen index of each sentence."""
+        counts = [each[index] for each, index in zip(self._counts, chosen, strict=True)]
+        return self._bleu(np.sum(counts, axis=0), effective_order=False)
+
+    def oracle(self) -> list[int]:
+        """For each sentence the translation of the highest sentence BLEU: a bound on what any choice can reach."""
+        return [int(np.argmax([self._bleu(row, effective_order=True) for row in each])) for each in self._counts]
+
+    def _bleu(self, counts: np.ndarray, effective_order: bool) -> float:
+        *ngrams, hypothesis, reference = counts.tolist()
+        orders = len(ngrams) // 2
+        found = self._metric.compute_bleu(
+            ngrams[:orders], ngrams[orders:], hypothesis, reference, "exp", effective_order=effective_order
+        )
+        return float(found.score)
