@@ -129,7 +129,7 @@ def without_autocast(monkeypatch):
     """Which the meta device does not know."""
     enabled, autocast = torch.is_autocast_enabled, torch.autocast
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device != "meta" and enabled(device))
-    plain = lambda device, *args, **options: (nullcontext() if device == "meta" else autocast(device, *args, **options))  # noqa: E731
+    plain = lambda device, *args, **options: nullcontext() if device == "meta" else autocast(device, *args, **options)  # noqa: E731
     monkeypatch.setattr(torch, "autocast", plain)
 
 

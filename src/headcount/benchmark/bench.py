@@ -21,7 +21,16 @@ from headcount.benchmark.environments import PeerError, busy_programs, environme
 from headcount.benchmark.inputs import Inputs, own_shapes
 from headcount.benchmark.results import Measurement, Results, best, ceiling_precision, page_with_tables, shown, tables
 from headcount.benchmark.settings import check, read_rows
-from headcount.benchmark.workloads import FIRST_MODEL_ONLY, FP32_AND_BF16, HEADCOUNT, NOT_ON_GPU, PEERS, SQUARES, WORKS, Case
+from headcount.benchmark.workloads import (
+    FIRST_MODEL_ONLY,
+    FP32_AND_BF16,
+    HEADCOUNT,
+    NOT_ON_GPU,
+    PEERS,
+    SQUARES,
+    WORKS,
+    Case,
+)
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
