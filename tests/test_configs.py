@@ -172,7 +172,7 @@ def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():
         assert (gpu.trainer.accelerator, gpu.data.batch_tokens, gpu.data.pad_to) == ("gpu", 25600, 8)
         assert gpu.optimizer.lr == pytest.approx(cpu.optimizer.lr * 2.5)  # the root of 25600 / 4096
         assert {**cpu.trainer, "accelerator": "gpu"} == gpu.trainer
-        assert (cpu.data.pad_to, cpu.rate_tokens) == (1, 4096)
+        assert (cpu.data.pad_to, cpu.data.budget.rate_tokens) == (1, 4096)
     assert composed("train", "trainer=gpu", "data.batch_tokens=4096").optimizer.lr == composed("train").optimizer.lr
 
 

@@ -138,7 +138,7 @@ def test_one_process_of_ddp_trains_as_without(tiny, tmp_path):
     exactly = ("trainer.precision=32-true", "averaging=none")
     completed("train", *tiny, *GPU, *exactly, "hydra.run.dir=runs/plain", cwd=tmp_path)
     several = ("trainer=ddp", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
-    rate = "rate_tokens=200"  # as trainer=gpu has it for this batch
+    rate = "data.budget.rate_tokens=200"  # as trainer=gpu has it for this batch
     completed("train", *tiny, *several, *exactly, rate, "hydra.run.dir=runs/ddp", cwd=tmp_path)
     one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "ddp"))
     assert all(torch.allclose(weight, other[name], atol=1e-5) for name, weight in one.items())

@@ -72,7 +72,6 @@ NOT_HASHED = {  # settings that came later, by dotted name, with the value that 
     "data.batch_ramp": None,
     "data.batch_ramp_start": 0.25,
     "data.pad_to": 1,
-    "rate_tokens": 4096,
     "loss.start": 0,
     "segmentation.start_epoch": 0,
     "model.qk_norm": None,
