@@ -148,23 +148,25 @@ class MultiHeadAttention(nn.Module):
             # A class derived from ScaledDotProduct may treat each head in its own way.
             self.attend = FoldedQueries(kind) if type(kind) is ScaledDotProduct else RepeatedKeys(kind)
         self.register_buffer("head_gate", torch.ones(heads.count), persistent=False)
-        self._first_gate = self.head_gate
+        self._keep_first_gate()
+
+    def _keep_first_gate(self) -> None:
+        # In inference mode torch does not count what is written into a tensor.
+        self._first_gate = None if self.head_gate.is_inference() else self.head_gate
 
     @property
     def _gates_are_ones(self) -> bool:
         """Whether nobody has set a gate, or asks for its gradient: it is the first tensor, and no operation has written
         into that."""
         gate = self.head_gate
-        if gate is not self._first_gate or gate.requires_grad or gate.is_inference():
-            return False
-        return gate._version == 0
+        return gate is self._first_gate and not gate.requires_grad and gate._version == 0
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MultiHeadAttention":
         # To another device or type, where the gates are another tensor.
         ones = self._gates_are_ones
         super()._apply(fn, recurse)
         if ones:
-            self._first_gate = self.head_gate
+            self._keep_first_gate()
         return self
 
     @property
