@@ -69,7 +69,7 @@ def trained(average, tmp_path, steps: int, batches_a_step: int, process: int = 0
     average.setup(trainer, SimpleNamespace(model=one_number(0)), "fit")
     for batch in range(steps * batches_a_step):
         trainer.global_step = (batch + 1) // batches_a_step
-        module = SimpleNamespace(model=one_number(trainer.global_step), skipped=SimpleNamespace(in_a_row=0))
+        module = SimpleNamespace(model=one_number(trainer.global_step), skipped=SimpleNamespace(last_was_skipped=False))
         average.on_train_batch_end(trainer, module, None, None, batch)
 
 

@@ -7,7 +7,16 @@ import torch
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
-from headcount.data.plan import BatchRamp, Epochs, Lengthening, _cut, in_order_of_length, plan_epoch, plan_split
+from headcount.data.plan import (
+    BatchRamp,
+    Epochs,
+    Lengthening,
+    _cut,
+    in_order_of_length,
+    plan_epoch,
+    plan_split,
+    round_up,
+)
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
@@ -35,20 +44,49 @@ def test_a_batch_by_hand():
     assert batch.source_mask.tolist() == [[True] * 4, [True] * 3 + [False], [True] + [False] * 3]
     assert batch.target_in.tolist() == [[BOS, PAD, PAD], [BOS, 7, PAD], [BOS, 8, 9]]
     assert batch.target_out.tolist() == [[EOS, PAD, PAD], [7, EOS, PAD], [8, 9, EOS]]
+    assert batch.real.tolist() == [0, 3, 4, 6, 7, 8]
     assert batch.rows.tolist() == [2, 0, 1]
-    assert (batch.step_tokens, batch.tokens) == (99, 8 + 6)
-    for tensor in (batch.source, batch.target_in, batch.target_out, batch.rows):
+    assert (batch.step_tokens, batch.tokens, batch.has_padding) == (99, 8 + 6, True)
+    for tensor in (batch.source, batch.target_in, batch.target_out, batch.real, batch.rows):
         assert tensor.dtype == torch.int64
     assert batch.source_mask.dtype == torch.bool
+    assert not collate(source, target, np.array([2]), step_tokens=1).has_padding
 
 
-def test_moving_a_batch_moves_every_tensor():
-    batch = collate(Sentences.of(IDS), Sentences.of(IDS), np.arange(3), step_tokens=5)
+@pytest.mark.parametrize("pad_to", [1, 4, 8])
+def test_lengths_are_padded_to_a_multiple(pad_to):
+    batch = collate(Sentences.of(IDS), Sentences.of([[4, 5]] * 3), np.arange(3), step_tokens=5, pad_to=pad_to)
+    assert (batch.source.shape[1], batch.target_out.shape[1]) == (max(4, pad_to), {1: 3}.get(pad_to, pad_to))
+    assert batch.source_mask.sum(dim=1).tolist() == [3, 1, 4]
+    assert batch.target_out.flatten()[batch.real].tolist() == [4, 5, EOS] * 3
+
+
+@pytest.mark.parametrize("pad_to", [1, 8])
+def test_padded_batches_stay_within_the_budget(pad_to):
+    source, target = lengths(3000)
+    plan = plan_epoch(source, target, batch_tokens=512, seed=1, epoch=4, pad_to=pad_to)
+    assert sorted(np.concatenate(plan.batches)) == list(range(3000))
+    padded = [len(rows) * round_up(max(source[rows].max(), target[rows].max()), pad_to) for rows in plan.batches]
+    assert max(padded) <= 512
+    split = plan_split(source, target, batch_tokens=512, pad_to=pad_to)
+    both = [len(rows) * round_up(side[rows].max(), pad_to) for rows in split.batches for side in (source, target)]
+    assert split.padding == pytest.approx(1 - split.tokens / sum(both))
+
+
+def test_a_batch_goes_to_a_device_in_one_copy():
+    sentences = Sentences.of([[5, 6], [], [7, 8, 9]])
+    batch = collate(sentences, sentences, np.arange(3), step_tokens=5)
+    assert batch.to("cpu") is batch
     moved = batch.to("meta")
-    tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
-    assert len(tensors) == 5
-    assert all(tensor.device.type == "meta" for tensor in tensors)
+    tensors = {name: value for name, value in vars(moved).items() if isinstance(value, torch.Tensor)}
+    assert {name for name, tensor in tensors.items() if tensor.device.type != "meta"} == {"rows"}
+    assert {name: tensor.shape for name, tensor in tensors.items()} == {
+        name: value.shape for name, value in vars(batch).items() if name in tensors
+    }
     assert (moved.step_tokens, moved.tokens) == (batch.step_tokens, batch.tokens)
+    again = batch._unpacked(batch._packed())
+    assert equal(again, batch)
+    assert again._packed() is again.source._base
 
 
 @pytest.mark.parametrize("multiple", [1, 2, 3, 8])

@@ -87,6 +87,7 @@ WRONG_SETTINGS = [
         "seconds=x": "seconds=x: must be a number",
         "rounds=0": "rounds=0: must be 1 or more",
         "pairs=1.5": "pairs=1.5: must be a whole number",
+        "device=tpu": "device=tpu: must be cpu or cuda",
         "threads=0": "threads=0: must be 1 or more, or null for as many as there are",
         "out=.": "out=.: is a folder; give a file",
         "table=no.md": f"table=no.md: the page has no lines {MARKERS}, between which the tables go",
@@ -186,6 +187,28 @@ def test_rows_hold_medians_spreads_and_ratios(rows, tmp_path, capsys):
     assert page.startswith("# Performance\n\n<!-- bench: begin -->")
     assert "### Training, nano" in page
     assert " 2.20 x |" in page
+
+
+def test_on_a_gpu_everybody_is_measured_in_bf16(tmp_path, monkeypatch):
+    asked = []
+
+    def run_job(self, system, round_=1):
+        asked.append((system.job["work"], system.name, system.requested))
+        return {"rate": 1e12, "precision": "bf16", "peak_memory": 1, "per_step": 1, "versions": {"torch": "1"}}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Bench, "run_job", run_job)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
+    arguments = ["preset=gpu", "model=nano", f"pythons.transformers={sys.executable}", "data.vocab_size=600"]
+    completed("bench", *arguments, "table=page.md", *SMALL_CORPUS)
+    ceilings = [("ceiling", "torch", "bf16")] * 2
+    trained = [("train", name, precision) for name, precision in BF16]
+    assert asked == [*ceilings, *trained, ("decode", "headcount", "bfloat16"), ("decode", "transformers", "bf16")]
+    assert ", on Some GPU and " in (tmp_path / "page.md").read_text()
+
+
+BF16 = [("headcount", "auto"), ("torch_loop", "bf16"), ("transformers", "bf16")]
 
 
 def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch):

@@ -22,7 +22,8 @@ NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is 
 OPTIONS = sorted(
     (str(path.parent.relative_to(CONF)), path.stem)
     for path in CONF.rglob("*.yaml")
-    if path.parent not in (CONF, CONF / "hydra") and (path.stem != NOT_AN_OPTION or path.parent.name == "logger")
+    if path.parent not in (CONF, CONF / "hydra", CONF / "preset")
+    and (path.stem != NOT_AN_OPTION or path.parent.name == "logger")
 )
 GROUPS = {group for group, _ in OPTIONS}
 FILES = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
@@ -163,6 +164,16 @@ def test_every_rate_of_an_optimizer_follows_the_width(optimizer):
     names = [name for name in nodes[0] if name.endswith("lr")]
     assert names == (["lr", "adamw_lr"] if optimizer == "muon" else ["lr"])
     assert [nodes[1][name] for name in names] == [nodes[0][name] / 4 for name in names]  # d_model 128 and 512
+
+
+def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():
+    for recipe in ([], ["data=wmt14", "model=base", "optimizer=adamw"]):
+        cpu, gpu = (composed("train", f"trainer={trainer}", *recipe) for trainer in ("cpu", "gpu"))
+        assert (gpu.trainer.accelerator, gpu.data.batch_tokens, gpu.data.pad_to) == ("gpu", 25600, 8)
+        assert gpu.optimizer.lr == pytest.approx(cpu.optimizer.lr * 2.5)  # the root of 25600 / 4096
+        assert {**cpu.trainer, "accelerator": "gpu"} == gpu.trainer
+        assert (cpu.data.pad_to, cpu.data.budget.rate_tokens) == (1, 4096)
+    assert composed("train", "trainer=gpu", "data.batch_tokens=4096").optimizer.lr == composed("train").optimizer.lr
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Toy:
 
 def module(directory, corpus=None, **settings):
     defaults = {"batch_tokens": 64, "max_length": 40, "seed": 1, "workers": 0, "accumulation": 1, "hide_source": False}
-    defaults |= {"both_directions": False, "batch_ramp": None, "batch_ramp_start": 0.25}
+    defaults |= {"both_directions": False, "batch_ramp": None, "batch_ramp_start": 0.25, "pad_to": 1}
     defaults |= {"tokenizer": sentence_piece(320), "cleaning": cleaning(), "segmentation": None, "directory": directory}
     return TranslationData(corpus=corpus or Toy(), **defaults | settings)
 

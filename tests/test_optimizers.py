@@ -171,6 +171,30 @@ def test_the_other_parameters_are_those_of_adamw():
     assert torch.equal(ours, theirs)
 
 
+def test_a_step_that_the_device_skips_changes_nothing():
+    """As `found_inf` of torch's fused optimizers: on a GPU nobody has to wait for the gradient's norm."""
+    weights, after = [*matrices(), vector()], {}
+    for skips in (False, True):
+        groups = [{"params": weights[:-1], "hidden": True}, {"params": weights[-1:]}]
+        optimizer = built("optimizer/muon", weight_decay=0.5)(groups)
+        optimizer.found_inf = torch.tensor(0.0)
+        for number in range(3):
+            for weight in weights:
+                weight.grad = torch.full_like(weight, number + 1.0)
+            optimizer.step()
+            if skips:
+                before = [weight.clone() for weight in weights]
+                for weight in weights:
+                    weight.grad = torch.full_like(weight, torch.nan)
+                optimizer.found_inf = torch.tensor(1.0)
+                optimizer.step()
+                assert all(torch.equal(one, other) for one, other in zip(before, weights, strict=True))
+                optimizer.found_inf = torch.tensor(0.0)
+        after[skips] = [weight.detach().clone() for weight in weights]
+        weights = [*matrices(), vector()]
+    assert all(torch.equal(one, other) for one, other in zip(after[False], after[True], strict=True))
+
+
 @pytest.mark.parametrize("model", ["nano", "rnn_luong"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_muon_has_the_matrices_of_linear_layers_but_not_the_output(model, tied):

@@ -107,6 +107,7 @@ def test_every_run_has_a_directory_of_its_own(tmp_path, monkeypatch):
 
 def test_peak_rate():
     assert [peak_rate(0.005, width) for width in (128, 512)] == [5e-3, 1.25e-3]
+    assert [peak_rate(0.005, 128, tokens) for tokens in (4096, 16384)] == [5e-3, 1e-2]
     assert peak_rate(0.005, "abc") == peak_rate(0.01, 0) == 1.0  # it is the model that complains
 
 

@@ -13,14 +13,24 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig
 from rich.console import Console
 
 from headcount.benchmark.environments import PeerError, busy_programs, environment, watch
 from headcount.benchmark.inputs import Inputs, own_shapes
-from headcount.benchmark.results import Measurement, Results, best, page_with_tables, shown, tables
+from headcount.benchmark.results import Measurement, Results, best, ceiling_precision, page_with_tables, shown, tables
 from headcount.benchmark.settings import check, read_rows
-from headcount.benchmark.workloads import FIRST_MODEL_ONLY, FP32_AND_BF16, HEADCOUNT, PEERS, SQUARE, WORKS, Case
+from headcount.benchmark.workloads import (
+    FIRST_MODEL_ONLY,
+    FP32_AND_BF16,
+    HEADCOUNT,
+    NOT_ON_GPU,
+    PEERS,
+    SQUARES,
+    WORKS,
+    Case,
+)
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
@@ -84,9 +94,11 @@ class Bench:
         self.pythons: dict[str, str] = {"headcount": sys.executable}
         self.inputs = Inputs(config, overrides, folder)
         measured = [each for each in overrides if not each.startswith(("out=", "table=", "debug="))]
+        self.square = SQUARES[config.device]
         common = {
             "date": date.today().isoformat(),
             "processor": processor(),
+            "gpu": torch.cuda.get_device_name() if config.device == "cuda" else None,
             "threads": self.threads,
             "command": command("bench", *measured),
         }
@@ -122,9 +134,9 @@ class Bench:
         size = self.inputs.sizes[case.model or config.models[0]]
         job: dict[str, Any] = {"work": case.work, "model": size}
         if case.work == "ceiling":
-            shapes = own_shapes(size, config.vocab_size, config.batch_tokens) if case.model else [(SQUARE,) * 3]
+            shapes = own_shapes(size, config.vocab_size, config.batch_tokens) if case.model else [(self.square,) * 3]
             job |= {"shapes": shapes, "seconds": min(5, config.seconds)}
-            return [System("torch", precision, "ceiling", job, keep=True) for precision in FP32_AND_BF16]
+            return [System("torch", each, "ceiling", job, keep=True) for each in self._precisions(FP32_AND_BF16)]
         if case.work in ("start", "prepare"):
             if case.work == "prepare":
                 job["overrides"] = self.inputs.write_files()
@@ -146,8 +158,13 @@ class Bench:
         return [
             System(name, precision, name, job, peer.keeps_all)
             for name, peer in peers.items()
-            for precision in peer.precisions.get(case.work, ())
+            if config.device == "cpu" or (case.work, name) not in NOT_ON_GPU
+            for precision in self._precisions(peer.precisions.get(case.work, ()))
         ]
+
+    def _precisions(self, known: Sequence[str]) -> list[str]:
+        """Those that are measured on the device: nobody trains in float32 on a GPU."""
+        return [each for each in known if self.config.device == "cpu" or ceiling_precision(each) != "fp32"]
 
     def _crowded(self, job: Mapping[str, Any]) -> Iterator[System]:
         """Training as it is, with threads that always spin as libgomp does by itself, and with one thread; each alone
@@ -197,7 +214,7 @@ class Bench:
     def run_job(self, system: System, round_: int = 1) -> Measurement:
         """The report of the system's script; of several runs at once, rate and memory are summed. Raises PeerError."""
         config = self.config
-        same = ("seconds", "warmup", "vocab_size", "batch_tokens", "decode_batch", "beam", "new_tokens")
+        same = ("device", "seconds", "warmup", "vocab_size", "batch_tokens", "decode_batch", "beam", "new_tokens")
         job = {name: config[name] for name in same} | {
             "threads": self.threads,
             "arrays": str(self.inputs.arrays),
@@ -217,7 +234,8 @@ class Bench:
         path, out, err = (self.folder / f"{name}{run}" for name in ("job.json", "out.txt", "err.txt"))
         path.write_text(json.dumps(job), encoding="utf-8")
         threads = str(job["threads"])
-        environ = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
+        environ = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        environ |= {"CUDA_VISIBLE_DEVICES": ""} if job["device"] == "cpu" else {}
         environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
         environ |= job.get("environ", {})
         python = self.pythons.get(system.name, sys.executable)
@@ -232,7 +250,7 @@ class Bench:
             lines = [line for line in complaints.splitlines() if line.strip()]
             raise PeerError(lines[-1] if lines else f"ended with code {code}")
         result = json.loads(reports[-1])
-        return {**result, "peak_memory": max(result["peak_memory"], peak)}
+        return result if job["device"] == "cuda" else {**result, "peak_memory": max(result["peak_memory"], peak)}
 
     def _announce(self, cases: Iterable[Case]) -> None:
         """Log about how long it will take: a step reaches a quarter of the ceiling, a measurement begins in 8 s."""

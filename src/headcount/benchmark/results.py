@@ -7,7 +7,7 @@ from typing import Any
 from tabulate import tabulate
 
 from headcount.benchmark.inputs import Inputs
-from headcount.benchmark.workloads import FIRST_MODEL_ONLY, SQUARE, UNITS, WORKS, Case
+from headcount.benchmark.workloads import FIRST_MODEL_ONLY, SQUARES, UNITS, WORKS, Case
 from headcount.errors import InputError
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # around the part of a page that is replaced
@@ -124,7 +124,8 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     unit, scale = UNITS[name]
     who = {"ctranslate2": "ctranslate2 (anchor)"}.get(row["peer"], row["peer"])
     if work == "ceiling":
-        who = f"linear layers of {row['model']}" if row["model"] else f"{SQUARE} x {SQUARE}"
+        square = SQUARES["cuda" if row.get("gpu") else "cpu"]
+        who = f"linear layers of {row['model']}" if row["model"] else f"{square} x {square}"
     elif work == "together":
         who = "one" if row["peer"] == "headcount" else row["peer"]
     elif work == "crowded":
@@ -180,8 +181,6 @@ def about(rows: Sequence[Mapping[str, Any]]) -> str:
     commands = "\n".join(dict.fromkeys(row["command"] for row in rows))
     versions = {name: value for row in rows for name, value in row["versions"].items() if value}
     packages = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
-    return (
-        f"```bash\n{commands}\n```\n\n"
-        f"gave this on {first['date']}, on {first['threads']} thread{'s'[: first['threads'] > 1]} of "
-        f"{first['processor']}, with {packages}."
-    )
+    machine = f"{first['threads']} thread{'s'[: first['threads'] > 1]} of {first['processor']}"
+    machine = f"{first['gpu']} and {machine}; memory is that of the GPU" if first.get("gpu") else machine
+    return f"```bash\n{commands}\n```\n\ngave this on {first['date']}, on {machine}, with {packages}."

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.benchmark.results import page_parts
@@ -33,9 +34,18 @@ def as_lists(arguments: Iterable[str]) -> list[str]:
     return rewritten
 
 
+ON_GPU = ("train", "decode", "ceiling")  # works that a GPU can do
+
+
 def check(config: DictConfig) -> None:
     """Raises InputError with a line for each setting that is wrong."""
     wrong = [*_wrong_lists(config), *_wrong_numbers(config)]
+    if config.device not in ("cpu", "cuda"):
+        wrong.append(f"device={config.device}: must be cpu or cuda")
+    elif config.device == "cuda":
+        if not torch.cuda.is_available():
+            wrong.append("device=cuda: no GPU found; give device=cpu")
+        wrong += [f"work={work}: is for device=cpu" for work in config.work if work in WORKS and work not in ON_GPU]
     for name, python in config.pythons.items():
         if python is not None and shutil.which(str(python)) is None:
             wrong.append(f"pythons.{name}={python}: no such program")

@@ -33,6 +33,7 @@ WORKS = {
     "prepare": Work("seconds", "preparing text"),
     "quality": Work("loss", "validation loss at the end of training, a seed each round, computed in float32"),
 }
+NOT_ON_GPU = (("decode", "torch_loop"),)  # without a cache of keys and values it would take most of the time
 FIRST_MODEL_ONLY = ("lightning", "together", "crowded", "start", "quality")  # works that use the first of the models
 UNITS = {
     "tokens_per_second": Unit("tokens/s", 1),
@@ -41,7 +42,7 @@ UNITS = {
     "seconds": Unit("s", 1),
     "loss": Unit("nats a token", 1),
 }
-SQUARE = 2048  # rows and columns of the matrices whose product gives the machine's rate
+SQUARES = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices whose product gives the machine's rate
 
 
 class Case(NamedTuple):

@@ -2,8 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,8 +10,10 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from headcount.data.plan import EpochPlan, Epochs
+from headcount.data.plan import EpochPlan, Epochs, round_up
 from headcount.data.tokenizer import BOS, EOS, PAD
+
+PACKED = ("source", "target_in", "target_out", "real")  # what a batch is copied as; the mask follows from the source
 
 
 @dataclass  # not frozen: in precision=bf16-true Lightning converts a batch field by field, in place
@@ -21,29 +22,48 @@ class Batch:
 
     source: piece numbers; each row ends with EOS, then PAD. source_mask: True = may attend: a token, not padding.
     target_in: the decoder's input, from BOS. target_out: the tokens to predict; each row ends with EOS, then PAD.
-    rows: row numbers in the split. step_tokens: real tokens of `target_out` in the whole optimizer step, of all
-    processes and micro-batches; with subword sampling, the number that the plan expects. tokens: real source and target
-    tokens of this batch; counted here, since a count on an accelerator would make it wait.
+    real: the places of the tokens of `target_out`, row by row, without those of padding. rows: row numbers in the
+    split, always on the CPU. step_tokens: real tokens of `target_out` in the whole optimizer step, of all processes and
+    micro-batches; with subword sampling, the number that the plan expects. tokens: real source and target tokens of
+    this batch. has_padding: whether there is padding in `source`.
+
+    All that follows from lengths is found here: to find or count tokens on an accelerator would make the processor wait
+    for it.
     """
 
     source: Int64[Tensor, "batch source"]
     source_mask: Bool[Tensor, "batch source"]
     target_in: Int64[Tensor, "batch target"]
     target_out: Int64[Tensor, "batch target"]
+    real: Int64[Tensor, " real"]
     rows: Int64[Tensor, " batch"]
     step_tokens: int
     tokens: int
+    has_padding: bool
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        """The batch on that device, to which it is copied at once."""
+        if self.source.device == torch.device(device):
+            return self
+        return self._unpacked(self._packed().to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        return self._each(Tensor.pin_memory)
+        """The batch in page-locked memory, from which a copy to a GPU need not be waited for."""
+        return self._unpacked(self._packed().pin_memory())
 
-    def _each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
-        fields = vars(self).items()
-        moved: Any = {name: move(value) if isinstance(value, Tensor) else value for name, value in fields}
-        return Batch(**moved)
+    def _packed(self) -> Tensor:
+        """All numbers that a device needs, one after the other in one tensor."""
+        first, *others = (getattr(self, name) for name in PACKED)
+        whole = first._base
+        if whole is not None and whole.dim() == 1 and all(part._base is whole for part in others):
+            return whole  # a batch that was unpacked
+        return torch.cat([part.flatten() for part in (first, *others)])
+
+    def _unpacked(self, packed: Tensor) -> "Batch":
+        shapes = [getattr(self, name).shape for name in PACKED]
+        parts = packed.split([shape.numel() for shape in shapes])
+        moved = {name: part.view(shape) for name, part, shape in zip(PACKED, parts, shapes, strict=True)}
+        return replace(self, **moved, source_mask=moved["source"] != PAD)
 
 
 @dataclass(frozen=True)
@@ -75,24 +95,30 @@ class Sentences:
         """Tokens of every sentence, with EOS."""
         return self.ends - self.starts + 1
 
-    def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The pieces of `rows`, int64 [row, longest + 1] with PAD at the end, and the number of pieces of each row."""
+    def padded(self, rows: np.ndarray, pad_to: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """The pieces of `rows`, int64 [row, longest + 1] with PAD at the end, and the number of pieces of each row.
+
+        pad_to: the number of columns is a multiple of it.
+        """
         starts = self.starts[rows]
         lengths = self.ends[rows] - starts
-        columns = np.arange(lengths.max() + 1)
+        columns = np.arange(round_up(lengths.max() + 1, pad_to))
         inside = columns < lengths[:, None]
         padded = np.full(inside.shape, PAD, dtype=np.int64)
         padded[inside] = self.pieces[(starts[:, None] + columns)[inside]]
         return padded, lengths
 
 
-def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, sampled: bool = False) -> Batch:
-    """The tensors of the sentence pairs `rows`. sampled: the sentences are only those of `rows`, in that order."""
+def collate(
+    source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, sampled: bool = False, pad_to: int = 1
+) -> Batch:
+    """The tensors of the sentence pairs `rows`. sampled: the sentences are only those of `rows`, in that order.
+    pad_to: as in `Sentences.padded`."""
     each = np.arange(len(rows))
     numbers = each if sampled else rows
-    source_ids, lengths = source.padded(numbers)
+    source_ids, lengths = source.padded(numbers, pad_to)
     source_ids[each, lengths] = EOS
-    target_out, target_lengths = target.padded(numbers)
+    target_out, target_lengths = target.padded(numbers, pad_to)
     target_in = np.concatenate([np.full((len(rows), 1), BOS), target_out[:, :-1]], axis=1)
     target_out[each, target_lengths] = EOS
     return Batch(
@@ -100,9 +126,11 @@ def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens:
         source_mask=torch.from_numpy(np.arange(source_ids.shape[1]) <= lengths[:, None]),
         target_in=torch.from_numpy(target_in),
         target_out=torch.from_numpy(target_out),
+        real=torch.from_numpy(np.flatnonzero(target_out != PAD)),
         rows=torch.from_numpy(np.asarray(rows, dtype=np.int64)),
         step_tokens=step_tokens,
         tokens=int(lengths.sum() + target_lengths.sum()) + 2 * len(rows),
+        has_padding=bool(lengths.min() + 1 < source_ids.shape[1]),
     )
 
 
@@ -143,12 +171,13 @@ class TrainStream(IterableDataset[Batch]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch, rows, step_tokens in itertools.islice(self._walk(), first, None, stride):
             if self.resample is None or epoch < self.epochs.start_epoch:
-                yield collate(self.source, self.target, rows, step_tokens)
+                yield collate(self.source, self.target, rows, step_tokens, pad_to=self.epochs.pad_to)
             else:
                 # Each row occurs once an epoch, so the first row identifies the batch.
                 longest = self.epochs.batch_tokens // len(rows)
+                longest -= longest % self.epochs.pad_to
                 sides = self.resample(rows, (self.epochs.seed, epoch, int(rows[0])), longest)
-                yield collate(*sides, rows, step_tokens, sampled=True)
+                yield collate(*sides, rows, step_tokens, sampled=True, pad_to=self.epochs.pad_to)
 
     def _walk(self) -> Iterator[tuple[int, np.ndarray, int]]:
         epoch, step = self.epochs.locate(self.start_step)
@@ -161,13 +190,16 @@ class TrainStream(IterableDataset[Batch]):
 class SplitBatches(Dataset[Batch]):
     """The batches of one process over a whole split, each sentence once; `step_tokens` counts one batch."""
 
-    def __init__(self, source: Sentences, target: Sentences, plan: EpochPlan, rank: int, world_size: int) -> None:
+    def __init__(
+        self, source: Sentences, target: Sentences, plan: EpochPlan, rank: int, world_size: int, pad_to: int = 1
+    ) -> None:
         self.source = source
         self.target = target
+        self.pad_to = pad_to
         self.share = list(plan.share(rank, world_size))
 
     def __len__(self) -> int:
         return len(self.share)
 
     def __getitem__(self, index: int) -> Batch:
-        return collate(self.source, self.target, *self.share[index])
+        return collate(self.source, self.target, *self.share[index], pad_to=self.pad_to)

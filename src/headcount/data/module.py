@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, TrainStream
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import Corpus, further_names, language_codes
-from headcount.data.plan import BatchRamp, Epochs, Lengthening, plan_split
+from headcount.data.plan import BatchRamp, Epochs, Lengthening, plan_split, round_up
 from headcount.data.prepare import check_tables, prepare, read_sentences
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
@@ -30,6 +30,7 @@ from headcount.files import naming, read_json
 
 FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
+MOST_PADDED_TO = 64  # more would be mostly padding
 MOST_WORKERS = 256  # more processes would end the machine before training
 LENGTH_SAMPLE = 2000  # pairs on which lengths with subword sampling are measured
 
@@ -78,14 +79,16 @@ class TranslationData(pl.LightningDataModule):
         hide_source: bool,
         both_directions: bool,
         segmentation: Segmentation | None,
+        pad_to: int,
     ) -> None:
         super().__init__()
         _require("data.batch_tokens", batch_tokens, least=1, example="4096")
         _require("data.max_length", max_length, least=1, example="128, or null for no limit")
+        _require("data.pad_to", pad_to, least=1, most=MOST_PADDED_TO, example="8, or 1 for no more than needed")
         _require("data.workers", workers, least=0, most=MOST_WORKERS, example="2, or 0 for none")
         _require("trainer.accumulate_grad_batches", accumulation, least=1, example="1")
         _require("seed", seed, least=0, example="1")
-        if max_length is not None and max_length >= batch_tokens:
+        if max_length is not None and round_up(max_length + 1, pad_to) > batch_tokens:
             raise ValueError(
                 f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
                 "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
@@ -105,6 +108,7 @@ class TranslationData(pl.LightningDataModule):
         self.hide_source = hide_source
         self.both_directions = both_directions
         self.segmentation = segmentation
+        self.pad_to = pad_to
         self.start_step = 0
         self.source_language, self.target_language = language_codes(corpus.source_language, corpus.target_language)
         self._tokenizer = tokenizer
@@ -230,8 +234,9 @@ class TranslationData(pl.LightningDataModule):
         """This process's share of a split, each sentence once, in batches of similar lengths, as in `plan_split`."""
         source, target = self._sentences[split]
         rank, world_size = self._rank_and_world_size()
-        plan = plan_split(source.lengths, target.lengths, batch_tokens=self.batch_tokens, world_size=world_size)
-        return self._loader(SplitBatches(source, target, plan, rank, world_size))
+        sizes = {"batch_tokens": self.batch_tokens, "world_size": world_size, "pad_to": self.pad_to}
+        plan = plan_split(source.lengths, target.lengths, **sizes)
+        return self._loader(SplitBatches(source, target, plan, rank, world_size, self.pad_to))
 
     @property
     def epochs(self) -> Epochs:
@@ -241,7 +246,8 @@ class TranslationData(pl.LightningDataModule):
             source, target = (side.lengths for side in self._sentences["train"])
             start = self.segmentation.start_epoch if self.segmentation else 0
             sampled = self._lengthening(), start
-            self._epochs = Epochs(source, target, self.batch_tokens, self.seed, multiple, *sampled, self.ramp)
+            own = self.batch_tokens, self.seed, multiple
+            self._epochs = Epochs(source, target, *own, *sampled, self.ramp, self.pad_to)
         return self._epochs
 
     def state_dict(self) -> dict[str, Any]:
@@ -260,6 +266,7 @@ class TranslationData(pl.LightningDataModule):
         values += [epochs.start_epoch] if epochs.start_epoch else []
         values += ["both directions"] if self.both_directions else []
         values += [self.ramp] if self.ramp else []
+        values += [f"padded to {self.pad_to}"] if self.pad_to > 1 else []
         return f"{values} {self.hide_source}"
 
     @property

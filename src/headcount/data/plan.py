@@ -10,6 +10,7 @@ Lengths are tokens of source and target with the end of sentence.
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,11 @@ from headcount.errors import InputError
 Lengths = tuple[np.ndarray, np.ndarray]  # tokens of every source, and of every target
 MANY = 128  # rows from which a batch is cut to a multiple of 8, since matrix products are compiled for every new shape
 JITTER = 1.0  # tokens: random shift of a length before sorting, so that epochs group sentences differently
+
+
+def round_up(length: Any, multiple: int) -> Any:
+    """The least multiple that is not below a length, or each of several."""
+    return -(-length // multiple) * multiple
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,7 @@ def plan_epoch(
     lengthening: tuple[Lengthening, Lengthening] | None = None,
     ramp: BatchRamp | None = None,
     first_step: int = 0,
+    pad_to: int = 1,
 ) -> EpochPlan:
     """Every sentence once, in batches of similar lengths, in an order that (seed, epoch) determines.
 
@@ -126,11 +133,12 @@ def plan_epoch(
     rows times longest target. multiple: the number of batches is a multiple of this number (world size times
     accumulation); the largest batches are halved until it is. lengthening: of both sides, with subword sampling:
     batches then have room for sampled segmentations, and token counts are expected numbers. ramp: cuts the batches of
-    early steps; first_step: the optimizer step at which the epoch begins, which only a ramp depends on.
+    early steps; first_step: the optimizer step at which the epoch begins, which only a ramp depends on. pad_to: a
+    batch is padded to a multiple of so many tokens on either side.
     Raises InputError if one sentence exceeds the budget, or if there are too few sentences for `multiple` batches.
     """
     longest = np.maximum(source_lengths, target_lengths)
-    if len(longest) and longest.max() > batch_tokens:
+    if len(longest) and round_up(longest.max(), pad_to) > batch_tokens:
         row = int(longest.argmax())
         raise InputError(
             f"data.batch_tokens={batch_tokens} is too small for row {row} of the prepared training data, which has "
@@ -141,7 +149,9 @@ def plan_epoch(
     if lengthening:
         room = lengthening[0].room(lengths[0], batch_tokens), lengthening[1].room(lengths[1], batch_tokens)
         lengths = lengthening[0].mean * lengths[0], lengthening[1].mean * lengths[1]
-    batches = _cut(_by_length(*room, random), *room, batch_tokens)
+    order = _by_length(*room, random)
+    room = round_up(room[0], pad_to), round_up(room[1], pad_to)
+    batches = _cut(order, *room, batch_tokens)
     batches = _halve_to_multiple(batches, multiple)
     batches = [batches[index] for index in random.permutation(len(batches))]
     if ramp:
@@ -150,17 +160,19 @@ def plan_epoch(
 
 
 def plan_split(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, *, batch_tokens: int, world_size: int = 1
+    source_lengths: np.ndarray, target_lengths: np.ndarray, *, batch_tokens: int, world_size: int = 1, pad_to: int = 1
 ) -> EpochPlan:
     """The plan of an evaluation: `in_order_of_length`, one batch a step, the same number for every process.
 
+    pad_to: as in `plan_epoch`.
+
     Raises InputError if there are fewer sentences than processes.
     """
-    batches = in_order_of_length(source_lengths, target_lengths, batch_tokens)
+    room = round_up(source_lengths, pad_to), round_up(target_lengths, pad_to)
+    batches = in_order_of_length(*room, batch_tokens)
     if len(batches) % world_size:  # the other processes would wait for one without a batch
         batches = _halve_to_multiple(batches, world_size)
-    lengths = source_lengths, target_lengths
-    return _plan(batches, lengths, lengths, 1)
+    return _plan(batches, (source_lengths, target_lengths), room, 1)
 
 
 def in_order_of_length(source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
@@ -235,7 +247,7 @@ class Epochs:
     """The plans of all epochs of one training split, counted in optimizer steps.
 
     lengthening: with subword sampling, see `plan_epoch`; epochs before `start_epoch` have none. ramp: see `BatchRamp`.
-    steps: the optimizer steps of the first epochs, as far as they have been planned.
+    pad_to: see `plan_epoch`. steps: the optimizer steps of the first epochs, as far as they have been planned.
     """
 
     source_lengths: np.ndarray
@@ -246,6 +258,7 @@ class Epochs:
     lengthening: tuple[Lengthening, Lengthening] | None = None
     start_epoch: int = 0
     ramp: BatchRamp | None = None
+    pad_to: int = 1
     steps: list[int] = field(default_factory=list)
     _kept: dict[int, EpochPlan] = field(default_factory=dict, repr=False)
 
@@ -263,6 +276,7 @@ class Epochs:
                 lengthening=self.lengthening if epoch >= self.start_epoch else None,
                 ramp=self.ramp,
                 first_step=sum(self.steps[:epoch]),
+                pad_to=self.pad_to,
             )
             self._kept = {epoch: plan}  # only the plan of the current epoch is needed
             if epoch == len(self.steps):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.decoding.search import Hypotheses, Hypothesis, Limits, SearchMethod
@@ -61,6 +61,7 @@ class Beams:
         self.finished_tokens = torch.full((len(limits), beam, 1), eos, device=device)
         self.finished_scores = torch.full((len(limits), beam), float("-inf"), device=device)
         self.done = torch.zeros(len(limits), dtype=torch.bool, device=device)
+        self.frozen: Tensor | None = None  # [sentence], of which no more hypotheses finish
 
     @property
     def newest(self) -> Int[Tensor, "sentence beam"]:
@@ -84,7 +85,8 @@ class Beams:
 
         # An end counts only if it is among the `beam` best, or poor early ends would crowd out better, longer ones.
         penalty = length_penalty(self.length, self.alpha)
-        ended = (best / penalty).masked_fill(~is_end, float("-inf"))[:, : self.beam]
+        counts = is_end if self.frozen is None else is_end & ~self.frozen[:, None]
+        ended = (best / penalty).masked_fill(~counts, float("-inf"))[:, : self.beam]
         finished = torch.cat([F.pad(self.finished_tokens, (0, 1), value=self.eos), extended[:, : self.beam]], dim=1)
         self.finished_scores, order = torch.cat([self.finished_scores, ended], dim=1).topk(self.beam, dim=1)
         self.finished_tokens = _select(finished, order)
@@ -101,7 +103,11 @@ class Beams:
         self.scores = scores.masked_fill(self.done[:, None], float("-inf"))  # what finishes later does not count
         return parent.gather(1, order)
 
+    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
+        self.frozen = sentences
+
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
+        self.frozen = None
         self.limits, self.done = self.limits[sentences], self.done[sentences]
         self.tokens, self.scores = self.tokens[sentences], self.scores[sentences]
         self.finished_tokens, self.finished_scores = self.finished_tokens[sentences], self.finished_scores[sentences]

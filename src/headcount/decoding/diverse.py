@@ -84,6 +84,10 @@ class Groups:
         self.begun = True
         return torch.cat(parents, dim=1)
 
+    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
+        for group in self.groups:
+            group.freeze(sentences)
+
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         for group in self.groups:
             group.select(sentences)

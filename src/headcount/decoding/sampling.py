@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.decoding.search import Decode, Hypotheses, Hypothesis, Limits, NotFiniteError, SearchMethod, Translation
@@ -71,7 +71,8 @@ class Sampling(SearchMethod):
         if self.top_p is not None:
             last = torch.minimum(last, (cumulative < self.top_p).sum(dim=1, keepdim=True))
         mass = cumulative.gather(1, last)
-        if not bool(mass.isfinite().all()):  # or there is no distribution to draw from
+        # Without a distribution to draw from, the score is not finite either: an accelerator is not waited for.
+        if mass.device.type == "cpu" and not bool(mass.isfinite().all()):
             raise NotFiniteError
         # The first whose cumulative probability is above the number, so never one without any; the last is the limit
         # where sums are not made in order, as on a GPU.
@@ -117,6 +118,9 @@ class Samples:
         self.over = self.over | (token == self.eos)
         parents = torch.arange(samples, device=rows.device).clamp(max=log_probs.shape[1] - 1)
         return parents.expand(sentences, -1)
+
+    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
+        """Nothing is left to do: only ends follow the end of a sample."""
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         self.noise, self.tokens = self.noise[sentences], self.tokens[sentences]

@@ -20,6 +20,7 @@ Limits = Int[Tensor, "sentence"]
 """Most tokens of each translation, without its end-of-sentence."""
 Decode = Callable[[list[list[int]]], list[str]]
 
+LOOK_EVERY = 8  # steps between two looks at which sentences are done, where to look is to wait for a device
 MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
 
@@ -87,11 +88,22 @@ class Hypotheses(Protocol):
     def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence new_row"]:
         """Add a token to each hypothesis; returns the row that each new hypothesis extends."""
 
+    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
+        """The finished hypotheses of these sentences, which are done, stay as they are in further steps."""
+
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         """Keep only these sentences."""
 
     def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
         """The finished hypotheses of each of these sentences, in the order of the n-best list."""
+
+
+def steps_between_looks(device: torch.device) -> int:
+    return 1 if device.type == "cpu" else LOOK_EVERY
+
+
+def least_and_most(limits: Limits) -> tuple[int, int]:
+    return (int(limits.min()), int(limits.max())) if len(limits) else (0, -1)
 
 
 def grow(
@@ -100,12 +112,14 @@ def grow(
     """Extend `hypotheses` token by token until all are finished; returns the finished ones of every sentence.
 
     state: the model's state before the first token, one row a sentence. limits: most tokens that a translation may have
-    before its end-of-sentence; a hypothesis of that length must end. Finished sentences leave the batch.
+    before its end-of-sentence; a hypothesis of that length must end. Finished sentences leave the batch; on an
+    accelerator, some steps later, see `LOOK_EVERY`.
     Raises NotFiniteError, at the greatest limit at the latest, if the model gives numbers that are not finite.
     """
     results: list[list[Hypothesis]] = [[] for _ in limits]
+    every = steps_between_looks(limits.device)
     index = torch.arange(len(limits), device=limits.device)  # the sentence of each line of the tensors below
-    first_limit, last_limit = (int(limits.min()), int(limits.max())) if len(limits) else (0, -1)
+    first_limit, last_limit = least_and_most(limits)
     for length in range(last_limit + 1):
         tokens = hypotheses.newest
         log_probs, state = model.step(tokens.flatten(), state)
@@ -118,7 +132,9 @@ def grow(
         # To leave moves the caches of all that remain, so in a large batch several sentences leave together.
         done = hypotheses.done
         keep = torch.arange(len(index), device=index.device)
-        if int(done.sum()) > len(index) // 16:
+        if every > 1:
+            hypotheses.freeze(done)
+        if (length % every == every - 1 or length == last_limit) and int(done.sum()) > len(index) // 16:
             leaving, keep = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
             for sentence, found in zip(index[leaving].tolist(), hypotheses.finished(leaving), strict=True):
                 results[sentence] = found

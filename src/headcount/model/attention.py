@@ -29,12 +29,13 @@ class TokenPositions(NamedTuple):
     """Positions of the queries and the keys in their sentences, counted from 0: [query] and [key].
 
     A single position of the queries is the position of all of them. step: in search, that position as a number; None
-    where queries and keys are whole sentences in order.
+    where queries and keys are whole sentences in order. causal: the mask hides just the keys behind each query.
     """
 
     query: Tensor
     key: Tensor
     step: int | None
+    causal: bool = False
 
 
 class AttentionOutput(NamedTuple):
@@ -126,7 +127,8 @@ class ScaledDotProduct(SoftmaxAttention):
         if query.device.type == "cpu":
             output = _ShortSequences.apply(query, key, value, mask, self.d_head**-0.5, dropout)
         else:
-            output = F.scaled_dot_product_attention(query, key, value, mask, dropout)
+            mask = None if positions.causal else mask  # a mask would rule out the fastest of torch's kernels
+            output = F.scaled_dot_product_attention(query, key, value, mask, dropout, positions.causal)
         return AttentionOutput(output, None, None)
 
 

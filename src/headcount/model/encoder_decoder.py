@@ -71,9 +71,9 @@ class EncoderDecoder(nn.Module, ABC):
         """Heads in each layer, for each kind of attention of the model."""
 
     @abstractmethod
-    def forward(self, source: Source, source_mask: SourceMask, target: Target) -> Tensor:
+    def forward(self, source: Source, source_mask: SourceMask | None, target: Target) -> Tensor:
         """Decoder output [batch, target, d_model] at every target position, given the source and the target before
-        that position."""
+        that position; source_mask None: no source has padding."""
 
     @abstractmethod
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:

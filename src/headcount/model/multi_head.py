@@ -63,6 +63,7 @@ class FoldedQueries(nn.Module, Attend):
         if mask is not None and mask.shape[1:3] != (1, 1):
             mask = mask.expand(-1, group if mask.shape[1] == 1 else heads, queries, -1)
             mask = mask.unflatten(1, (-1, group)).flatten(2, 3)
+        positions = positions._replace(causal=False)  # queries are no longer in order
         output, weights, state = self.attend(query, key, value, mask, positions, state, need_weights)
 
         def unfold(x: Tensor) -> Tensor:
@@ -109,8 +110,9 @@ class MultiHeadAttention(nn.Module):
 
     `head_gate` [head] (or [batch, head], many settings in one pass) multiplies each head's output before W_O: Michel et
     al. 2019, "Are sixteen heads really better than one?", equation 2. It is ones by default: a zero masks a head, and
-    the gradient at one is the importance of the head. A search keeps the gates of its sentences in its state, and gives
-    them as `gate`: finished sentences leave the batch.
+    the gradient at one is the importance of the head. Set a gate by assignment, or by an operation in place on the
+    buffer (not on its `.data`, which torch does not count): gates that nobody has set are not multiplied by. A search
+    keeps the gates of its sentences in its state, and gives them as `gate`: finished sentences leave the batch.
 
     rotate: rotates queries and keys by their positions. qk_norm: makes their norm for so many heads; None: they have
     none. Both are without effect for a kind that reads no keys. head_dropout: see `head_dropout_mask`.
@@ -146,6 +148,26 @@ class MultiHeadAttention(nn.Module):
             # A class derived from ScaledDotProduct may treat each head in its own way.
             self.attend = FoldedQueries(kind) if type(kind) is ScaledDotProduct else RepeatedKeys(kind)
         self.register_buffer("head_gate", torch.ones(heads.count), persistent=False)
+        self._keep_first_gate()
+
+    def _keep_first_gate(self) -> None:
+        # In inference mode torch does not count what is written into a tensor.
+        self._first_gate = None if self.head_gate.is_inference() else self.head_gate
+
+    @property
+    def _gates_are_ones(self) -> bool:
+        """Whether nobody has set a gate, or asks for its gradient: it is the first tensor, and no operation has written
+        into that."""
+        gate = self.head_gate
+        return gate is self._first_gate and not gate.requires_grad and gate._version == 0
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MultiHeadAttention":
+        # To another device or type, where the gates are another tensor.
+        ones = self._gates_are_ones
+        super()._apply(fn, recurse)
+        if ones:
+            self._keep_first_gate()
+        return self
 
     @property
     def gate_by_sentence(self) -> Tensor | None:
@@ -179,16 +201,18 @@ class MultiHeadAttention(nn.Module):
         as in `AttentionOutput`; gate: in place of `head_gate`."""
         query = self._placed(self._split(self.query(x)), positions.step)
         query = query if self.qk_norm is None else self.qk_norm.scaled(query)
-        mask = local_mask(mask, self.heads, positions.query, positions.key)
+        if self.heads.local:
+            mask = local_mask(mask, self.heads, positions.query, positions.key)
+            positions = positions._replace(causal=False)
         heads, weights, state = self.attend(query, *context, mask, positions, state, need_weights)
         weight, gate = self.output.weight, self.head_gate if gate is None else gate
         if self.training and self.head_dropout:
             gate = gate * head_dropout_mask(len(x), self.heads.count, self.head_dropout, gate.device)
-        if gate.dim() == 1:
+        if gate.dim() == 2:
+            heads = heads * gate[..., None, None]
+        elif gate is not self.head_gate or not self._gates_are_ones:
             # The same factors in W_O, which is smaller than the heads.
             weight = weight * gate.repeat_interleave(self.heads.size)
-        else:
-            heads = heads * gate[..., None, None]
         return AttentionOutput(F.linear(heads.transpose(1, 2).flatten(2), weight, self.output.bias), weights, state)
 
     def _placed(self, x: Tensor, step: int | None) -> Tensor:

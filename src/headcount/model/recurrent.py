@@ -120,7 +120,9 @@ class Recurrent(EncoderDecoder):
         """Heads of the attention, if the model has one."""
         return {} if self.attention is None else {"cross_heads": [self.attention.heads.count]}
 
-    def forward(self, source: Source, source_mask: SourceMask, target: Target) -> Float[Tensor, "batch target d_model"]:
+    def forward(
+        self, source: Source, source_mask: SourceMask | None, target: Target
+    ) -> Float[Tensor, "batch target d_model"]:
         return self._decode(source, source_mask, target, None)
 
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
@@ -129,7 +131,7 @@ class Recurrent(EncoderDecoder):
         self._decode(source, source_mask, target, steps.append)
         return AttentionWeights([], [], [torch.cat(steps, dim=2)] if steps else [])
 
-    def _decode(self, source: Tensor, source_mask: Tensor, target: Tensor, record: Record) -> Tensor:
+    def _decode(self, source: Tensor, source_mask: Tensor | None, target: Tensor, record: Record) -> Tensor:
         state = self.start(source, source_mask)
         x = self._embed(self.target_embedding, target)
         if self.attention is None:

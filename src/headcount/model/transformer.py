@@ -171,7 +171,9 @@ class Transformer(EncoderDecoder):
             "cross_heads": [layer.cross_attention.heads.count for layer in self.decoder],
         } | kv_heads
 
-    def forward(self, source: Source, source_mask: SourceMask, target: Target) -> Float[Tensor, "batch target d_model"]:
+    def forward(
+        self, source: Source, source_mask: SourceMask | None, target: Target
+    ) -> Float[Tensor, "batch target d_model"]:
         return self._run(source, source_mask, target, None)
 
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
@@ -179,13 +181,15 @@ class Transformer(EncoderDecoder):
         self._run(source, source_mask, target, weights)
         return weights
 
-    def _run(self, source: Tensor, source_mask: Tensor, target: Tensor, weights: AttentionWeights | None) -> Tensor:
+    def _run(
+        self, source: Tensor, source_mask: Tensor | None, target: Tensor, weights: AttentionWeights | None
+    ) -> Tensor:
         return self.decode(self.encode(source, source_mask, weights), source_mask, target, weights)
 
     def decode(
         self,
         memory: Float[Tensor, "batch source d_model"],
-        source_mask: SourceMask,
+        source_mask: SourceMask | None,
         target: Target,
         weights: AttentionWeights | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
@@ -196,8 +200,9 @@ class Transformer(EncoderDecoder):
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
         here, there = (torch.arange(each.shape[1], device=each.device) for each in (target, memory))
-        own = AttentionScope(causal, TokenPositions(here, here, None))
-        cross = AttentionScope(source_mask[:, None, None, :], TokenPositions(here, there, None))
+        own = AttentionScope(causal, TokenPositions(here, here, None, causal=True))
+        mask = None if source_mask is None else source_mask[:, None, None, :]
+        cross = AttentionScope(mask, TokenPositions(here, there, None))
         x = self._embed("target", self.target_embedding, target)
         return self._decode(x, layers, states, own, cross, weights)[0]
 

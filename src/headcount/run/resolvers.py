@@ -1,6 +1,7 @@
 """OmegaConf resolvers: the functions of conf/ between ${ and }, beside Hydra's own; and the option that is no file."""
 
 import itertools
+import math
 import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -16,6 +17,8 @@ from headcount.files import show
 from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.jobs import job_directory
 from headcount.run.place import CONF, program
+
+TUNED_TOKENS = 4096  # data.batch_tokens with which the rates in conf/optimizer were found
 
 
 def run_directory(resume: str | None) -> str:
@@ -50,10 +53,18 @@ def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[st
     return [override.get_key_element() for override in parsed if override.is_sweep_override()]
 
 
-def peak_rate(at_128: float, d_model: Any) -> float:
-    """Peak learning rate by width: inversely proportional to it, and `at_128` at d_model 128."""
-    # The model reports a d_model that is not a width.
-    return at_128 * 128 / d_model if isinstance(d_model, int) and d_model > 0 else 1.0
+def peak_rate(at_128: float, d_model: Any, batch_tokens: Any = TUNED_TOKENS) -> float:
+    """Peak learning rate by width: inversely proportional to it, and `at_128` at d_model 128 and 4,096 batch tokens.
+
+    With the batch it grows by the square root: with n times the tokens, a gradient has 1 / sqrt(n) of the noise, and in
+    as many epochs there are 1 / n of the steps; a rate sqrt(n) times as large then gives the sum of the steps the same
+    noise. This is the square root rule of Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient
+    algorithms", without its change of the betas.
+    """
+    # The model and the data report values that are none.
+    if not all(isinstance(value, int) and value > 0 for value in (d_model, batch_tokens)):
+        return 1.0
+    return at_128 * 128 / d_model * math.sqrt(batch_tokens / TUNED_TOKENS)
 
 
 def as_trained() -> dict[str, None]:

@@ -124,7 +124,8 @@ class CheckpointAverage(Callback):
 class ExponentialAverage(Callback):
     """Exponential moving average of the weights (Polyak and Juditsky 1992), in the form of Kingma and Ba 2015, section
     7.2, which corrects the bias of the first steps. Each optimizer step replaces the share 1 - decay of it; one that
-    is skipped (`headcount.training.divergence`) leaves it as it is.
+    is skipped (`headcount.training.divergence`) leaves it as it is; on a GPU, where that is known only later, it counts
+    the weights of the step before once more.
 
     share: the mean covers about this share of the run's steps: the decay is 1 - 1 / (share x steps). decay: instead of
     a share; 0.999 is a mean over about the last thousand steps. The mean is kept in float32, for float64 weights in
@@ -167,7 +168,7 @@ class ExponentialAverage(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.in_a_row  # type: ignore[union-attr]
+        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.last_was_skipped  # type: ignore[union-attr]
         if trainer.is_global_zero and stepped:
             self.follow(cast("torch.nn.Module", pl_module.model))
 

@@ -24,6 +24,8 @@ from headcount.training.divergence import SkippedSteps
 from headcount.training.loaded_state import check_counts
 from headcount.training.seal import seal
 
+AGREE_EVERY = 20  # optimizer steps after which processes with GPUs ask each other whether to stop
+
 logger = logging.getLogger(__name__)
 
 
@@ -176,7 +178,10 @@ class LastCheckpoint(Callback):
         if not begins or not step or step == self._saved:
             return
         self._due = self._due or step % self.every == 0 or self._is_late(trainer)
-        if self._due and not pl_module.skipped.in_a_row:  # type: ignore[union-attr]
+        if not self._due:
+            return
+        pl_module.skipped.settle()  # type: ignore[operator,union-attr]
+        if not pl_module.skipped.in_a_row:  # type: ignore[union-attr]
             self.save(trainer)
 
     def on_train_batch_end(
@@ -322,7 +327,11 @@ class StopOnInterrupt(Callback):
     ) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        # One rank may see the signal a step before another: all must stop at the same one.
+        # One rank may see the signal a step before another: all must stop at the same one. To agree makes them wait for
+        # their GPUs, if they have such.
+        agree = pl_module.device.type == "cpu" or trainer.global_step % AGREE_EVERY == 0
+        if trainer.world_size > 1 and not agree:
+            return
         if trainer.world_size > 1 and trainer.strategy.reduce_boolean_decision(self.exit_code > 0, all=False):
             self.exit_code = self.exit_code or 128 + signal.SIGINT
         if self.exit_code:

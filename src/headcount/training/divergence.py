@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -22,8 +23,24 @@ class Step(NamedTuple):
 
     number: int
     rate: float
-    norm: float
+    norm: Tensor
     parts: Sequence[tuple[Tensor, Tensor]]
+
+
+class Arriving:
+    """A number on its way from a device: `read` waits for it, and for nothing that the device has got to do since."""
+
+    def __init__(self, number: Tensor) -> None:
+        self.copy, self.event = number.detach(), None
+        if number.is_cuda:
+            self.copy = number.detach().to("cpu", non_blocking=True)
+            self.event = torch.cuda.Event()
+            self.event.record()
+
+    def read(self) -> float:
+        if self.event is not None:
+            self.event.synchronize()
+        return float(self.copy)
 
 
 class SkippedSteps:
@@ -31,6 +48,10 @@ class SkippedSteps:
 
     The weights, the optimizer's state and a moving average of the weights stay as they were. The step still counts: its
     batch is used up, and the schedule goes on. Gradients are the same on all processes, so all skip the same steps.
+
+    To ask a GPU for the norm would make the processor wait for it, and the GPU for its next work. There, an optimizer
+    that can skips the step on the device (`found_inf` of torch's own), and what it did is counted one step later: see
+    `expect` and `settle`.
 
     stop_after: skipped steps in a row that end training. total and in_a_row: how many there were, and up to now.
 
@@ -43,24 +64,45 @@ class SkippedSteps:
         self.stop_after = stop_after
         self.total = 0
         self.in_a_row = 0
+        self._expected: tuple[Step, Arriving, Callable[[int], str]] | None = None
 
     def state_dict(self) -> dict[str, int]:
+        self.settle()
         return {"total": self.total, "in_a_row": self.in_a_row}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.total, self.in_a_row = state["total"], state["in_a_row"]
+
+    def expect(self, step: Step, source: Callable[[int], str]) -> None:
+        """Count the step when its norm has come from the device, at the next `settle`; source: as in `skips`."""
+        self._expected = step, Arriving(step.norm), source
+
+    def settle(self) -> None:
+        """Count the step that is expected, if there is one. Raises InputError, as `skips` does."""
+        if self._expected is not None:
+            (step, norm, source), self._expected = self._expected, None
+            self._count(step, norm.read(), source)
+
+    @property
+    def last_was_skipped(self) -> bool:
+        """Whether the last step is known to have been skipped. One that is expected counts as not: the weights are as
+        they were."""
+        return self._expected is None and self.in_a_row > 0
 
     def skips(self, step: Step, source: Callable[[int], str]) -> bool:
         """Whether the step is to be skipped, which is counted and logged.
 
         source: the source sentence of a row. Raises InputError for the last of `stop_after` in a row.
         """
-        if math.isfinite(step.norm):
+        return self._count(step, float(step.norm), source)
+
+    def _count(self, step: Step, norm: float, source: Callable[[int], str]) -> bool:
+        if math.isfinite(norm):
             self.in_a_row = 0
             return False
         self.total += 1
         self.in_a_row += 1
-        figures, batch = describe(step, source)
+        figures, batch = describe(step, norm, source)
         if self.in_a_row < self.stop_after:
             logger.info("%s: skipped; %s", figures, batch)
             return True
@@ -79,7 +121,7 @@ class SkippedSteps:
         )
 
 
-def describe(step: Step, source: Callable[[int], str]) -> tuple[str, str]:
+def describe(step: Step, norm: float, source: Callable[[int], str]) -> tuple[str, str]:
     """The figures of a step, and the pairs of its micro-batches whose loss is not finite, or of all where each is."""
     parts = [(float(loss), rows.tolist()) for loss, rows in step.parts]
     if dist.is_initialized():
@@ -91,6 +133,6 @@ def describe(step: Step, source: Callable[[int], str]) -> tuple[str, str]:
     shown = "; ".join(f"{row} {source(row)[:40]!r}" for row in rows[:SHOWN])
     loss = sum(loss for loss, _ in parts)
     return (
-        f"step {step.number}: loss {loss:.3g}, gradient norm {step.norm:.3g} at learning rate {step.rate:.2e}",
+        f"step {step.number}: loss {loss:.3g}, gradient norm {norm:.3g} at learning rate {step.rate:.2e}",
         f"its batch has {len(rows)} pairs, rows {shown}{' ...' if len(rows) > SHOWN else ''} of the training data",
     )

@@ -14,7 +14,6 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
 from headcount.data.batches import Batch
-from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import Translator
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
@@ -27,6 +26,8 @@ from headcount.training.loss import LabelSmoothing, Loss
 logger = logging.getLogger(__name__)
 
 LIKELIHOOD = LabelSmoothing(smoothing=0)  # validation uses only its likelihood
+
+SYNCHRONOUS = ("cpu", "mps")  # devices whose optimizers cannot skip a step by themselves, or need not
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
@@ -98,9 +99,16 @@ class TranslationTask(pl.LightningModule):
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
         norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.trainer.gradient_clip_val or math.inf)
         rate = optimizer.param_groups[0]["lr"]
-        step = Step(self.trainer.global_step + 1, rate, float(norm), self._parts_of_step)
+        step = Step(self.trainer.global_step + 1, rate, norm, self._parts_of_step)
         self._parts_of_step = []
-        if not self.skipped.skips(step, self._train_source):
+        own: Any = optimizer.optimizer
+        if norm.device.type not in SYNCHRONOUS and getattr(own, "_step_supports_amp_scaling", False):
+            # The device itself leaves its weights as they are: to ask it here would make the processor wait for it.
+            self.skipped.settle()
+            self.skipped.expect(step, self._train_source)
+            own.grad_scale, own.found_inf = None, (~norm.isfinite()).to(torch.float32)
+            optimizer.step()
+        elif not self.skipped.skips(step, self._train_source):
             optimizer.step()
 
     def configure_gradient_clipping(self, *arguments: Any, **keywords: Any) -> None:
@@ -113,6 +121,9 @@ class TranslationTask(pl.LightningModule):
         if "skipped_steps" in checkpoint:  # not in those of an earlier version
             self.skipped.load_state_dict(checkpoint["skipped_steps"])
 
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        return batch.to(device, non_blocking=True)  # Lightning's own would wait for it
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         self.batch_shape = shape_of(batch)
         # Dropout as a function of (seed, position, rank): a resumed run continues exactly as if never stopped,
@@ -124,8 +135,7 @@ class TranslationTask(pl.LightningModule):
         micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
         # The step at which Lightning writes to the loggers.
         if (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            tokens = (batch.target_out != PAD).sum()
-            self.log("train/loss", likelihood / tokens, prog_bar=True)
+            self.log("train/loss", likelihood / len(batch.real), prog_bar=True)
             self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
         self._parts_of_step.append((loss.detach(), batch.rows))
         # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
@@ -135,7 +145,8 @@ class TranslationTask(pl.LightningModule):
         self.batch_shape = shape_of(batch)
         _, likelihood = self._losses(batch, LIKELIHOOD)
         exact = torch.float32 if likelihood.device.type == "mps" else torch.float64  # which Apple's GPUs don't have
-        self._valid_sums.append(torch.stack([likelihood.to(exact), (batch.target_out != PAD).sum().to(exact)]))
+        likelihood = likelihood.to(exact)
+        self._valid_sums.append(torch.stack([likelihood, torch.full_like(likelihood, len(batch.real))]))
 
     def on_validation_epoch_end(self) -> None:
         sums = torch.stack(self._valid_sums).sum(dim=0)
@@ -174,16 +185,21 @@ class TranslationTask(pl.LightningModule):
     def _losses(self, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
         # Layers are left out for a whole batch, so passes that shall differ in them are batches of their own.
         batches = loss.passes if self._leaves_out_layers else 1
+        mask = batch.source_mask if batch.has_padding else None
         inputs = [
-            tensor.repeat(loss.passes // batches, 1) for tensor in (batch.source, batch.source_mask, batch.target_in)
+            None if tensor is None else tensor.repeat(loss.passes // batches, 1)
+            for tensor in (batch.source, mask, batch.target_in)
         ]
         whole = [len(batch.source), 0]  # rows of each batch whose tokens are never cut
         hidden = torch.cat([self._hidden(inputs, loss.p_cut, rows) for rows in whole[:batches]])
-        target_out = batch.target_out.repeat(loss.passes, 1)
-        real = target_out != PAD
-        return loss(hidden[real], self.model.output.weight, target_out[real], self.model.output.cap)
+        real, labels = batch.real, batch.target_out.flatten().index_select(0, batch.real)
+        if loss.passes > 1:
+            places = batch.target_out.numel()
+            real, labels = torch.cat([real + places * each for each in range(loss.passes)]), labels.repeat(loss.passes)
+        tokens = hidden.flatten(0, 1).index_select(0, real)
+        return loss(tokens, self.model.output.weight, labels, self.model.output.cap)
 
-    def _hidden(self, inputs: Sequence[Tensor], p_cut: float, whole: int) -> Tensor:
+    def _hidden(self, inputs: Sequence[Tensor | None], p_cut: float, whole: int) -> Tensor:
         """Decoder output; all rows but the first `whole` ones lack the embedding of a token with probability p_cut."""
         with token_cutoff(self.model, p_cut, whole):
             return self.model(*inputs)

@@ -72,6 +72,10 @@ class Muon(torch.optim.Optimizer):
         own = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         hidden = [{**own, **group} for group in params if group.get("hidden")]
         super().__init__([*hidden, *self.adamw.param_groups], defaults={})
+        # As in torch's own fused optimizers: a step with found_inf 1, a number on the device, changes nothing.
+        self._step_supports_amp_scaling = fused
+        self.grad_scale: None = None
+        self.found_inf: Tensor | None = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -85,6 +89,7 @@ class Muon(torch.optim.Optimizer):
         # Its groups and state are this optimizer's, which a checkpoint replaces.
         self.adamw.param_groups = [group for group in self.param_groups if not group.get("hidden")]
         self.adamw.state = self.state
+        self.adamw.grad_scale, self.adamw.found_inf = None, self.found_inf  # type: ignore[attr-defined]
         self.adamw.step()
         return loss
 
@@ -92,13 +97,15 @@ class Muon(torch.optim.Optimizer):
         weights = [weight for weight in group["params"] if weight.grad is not None]
         if not weights:
             return
-        torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+        goes: Tensor | float = 1.0 if self.found_inf is None else 1 - self.found_inf
+        torch._foreach_mul_(weights, 1 - goes * (group["lr"] * group["weight_decay"]))
         by_shape = defaultdict(list)
         for weight, update in zip(weights, self._momentum(weights, group["momentum"]), strict=True):
             by_shape[weight.shape].append((weight, update))
         for shape, pairs in by_shape.items():
             same, updates = zip(*pairs, strict=True)
             steps = orthogonalised(torch.stack(updates), self.ns_steps, self.ns_coefficients, self.ns_dtype)
+            steps = steps if self.found_inf is None else steps * goes
             scale = -group["lr"] * self._scale(*shape)
             torch._foreach_add_(same, steps.to(same[0].dtype).unbind(), alpha=scale)
 
@@ -108,6 +115,8 @@ class Muon(torch.optim.Optimizer):
             if not self.state[weight]:
                 self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
         means = [self.state[weight]["momentum_buffer"] for weight in weights]
+        if self.found_inf is not None:
+            gradients = [torch.where(self.found_inf > 0, m, g) for m, g in zip(means, gradients, strict=True)]
         torch._foreach_lerp_(means, gradients, 1 - momentum)
         return torch._foreach_lerp(gradients, means, momentum) if self.nesterov else means
 

@@ -147,7 +147,7 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
     model = build(config.model, "model", vocab_size=job["vocab_size"])
     with torch.no_grad():
         model.output.weight[EOS] = 0  # so that the end is never among the best, until the limit leaves nothing else
-    model.to(getattr(torch, job["precision"])).eval()
+    model.to(job["device"], getattr(torch, job["precision"])).eval()
     length = job["new_tokens"] - 1  # and then the end
     settings = {"beam": job["beam"], "max_ratio": 0.0, "max_extra": length, "batch_tokens": ENDLESS}
     search = build(OmegaConf.merge(config.search, settings), "search")
@@ -248,11 +248,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, initialize_config_dir(str(CONF), version_base="1.3"):
         changes = [f"data.directory={name}"] if job["work"] == "prepare" else [f"validation.every={ENDLESS}"]
         changes += [f"seed={job['seed']}"] if job["work"] == "quality" else [f"trainer.max_steps={ENDLESS}"]
-        training = ["trainer=cpu"] + [f"trainer.precision={job['precision']}"] * (job["work"] != "decode")
+        training = [f"trainer={'cpu' if job['device'] == 'cpu' else 'gpu'}"]
+        training += [f"trainer.precision={job['precision']}"] * (job["work"] != "decode")
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
         work = {"decode": decode, "prepare": prepare, "quality": quality}.get(job["work"], train)
         result, precision = work(job, config, Path(name), begin)
-    report(result, precision, PACKAGES)
+    report(result, precision, PACKAGES, job["device"])
 
 
 if __name__ == "__main__":

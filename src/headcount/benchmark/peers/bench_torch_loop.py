@@ -41,7 +41,7 @@ class Model(nn.Module):
         return self.project(self.decode(target, memory, padding))
 
     def decode(self, target: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
-        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device)
         return self.layers.decoder(
             self.embed(target), memory, tgt_mask=causal, memory_key_padding_mask=padding, tgt_is_causal=True
         )
@@ -52,7 +52,7 @@ class Model(nn.Module):
 
 def additive(mask: Tensor) -> Tensor:
     """An additive mask, with which torch's attention is fastest: 0 where `mask` is False, minus infinity where True."""
-    return torch.zeros(mask.shape).masked_fill(mask, -math.inf)
+    return torch.zeros(mask.shape, device=mask.device).masked_fill(mask, -math.inf)
 
 
 def batches(job: Job) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
@@ -78,16 +78,21 @@ def batches(job: Job) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
             labels = [target[row] for row in rows]
             tokens = sum(map(len, sources)) + sum(map(len, labels))
             shifted = [[BOS, *row[:-1]] for row in labels]
-            source_in, target_in, target_out = (torch.from_numpy(padded(side)) for side in (sources, shifted, labels))
+            source_in, target_in, target_out = (on_device(job, side) for side in (sources, shifted, labels))
             yield source_in, target_in, target_out, tokens
 
 
+def on_device(job: Job, rows: list[list[int]]) -> Tensor:
+    tensor = torch.from_numpy(padded(rows))
+    return tensor if job["device"] == "cpu" else tensor.pin_memory().to(job["device"], non_blocking=True)
+
+
 def autocast(job: Job) -> contextlib.AbstractContextManager:
-    return torch.autocast("cpu", torch.bfloat16, enabled=job["precision"] == "bf16")
+    return torch.autocast(job["device"], torch.bfloat16, enabled=job["precision"] == "bf16")
 
 
 def train(job: Job) -> Result:
-    model = Model(job["model"], job["vocab_size"])
+    model = Model(job["model"], job["vocab_size"]).to(job["device"])
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
 
     def step(batch: tuple[Tensor, Tensor, Tensor, int]) -> int:
@@ -108,11 +113,11 @@ def train(job: Job) -> Result:
 
 @torch.inference_mode()
 def decode(job: Job) -> Result:
-    model = Model(job["model"], job["vocab_size"]).eval()
+    model = Model(job["model"], job["vocab_size"]).to(job["device"]).eval()
 
     def translate(rows: list[list[int]]) -> int:
         with autocast(job):
-            search(model, torch.from_numpy(padded([[*row, EOS] for row in rows])), job["beam"], job["new_tokens"])
+            search(model, on_device(job, [[*row, EOS] for row in rows]), job["beam"], job["new_tokens"])
         return len(rows)
 
     return Meter(job).measure(endless(decode_batches(job)), translate)
@@ -124,10 +129,10 @@ def search(model: Model, source: Tensor, beam: int, steps: int) -> Tensor:
     padding = additive(source == PAD)
     memory = model.layers.encoder(model.embed(source), src_key_padding_mask=padding).repeat_interleave(beam, dim=0)
     padding = padding.repeat_interleave(beam, dim=0)
-    tokens = torch.full((sentences * beam, 1), BOS)
-    scores = torch.full((sentences, beam), -math.inf)
+    tokens = torch.full((sentences * beam, 1), BOS, device=source.device)
+    scores = torch.full((sentences, beam), -math.inf, device=source.device)
     scores[:, 0] = 0
-    first = torch.arange(sentences)[:, None] * beam
+    first = torch.arange(sentences, device=source.device)[:, None] * beam
     for _ in range(steps):
         log_probs = model.project(model.decode(tokens, memory, padding)[:, -1]).float().log_softmax(dim=-1)
         log_probs[:, EOS] = -math.inf

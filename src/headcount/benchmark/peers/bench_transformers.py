@@ -84,7 +84,7 @@ def train(job: Job) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         arguments = Seq2SeqTrainingArguments(
             output_dir=folder,
-            use_cpu=True,
+            use_cpu=job["device"] == "cpu",
             bf16=job["precision"] == "bf16",
             per_device_train_batch_size=max(1, round(job["batch_tokens"] / job["mean_target"])),
             train_sampling_strategy="group_by_length",
@@ -98,7 +98,7 @@ def train(job: Job) -> Result:
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
-            dataloader_pin_memory=False,
+            dataloader_pin_memory=job["device"] != "cpu",
         )
         trainer = Trainer(
             model=build_model(job), args=arguments, train_dataset=data, data_collator=collate, callbacks=[counter]
@@ -110,13 +110,13 @@ def train(job: Job) -> Result:
 
 @torch.inference_mode()
 def decode(job: Job) -> Result:
-    model = build_model(job).eval()
+    model = build_model(job).to(job["device"]).eval()
     if job["precision"] == "bf16":
         model = model.to(torch.bfloat16)
     steps = job["new_tokens"]
 
     def translate(rows: list[list[int]]) -> int:
-        source = torch.from_numpy(padded([[*row, EOS] for row in rows]))
+        source = torch.from_numpy(padded([[*row, EOS] for row in rows])).to(job["device"])
         out = model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),

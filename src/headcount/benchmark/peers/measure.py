@@ -32,7 +32,12 @@ def main(works: Mapping[str, Callable[[Job], Result]], packages: tuple[str, ...]
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(job["threads"])
         torch.manual_seed(1)
-    report(works[job["work"]](job), job["precision"], packages)
+    report(works[job["work"]](job), job["precision"], packages, job["device"])
+
+
+def waiting(device: str) -> Callable[[], None] | None:
+    """What waits until a GPU has done all its work; None for the processor, which waits by itself."""
+    return sys.modules["torch"].cuda.synchronize if device == "cuda" else None
 
 
 class WindowOverError(Exception):
@@ -48,6 +53,7 @@ class Meter:
     def __init__(self, job: Job) -> None:
         self.warmup = job["warmup"]
         self.seconds = job["seconds"]
+        self.wait = waiting(job.get("device", "cpu"))
         self.least_warmup, self.least_steps = job.get("least", LEAST)
         self.times: list[float] = []
         self.amounts: list[float] = []
@@ -58,6 +64,9 @@ class Meter:
         self.times.append(time.perf_counter())
         self.amounts.append(amount)
         warm = len(self.times) >= self.least_warmup and self.times[-1] - self.times[0] >= self.warmup
+        if self.wait and ((self.first is None and warm) or self.done):
+            self.wait()  # a window begins and ends when the GPU has done what it was asked for
+            self.times[-1] = time.perf_counter()
         if self.first is None and warm:
             self.first = len(self.times) - 1
 
@@ -83,18 +92,20 @@ class Meter:
         return {"rate": amount / seconds, "seconds": seconds, "steps": steps, "per_step": amount / steps}
 
 
-def report(result: Result, precision: str, packages: tuple[str, ...]) -> None:
+def report(result: Result, precision: str, packages: tuple[str, ...], device: str = "cpu") -> None:
     """Print the result as JSON, the last line of standard output."""
     result |= {
         "precision": precision,
-        "peak_memory": peak_memory(),
+        "peak_memory": peak_memory(device),
         "versions": {name: _version(name) for name in packages},
     }
     sys.stdout.write("\n" + json.dumps(result) + "\n")
 
 
-def peak_memory() -> int:
-    """Peak resident memory of this process, in bytes."""
+def peak_memory(device: str) -> int:
+    """Peak memory of this process in bytes: resident, or on a GPU what torch has allocated there."""
+    if device == "cuda":
+        return sys.modules["torch"].cuda.max_memory_allocated()
     status = Path("/proc/self/status")
     if status.exists():  # on Linux, getrusage includes the parent process before exec
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024

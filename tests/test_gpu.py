@@ -1,0 +1,149 @@
+"""On a GPU: steps, skipped steps, resume, search, one process of several. Run by `pytest -m gpu`."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from built import built, random_model
+from conftest import completed
+from safetensors.torch import load_file
+from test_synchronisation import LOSSES, SIZES, VOCABULARY, a_batch, one_step, trained
+from torch import Tensor
+
+from headcount.training.module import parameter_groups
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product: it cannot be set afterwards
+OPTIMIZERS = ("adamw", "muon")
+
+
+@pytest.fixture(autouse=True)
+def exact():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+    torch.cuda.set_sync_debug_mode("default")
+    torch.use_deterministic_algorithms(False)
+
+
+class Wrapped:
+    """An optimizer as Lightning gives it to a module."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.param_groups, self.step = optimizer, optimizer.param_groups, optimizer.step
+
+
+def optimizer_of(name: str, model: torch.nn.Module) -> Wrapped:
+    make = built(f"optimizer/{name}", lr=0.01, **({"adamw_lr": 0.01} if name == "muon" else {}))
+    return Wrapped(make(parameter_groups(model, make)))
+
+
+def weights(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: weight.detach().cpu().clone() for name, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1, "norm": "post"}, {"local_heads": 1}])
+def test_a_step_is_that_of_the_processor(loss, options):
+    gradients = []
+    for device in ("cpu", "cuda"):
+        model = random_model(VOCABULARY, **SIZES | options | {"dropout": 0.0}).train().to(device)
+        task, batch = trained(model, loss), a_batch(device)
+        torch.manual_seed(1)
+        if loss.p_cut:
+            loss.p_cut = 1e-9  # what it cuts is drawn on the device
+        task.training_step(batch, 3).backward()
+        gradients.append({name: weight.grad.cpu() for name, weight in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-4, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_step_waits_for_nothing(name, precision):
+    model = built("model/nano", vocab_size=VOCABULARY, **SIZES).cuda().train()
+    task, optimizer = trained(model, LOSSES["label smoothing"]), optimizer_of(name, model)
+    with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16-mixed"):
+        for _ in range(2):
+            one_step(task, optimizer)  # the first makes the optimizer's state
+        before = weights(model)
+        torch.cuda.set_sync_debug_mode("error")
+        for _ in range(3):
+            one_step(task, optimizer)
+        torch.cuda.set_sync_debug_mode("default")
+    task.skipped.settle()
+    assert task.skipped.total == 0
+    assert any(not torch.equal(before[name], weight) for name, weight in weights(model).items())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_without_finite_gradients_changes_nothing(name):
+    model = built("model/nano", vocab_size=VOCABULARY, **SIZES).cuda().train()
+    task, optimizer = trained(model, LOSSES["label smoothing"]), optimizer_of(name, model)
+    task.skipped.stop_after, task._train_source = 9, str
+    one_step(task, optimizer)
+    before = weights(model)
+    batch = a_batch("cuda")
+    task.zero_grad()
+    loss = task.training_step(batch, 3) * float("nan")
+    task.optimizer_step(0, 3, optimizer, loss.backward)
+    assert all(torch.equal(before[key], weight) for key, weight in weights(model).items())
+    task.skipped.settle()
+    assert (task.skipped.total, task.skipped.in_a_row) == (1, 1)
+    one_step(task, optimizer)
+    task.skipped.settle()
+    assert (task.skipped.total, task.skipped.in_a_row) == (1, 0)
+    assert all(weight.isfinite().all() for weight in model.parameters())
+    assert any(not torch.equal(before[key], weight) for key, weight in weights(model).items())
+
+
+@pytest.mark.parametrize("option", ["beam", "greedy", "diverse"])
+@pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1}, {"local_heads": 1}])
+def test_a_search_finds_what_it_finds_on_the_processor(option, options):
+    method, sources = built(f"search/{option}"), [[5, 6, 7, 8], [9, 4], [10, 11, 6], [4]]
+    found = []
+    for device in ("cpu", "cuda"):
+        model = random_model(VOCABULARY, **options).to(device)
+        source = torch.tensor([[*row, 3, 0, 0, 0][:5] for row in sources], device=device)
+        with torch.inference_mode():
+            state = model.start(source, source != 0)
+            limits = torch.tensor([30, 7, 12, 20], device=device)
+            found.append(method.search(model, state, sources, limits, 1, 2, 3))
+    for here, there in zip(*found, strict=True):
+        assert here[0].tokens == there[0].tokens
+        assert here[0].score == pytest.approx(there[0].score, abs=1e-3)
+
+
+GPU = ("trainer=gpu", "data.workers=0", "data.pad_to=8", "trainer.deterministic=true", "data.batch_tokens=200")
+
+
+def trained_weights(directory: Path) -> dict[str, Tensor]:
+    return load_file(directory / "model.safetensors")
+
+
+def test_a_resumed_run_is_the_same_bit_for_bit(tiny, tmp_path):
+    whole = (*tiny, *GPU, "checkpoint.every=4", "hydra.run.dir=runs/whole")
+    completed("train", *whole, cwd=tmp_path)
+    part = (*tiny, *GPU, "checkpoint.every=4", "trainer.max_steps=4", "hydra.run.dir=runs/part")
+    completed("train", *part, cwd=tmp_path)
+    completed("train", "resume=runs/part", "trainer.max_steps=8", cwd=tmp_path)
+    one, other = (trained_weights(tmp_path / "runs" / name) for name in ("whole", "part"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(weight, other[name]) for name, weight in one.items())
+
+
+def test_one_process_of_ddp_trains_as_without(tiny, tmp_path):
+    exactly = ("trainer.precision=32-true", "averaging=none")
+    completed("train", *tiny, *GPU, *exactly, "hydra.run.dir=runs/plain", cwd=tmp_path)
+    several = ("trainer=ddp", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
+    rate = "data.budget.rate_tokens=200"  # as trainer=gpu has it for this batch
+    completed("train", *tiny, *several, *exactly, rate, "hydra.run.dir=runs/ddp", cwd=tmp_path)
+    one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "ddp"))
+    assert all(torch.allclose(weight, other[name], atol=1e-5) for name, weight in one.items())
+
+
+def test_a_run_as_a_gpu_has_it_by_default(tiny, tmp_path):
+    result = completed("train", *tiny, "trainer=gpu", "data.batch_tokens=200", "hydra.run.dir=runs/run", cwd=tmp_path)
+    assert "BLEU" in result.out

@@ -1,0 +1,279 @@
+"""No step of training or search makes the processor wait for a GPU, of which the meta device takes the place."""
+
+import math
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from built import built, random_model
+from synchronising import SynchronisationError, Unsynchronised
+from torch import Tensor, nn
+
+from headcount.data.batches import Sentences, collate
+from headcount.decoding import search as searching
+from headcount.decoding.search import grow
+from headcount.decoding.translator import Translator
+from headcount.errors import InputError
+from headcount.training import divergence
+from headcount.training.averaging import ExponentialAverage
+from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+from headcount.training.divergence import SkippedSteps, Step
+from headcount.training.loss import LabelSmoothing, RDrop, SimCut
+from headcount.training.module import TranslationTask
+
+VOCABULARY = 12
+SIZES = {"d_model": 8, "d_feed_forward": 8, "num_heads": 2, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.1}
+LOSSES = {
+    "label smoothing": LabelSmoothing(smoothing=0.1),
+    "r_drop": RDrop(alpha=5.0, smoothing=0.1, start=0),
+    "simcut": SimCut(alpha=3.0, p_cut=0.05, smoothing=0.1, start=0),
+}
+
+
+class OnDevice:
+    """Stands for an optimizer whose step is one kernel: torch has none for the meta device."""
+
+    _step_supports_amp_scaling = True
+
+    def __init__(self) -> None:
+        self.param_groups = [{"lr": 0.1}]
+        self.optimizer, self.steps = self, 0
+
+    def step(self) -> None:
+        assert self.found_inf.shape == ()
+        assert self.found_inf.is_meta
+        self.steps += 1
+
+
+HERE = torch.ones(3)
+WAITING = {
+    "item": lambda x: x.sum().item(),
+    "nonzero": lambda x: x.nonzero(),
+    "index by a mask": lambda x: x[x > 0],
+    "write by a mask": lambda x: x.index_put_([x > 0], x),
+    "masked_select": lambda x: x.masked_select(x > 0),
+    "tolist": lambda x: x.tolist(),
+    "to": lambda x: HERE.to("meta"),
+    "copy_": lambda x: x.copy_(HERE),
+    "tensor": lambda x: torch.tensor([1.0], device="meta"),
+    "repeat_interleave": lambda x: torch.repeat_interleave(x.long()),
+}
+
+
+@pytest.mark.parametrize("wait", WAITING.values(), ids=WAITING)
+def test_the_watch_finds_what_waits(wait):
+    with Unsynchronised(), pytest.raises(SynchronisationError):
+        wait(torch.ones(3, device="meta"))
+
+
+def test_the_watch_lets_pass_what_does_not_wait():
+    x = torch.ones(3, device="meta")
+    with Unsynchronised() as watch:
+        HERE[HERE > 0].sum().item()  # on the processor
+        assert watch.count == 0
+        HERE.to("meta", non_blocking=True)
+        x.index_select(0, x.long())
+        assert watch.count > 1
+
+
+def a_batch(device: str = "meta"):
+    """A batch of one pair shorter than the other, on its way to the device."""
+    sentences = Sentences.of([[5, 6, 7], [8, 9]])
+    batch = collate(sentences, sentences, np.arange(2), 7)
+    return TranslationTask.transfer_batch_to_device(None, batch, torch.device(device), 0)
+
+
+def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationTask:
+    task = TranslationTask(
+        model=model,
+        loss=loss,
+        optimizer=None,
+        schedule=None,
+        skipped=SkippedSteps(1),
+        translator=None,
+        sources=[],
+        references=[],
+        bleu_tokenizer="13a",
+        samples=0,
+        seed=1,
+    )
+    task._trainer = SimpleNamespace(
+        global_step=3,
+        world_size=1,
+        accumulate_grad_batches=1,
+        log_every_n_steps=log_every,
+        gradient_clip_val=1.0,
+        global_rank=0,
+        is_global_zero=True,
+        max_steps=100,
+        should_stop=False,
+    )
+    return task
+
+
+def one_step(task: TranslationTask, optimizer: object) -> None:
+    """A training step as Lightning makes it, with the callbacks that have something to do at each."""
+    average, progress = ExponentialAverage(share=0.1, decay=None), TrainingProgress(task.skipped)
+    batch = a_batch(task.model.device.type)
+    task.on_train_batch_start(batch, 3)
+    task.zero_grad()
+    task.optimizer_step(0, 3, optimizer, lambda: task.training_step(batch, 3).backward())
+    for callback in (StopOnInterrupt(), progress, average):
+        callback.on_train_batch_end(task._trainer, task, None, batch, 3)
+
+
+@pytest.fixture(autouse=True)
+def without_autocast(monkeypatch):
+    """Which the meta device does not know."""
+    enabled, autocast = torch.is_autocast_enabled, torch.autocast
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device != "meta" and enabled(device))
+    plain = lambda device, *args, **options: nullcontext() if device == "meta" else autocast(device, *args, **options)  # noqa: E731
+    monkeypatch.setattr(torch, "autocast", plain)
+
+
+@pytest.fixture
+def arrived(monkeypatch):
+    """What comes from the device when it is read; it is never read in the step that sends it."""
+    norms: list[float] = []
+    monkeypatch.setattr(divergence.Arriving, "read", lambda self: norms.pop(0))
+    return norms
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1, "local_heads": 1, "norm": "post"}])
+def test_a_training_step_waits_for_nothing(loss, options, arrived):
+    model = built("model/nano", vocab_size=VOCABULARY, **SIZES | options).to("meta").train()
+    task, optimizer = trained(model, loss), OnDevice()
+    with Unsynchronised():
+        one_step(task, optimizer)
+        arrived.append(1.0)  # of the step before
+        one_step(task, optimizer)
+    assert optimizer.steps == 2
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_validation_step_waits_for_nothing():
+    task = trained(built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta").eval(), None)
+    with Unsynchronised(), torch.no_grad():
+        task.validation_step(a_batch(), 0)
+    assert [each.shape for each in task._valid_sums] == [(2,)]
+
+
+def test_what_a_gpu_skipped_is_counted_one_step_later(arrived):
+    skipped = SkippedSteps(2)
+    steps = [Step(number, 0.1, torch.ones((), device="meta"), []) for number in (1, 2, 3)]
+    arrived += [math.nan, 1.0, math.inf]
+    for step, before in zip(steps, (0, 1, 0), strict=True):
+        skipped.settle()
+        assert skipped.in_a_row == before
+        skipped.expect(step, str)
+        assert not skipped.last_was_skipped
+    assert skipped.state_dict() == {"total": 2, "in_a_row": 1}  # a checkpoint has all of them
+    assert skipped.last_was_skipped
+    skipped.expect(steps[0], str)
+    arrived.append(math.nan)
+    with pytest.raises(InputError, match=r"^step 1: .* no finite gradients in the last 2 steps"):
+        skipped.settle()
+
+
+@pytest.mark.parametrize("search", ["beam", "greedy", "diverse", "sample"])
+def test_steps_of_a_search_wait_for_nothing(search, monkeypatch):
+    model = built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta").eval()
+    method, steps = built(f"search/{search}"), 0
+    limits = torch.full((3,), 20, device="meta")
+    state = model.start(torch.ones(3, 4, dtype=torch.long, device="meta"), None)
+    hypotheses = method.begin([[5, 6, 7]] * 3, torch.full((3,), 20), 1, 2, 3)
+    for name, value in vars(hypotheses).items():
+        if isinstance(value, Tensor):
+            setattr(hypotheses, name, value.to("meta"))
+    for group in getattr(hypotheses, "groups", ()):
+        for name, value in vars(group).items():
+            if isinstance(value, Tensor):
+                setattr(group, name, value.to("meta"))
+    model_step = model.step
+
+    def counted(tokens, state):
+        nonlocal steps
+        steps += 1
+        return model_step(tokens, state)
+
+    monkeypatch.setattr(model, "step", counted)
+    monkeypatch.setattr(searching, "least_and_most", lambda limits: (20, 20))
+    with Unsynchronised(), pytest.raises(SynchronisationError, match="_local_scalar_dense"):
+        grow(model, state, limits, hypotheses, 3)  # until it looks which sentences are done
+    assert steps == searching.LOOK_EVERY
+
+
+@pytest.mark.parametrize("option", ["beam", "diverse", "sample"])
+def test_a_search_that_looks_seldom_finds_the_same(option, monkeypatch):
+    """As on a GPU, where sentences that are done stay in the batch until the next look."""
+    model = random_model(VOCABULARY)
+    method = built(f"search/{option}")
+    sources = [[5, 6, 7, 8], [9, 4], [10, 11, 6]]
+    expected, seldom = [], []
+    with torch.inference_mode():
+        for found, every in ((expected, 1), (seldom, 8)):
+            monkeypatch.setattr(searching, "steps_between_looks", lambda device, every=every: every)
+            for limits in ([3, 9, 20], [12, 12, 12]):
+                source = torch.tensor([[*row, 3, 0, 0][:5] for row in sources])
+                state = model.start(source, source != 0)
+                found.append(method.search(model, state, sources, torch.tensor(limits), 1, 2, 3))
+    for batch, other in zip(expected, seldom, strict=True):
+        assert [[tokens for tokens, _ in row] for row in batch] == [[tokens for tokens, _ in row] for row in other]
+        scores, others = ([score for row in each for _, score in row] for each in (batch, other))
+        assert scores == pytest.approx(others, abs=1e-5)
+
+
+def test_attention_on_a_device_takes_the_causal_order_and_not_its_mask(monkeypatch):
+    model, taken = built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta"), []
+    attention = nn.functional.scaled_dot_product_attention
+
+    def recorded(query, key, value, mask, dropout, causal):
+        taken.append((mask is None, causal))
+        return attention(query, key, value, mask, dropout, causal)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", recorded)
+    source = torch.ones(2, 3, dtype=torch.long, device="meta")
+    for mask in (source == 1, None):
+        taken.clear()
+        model(source, mask, source)
+        without_mask = (mask is None, False)
+        assert taken == [without_mask] * 2 + [(True, True), without_mask] * 2  # encoder; own and cross of the decoder
+
+
+def test_a_gpu_searches_larger_batches():
+    for device, size in {"cpu": 10, "cuda": 80}.items():
+        model = SimpleNamespace(device=torch.device(device))
+        translator = SimpleNamespace(model=model, search=SimpleNamespace(batch_tokens=10))
+        assert len(next(Translator._batches(translator, [1] * 200))) == size
+
+
+def test_gates_that_are_ones_cost_nothing_and_any_other_counts():
+    model = random_model(VOCABULARY)
+    attention = model.decoder[0].cross_attention
+    ids = torch.randint(4, VOCABULARY, (2, 5))
+    with torch.no_grad():
+        plain = model(ids, None, ids)
+        with Counted() as skipped:
+            model(ids, None, ids)
+        ones = attention.head_gate
+        attention.head_gate = torch.ones(len(ones))
+        with Counted() as multiplied:
+            assert torch.equal(model(ids, None, ids), plain)
+        assert multiplied.count > skipped.count
+        attention.head_gate = ones
+        ones[0] = 0
+        cut = model(ids, None, ids)
+        assert not torch.allclose(cut, plain, atol=1e-3)
+        double = model.double()(ids, None, ids)
+    torch.testing.assert_close(double.float(), cut, atol=1e-4, rtol=0)
+
+
+class Counted(Unsynchronised):
+    """Counts all operators, on any device."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
