@@ -162,13 +162,15 @@ def test_a_drawing_of_its_own_has_no_links_into_the_page():
 def browser():
     """Headless Chromium, whose console is read."""
     webdriver = pytest.importorskip("selenium.webdriver")
-    if not shutil.which("chromium"):
-        pytest.skip("needs Chromium")
+    from selenium.webdriver.chrome.service import Service
+
+    if not (program := shutil.which("chromedriver")):
+        pytest.skip("needs Chromium and its driver")
     options = webdriver.ChromeOptions()
     for option in ("headless=new", "no-sandbox", "window-size=1200,900"):
         options.add_argument(f"--{option}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options)
+    driver = webdriver.Chrome(options=options, service=Service(program))
     driver.set_script_timeout(300)
     yield driver
     driver.quit()

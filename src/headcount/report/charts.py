@@ -167,6 +167,11 @@ def dots(records: Iterable[Record], **encoding: Any) -> Spec:
     return layer(mark, records, **{"href": {"field": "href"}, **encoding})
 
 
+def unlisted(colour: Spec) -> Spec:
+    """The same colours, for marks that the legend does not show."""
+    return {**colour, "legend": None}
+
+
 def faded(opacity: float = 1.0) -> Spec:
     """The opacity of rows: those that are not chosen are faint."""
     return {"condition": {"param": "rows", "value": opacity}, "value": 0.06}

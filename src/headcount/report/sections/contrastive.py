@@ -9,7 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import INK, INTERVAL, MEAN, Rows, Spec, chart, dots, hover, layer, number, quantity
+from headcount.report.charts import (
+    INK,
+    INTERVAL,
+    MEAN,
+    Rows,
+    Spec,
+    chart,
+    dots,
+    hover,
+    layer,
+    number,
+    quantity,
+    unlisted,
+)
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import Row
 from headcount.report.statistics.comparison import ERROR, Comparison, compare
@@ -126,14 +139,13 @@ def _plot(study: Study, phenomenon: str, every: Sequence[Cell]) -> Plot:
     scale = {"domain": grades, "range": [COLOURS[index % len(COLOURS)] for index in range(len(grades))]}
     colour = {"field": "grade", "type": "nominal", "scale": scale, "title": None}
     x, y = rows.x, quantity("value", scale={"domain": [min(45.0, number(lowest - 5)), 102.0], "nice": False})
+    each = hover(row=rows.name, seed="seed", value="accuracy, %", grade="grade")
     seen = hover(row=rows.name, value="mean, %", low="95 % interval from", high="to", grade="grade")
     line: Spec = {"type": "line", "strokeWidth": 1.2, "point": {"size": 45}}
     layers = [
         layer({"type": "rule", "strokeDash": [2, 3], "color": INK}, [{"value": 50}], y=y),
-        dots(
-            runs, x=x, y=y, color=colour, tooltip=hover(row=rows.name, seed="seed", value="accuracy, %", grade="grade")
-        ),
-        layer(INTERVAL, means, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=colour),
+        dots(runs, x=x, y=y, color=unlisted(colour), tooltip=each),
+        layer(INTERVAL, means, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=unlisted(colour)),
         layer(line if rows.logarithmic else MEAN, means, x=x, y=y, color=colour, tooltip=seen),
     ]
     name = "contrastive_" + re.sub(r"\W+", "_", phenomenon)
