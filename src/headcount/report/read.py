@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
@@ -185,11 +187,12 @@ def _phenomena(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
     """What each sentence of a split tests, "" for none; empty if no run knows, as those of older versions."""
     for run in runs:
         arrays = read_arrays(run.directory / f"{split}.pairs.npz") or {}
-        if "phenomenon" in arrays and len(arrays["row"]) and len(arrays["tokens"]) == number:
-            names = [""] * number
-            for row, name in zip(arrays["row"].tolist(), arrays["phenomenon"].tolist(), strict=True):
-                names[row] = name
-            return names
+        if {"row", "phenomenon", "tokens"} <= arrays.keys():
+            tested, found = arrays["row"], arrays["phenomenon"]
+            whole = arrays["tokens"].shape == (number,) and tested.shape == found.shape == (tested.size,)
+            if whole and tested.size and np.isin(tested, np.arange(number)).all():
+                known = dict(zip(map(int, tested), map(str, found), strict=True))
+                return [known.get(sentence, "") for sentence in range(number)]
     return []
 
 
