@@ -22,6 +22,7 @@ BASE = "https://vega.github.io/vega-datasets/"  # vl-convert puts it before link
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right")
 INTERVAL: Spec = {"type": "errorbar", "ticks": True}  # a mark between two fields
 MEAN: Spec = {"type": "point", "size": 80, "filled": True, "opacity": 1}
+BESIDE = 9  # pixels from a mean to the dots of its runs
 WIDTH, HEIGHT = 400, 230  # pixels of the drawing without its axes
 FIGURE = ".5~g"  # format of figures
 WORDS = ("row", "seed", "grade", "source", "weights", "group", "pair", "verdict")  # fields that are text
@@ -37,7 +38,14 @@ CONFIG: Spec = {
         "titleFontSize": 11,
         "titleFontWeight": "normal",
     },
-    "legend": {"labelColor": INK, "titleColor": INK, "orient": "bottom", "columns": 4, "symbolStrokeWidth": 2},
+    "legend": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "orient": "bottom",
+        "columns": 4,
+        "symbolStrokeWidth": 2,
+        "symbolOpacity": 1,
+    },
 }
 # Rows are chosen by a click in the legend.
 CHOSEN: Spec = {"name": "rows", "select": {"type": "point", "fields": ["row"]}, "bind": "legend"}
@@ -161,15 +169,11 @@ def anchor(number: int) -> str:
     return f"run-{number + 1}"
 
 
-def dots(records: Iterable[Record], **encoding: Any) -> Spec:
-    """A dot for each run; it shows its figures, and leads to its run."""
-    mark = {"type": "circle", "size": 34, "opacity": 0.6, "cursor": "pointer"}
+def dots(records: Iterable[Record], beside: int = 0, **encoding: Any) -> Spec:
+    """A dot for each run; it shows its figures, and leads to its run. beside: pixels to the right of its place, where
+    the mark of the mean hides no dot."""
+    mark = {"type": "circle", "size": 34, "opacity": 0.6, "cursor": "pointer", "xOffset": beside}
     return layer(mark, records, **{"href": {"field": "href"}, **encoding})
-
-
-def unlisted(colour: Spec) -> Spec:
-    """The same colours, for marks that the legend does not show."""
-    return {**colour, "legend": None}
 
 
 def faded(opacity: float = 1.0) -> Spec:

@@ -9,20 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import (
-    INK,
-    INTERVAL,
-    MEAN,
-    Rows,
-    Spec,
-    chart,
-    dots,
-    hover,
-    layer,
-    number,
-    quantity,
-    unlisted,
-)
+from headcount.report.charts import BESIDE, INK, INTERVAL, MEAN, Rows, Spec, chart, dots, hover, layer, number, quantity
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import Row
 from headcount.report.statistics.comparison import ERROR, Comparison, compare
@@ -144,8 +131,8 @@ def _plot(study: Study, phenomenon: str, every: Sequence[Cell]) -> Plot:
     line: Spec = {"type": "line", "strokeWidth": 1.2, "point": {"size": 45}}
     layers = [
         layer({"type": "rule", "strokeDash": [2, 3], "color": INK}, [{"value": 50}], y=y),
-        dots(runs, x=x, y=y, color=unlisted(colour), tooltip=each),
-        layer(INTERVAL, means, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=unlisted(colour)),
+        dots(runs, BESIDE, x=x, y=y, color=colour, tooltip=each),
+        layer(INTERVAL, means, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=colour),
         layer(line if rows.logarithmic else MEAN, means, x=x, y=y, color=colour, tooltip=seen),
     ]
     name = "contrastive_" + re.sub(r"\W+", "_", phenomenon)

@@ -3,20 +3,7 @@
 from collections.abc import Sequence
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import (
-    CHOSEN,
-    INTERVAL,
-    MEAN,
-    Rows,
-    chart,
-    dots,
-    faded,
-    hover,
-    layer,
-    number,
-    quantity,
-    unlisted,
-)
+from headcount.report.charts import CHOSEN, INTERVAL, MEAN, Rows, chart, dots, faded, hover, layer, number, quantity
 from headcount.report.plot import Plot
 from headcount.report.study import Study
 
@@ -49,8 +36,8 @@ def _plot(study: Study, name: str, label: str, costs: Sequence[Sequence[float]],
     x, y, colour = quantity("cost", label, axis={"format": "~s"}), quantity("value"), rows.colour
     seen = hover(row=rows.name, seed="seed", value=endpoint.name, cost=label)
     layers = [
-        dots(runs, x=x, y=y, color=unlisted(colour), opacity=faded(0.5), tooltip=seen),
-        layer(INTERVAL, centres, x=x, y=quantity("low"), y2={"field": "high"}, color=unlisted(colour), opacity=faded()),
+        dots(runs, x=x, y=y, color=colour, opacity=faded(0.5), tooltip=seen),
+        layer(INTERVAL, centres, x=x, y=quantity("low"), y2={"field": "high"}, color=colour, opacity=faded()),
         layer(
             MEAN, centres, x=x, y=y, color=colour, shape=rows.shape, opacity=faded(),
             tooltip=hover(row=rows.name, value="mean", low="95 % interval from", high="to", cost=label),

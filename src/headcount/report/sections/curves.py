@@ -3,20 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import (
-    CHOSEN,
-    Record,
-    Rows,
-    anchor,
-    chart,
-    dots,
-    faded,
-    hover,
-    layer,
-    number,
-    quantity,
-    unlisted,
-)
+from headcount.report.charts import CHOSEN, Record, Rows, anchor, chart, dots, faded, hover, layer, number, quantity
 from headcount.report.plot import Plot
 from headcount.report.runs import finite
 from headcount.report.study import Study
@@ -47,7 +34,6 @@ def section(study: Study) -> Section | None:
 def _plot(study: Study, name: str, title: str, curves: Sequence[Sequence[Curve]], scored: Sequence[Record]) -> Plot:
     rows = Rows.of(study.sweep)
     x, y, colour = quantity("step", "steps", axis={"format": "~s"}), quantity("value"), rows.colour
-    quiet = unlisted(colour)
     seen = hover(row=rows.name, seed="seed", step="step", value="value")
     runs = list(_runs(study, rows, curves))
     every = -(-len(runs) // MOST)
@@ -55,15 +41,15 @@ def _plot(study: Study, name: str, title: str, curves: Sequence[Sequence[Curve]]
     area, thin, thick = ({"type": "area"}, {"type": "line", "strokeWidth": 0.7}, {"type": "line", "strokeWidth": 2})
     square = {"type": "point", "shape": "square", "size": 60, "filled": True, "cursor": "pointer"}
     layers = [
-        layer(area, means, x=x, y=quantity("low"), y2={"field": "high"}, color=quiet, opacity=faded(0.15)),
-        layer(thin, runs, x=x, y=y, color=quiet, opacity=faded(0.5), detail={"field": "seed"}),
+        layer(area, means, x=x, y=quantity("low"), y2={"field": "high"}, color=colour, opacity=faded(0.15)),
+        layer(thin, runs, x=x, y=y, color=colour, opacity=faded(0.5), detail={"field": "seed"}),
         layer(thick, means, x=x, y=y, color=colour, opacity=faded()) | {"params": [CHOSEN]},
-        dots(runs[::every], x=x, y=y, color=quiet, opacity=faded(0.5), tooltip=seen),
+        dots(runs[::every], x=x, y=y, color=colour, opacity=faded(0.5), tooltip=seen),
     ]
     if scored:
         kept = [*seen, *hover(weights="scored weights")]
         layers.append(
-            layer(square, scored, x=x, y=y, color=quiet, opacity=faded(0.8), tooltip=kept, href={"field": "href"})
+            layer(square, scored, x=x, y=y, color=colour, opacity=faded(0.8), tooltip=kept, href={"field": "href"})
         )
     return chart(name, f"{title} over steps", layers, heading=title)
 

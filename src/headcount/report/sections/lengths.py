@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import CHOSEN, Rows, chart, dots, faded, hover, layer, quantity, unlisted
+from headcount.report.charts import BESIDE, CHOSEN, Rows, chart, dots, faded, hover, layer, quantity
 from headcount.report.plot import Plot
 from headcount.report.statistics.bootstrap import Floats, bleu_of
 from headcount.report.statistics.comparison import Comparison, compare
@@ -77,7 +77,7 @@ def _plot(study: Study, groups: Sequence[LengthGroup]) -> Plot:
     seen = hover(row=rows.name, seed="seed", value="BLEU")
     mean = {"type": "line", "point": {"size": 50}, "strokeWidth": 1.4}
     layers = [
-        dots(runs, x=x, y=y, color=unlisted(colour), opacity=faded(0.4), tooltip=seen),
+        dots(runs, BESIDE, x=x, y=y, color=colour, opacity=faded(0.4), tooltip=seen),
         layer(
             mean, means, x=x, y=y, color=colour, opacity=faded(), tooltip=hover(row=rows.name, value="mean BLEU")
         ) | {"params": [CHOSEN]},
