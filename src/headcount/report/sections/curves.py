@@ -36,7 +36,7 @@ def _plot(study: Study, name: str, title: str, curves: Sequence[Sequence[Curve]]
     x, y, colour = quantity("step", "steps", axis={"format": "~s"}), quantity("value"), rows.colour
     seen = hover(row=rows.name, seed="seed", step="step", value="value")
     runs = list(_runs(study, rows, curves))
-    every = -(-len(runs) // MOST)
+    every = max(1, -(-len(runs) // MOST))
     means = [record for index, row in enumerate(curves) for record in _mean(rows, index, row)]
     area, thin, thick = ({"type": "area"}, {"type": "line", "strokeWidth": 0.7}, {"type": "line", "strokeWidth": 2})
     square = {"type": "point", "shape": "square", "size": 60, "filled": True, "cursor": "pointer"}
