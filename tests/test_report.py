@@ -84,6 +84,7 @@ def test_the_page_needs_nothing_else(reported):
 def test_plots_take_the_colour_of_the_text(reported):
     text = without_scripts(reported / "report.html")
     assert "currentColor" in text
+    assert text.count('<figure><svg role="img"') == text.count("<figure>") > 9  # whole without scripts
     assert not re.search(r"#0{6}\b|#010101", text)
 
 
@@ -150,6 +151,7 @@ def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path
     files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
     finished = {f"{job(heads, seed)}/{file}" for heads, seed in ((1, 1), (1, 2), (4, 1)) for file in files}
     assert names == finished | {"sweep.json"}
+    assert 'href="runs/model.num_heads%3D4%2Cseed%3D1/"' in (kept / "report.html").read_text(encoding="utf-8")
     assert all(is_finished(run) for run in (kept / "runs").iterdir() if run.is_dir())
     # Put back where a run with references lies, it says what was said before.
     shutil.copytree(kept / "runs", sweep, dirs_exist_ok=True)

@@ -112,7 +112,7 @@ def browsed(folder: Path) -> dict:
 
 def test_translations_that_differ_in_all_runs(sweep, undrawn):
     found = browsed(sweep)
-    assert found["rows"] == ["1", "4"]
+    assert found["rows"] == ["1 head", "4 heads"]
     assert found["first"] == [1, 0]
     assert found["phenomena"] == []
     gaps = [gap for _, gap in found["pairs"]["1 0"]]

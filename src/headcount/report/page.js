@@ -71,6 +71,7 @@ for (const place of document.querySelectorAll(".sentences")) {
   };
   form.addEventListener("change", show);
   form.addEventListener("submit", (event) => event.preventDefault());
+  list.tabIndex = 0; // it scrolls
   place.replaceChildren(form, list);
   show();
 }
