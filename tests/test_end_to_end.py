@@ -48,7 +48,9 @@ def curves(run: Path) -> list[dict[str, str]]:
 
 def test_run_directory_holds_what_it_should(home):
     run = home / "runs" / "first"
-    of_split = {f"{split}.{kind}" for split in ("valid", "test") for kind in ("hyp.de", "ref.de", "pairs.npz")}
+    of_split = {
+        f"{split}.{kind}" for split in ("valid", "test") for kind in ("src.en", "hyp.de", "ref.de", "pairs.npz")
+    }
     model = {"config.yaml", "tokenizer.model", "model.safetensors", "metrics.json"}
     assert {path.name for path in run.iterdir()} == {*model, *of_split, ".lock", "checkpoints", "logs", "train.log"}
     assert not list(home.rglob("*.part"))

@@ -114,7 +114,7 @@ def test_the_likelihoods_of_a_run_are_beside_its_translations(home):
     figures = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
     for split in ("valid", "test"):
         with np.load(directory / f"{split}.pairs.npz") as arrays:
-            assert set(arrays) == {"log_prob", "tokens", "row", "right", "wrong"}
+            assert set(arrays) == {"log_prob", "tokens", "row", "phenomenon", "right", "wrong"}
             assert figures[split]["loss"] == pytest.approx(-arrays["log_prob"].sum() / arrays["tokens"].sum())
             assert len(arrays["log_prob"]) == len((directory / f"{split}.ref.de").read_text("utf-8").splitlines())
             assert len(arrays["row"]) == len(arrays["right"]) == len(arrays["wrong"]) == 0

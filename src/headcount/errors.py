@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-PACKAGES = {"report": ("jinja2", "matplotlib", "scipy"), "serve": ("starlette", "uvicorn")}  # of an extra
+PACKAGES = {"report": ("jinja2", "matplotlib", "scipy", "vl_convert"), "serve": ("starlette", "uvicorn")}  # of an extra
 
 
 class InputError(ValueError):

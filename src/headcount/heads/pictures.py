@@ -17,7 +17,8 @@ from headcount.heads.statistics import LOSS
 from headcount.heads.twin_shares import Edge, Shares
 from headcount.report.axes import plot
 from headcount.report.blocks import Drawn
-from headcount.report.drawing import INK, Plot
+from headcount.report.drawing import INK
+from headcount.report.plot import Plot
 from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import p_value
 

@@ -17,7 +17,9 @@ from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError, reason
 from headcount.files import write_text
 from headcount.model.gaussian_window import GaussianWindow, Mixture
-from headcount.report.drawing import INK, Plot
+from headcount.report import drawing
+from headcount.report.drawing import INK
+from headcount.report.plot import Plot
 from headcount.run.opened import Run
 
 KINDS = {
@@ -132,7 +134,7 @@ def plot(layer: Layer) -> Plot:
                 axes.set_axis_off()
 
     title = f"{KINDS[layer.kind][0]}, layer {layer.number}"
-    return Plot.of(layer.name, title, draw, (across * (wide + 0.9), down * (high + 0.9)))
+    return drawing.drawn(layer.name, title, draw, (across * (wide + 0.9), down * (high + 0.9)))
 
 
 def _map(axes: Axes, layer: Layer, head: int) -> None:
@@ -170,8 +172,8 @@ def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
     plots = {kind: [plot(layer) for layer in maps.layers if layer.kind == kind] for kind in KINDS}
     try:
         output.mkdir(parents=True, exist_ok=True)
-        for drawing in (each for kind in plots.values() for each in kind):
-            drawing.write(output)
+        for made in (each for kind in plots.values() for each in kind):
+            made.write(output)
         environment = Environment(loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined)
         template = environment.get_template("attention_maps.html.jinja")
         write_text(output / "attention.html", template.render(maps=maps, plots=plots, kinds=KINDS, run=run) + "\n")

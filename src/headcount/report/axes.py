@@ -1,22 +1,19 @@
-"""Axes that plots of a report share: rows on the horizontal axis, and a colour and marker for each row."""
+"""Axes that drawings share: rows on the horizontal axis, and a colour and marker for each row."""
 
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 
-from headcount.report.drawing import Plot
-from headcount.report.runs import Sweep
+from headcount.report import drawing
+from headcount.report.plot import COLOURS, Plot, short
 
-# Distinct to colour-blind readers, on light and on dark pages (after Tol 2021).
-COLOURS = ("#3b82c4", "#e0762f", "#0f9f8a", "#cc4a5f", "#9a6cc9", "#a08a1f", "#2fa6d8", "#8a8a8a")
-MARKERS = "osD^vP*"  # one fewer, so that more rows than colours look different as well
-LONGEST = 24  # characters of a label
+MARKERS = "osD^vP*"  # one fewer than colours, so that more rows than colours look different as well
 SIZE = (4.8, 3.1)  # inches
 
 
 def plot(name: str, title: str, draw: Callable[[Axes], None], size: tuple[float, float] = SIZE) -> Plot:
     """A plot with one pair of axes."""
-    return Plot.of(name, title, lambda figure: draw(figure.add_subplot()), size)
+    return drawing.drawn(name, title, lambda figure: draw(figure.add_subplot()), size)
 
 
 class Scale:
@@ -27,12 +24,8 @@ class Scale:
         self.at = (
             [float(str(value)) for value in values] if self.logarithmic else [float(i) for i in range(len(values))]
         )
-        self.labels = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in labels]
+        self.labels = [short(label) for label in labels]
         self._name = name
-
-    @classmethod
-    def of(cls, sweep: Sweep) -> "Scale":
-        return cls([row.value for row in sweep.rows], [row.label for row in sweep.rows], sweep.design.label or "")
 
     @property
     def line(self) -> str:
@@ -50,17 +43,7 @@ class Scale:
         axes.minorticks_off()
         axes.set_xlabel(self._name)
 
-    def dots(self, axes: Axes, scores: Sequence[Sequence[float]], colour: str) -> None:
-        """A dot for each run, above its row."""
-        for x, row in zip(self.at, scores, strict=True):
-            axes.plot([x] * len(row), row, "o", color=colour, markersize=4, alpha=0.6, zorder=2)
-
 
 def style_of(index: int) -> tuple[str, str]:
     """The colour and the marker of a row or a line."""
     return COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-
-
-def legend(axes: Axes, sweep: Sweep) -> None:
-    # Beside the plot, where it hides no point.
-    axes.legend(title=sweep.design.label, loc="center left", bbox_to_anchor=(1.0, 0.5), title_fontsize=8)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from headcount.report.drawing import Plot
+from headcount.report.plot import Plot
 from headcount.report.table import Table
 
 
@@ -23,6 +23,20 @@ class Drawn:
 
     html: Markup
     plots: tuple[Plot, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Translations to browse on a page with scripts. data: as JSON, see
+    sections/translations.py. shown: what a page without scripts and Markdown show of it."""
+
+    data: str
+    shown: Table
+
+    @property
+    def embedded(self) -> str:
+        """The data within a script element, which `</script` would end."""
+        return self.data.replace("<", "\\u003c")
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class Section:
     """A heading and the blocks below it. A text is a paragraph, a section a part with a smaller heading."""
 
     title: str
-    blocks: tuple["str | Plots | Drawn | Table | Facts | Code | Section", ...]
+    blocks: tuple["str | Plots | Drawn | Sentences | Table | Facts | Code | Section", ...]
 
     @property
     def plots(self) -> Iterator[Plot]:

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from headcount.report.blocks import Code, Drawn, Facts, Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.blocks import Code, Drawn, Facts, Plots, Section, Sentences
 from headcount.report.page import Page
+from headcount.report.plot import Plot
 from headcount.report.table import Table
 
 
@@ -35,6 +35,8 @@ def _section(section: Section, heading: str) -> Iterator[str]:
                 yield _escape(block)
             case Plots() | Drawn():
                 yield "\n".join(map(_image, block.plots))
+            case Sentences():
+                yield block.shown.markdown
             case Table():
                 yield block.markdown
                 yield _escape(block.note)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from headcount.errors import InputError
 from headcount.report.blocks import Section
-from headcount.report.drawing import Plot
 from headcount.report.flags import flagged
+from headcount.report.plot import Plot
 from headcount.report.runs import Sweep, Unfinished
 from headcount.report.sections import SECTIONS
 from headcount.report.study import Study

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
 from headcount.report.rows import differing_settings, make_rows, names_by_difference, names_by_setting, natural_order
 from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
+from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
 from headcount.run.values import at
@@ -51,8 +54,20 @@ def read_sweep(directory: Path) -> Sweep:
         names, label = names_by_difference(runs, jobs, differing)
         design = replace(design, label=label)
     rows = make_rows(runs, names, notes)
+    sources = {split: lines for split in references if (lines := _sources(runs, split, len(references[split])))}
+    phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
-        directory, plan.overrides, len(jobs), design, rows, tuple(unfinished), differing, references, tuple(notes)
+        directory=directory,
+        overrides=plan.overrides,
+        jobs=len(jobs),
+        design=design,
+        rows=rows,
+        unfinished=tuple(unfinished),
+        differing=differing,
+        references=references,
+        sources=sources,
+        phenomena=phenomena,
+        notes=tuple(notes),
     )
 
 
@@ -89,11 +104,15 @@ def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[s
         path = next(directory.glob(f"{split}.{kind}.*"), None)  # not every config names the language
         if path is None:
             continue
-        try:
-            lines[split] = read_bytes(path, MOST_TEXT).decode().removesuffix("\n").split("\n")
-        except (ValueError, OSError) as error:
-            raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
+        lines[split] = _lines(path)
     return lines
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_bytes(path, MOST_TEXT).decode().removesuffix("\n").split("\n")
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
 
 
 def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
@@ -153,6 +172,28 @@ def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:
                 f"{len(lines)}; evaluate the run again"
             )
     return lines
+
+
+def _sources(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
+    """The sources of a split, from the first run that has as many as there are references; empty if none has."""
+    for path in (path for run in runs for path in run.directory.glob(f"{split}.src.*")):
+        lines = _lines(path)
+        if len(lines) == number:
+            return lines
+    return []
+
+
+def _phenomena(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
+    """What each sentence of a split tests, "" for none; empty if no run knows, as those of older versions."""
+    for run in runs:
+        arrays = read_arrays(run.directory / f"{split}.pairs.npz") or {}
+        if {"row", "phenomenon", "tokens"} <= arrays.keys():
+            tested, found = arrays["row"], arrays["phenomenon"]
+            whole = arrays["tokens"].shape == (number,) and tested.shape == found.shape == (tested.size,)
+            if whole and tested.size and np.isin(tested, np.arange(number)).all():
+                known = dict(zip(map(int, tested), map(str, found), strict=True))
+                return [known.get(sentence, "") for sentence in range(number)]
+    return []
 
 
 def _design(run: RunResult) -> Design:

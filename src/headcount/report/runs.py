@@ -97,8 +97,8 @@ class Sweep:
     """A directory of runs, read.
 
     overrides: the command line of the sweep, if known. jobs: the number of jobs. differing: the settings in which
-    finished runs differ. references: of each held-out split, from any run that has them. notes: warnings for the
-    reader.
+    finished runs differ. references, sources: of each held-out split, from any run that has them. phenomena: what each
+    sentence of such a split tests, "" for none. notes: warnings for the reader.
     """
 
     directory: Path
@@ -109,6 +109,8 @@ class Sweep:
     unfinished: tuple[Unfinished, ...]
     differing: tuple[str, ...]
     references: Mapping[str, Sequence[str]]
+    sources: Mapping[str, Sequence[str]]
+    phenomena: Mapping[str, Sequence[str]]
     notes: tuple[str, ...]
 
     @property

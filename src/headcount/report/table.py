@@ -13,12 +13,14 @@ from headcount.report.verdicts import Names
 
 @dataclass(frozen=True)
 class Table:
-    """Headers and cells as text. note: a paragraph below. words: the columns of text, aligned to the left."""
+    """Headers and cells as text. note: a paragraph below. words: the columns of text, aligned to the left. runs: the
+    names of the runs that the lines are of, if they are; on a page, marks of runs lead there."""
 
     headers: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
     note: str = ""
     words: frozenset[int] = frozenset({0})
+    runs: tuple[str, ...] = ()
 
     @property
     def markdown(self) -> str:

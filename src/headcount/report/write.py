@@ -4,12 +4,14 @@ import csv
 import io
 import math
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from headcount.errors import InputError, reason
 from headcount.files import write_bytes, write_text
+from headcount.report import charts
 from headcount.report.markdown import markdown
 from headcount.report.page import Page, make_page
 from headcount.report.read import read_sweep
@@ -56,7 +58,7 @@ def report(
             plot.write(directory / "plots")
         write_text(directory / "results.csv", results_csv(found))
         write_text(directory / "report.md", markdown(page))
-        write_text(directory / "report.html", html(page))
+        write_text(directory / "report.html", html(page, "runs/" if keep else "" if output is None else None))
         if keep:
             keep_runs(found, directory / "runs")
     except OSError as error:
@@ -75,12 +77,13 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
             write_bytes(copy, path.read_bytes())
 
 
-def html(page: Page) -> str:
-    """The page as a single file."""
+def html(page: Page, folder: str | None = None) -> str:
+    """The page as a single file. folder: of the runs, as a link from the page; None for no links to them."""
     environment = Environment(
         loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    return environment.get_template("page.html.jinja").render(page=page) + "\n"
+    scripts = (charts.library(), files(__package__).joinpath("page.js").read_text(encoding="utf-8"))
+    return environment.get_template("report.html.jinja").render(page=page, folder=folder, scripts=scripts) + "\n"
 
 
 def results_csv(sweep: Sweep) -> str:

@@ -1,6 +1,6 @@
 """Evaluate a run on one split and record the results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,13 +19,14 @@ from headcount.run.tables import Figures
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The evaluation of a run on one split: translations, references, figures for metrics.json, and by name the arrays
-    of pairs.npz (see `likelihoods`; empty without the loss)."""
+    """The evaluation of a run on one split: translations, references, figures for metrics.json, by name the arrays of
+    pairs.npz (see `likelihoods`; empty without the loss), and sources."""
 
     hypotheses: list[str]
     references: list[str]
     figures: Figures
     arrays: dict[str, np.ndarray]
+    sources: Sequence[str] = ()
 
 
 def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = True) -> Evaluation:
@@ -42,21 +43,21 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
     figures["signature"] = {name: figure.signature for name, figure in scores.items()}
     figures["search"] = run.translator.search.settings
     if not with_loss:
-        return Evaluation(hypotheses, references, figures, {})
+        return Evaluation(hypotheses, references, figures, {}, sources)
     arrays = likelihoods(run, rows)
     figures["loss"] = -sum(arrays["log_prob"].tolist()) / int(arrays["tokens"].sum())
     figures["ppl"] = perplexity(figures["loss"])
     if len(arrays["row"]):
         figures["contrastive"] = contrastive_figures(rows, arrays)
-    return Evaluation(hypotheses, references, figures, arrays)
+    return Evaluation(hypotheses, references, figures, arrays, sources)
 
 
 def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
     """Log-probabilities of the references, sentence by sentence: enough for any later paired test.
 
     log_prob and tokens [sentence]: log-probability of the reference in nats, its tokens, the end counted.
-    row, right and wrong [pair]: for each row that has a contrast its number, and the log-probability of the right and
-    of the wrong translation; empty on a corpus without contrasts.
+    row, phenomenon, right and wrong [pair]: for each row that has a contrast its number, what it tests, and the
+    log-probability of the right and of the wrong translation; empty on a corpus without contrasts.
     """
     scorer = run.scorer
     log_prob, tokens = scorer.score(rows["source"], rows["target"])
@@ -65,7 +66,13 @@ def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
     pairs = rows.select(tested)
     wrong, _ = scorer.score(pairs["source"], pairs["contrast"] if len(tested) else [])
     arrays = {"log_prob": np.array(log_prob), "tokens": np.array(tokens, dtype=np.int64)}
-    return arrays | {"row": tested, "right": arrays["log_prob"][tested], "wrong": np.array(wrong)}
+    phenomenon = np.array(pairs["phenomenon"] if len(tested) else [], dtype=np.str_)
+    return arrays | {
+        "row": tested,
+        "phenomenon": phenomenon,
+        "right": arrays["log_prob"][tested],
+        "wrong": np.array(wrong),
+    }
 
 
 def contrastive_figures(rows: Dataset, arrays: Mapping[str, np.ndarray]) -> Figures:
@@ -95,8 +102,9 @@ def _figures(figure: Score) -> Figures:
 
 
 def record(run: Run, split: str, result: Evaluation) -> None:
-    """Keep translations, references, likelihoods and figures in the run directory."""
-    language = run.languages[1]
+    """Keep sources, translations, references, likelihoods and figures in the run directory."""
+    source, language = run.languages
+    write_text(run.directory / f"{split}.src.{source}", "".join(line + "\n" for line in result.sources))
     write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in result.hypotheses))
     write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in result.references))
     write_arrays(run.directory / f"{split}.pairs.npz", result.arrays)

@@ -9,7 +9,7 @@ from headcount.heads.cutting_curves import RANDOM, Curve, Limit, above_chance, a
 from headcount.heads.results import Results, Row, Subject
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.plot import Plot
 from headcount.report.table import Table
 
 NAMES = {

@@ -12,7 +12,7 @@ from headcount.heads.shapley import TOLERANCE, values
 from headcount.heads.statistics import LOSS, Bounds
 from headcount.report.axes import plot
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.plot import Plot
 from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval
 

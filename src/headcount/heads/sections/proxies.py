@@ -10,7 +10,7 @@ from headcount.heads.interface import heads_named
 from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.plot import Plot
 from headcount.report.table import Table, interval
 
 NAMES = {"importance": "importance", "first_order": "first-order estimate"}

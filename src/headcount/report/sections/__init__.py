@@ -1,6 +1,7 @@
 """Sections of a report, a file each, and their list: `section(study)` gives one, or None for nothing to show."""
 
 from headcount.report.sections import (
+    cite,
     contrastive,
     cost,
     curves,
@@ -11,7 +12,24 @@ from headcount.report.sections import (
     published,
     quality,
     results,
+    runs,
     settings,
+    translations,
 )
 
-SECTIONS = (results, quality, pairs, losses, lengths, cost, curves, contrastive, published, settings, next_steps)
+SECTIONS = (
+    results,
+    quality,
+    pairs,
+    losses,
+    lengths,
+    translations,
+    cost,
+    curves,
+    contrastive,
+    published,
+    runs,
+    settings,
+    next_steps,
+    cite,
+)

@@ -8,11 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-
-from headcount.report.axes import Scale, plot, style_of
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import INK, Plot
+from headcount.report.charts import BESIDE, INK, INTERVAL, MEAN, Rows, Spec, chart, dots, hover, layer, number, quantity
+from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import Row
 from headcount.report.statistics.comparison import ERROR, Comparison, compare
 from headcount.report.study import Study
@@ -22,7 +20,7 @@ from headcount.run.values import at
 
 ALL = "all"  # the mean over phenomena
 CEILING = 97.0  # percent
-SMALL = (3.4, 2.4)  # inches
+SMALL = (250, 170)  # pixels
 NOTE = "In percent: how often the right translation is more probable than the wrong one; chance is 50 %."
 CORRECTED = (
     "Secondary, over seeds, on these sentences. Intervals and p-values hold for all pairs of rows ({method}) in all "
@@ -117,28 +115,28 @@ def _plot(study: Study, phenomenon: str, every: Sequence[Cell]) -> Plot:
     cells = [cell for cell in every if cell.phenomenon == phenomenon]
     title = "mean of all phenomena" if phenomenon == ALL else phenomenon
     lowest = min(score for cell in every for row in cell.scores for score in row)
-    scale = Scale.of(study.sweep)
-
-    def draw(axes: Axes) -> None:
-        for index, cell in enumerate(cells):
-            colour, marker = style_of(index)
-            scale.dots(axes, cell.scores, colour)
-            margins = [cell.comparison.margin(row) or 0.0 for row in range(len(study.rows))]
-            ends = [  # no accuracy is below 0 or above 100 %
-                (min(margin, mean), max(min(margin, 100 - mean), 0.0))
-                for margin, mean in zip(margins, cell.comparison.means, strict=True)
-            ]
-            axes.errorbar(
-                scale.at, cell.comparison.means, list(zip(*ends, strict=True)), color=colour, marker=marker,
-                markersize=5, capsize=3, linestyle=scale.line, linewidth=1.2, label=cell.grade,
-            )  # fmt: skip
-        axes.axhline(50, color=INK, linewidth=0.8, linestyle=":")
-        axes.set_ylim(min(45, lowest - 5), 102)
-        scale.apply(axes)
-        axes.set_title(f"{title}, %")
-        axes.legend(loc="best")
-
-    return plot("contrastive_" + re.sub(r"\W+", "_", phenomenon), f"contrastive accuracy: {title}", draw, SMALL)
+    rows = Rows.of(study.sweep)
+    runs = [run | {"grade": cell.grade} for cell in cells for run in rows.runs(study.sweep, cell.scores)]
+    means = [
+        mean | {"grade": cell.grade, "low": max(mean["low"], 0.0), "high": min(mean["high"], 100.0)}
+        for cell in cells
+        for mean in rows.means(cell.comparison)
+    ]
+    grades = [cell.grade for cell in cells]
+    scale = {"domain": grades, "range": [COLOURS[index % len(COLOURS)] for index in range(len(grades))]}
+    colour = {"field": "grade", "type": "nominal", "scale": scale, "title": None}
+    x, y = rows.x, quantity("value", scale={"domain": [min(45.0, number(lowest - 5)), 102.0], "nice": False})
+    each = hover(row=rows.name, seed="seed", value="accuracy, %", grade="grade")
+    seen = hover(row=rows.name, value="mean, %", low="95 % interval from", high="to", grade="grade")
+    line: Spec = {"type": "line", "strokeWidth": 1.2, "point": {"size": 45}}
+    layers = [
+        layer({"type": "rule", "strokeDash": [2, 3], "color": INK}, [{"value": 50}], y=y),
+        dots(runs, BESIDE, x=x, y=y, color=colour, tooltip=each),
+        layer(INTERVAL, means, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=colour),
+        layer(line if rows.logarithmic else MEAN, means, x=x, y=y, color=colour, tooltip=seen),
+    ]
+    name = "contrastive_" + re.sub(r"\W+", "_", phenomenon)
+    return chart(name, f"contrastive accuracy: {title}", layers, heading=f"{title}, %", width=SMALL[0], height=SMALL[1])
 
 
 def _table(cells: Sequence[Cell], names: Names, within: float) -> Table:

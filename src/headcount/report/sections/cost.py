@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
-
-from headcount.report.axes import Scale, legend, plot, style_of
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.charts import CHOSEN, INTERVAL, MEAN, Rows, chart, dots, faded, hover, layer, number, quantity
+from headcount.report.plot import Plot
 from headcount.report.study import Study
 
 COSTS = (  # name of the plot, figure, label, and the relative difference from which it is drawn
@@ -30,21 +27,20 @@ def section(study: Study) -> Section | None:
 
 
 def _plot(study: Study, name: str, label: str, costs: Sequence[Sequence[float]], means: Sequence[float]) -> Plot:
-    endpoint = study.endpoint
-    bleu = endpoint.comparison
-
-    def draw(axes: Axes) -> None:
-        names = Scale.of(study.sweep).labels
-        for index, scores in enumerate(endpoint.scores):
-            colour, marker = style_of(index)
-            axes.plot(costs[index], scores, marker, color=colour, markersize=4, alpha=0.5)
-            axes.errorbar(
-                means[index], bleu.means[index], bleu.margin(index) or 0.0, color=colour, marker=marker,
-                markersize=8, capsize=4, label=names[index], linestyle="none",
-            )  # fmt: skip
-        axes.xaxis.set_major_formatter(EngFormatter())
-        axes.set_xlabel(label)
-        axes.set_title(endpoint.name)
-        legend(axes, study.sweep)
-
-    return plot(f"bleu_by_{name}", f"{endpoint.name} by {label}", draw)
+    endpoint, rows = study.endpoint, Rows.of(study.sweep)
+    scores = rows.runs(study.sweep, endpoint.scores)
+    runs = [
+        run | {"cost": cost["cost"]} for run, cost in zip(scores, rows.runs(study.sweep, costs, "cost"), strict=True)
+    ]
+    centres = [mean | {"cost": number(cost)} for mean, cost in zip(rows.means(endpoint.comparison), means, strict=True)]
+    x, y, colour = quantity("cost", label, axis={"format": "~s"}), quantity("value"), rows.colour
+    seen = hover(row=rows.name, seed="seed", value=endpoint.name, cost=label)
+    layers = [
+        dots(runs, x=x, y=y, color=colour, opacity=faded(0.5), tooltip=seen),
+        layer(INTERVAL, centres, x=x, y=quantity("low"), y2={"field": "high"}, color=colour, opacity=faded()),
+        layer(
+            MEAN, centres, x=x, y=y, color=colour, shape=rows.shape, opacity=faded(),
+            tooltip=hover(row=rows.name, value="mean", low="95 % interval from", high="to", cost=label),
+        ) | {"params": [CHOSEN]},
+    ]  # fmt: skip
+    return chart(f"bleu_by_{name}", f"{endpoint.name} by {label}", layers, heading=endpoint.name)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
 
-from headcount.report.axes import Scale, legend, plot, style_of
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.charts import BESIDE, CHOSEN, Rows, chart, dots, faded, hover, layer, quantity
+from headcount.report.plot import Plot
 from headcount.report.statistics.bootstrap import Floats, bleu_of
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.study import Study
@@ -20,11 +19,12 @@ GROUPS = 4
 @dataclass(frozen=True)
 class LengthGroup:
     """The held-out sentences whose references have `shortest` to `longest` tokens, and all rows compared by BLEU on
-    these sentences."""
+    these sentences. scores: by row and run."""
 
     shortest: int
     longest: int
     sentences: int
+    scores: Sequence[Sequence[float]]
     comparison: Comparison
 
     @property
@@ -57,23 +57,29 @@ def by_length(rows: Sequence[Sequence[Floats]]) -> list[LengthGroup]:
     for bound in bounds:
         chosen = (lengths > longest) & (lengths <= bound)
         scores = [[float(bleu_of(run[chosen].sum(axis=0))) for run in row] for row in rows]
-        groups.append(LengthGroup(int(lengths[chosen].min()), int(bound), int(chosen.sum()), compare(scores)))
+        groups.append(LengthGroup(int(lengths[chosen].min()), int(bound), int(chosen.sum()), scores, compare(scores)))
         longest = bound
     return groups if len(groups) > 1 else []
 
 
 def _plot(study: Study, groups: Sequence[LengthGroup]) -> Plot:
-    """A line for each row."""
-
-    def draw(axes: Axes) -> None:
-        at = range(len(groups))
-        for index, label in enumerate(Scale.of(study.sweep).labels):
-            colour, marker = style_of(index)
-            means = [group.comparison.means[index] for group in groups]
-            axes.plot(at, means, color=colour, marker=marker, markersize=5, linewidth=1.2, label=label)
-        axes.set_xticks(at, [group.label for group in groups])
-        axes.set_xlabel("tokens of the reference")
-        axes.set_title("BLEU")
-        legend(axes, study.sweep)
-
-    return plot("bleu_by_length", "BLEU by length of the reference", draw)
+    """A line for each row, a dot for each run."""
+    rows, labels = Rows.of(study.sweep), [group.label for group in groups]
+    runs = [run | {"group": group.label} for group in groups for run in rows.runs(study.sweep, group.scores)]
+    means = [
+        rows.record(index, value=mean) | {"group": group.label}
+        for group in groups
+        for index, mean in enumerate(group.comparison.means)
+    ]
+    axis = {"labelAngle": 0, "grid": False}
+    x = {"field": "group", "type": "ordinal", "sort": labels, "title": "tokens of the reference", "axis": axis}
+    y, colour = quantity("value"), rows.colour
+    seen = hover(row=rows.name, seed="seed", value="BLEU")
+    mean = {"type": "line", "point": {"size": 50}, "strokeWidth": 1.4}
+    layers = [
+        dots(runs, BESIDE, x=x, y=y, color=colour, opacity=faded(0.4), tooltip=seen),
+        layer(
+            mean, means, x=x, y=y, color=colour, opacity=faded(), tooltip=hover(row=rows.name, value="mean BLEU")
+        ) | {"params": [CHOSEN]},
+    ]  # fmt: skip
+    return chart("bleu_by_length", "BLEU by length of the reference", layers, heading="BLEU")

@@ -1,11 +1,20 @@
 """Every pair of rows by the primary endpoint, BLEU."""
 
-from headcount.report.blocks import Section
+from headcount.report.blocks import Plots, Section
+from headcount.report.charts import GREY, INK, MEAN, WIDTH, chart, hover, layer, number, quantity
 from headcount.report.endpoint import Endpoint
+from headcount.report.measures import measures
+from headcount.report.plot import COLOURS, Plot
+from headcount.report.sections.quality import chosen, only
 from headcount.report.statistics.comparison import Comparison
 from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value, pair
 from headcount.report.verdicts import Names, deviations, family, needed, pair_verdict, shared
+
+PLOT = (
+    "A point is the difference of two rows with the interval of the table below; a tick is that of two runs of theirs. "
+    "The band holds differences that count as equal."
+)
 
 
 def section(study: Study) -> Section | None:
@@ -15,7 +24,44 @@ def section(study: Study) -> Section | None:
     headers = ("pair", "verdict", "difference", "95 % interval", "p", f"p (equal within {within:g})")
     note = f"{_note(study.endpoint)} {needed(bleu, study.effect, 'BLEU')}".strip()
     table = Table(headers, pair_cells(bleu, study.names, within, "BLEU"), note, frozenset({0, 1}))
-    return Section(f"Every pair of rows: {study.endpoint.name}", (table,))
+    return Section(f"Every pair of rows: {study.endpoint.name}", (PLOT, Plots((_plot(study),)), table))
+
+
+def _plot(study: Study) -> Plot:
+    """A forest plot: the difference of each pair with its simultaneous interval, and those of all pairs of runs."""
+    known = [measure for measure in measures(study) if measure.higher is not None and measure.comparison.differences]
+    pairs, runs, bands = [], [], []
+    for measure in known:
+        for each in measure.comparison.differences:
+            name, (low, high) = pair(each, study.names), each.interval
+            verdict = each.verdict(measure.within) if measure.within else "differ" if each.differs else "undecided"
+            which = {"measure": measure.name, "pair": name}
+            ends = {"low": number(low), "high": number(high), "verdict": verdict}
+            pairs.append({**which, "value": number(each.value), **ends})
+            runs += [
+                {**which, "value": number(one - other)}
+                for one in measure.scores[each.first]
+                for other in measure.scores[each.second]
+            ]
+        if measure.within:
+            bands.append({"measure": measure.name, "low": -measure.within, "high": measure.within})
+    names = list(dict.fromkeys(each["pair"] for each in pairs))
+    y = {"field": "pair", "type": "nominal", "sort": names, "title": None, "axis": {"labelLimit": 220}}
+    x, start, end = quantity("value"), quantity("low"), {"field": "high"}
+    verdicts = {"domain": ["differ", "equal", "undecided"], "range": [COLOURS[3], COLOURS[2], GREY]}
+    colour = {"field": "verdict", "type": "nominal", "scale": verdicts, "title": None}
+    seen = hover(pair="pair", verdict="verdict", value="difference", low="interval from", high="to")
+    tick = {"type": "tick", "color": GREY, "opacity": 0.5, "thickness": 1, "height": 9}
+    layers = [
+        only(layer({"type": "rect", "opacity": 0.12, "color": COLOURS[2]}, bands, x=start, x2=end)),
+        layer({"type": "rule", "color": INK, "strokeDash": [2, 3]}, [{"value": 0}], x=x),
+        only(layer(tick, runs, x=x, y=y)),
+        only(layer({"type": "rule", "strokeWidth": 2}, pairs, x=start, x2=end, y=y, color=colour)),
+        only(layer(MEAN, pairs, x=x, y=y, color=colour, tooltip=seen)),
+    ]
+    first = study.endpoint.name
+    more = chosen(known, first) | {"height": {"step": 18}, "width": WIDTH - 60}
+    return chart("differences", f"differences of every pair of rows by {first}", layers, **more)
 
 
 def pair_cells(

@@ -1,17 +1,15 @@
 """Published figures on the same question."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 import yaml
-from matplotlib.axes import Axes
 
 from headcount.errors import InputError
-from headcount.report.axes import COLOURS, Scale, plot
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
-from headcount.report.sections.quality import bleu_plot
+from headcount.report.charts import BESIDE, INTERVAL, Rows, chart, dots, hover, layer, number, quantity
+from headcount.report.plot import COLOURS, Plot
 from headcount.report.study import Study
 from headcount.report.table import Table
 from headcount.report.verdicts import capital
@@ -20,7 +18,8 @@ NOTE = (
     "Beside our figures, and not to be subtracted from them: each paper counted BLEU in its own way, on its own test "
     "set. Only the shape can be compared."
 )
-OURS = "The second plot shows our runs, on another scale."
+SHAPE = "Each table in percent of its best row; ours with dots for runs, and 95 % intervals over seeds."
+OURS = "this study"
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,18 @@ class PublishedTable:
 
 
 def section(study: Study) -> Section | None:
-    tables = published(study.sweep.design.published)
+    """None if no table has rows: a claim alone has nothing to stand beside our figures."""
+    tables = [table for table in published(study.sweep.design.published) if table.rows]
     if not tables:
         return None
-    ours = bleu_plot(study)
-    return Section("Beside published figures", (NOTE, *(_part(table, ours) for table in tables)))
+    # Rows that are numbers of the same thing share an axis with ours.
+    alike = [table for table in tables if len(table.rows) > 1 and _numbers(row.value for row in table.rows)]
+    plots = (SHAPE, Plots((_plot(study, alike),))) if alike and _numbers(row.value for row in study.rows) else ()
+    return Section("Beside published figures", (NOTE, *plots, *map(_part, tables)))
+
+
+def _numbers(values: Iterable[object]) -> bool:
+    return all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values)
 
 
 def published(keys: Sequence[str]) -> list[PublishedTable]:
@@ -65,15 +71,10 @@ def published(keys: Sequence[str]) -> list[PublishedTable]:
     ]
 
 
-def _part(table: PublishedTable, ours: Plot) -> Section:
+def _part(table: PublishedTable) -> Section:
     origin = "Read off the paper." if table.read else "Recalled, not read off the paper."
     convention = f" Convention: {table.convention}." if table.convention else ""
-    note = f"{capital(table.about)}. {origin}{convention}"
-    if not table.rows:
-        return Section(table.source, (note,))
-    if len(table.rows) == 1:
-        return Section(table.source, (note, _table(table)))
-    return Section(table.source, (note, _table(table), Plots((_plot(table), ours)), OURS))
+    return Section(table.source, (f"{capital(table.about)}. {origin}{convention}", _table(table)))
 
 
 def _table(table: PublishedTable) -> Table:
@@ -87,13 +88,52 @@ def _table(table: PublishedTable) -> Table:
     )
 
 
-def _plot(table: PublishedTable) -> Plot:
-    values = [row.value for row in table.rows]
-    scale = Scale(values, [str(value) for value in values], table.label)
+def _plot(study: Study, tables: Sequence[PublishedTable]) -> Plot:
+    """Our runs and the tables, each in percent of its best row."""
+    bleu, sources = study.endpoint.comparison, [OURS, *(_name(table) for table in tables)]
+    rows, theirs = Rows.of(study.sweep), [row for table in tables for row in table.rows]
+    values = [*(row.value for row in study.rows), *(row.value for row in theirs)]
+    axis = Rows(values, [str(value) for value in values], rows.name)
+    best = 100 / max(max(bleu.means), 1e-9)
+    runs = [
+        run | {"source": OURS, "percent": number(run["value"] * best)}
+        for run in rows.runs(study.sweep, study.endpoint.scores)
+    ]
+    ours = [
+        mean | {"source": OURS, "percent": number(mean["value"] * best)}
+        | {end: number(mean[end] * best) for end in ("low", "high")}
+        for mean in rows.means(bleu)
+    ]  # fmt: skip
+    means = ours + [
+        {"at": row.value, "row": str(row.value), "source": _name(table), "value": row.bleu}
+        | {"percent": number(100 * row.bleu / max(each.bleu for each in table.rows))}
+        for table in tables
+        for row in table.rows
+    ]
+    scale = {"domain": sources, "range": [COLOURS[index % len(COLOURS)] for index in range(len(sources))]}
+    colour = {
+        "field": "source",
+        "type": "nominal",
+        "scale": scale,
+        "title": None,
+        "legend": {"labelLimit": 300, "columns": 1},
+    }
+    x, y = axis.x, quantity("percent", "% of the best row's BLEU")
+    layers = [
+        dots(
+            runs, BESIDE, x=x, y=y, color=colour,
+            tooltip=hover(row=rows.name, seed="seed", value="BLEU", percent="% of best"),
+        ),
+        layer(INTERVAL, ours, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=colour),
+        layer(
+            {"type": "line", "point": {"size": 55}, "strokeWidth": 1.4}, means, x=x, y=y, color=colour,
+            tooltip=hover(source="source", row=rows.name, value="BLEU", percent="% of best"),
+        ),
+    ]  # fmt: skip
+    return chart(
+        "published", "BLEU in percent of the best row, ours and published", layers, heading="BLEU, % of the best row"
+    )
 
-    def draw(axes: Axes) -> None:
-        axes.plot(scale.at, [row.bleu for row in table.rows], marker="s", color=COLOURS[1], linestyle=scale.line)
-        scale.apply(axes)
-        axes.set_title(f"{table.source.partition(',')[0]}: BLEU, {table.convention.partition(',')[0]}", fontsize=9)
 
-    return plot(f"published_{table.key}", f"BLEU in {table.source}".replace('"', "'"), draw)
+def _name(table: PublishedTable) -> str:
+    return f"{table.source.partition(',')[0]}: {table.convention.partition(',')[0]}"

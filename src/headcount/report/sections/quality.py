@@ -1,41 +1,51 @@
-"""Quality: BLEU and validation loss of every run, and the mean of each row."""
+"""Quality: BLEU, validation loss and other figures of every run, and the mean of each row."""
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-
-from headcount.report.axes import COLOURS, Scale, plot
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
-from headcount.report.statistics.comparison import Comparison
+from headcount.report.charts import BESIDE, GREY, INTERVAL, MEAN, Rows, Spec, chart, dots, hover, layer, quantity
+from headcount.report.measures import Measure, loss_name, measures
+from headcount.report.plot import COLOURS, Plot
 from headcount.report.study import Study
-
-DOT = "#8a8f98"
 
 
 def section(study: Study) -> Section:
-    plots = [bleu_plot(study)]
-    if study.loss:
-        plots.append(_plot(study, "loss", "validation loss, nats", study.losses, study.loss))
+    known = measures(study)
+    plots = [_plot(study, "bleu", known, study.endpoint.name)]
+    loss = loss_name("valid")
+    if any(measure.name == loss for measure in known):
+        plots.append(_plot(study, "loss", known, loss))
     interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
     return Section("Quality", (f"A dot is a run; a diamond the mean of its row{interval}.", Plots(tuple(plots))))
 
 
-def bleu_plot(study: Study) -> Plot:
-    return _plot(study, "bleu", study.endpoint.name, study.endpoint.scores, study.endpoint.comparison)
+def chosen(known: Sequence[Measure], first: str) -> Spec:
+    """Properties of a chart that shows one of several measures; `measure` names it."""
+    options = [measure.name for measure in known]
+    return {
+        "params": [{"name": "measure", "value": first, "bind": {"input": "select", "options": options, "name": ""}}],
+        "heading": {"text": {"expr": "measure"}},
+    }
 
 
-def _plot(study: Study, name: str, title: str, scores: Sequence[Sequence[float]], comparison: Comparison) -> Plot:
-    scale = Scale.of(study.sweep)
+def only(layer: Spec) -> Spec:
+    """The layer with the marks of the chosen measure alone."""
+    return {**layer, "transform": [{"filter": "datum.measure == measure"}]}
 
-    def draw(axes: Axes) -> None:
-        scale.dots(axes, scores, DOT)
-        margins = [comparison.margin(row) or 0.0 for row in range(len(study.rows))]
-        axes.errorbar(
-            scale.at, comparison.means, margins, color=COLOURS[0], marker="D", markersize=6, capsize=4,
-            linestyle=scale.line, linewidth=1.2, zorder=3,
-        )  # fmt: skip
-        scale.apply(axes)
-        axes.set_title(title)
 
-    return plot(name, f"{title} by {study.sweep.design.label or 'row'}", draw)
+def _plot(study: Study, name: str, known: Sequence[Measure], first: str) -> Plot:
+    """One measure of all runs, by row."""
+    rows = Rows.of(study.sweep)
+    runs = [{**run, "measure": measure.name} for measure in known for run in rows.runs(study.sweep, measure.scores)]
+    means = [{**mean, "measure": measure.name} for measure in known for mean in rows.means(measure.comparison)]
+    x, y = rows.x, quantity("value")
+    colour = {"value": COLOURS[0]}
+    seen = hover(row=rows.name, value="mean", low="95 % interval from", high="to")
+    layers = [
+        dots(runs, BESIDE, x=x, y=y, color={"value": GREY}, tooltip=hover(row=rows.name, seed="seed", value="value")),
+        layer(INTERVAL, means, x=x, y=quantity("low"), y2={"field": "high"}, color=colour),
+        layer(MEAN | {"shape": "diamond"}, means, x=x, y=y, color=colour, tooltip=seen),
+    ]
+    if rows.logarithmic:
+        layers.insert(1, layer({"type": "line", "strokeWidth": 1.2}, means, x=x, y=y, color=colour))
+    return chart(name, f"{first} by {rows.name}", map(only, layers), **chosen(known, first))

@@ -4,7 +4,9 @@ from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS, PRIMARY
 from headcount.report.blocks import Facts, Section
 from headcount.report.endpoint import Endpoint
+from headcount.report.measures import brevity_penalty
 from headcount.report.statistics.comparison import Comparison, compare
+from headcount.report.statistics.letters import compact_letters
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
 
@@ -29,6 +31,8 @@ def section(study: Study) -> Section:
 def _note(endpoint: Endpoint) -> str:
     parts = [SEVERAL if endpoint.comparison.spread else SINGLE]
     parts.append(f"The primary endpoint is {endpoint.name}; all other figures are secondary.")
+    if endpoint.comparison.differences:
+        parts.append(f"Letters: rows that share one cannot be distinguished by {endpoint.name}.")
     if endpoint.counts:
         what = "these translations" if len(endpoint.splits) > 1 else "the test translations"
         parts.append(
@@ -48,7 +52,9 @@ def _table(study: Study) -> Table:
         ("valid. loss", _scores(loss, 3) if loss else ["–"] * len(rows)),
         ("valid. perplexity", [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows)),
         (endpoint.name, _scores(endpoint.comparison)),
+        *([("letters", letters)] if (letters := _letters(endpoint.comparison)) else []),
         ("length ratio", ["–" if ratio is None else f"{ratio:.3f}" for ratio in ratios]),
+        *([("brevity penalty", penalties)] if (penalties := _penalties(endpoint)) else []),
     ]
     if len(endpoint.splits) > 1:
         columns += [
@@ -59,6 +65,17 @@ def _table(study: Study) -> Table:
             columns.append((_header(key), _scores(compare([row.figures(f"test.{key}") for row in rows]))))
     headers, cells = zip(*columns, strict=True)
     return Table(headers, tuple(zip(*cells, strict=True)), words=frozenset({0, 1}))
+
+
+def _letters(comparison: Comparison) -> list[str]:
+    pairs = [(pair.first, pair.second) for pair in comparison.differences if pair.differs]
+    return compact_letters(comparison.means, pairs) if comparison.differences else []
+
+
+def _penalties(endpoint: Endpoint) -> list[str]:
+    """Of each row, the mean over seeds."""
+    rows = [[brevity_penalty(*run.sum(axis=0)[-2:]) for run in row] for row in endpoint.counts]
+    return [mean(penalties, 3) for penalties in rows]
 
 
 def _scores(comparison: Comparison, digits: int = 2) -> list[str]:

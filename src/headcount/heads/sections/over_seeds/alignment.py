@@ -18,7 +18,7 @@ from headcount.heads.sections.over_seeds.summary import (
 )
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.plot import Plot
 from headcount.report.table import Table
 
 NOTE = (

@@ -13,7 +13,7 @@ from headcount.heads.sections.cutting import NAMES, PLOTS, UNITS
 from headcount.heads.sections.over_seeds.summary import having, held, mean_row, plot_name, range_of, seeds
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
-from headcount.report.drawing import Plot
+from headcount.report.plot import Plot
 from headcount.report.table import Table
 
 NOTE = (

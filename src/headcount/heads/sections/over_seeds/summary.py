@@ -10,7 +10,7 @@ from headcount.heads.over_seeds import Placed, SeedCount, SeedMean
 from headcount.heads.recurrence import same_pairs
 from headcount.heads.results import Results, Row, Study
 from headcount.report.axes import plot, style_of
-from headcount.report.drawing import Plot
+from headcount.report.plot import Plot
 from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import interval
 

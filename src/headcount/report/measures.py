@@ -1,0 +1,66 @@
+"""Measures of a study: figures that every run has, by split, and the rows compared by each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headcount.evaluation.metrics import METRICS, PRIMARY
+from headcount.report.statistics.comparison import Comparison, compare
+from headcount.report.study import Study
+
+Scores = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of every run. scores: by row and run. higher: whether more is better; None for neither. within: rows
+    that differ by less are equal; None if no margin is set."""
+
+    name: str
+    scores: Scores
+    comparison: Comparison
+    higher: bool | None = True
+    within: float | None = None
+
+
+def measures(study: Study) -> list[Measure]:
+    """The primary endpoint, then metrics and losses of each split, then what the lengths of translations cost."""
+    endpoint, margins = study.endpoint, study.margins
+    found = [Measure(endpoint.name, endpoint.scores, endpoint.comparison, True, margins.bleu)]
+    for split in study.sweep.runs[0].metrics:
+        for key, metric in METRICS.items():
+            within = margins.bleu if key == PRIMARY else None
+            found += _of_all(study, f"{split}.{key}", f"{split} {metric.label}", metric.higher_is_better, within)
+        found += _of_all(study, f"{split}.loss", loss_name(split), False, margins.loss if split == "valid" else None)
+    if endpoint.counts:
+        sums = [[run.sum(axis=0) for run in row] for row in endpoint.counts]
+        found += [
+            _plain("length ratio", [[float(run[-2] / run[-1]) for run in row] for row in sums]),
+            _plain("brevity penalty", [[brevity_penalty(run[-2], run[-1]) for run in row] for row in sums], True),
+        ]
+    unique: dict[str, Measure] = {}
+    for measure in found:  # the endpoint may be that of a split
+        unique.setdefault(measure.name, measure)
+    return list(unique.values())
+
+
+def loss_name(split: str) -> str:
+    return f"{'validation' if split == 'valid' else split} loss, nats"
+
+
+def brevity_penalty(length: float, reference: float) -> float:
+    """The factor of BLEU for translations that are too short (Papineni et al. 2002)."""
+    return float(np.exp(min(0.0, 1 - reference / length))) if length else 0.0
+
+
+def _of_all(study: Study, path: str, name: str, higher: bool, within: float | None) -> list[Measure]:
+    """The figure at a path, if every run has it."""
+    scores = [row.figures(path) for row in study.rows]
+    if any(len(values) < len(row.runs) for values, row in zip(scores, study.rows, strict=True)):
+        return []
+    return [Measure(name, scores, compare(scores), higher, within)]
+
+
+def _plain(name: str, scores: Scores, higher: bool | None = None) -> Measure:
+    return Measure(name, scores, compare(scores), higher)
