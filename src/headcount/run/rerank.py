@@ -10,13 +10,12 @@ from tabulate import tabulate
 from headcount.data.corpora.text import read_lines
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.evaluation.metrics import PRIMARY, score
 from headcount.evaluation.reranking import GRID, BleuCounts, Features, at_the_edge, choose_weights
 from headcount.files import write_text
 from headcount.progress import progress_bar
 from headcount.run.evaluate import output_file, splits_of
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
-from headcount.run.split_scores import Evaluation, other_conventions
+from headcount.run.split_scores import Evaluation, corpus_figures, other_conventions
 from headcount.run.tables import Figures, comparison_table, score_table
 from headcount.run.values import fits, typed
 
@@ -133,10 +132,7 @@ def split_tables(
     }
     figures: dict[str, Figures] = {}
     for name, hypotheses in systems.items():
-        scores = score(hypotheses, references, tokenizer)
-        figures[name] = {key: found.value for key, found in scores.items()}
-        figures[name]["length_ratio"] = scores[PRIMARY].length_ratio
-        figures[name]["signature"] = {key: found.signature for key, found in scores.items()}
+        figures[name] = corpus_figures(hypotheses, references, tokenizer)
         result = Evaluation(hypotheses, list(references), figures[name], {})
         figures[name] |= other_conventions(result, run.languages[1], tokenizer, lowercase=False, moses=moses)
     systems.popitem()

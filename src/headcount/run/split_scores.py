@@ -37,10 +37,7 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
     sources, references = list(rows["source"]), list(rows["target"])
     with progress_bar("translating", len(sources)) as progress:
         hypotheses = run.translator.translate(sources, progress)
-    scores = score(hypotheses, references, tokenizer)
-    figures: Figures = {name: figure.value for name, figure in scores.items()}
-    figures["length_ratio"] = scores[PRIMARY].length_ratio
-    figures["signature"] = {name: figure.signature for name, figure in scores.items()}
+    figures = corpus_figures(hypotheses, references, tokenizer)
     figures["search"] = run.translator.search.settings
     if not with_loss:
         return Evaluation(hypotheses, references, figures, {}, sources)
@@ -50,6 +47,15 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
     if len(arrays["row"]):
         figures["contrastive"] = contrastive_figures(rows, arrays)
     return Evaluation(hypotheses, references, figures, arrays, sources)
+
+
+def corpus_figures(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str) -> Figures:
+    """Every metric, the length ratio and the signatures, as in metrics.json. The arguments are those of `score`."""
+    scores = score(hypotheses, references, tokenizer)
+    figures: Figures = {name: figure.value for name, figure in scores.items()}
+    figures["length_ratio"] = scores[PRIMARY].length_ratio
+    figures["signature"] = {name: figure.signature for name, figure in scores.items()}
+    return figures
 
 
 def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:

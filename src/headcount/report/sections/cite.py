@@ -1,4 +1,4 @@
-"""How to cite."""
+"""Citation: the BibTeX entry of headcount."""
 
 import headcount
 from headcount.report.blocks import Code, Section
