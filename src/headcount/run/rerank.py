@@ -62,9 +62,10 @@ def rerank(config: DictConfig) -> str:
     run, fixed = reranker.run, {name: weight for name, weight in config.weights.items() if weight is not None}
     splits = as_list(config.split) if config.input is None else []
     data = splits_of(str(run.directory), run, [CHOSEN_ON, *splits])
-    candidates = {CHOSEN_ON: reranker.candidates(data[CHOSEN_ON]["source"], CHOSEN_ON)}
-    counts = BleuCounts(candidates[CHOSEN_ON][0], data[CHOSEN_ON]["target"], run.bleu_tokenizer)
-    weights = choose_weights(candidates[CHOSEN_ON][1], counts, fixed)
+    candidates, weights = {}, fixed
+    if any(name not in fixed for name in GRID if name != "backward" or reranker.backward):
+        texts, features = candidates[CHOSEN_ON] = reranker.candidates(data[CHOSEN_ON]["source"], CHOSEN_ON)
+        weights = choose_weights(features, BleuCounts(texts, data[CHOSEN_ON]["target"], run.bleu_tokenizer), fixed)
     blocks = [weights_table(weights, fixed)]
     for split in splits:
         texts, features = candidates.get(split) or reranker.candidates(data[split]["source"], split)
