@@ -37,9 +37,10 @@ class BeamSearch(SearchMethod):
 
 
 def greedy(search: SearchMethod) -> BeamSearch:
-    """Greedy search with the common settings of `search`: fast, and good enough to follow a run's progress."""
+    """Greedy search with the common settings of `search`, without a shortlist: fast, and good enough to follow a run's
+    progress."""
     common = {field.name: getattr(search, field.name) for field in fields(SearchMethod)}
-    return BeamSearch(beam=1, alpha=0, **common)
+    return BeamSearch(beam=1, alpha=0, **common | {"shortlist": None})
 
 
 class Beams:

@@ -6,7 +6,7 @@ side.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headcount.decoding.shortlist import MOST_PER_PIECE
 from headcount.errors import InputError
 
 Limits = Int[Tensor, "sentence"]
@@ -56,6 +57,9 @@ class TranslationModel(Protocol):
 
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is row `rows[i]` of `state`; `sentences`: those that remain in the batch, in order."""
+
+    def among(self, tokens: Tensor) -> "TranslationModel":
+        """The same model with a target vocabulary of these tokens [token] alone, which are numbered as in there."""
 
 
 class Hypothesis(NamedTuple):
@@ -164,6 +168,7 @@ class SearchMethod(ABC):
     max_extra: int
     batch_tokens: int
     max_source: int | None
+    shortlist: Mapping[str, int] | None
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MOST_ROWS:
@@ -179,6 +184,21 @@ class SearchMethod(ABC):
             raise ValueError(f"search.batch_tokens={self.batch_tokens}: must be 1 or more")
         if self.max_source is not None and self.max_source < 1:
             raise ValueError(f"search.max_source={self.max_source}: must be 1 or more, or null for no limit")
+        if self.shortlist is not None:
+            self.check_shortlist(self.shortlist)
+
+    def check_shortlist(self, shortlist: Mapping[str, int]) -> None:
+        """Raises ValueError for a shortlist that this search cannot use."""
+        least_and_most = {"frequent": (1, math.inf), "per_piece": (0, MOST_PER_PIECE)}
+        if shortlist.keys() != least_and_most.keys() or not all(
+            type(shortlist[name]) is int and least <= shortlist[name] <= most
+            for name, (least, most) in least_and_most.items()
+        ):
+            shown = ",".join(f"{name}:{value}" for name, value in shortlist.items())
+            raise ValueError(
+                f"search.shortlist={{{shown}}}: must be null, or whole numbers {{frequent:N,per_piece:K}} with N from "
+                f"1 and K from 0 to {MOST_PER_PIECE}"
+            )
 
     @property
     def width(self) -> int:
@@ -188,8 +208,9 @@ class SearchMethod(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that metrics.json records: all but `BOUNDS`."""
-        return {name: value for name, value in asdict(self).items() if name not in BOUNDS}
+        """The settings that metrics.json records: all but `BOUNDS`, and the shortlist if there is one."""
+        found = {name: value for name, value in asdict(self).items() if name not in (*BOUNDS, "shortlist")}
+        return found if self.shortlist is None else found | {"shortlist": dict(self.shortlist)}
 
     def limit(self, pieces: int) -> int:
         """Most tokens that the translation of a source of `pieces` pieces may have, without its end of sentence."""

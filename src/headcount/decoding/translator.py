@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel
+from headcount.decoding.shortlist import Lexicon
 from headcount.errors import InputError
 
 LARGER_BATCHES = {"cuda": 8}  # than search.batch_tokens: a GPU takes no longer for a step of many hypotheses
@@ -37,6 +39,7 @@ class Translator:
 
     special: ids of padding, beginning and end of sentence. hide_source: the model reads only the end of every source;
     how long a translation may be still follows from the source's pieces. name: of the model, for error messages.
+    lexicon: for a search with a shortlist, which chooses from the candidates of all sources of a batch.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Translator:
         special: tuple[int, int, int],
         hide_source: bool = False,
         name: str = "the model",
+        lexicon: Lexicon | None = None,
     ) -> None:
         self.model = model
         self.codec = codec
@@ -54,6 +58,7 @@ class Translator:
         self.pad, self.bos, self.eos = special
         self.hide_source = hide_source
         self.name = name
+        self.lexicon = lexicon
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """The token ids of each source that the model reads, without the end of sentence."""
@@ -163,8 +168,30 @@ class Translator:
         source = torch.full(mask.shape, self.pad)
         source[mask] = torch.tensor([token for ids in sources for token in (*ids, self.eos)])
         most = torch.tensor(limits, device=device)
-        state = self.model.start(source.to(device), None if bool(mask.all()) else mask.to(device))
+        candidates = self._candidates(sources)
+        model, bos, eos = self.model, self.bos, self.eos
+        if candidates is not None:
+            model = model.among(torch.from_numpy(candidates).to(device))
+            bos, eos = np.searchsorted(candidates, (bos, eos)).tolist()
+        state = model.start(source.to(device), None if bool(mask.all()) else mask.to(device))
         try:
-            return self.search.search(self.model, state, sources, most, count, self.bos, self.eos)
+            found = self.search.search(model, state, sources, most, count, bos, eos)
         except NotFiniteError as error:
             raise NotFiniteError(self.name) from error
+        return found if candidates is None else renamed(found, candidates.tolist())
+
+    def _candidates(self, sources: list[list[int]]) -> np.ndarray | None:
+        """The target tokens that the search may choose from, int64 [candidate] in order; None for all."""
+        if self.search.shortlist is None:
+            return None
+        if self.lexicon is None:
+            raise InputError(f"search.shortlist: {self.name} has no lexicon; give null")
+        found = self.lexicon.shortlist(sources, **self.search.shortlist)
+        return np.union1d(found, (self.bos, self.eos))
+
+
+def renamed(found: list[list[Hypothesis]], names: list[int]) -> list[list[Hypothesis]]:
+    """Hypotheses of tokens that were numbered among `names`."""
+    return [
+        [Hypothesis([names[token] for token in tokens], score) for tokens, score in hypotheses] for hypotheses in found
+    ]

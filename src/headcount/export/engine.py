@@ -40,6 +40,8 @@ def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
         reasons.append(
             f"search: engine=ctranslate2 has beam search alone, not {type(search).__name__}; give search=beam"
         )
+    if search.shortlist is not None:
+        reasons.append("search.shortlist: engine=ctranslate2 searches the whole vocabulary; leave it out")
     if reasons:
         raise InputError("\n".join(reasons))
     return replace(run, translator=CTranslate2Translator(run, precision))

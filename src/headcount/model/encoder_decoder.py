@@ -1,7 +1,8 @@
 """The contract of an encoder-decoder: all that training, search and the study of heads use of a model."""
 
+import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,6 +44,16 @@ class OutputLayer(nn.Linear):
         logits = super().forward(x)
         return logits if self.cap is None else soft_capped(logits, self.cap)
 
+    def into(self, x: Float[Tensor, "row d_model"], out: Float[Tensor, "row vocab"]) -> Tensor:
+        """The logits in the memory of `out`, without gradients: to copy those of a large vocabulary takes time."""
+        plain = self.cap is None and not torch.is_autocast_enabled(x.device.type)
+        if plain and x.dtype == self.weight.dtype == out.dtype:
+            return torch.mm(x, self.weight.T, out=out)
+        return out.copy_(self(x))
+
+
+Layer = TypeVar("Layer", nn.Embedding, OutputLayer)
+
 
 class EncoderDecoder(nn.Module, ABC):
     """Token ids in, logits out.
@@ -80,7 +91,16 @@ class EncoderDecoder(nn.Module, ABC):
         """Weights of every head, never averaged, when `target` is translated from `source`; of the layers that run, in
         eval mode all."""
 
-    # The three calls of a search: see headcount.decoding.search.
+    # The calls of a search: see headcount.decoding.search.
+
+    def among(self, tokens: Int[Tensor, "token"]) -> Self:
+        """This model with a target vocabulary of these tokens alone, in their order; other weights are shared."""
+        model = copy.copy(self)
+        model._modules = dict(self._modules)
+        model.target_embedding = _with_rows(self.target_embedding, tokens)
+        model.output = _with_rows(self.output, tokens)
+        model.output.out_features = len(tokens)
+        return model
 
     @abstractmethod
     def start(self, source: Source, source_mask: SourceMask | None) -> Any:
@@ -94,6 +114,14 @@ class EncoderDecoder(nn.Module, ABC):
     @abstractmethod
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is row `rows[i]` of the old state; `sentences`: the sentences that remain, in order."""
+
+
+def _with_rows(layer: Layer, rows: Tensor) -> Layer:
+    """The layer with these rows of its weight alone, which gets no gradients."""
+    part = copy.copy(layer)
+    weight = nn.Parameter(layer.weight.detach().index_select(0, rows), requires_grad=False)
+    part._parameters = layer._parameters | {"weight": weight}
+    return part
 
 
 def new_embeddings(

@@ -275,7 +275,7 @@ class Transformer(EncoderDecoder):
         # A large tensor that is new at each step costs more than the arithmetic: the system has to clear its memory.
         size = CHUNK.get(x.device.type, len(tokens))
         for rows, out in zip(x.flatten(0, 1).split(size), log_probs[: len(tokens)].split(size), strict=True):
-            torch.log_softmax(out.copy_(self.output(rows)), dim=1, out=out)
+            torch.log_softmax(self.output.into(rows, out), dim=1, out=out)
         new_state = DecoderState(layers, cross, ancestors, key_positions, position + 1, log_probs)
         return log_probs[: len(tokens)], new_state
 

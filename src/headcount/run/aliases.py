@@ -56,7 +56,7 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     },
     "headcount.model.score_functions.LuongDot": {"gain": 1.0},
     "headcount.model.gaussian_window.GaussianWindow": {"gaussians": 3},
-    **{f"headcount.decoding.{name}": {"max_source": 1000} for name in SEARCHES},
+    **{f"headcount.decoding.{name}": {"max_source": 1000, "shortlist": None} for name in SEARCHES},
     "headcount.training.averaging.CheckpointAverage": {"share": 0.125},
     "headcount.training.averaging.ExponentialAverage": {"share": 0.05},
     "headcount.training.callbacks.LastCheckpoint": {"keep": [], "every_minutes": None},
@@ -80,6 +80,7 @@ NOT_HASHED = {  # settings that came later, by dotted name, with the value that 
     "model.init": "xavier",
     "model.embedding_scale": None,
     "model.embedding_std": None,
+    "search.shortlist": None,
 }
 OLDEST = {new: old for old, new in RENAMED.items()}
 

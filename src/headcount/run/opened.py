@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ from headcount.data.corpora.corpus import language_codes
 from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, TokenizerPair, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod, TranslationModel
+from headcount.decoding.shortlist import Lexicon
 from headcount.decoding.translator import Codec, Translator
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
@@ -24,6 +26,7 @@ from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import build, build_corpus, build_data, keyword_arguments
 from headcount.run.directory import read_config
+from headcount.run.lexicon import lexicon_of
 from headcount.run.values import typed
 from headcount.training.seal import read_checkpoint
 
@@ -62,28 +65,38 @@ class Run:
         return TargetScorer(self.model, self.translator.encode, self.tokenizer.target.encode)
 
     def data(self) -> "TranslationData":
-        """The run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
-        otherwise prepared in the folder `data` of the current directory. Raises InputError."""
-        # The config of somebody else's run may name any folder: it is read, and never written to.
-        config = self.config.copy()
-        for folder in (config.data.directory, "data"):
-            config.data.directory = folder
-            data = build_data(config, self.trust)
-            if config.get("init_from"):  # then the tokenizer was not trained on this corpus
-                data.use_tokenizer(self.tokenizer)
-            if data.is_prepared:
-                if folder != "data":
-                    data.check_prepared()
-                break
-        data.prepare_data()
-        return data
+        """The run's corpus, see `data_of_run`."""
+        return data_of_run(self.config, self.tokenizer, self.trust)
+
+
+def data_of_run(config: DictConfig, tokenizer: AnyTokenizer, trust: Sequence[str] | None) -> "TranslationData":
+    """A run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
+    otherwise prepared in the folder `data` of the current directory. Raises InputError."""
+    # The config of somebody else's run may name any folder: it is read, and never written to.
+    config = config.copy()
+    for folder in (config.data.directory, "data"):
+        config.data.directory = folder
+        data = build_data(config, trust)
+        if config.get("init_from"):  # then the tokenizer was not trained on this corpus
+            data.use_tokenizer(tokenizer)
+        if data.is_prepared:
+            if folder != "data":
+                data.check_prepared()
+            break
+    data.prepare_data()
+    return data
 
 
 def make_translator(
-    model: TranslationModel, codec: Codec, search: SearchMethod, hide_source: bool, name: str = "the model"
+    model: TranslationModel,
+    codec: Codec,
+    search: SearchMethod,
+    hide_source: bool,
+    name: str = "the model",
+    lexicon: Lexicon | None = None,
 ) -> Translator:
     """A translator of our model and tokenizer, which know nothing of each other."""
-    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name)
+    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name, lexicon)
 
 
 def open_run(
@@ -116,7 +129,10 @@ def open_run(
     model = model_with(weights, config, tokenizer, directory, trust)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     way: SearchMethod = build(settings, "search", trust)
-    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
+    lexicon = None
+    if way.shortlist is not None:
+        lexicon = lexicon_of(directory, tokenizer, partial(data_of_run, config, tokenizer, trust))
+    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory), lexicon)
     own = weights.resolve() == (directory / "model.safetensors").resolve()
     return Run(directory, config, model, tokenizer, translator, trust, None if own else weights)
 
@@ -166,6 +182,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
         first.translator.search,
         first.translator.hide_source,
         " + ".join(run.translator.name for run in runs),
+        first.translator.lexicon,
     )
     return replace(first, translator=translator)
 

@@ -38,6 +38,7 @@ from headcount.run.directory import (
 )
 from headcount.run.identity import identified
 from headcount.run.jobs import is_sweep
+from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed
@@ -78,8 +79,11 @@ class TrainingRun:
         return bool(self.parts.trainer.is_global_zero)
 
     def translator(self, search: SearchMethod) -> Translator:
+        lexicon = None
+        if search.shortlist is not None:
+            lexicon = lexicon_of(self.directory, self.tokenizer, lambda: self.parts.data)
         return make_translator(
-            self.model, self.tokenizer, search, self.config.data.hide_source, name=show(self.directory)
+            self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory), lexicon
         )
 
 
