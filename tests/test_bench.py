@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -76,7 +77,7 @@ def test_lists_need_no_brackets(given, meant):
     assert as_lists([given]) == [meant]
 
 
-WORK = "train, decode, ceiling, lightning, together, crowded, start, prepare, quality"
+WORK = "train, decode, search, ceiling, lightning, together, crowded, start, prepare, quality"
 MODELS = "base, big, deep_shallow, nano, rnn, rnn_bahdanau, rnn_graves, rnn_luong, tiny"
 MARKERS = f"{BEGIN} and {END}"
 WRONG_SETTINGS = [
@@ -95,6 +96,7 @@ WRONG_SETTINGS = [
     },
     {"work=": f"work=[]: nothing to do; there are {WORK}"},
     {"table=1": "table=1: must be a path"},
+    {"work=search": "run=None: work=search translates with a trained run; give its directory"},
 ]
 
 
@@ -208,6 +210,28 @@ def test_on_a_gpu_everybody_is_measured_in_bf16(tmp_path, monkeypatch):
     assert ", on Some GPU and " in (tmp_path / "page.md").read_text()
 
 
+def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(tmp_path, monkeypatch):
+    asked = []
+
+    def run_job(self, system, round_=1):
+        asked.append((system.name, system.requested))
+        assert system.job["run"] == str(tmp_path / "some")
+        assert (system.job["shortlist"] is not None) == ("shortlist" in system.name)
+        return {"rate": 5.0, "bleu": 31.41, "precision": system.requested, "peak_memory": 1, "versions": {}}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Bench, "run_job", run_job)
+    arguments = ["work=search", "run=some", "rounds=2", "threads=2", "peers=[ctranslate2]", "data.vocab_size=600"]
+    completed("bench", *arguments, "out=rows.json", "table=page.md", *SMALL_CORPUS)
+    ways = [("headcount", "float32"), ("headcount", "bfloat16")]
+    ways += [("headcount, shortlist", precision) for _, precision in ways]
+    ways += [("ctranslate2", "float32"), ("ctranslate2", "int8")]
+    turns = [(f"{name}, {threads}", each) for threads in ("1 thread", "2 threads") for name, each in ways]
+    assert asked == turns * 2
+    assert "| headcount, shortlist, 2 threads | bfloat16" in (tmp_path / "page.md").read_text()
+    assert " 31.41 |" in (tmp_path / "page.md").read_text()
+
+
 BF16 = [("headcount", "auto"), ("torch_loop", "bf16"), ("transformers", "bf16")]
 
 
@@ -282,3 +306,16 @@ def test_everything_that_needs_no_installation_runs(tmp_path):
         (figure,) = [row[name] for name in UNITS if name in row]
         assert 0 < row["spread"][0] <= figure <= row["spread"][1]
         assert row["peak_memory"] > 2**20
+
+
+@pytest.mark.slow
+def test_a_trained_run_is_searched_with_and_without_a_shortlist(home, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(home / "runs" / "first", run)
+    shutil.copytree(home / "data", tmp_path / "data")
+    listed = "shortlist={frequent:320,per_piece:1}"
+    rows = bench_process(tmp_path, "work=search", f"run={run}", "peers=[ctranslate2]", listed)
+    ours = [row for row in rows if row["peer"].startswith("headcount")]
+    assert len(rows) == 6
+    assert len(ours) == 4
+    assert len({row["bleu"] for row in ours if row["precision"] == "float32"}) == 1

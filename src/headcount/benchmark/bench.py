@@ -115,7 +115,7 @@ class Bench:
                 self._measure(Case("ceiling", model))
         first = next(iter(self.inputs.sizes))
         models: dict[str, list[str | None]] = {work: [first] for work in FIRST_MODEL_ONLY}
-        models |= {"ceiling": [], "prepare": [None]}
+        models |= {"ceiling": [], "prepare": [None], "search": [None]}
         cases = [Case(work, model) for work in works for model in models.get(work, list(self.inputs.sizes))]
         self._announce(cases)
         for case in cases:
@@ -149,6 +149,8 @@ class Bench:
             several = {**one, "threads": 1, "runs": self.threads}
             name = f"{self.threads} at once"
             return [System("headcount", "auto", "headcount", one), System(name, "auto", "headcount", several)]
+        if case.work == "search":
+            return list(self._searches(job))
         if case.work == "crowded":
             return list(self._crowded({**job, "work": "train"}))
         if case.work == "quality":
@@ -165,6 +167,23 @@ class Bench:
     def _precisions(self, known: Sequence[str]) -> list[str]:
         """Those that are measured on the device: nobody trains in float32 on a GPU."""
         return [each for each in known if self.config.device == "cpu" or ceiling_precision(each) != "fp32"]
+
+    def _searches(self, job: Mapping[str, Any]) -> Iterator[System]:
+        """Beam search of a trained run, with and without a shortlist, and that of CTranslate2 if it is a peer; with one
+        thread and with all."""
+        shortlist = dict(self.config.shortlist)
+        ways: list[tuple[str, str, Mapping[str, int] | None, tuple[str, ...]]] = [
+            ("headcount", "headcount", None, HEADCOUNT.precisions["decode"]),
+            ("headcount, shortlist", "headcount", shortlist, HEADCOUNT.precisions["decode"]),
+            ("ctranslate2", "ctranslate2", None, PEERS["ctranslate2"].precisions["decode"]),
+        ]
+        job = {**job, "run": str(Path(self.config.run).resolve()), "least": (1, 2)}
+        for threads in sorted({1, self.threads}):
+            for name, engine, listed, precisions in ways:
+                if engine != "ctranslate2" or engine in self.config.peers:
+                    own = {**job, "threads": threads, "engine": engine, "shortlist": listed}
+                    title = f"{name}, {threads} thread{'s'[: threads > 1]}"
+                    yield from (System(title, each, "search", own, keep=True) for each in precisions)
 
     def _crowded(self, job: Mapping[str, Any]) -> Iterator[System]:
         """Training as it is, with threads that always spin as libgomp does by itself, and with one thread; each alone
@@ -258,6 +277,8 @@ class Bench:
         for case in cases:
             if case.work == "prepare":
                 count, each = self.config.rounds, self.config.pairs / 10_000
+            elif case.work == "search":
+                count, each = self.config.rounds * len(self.systems(case)), 8 + self.config.warmup + self.config.seconds
             elif case.work == "quality":
                 operations, tokens = self.inputs.operations(case)
                 steps = self.inputs.configs[case.model or ""].trainer.max_steps

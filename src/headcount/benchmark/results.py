@@ -68,6 +68,8 @@ class Results:
                 }
             if case.work == "prepare":
                 row |= {"pairs": self.inputs.config.pairs, "pairs_kept": measured[0]["kept"]}
+            if case.work == "search":
+                row["bleu"] = measured[0]["bleu"]
             if case.work == "quality" and ours:
                 pairs = zip(rates(ours), rates(measured), strict=False)  # the last round may not be complete
                 row["difference"] = statistics.mean(our_loss - loss for our_loss, loss in pairs)
@@ -142,6 +144,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "precision": row["precision"] if work != "prepare" else "",
         unit: number(row[name] / scale),
         "spread": " to ".join(number(value / scale) for value in row["spread"]),
+        "BLEU": f"{row['bleu']:.2f}" if "bleu" in row else "",
         "headcount is": f"{ratio:.2f} x" if ratio else "",
         "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
         **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},

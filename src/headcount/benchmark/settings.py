@@ -50,6 +50,8 @@ def check(config: DictConfig) -> None:
         if python is not None and shutil.which(str(python)) is None:
             wrong.append(f"pythons.{name}={python}: no such program")
     wrong += _wrong_paths(config)
+    if OmegaConf.is_list(config.work) and "search" in config.work and not fits(config.run, str):
+        wrong.append(f"run={config.run}: work=search translates with a trained run; give its directory")
     if wrong:
         raise InputError("\n".join(wrong))
 

@@ -23,6 +23,7 @@ class Unit(NamedTuple):
 WORKS = {
     "train": Work("tokens_per_second", "training"),
     "decode": Work("sentences_per_second", "translating"),
+    "search": Work("sentences_per_second", "translating the test sentences of a trained run"),
     "ceiling": Work("operations_per_second", "products of matrices alone"),
     "lightning": Work("tokens_per_second", "headcount's steps with Lightning and without"),
     "together": Work(

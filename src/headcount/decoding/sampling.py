@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class Sampling(SearchMethod):
         if self.seed < 0:
             raise ValueError(f"search.seed={self.seed}: must be 0 or more")
 
-    def check_shortlist(self, shortlist: Mapping[str, int]) -> None:
+    def check_shortlist(self, shortlist: Mapping[str, Any]) -> None:
         raise ValueError(
             "search.shortlist: sampling draws from the whole vocabulary; give null, or take search=beam or greedy"
         )

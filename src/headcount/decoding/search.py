@@ -22,6 +22,7 @@ Limits = Int[Tensor, "sentence"]
 Decode = Callable[[list[list[int]]], list[str]]
 
 LOOK_EVERY = 8  # steps between two looks at which sentences are done, where to look is to wait for a device
+FEW = 8  # a number of sentences in a batch is a multiple of it, if it is large
 MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
 
@@ -110,6 +111,19 @@ def least_and_most(limits: Limits) -> tuple[int, int]:
     return (int(limits.min()), int(limits.max())) if len(limits) else (0, -1)
 
 
+def few_sizes(sentences: int) -> int:
+    """The number of sentences that a batch of at most so many should have: a multiple of `FEW`, so that there are few
+    shapes of products, for each of which oneDNN compiles a program."""
+    return sentences - sentences % FEW if sentences > 2 * FEW else sentences
+
+
+def parted(done: Bool[Tensor, "sentence"]) -> tuple[Int[Tensor, "leaving"], Int[Tensor, "kept"]]:
+    """Sentences that leave a batch, and those that stay: all that are not done, and a few others (see `few_sizes`)."""
+    leaving, unfinished = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+    spare = -len(unfinished) % FEW if len(unfinished) > 2 * FEW else 0
+    return leaving[spare:], torch.cat([unfinished, leaving[:spare]]).sort().values
+
+
 def grow(
     model: TranslationModel, state: Any, limits: Limits, hypotheses: Hypotheses, eos: int
 ) -> list[list[Hypothesis]]:
@@ -136,10 +150,8 @@ def grow(
         # To leave moves the caches of all that remain, so in a large batch several sentences leave together.
         done = hypotheses.done
         keep = torch.arange(len(index), device=index.device)
-        if every > 1:
-            hypotheses.freeze(done)
         if (length % every == every - 1 or length == last_limit) and int(done.sum()) > len(index) // 16:
-            leaving, keep = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+            leaving, keep = parted(done)
             for sentence, found in zip(index[leaving].tolist(), hypotheses.finished(leaving), strict=True):
                 results[sentence] = found
             if not len(keep):
@@ -147,6 +159,7 @@ def grow(
             index, limits, rows = index[keep], limits[keep], rows[keep]
             hypotheses.select(keep)
             first_limit = int(limits.min())
+        hypotheses.freeze(hypotheses.done)
         state = model.reorder(state, rows.flatten(), keep)
     # A number that is not finite stays so in every sum, and a NaN never ends a search.
     if not all(found and all(math.isfinite(score) for _, score in found) for found in results):
@@ -168,7 +181,7 @@ class SearchMethod(ABC):
     max_extra: int
     batch_tokens: int
     max_source: int | None
-    shortlist: Mapping[str, int] | None
+    shortlist: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MOST_ROWS:
@@ -187,7 +200,7 @@ class SearchMethod(ABC):
         if self.shortlist is not None:
             self.check_shortlist(self.shortlist)
 
-    def check_shortlist(self, shortlist: Mapping[str, int]) -> None:
+    def check_shortlist(self, shortlist: Mapping[str, Any]) -> None:
         """Raises ValueError for a shortlist that this search cannot use."""
         least_and_most = {"frequent": (1, math.inf), "per_piece": (0, MOST_PER_PIECE)}
         if shortlist.keys() != least_and_most.keys() or not all(

@@ -16,6 +16,7 @@ MOST_PER_PIECE = 100  # translations of a source piece that a lexicon holds
 ROUNDS = 5  # of expectation and maximisation
 MOST_CELLS = 2**24  # pairs of a source and a target piece in one sentence, on which a lexicon is learned
 NONE = -1
+ROUND = 256  # oneDNN compiles a program for each number of candidates
 
 
 class Pieces(NamedTuple):
@@ -44,11 +45,16 @@ class Lexicon:
 
     def shortlist(self, sources: Sequence[Sequence[int]], frequent: int, per_piece: int) -> np.ndarray:
         """The `frequent` most frequent target pieces, and for each piece of these sources the `per_piece` most probable
-        translations, in the order of their numbers: int64 [candidate]."""
+        translations, in the order of their numbers: int64 [candidate]. Of many candidates, the number is rounded up to
+        a multiple of `ROUND` with more frequent pieces."""
         pieces = np.unique(np.concatenate([np.asarray(source, dtype=np.int64) for source in sources]))
         chosen = [self.frequent[:frequent], self.translations[pieces, :per_piece].ravel()]
         found = np.unique(np.concatenate([*chosen, pieces] if self.shared else chosen)).astype(np.int64)
-        return found[found != NONE]
+        found = found[found != NONE]
+        if len(found) > ROUND:
+            others = self.frequent[~np.isin(self.frequent, found)]
+            found = np.union1d(found, others[: -len(found) % ROUND])
+        return found
 
 
 def learn_lexicon(source: Pieces, target: Pieces, sizes: tuple[int, int], shared: bool) -> Lexicon:

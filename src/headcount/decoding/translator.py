@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel
+from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel, few_sizes
 from headcount.decoding.shortlist import Lexicon
 from headcount.errors import InputError
 
@@ -151,14 +151,11 @@ class Translator:
     def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
         # Longest first: the first batch shows whether memory suffices. 0 tokens are an empty line: nothing to search.
         most = self.search.batch_tokens * LARGER_BATCHES.get(self.model.device.type, 1)
-        batch: list[int] = []
-        for row in sorted((row for row, length in enumerate(tokens) if length), key=lambda row: -tokens[row]):
-            if batch and tokens[batch[0]] * (len(batch) + 1) > most:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+        rows = sorted((row for row, length in enumerate(tokens) if length), key=lambda row: -tokens[row])
+        while rows:
+            size = few_sizes(max(1, most // tokens[rows[0]]))
+            yield rows[:size]
+            rows = rows[size:]
 
     @torch.inference_mode()
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:

@@ -155,7 +155,8 @@ class _ShortSequences(torch.autograd.Function):
         if mask is not None:
             barred = torch.zeros_like(mask, dtype=score.dtype).masked_fill_(~mask, float("-inf"))
             score.unflatten(0, heads).add_(barred)
-        whole = F.pad(score, (0, -keys % VECTOR), value=float("-inf"))
+        missing = -keys % VECTOR
+        whole = F.pad(score, (0, missing), value=float("-inf")) if missing else score  # by 0, it would be copied
         weights = whole.softmax(dim=-1)[:, :, :keys].to(query.dtype)
         keep = dropout_mask(weights, dropout) if dropout else None
         ctx.save_for_backward(query, key, value, weights, keep)

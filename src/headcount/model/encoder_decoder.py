@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -93,7 +93,7 @@ class EncoderDecoder(nn.Module, ABC):
 
     # The calls of a search: see headcount.decoding.search.
 
-    def among(self, tokens: Int[Tensor, "token"]) -> Self:
+    def among(self, tokens: Int[Tensor, "token"]) -> "EncoderDecoder":
         """This model with a target vocabulary of these tokens alone, in their order; other weights are shared."""
         model = copy.copy(self)
         model._modules = dict(self._modules)

@@ -48,7 +48,7 @@ def lexicon_of(directory: Path, tokenizer: AnyTokenizer, data: Callable[[], "Tra
         return learned
     if not _fits(arrays, sizes):
         raise InputError(f"{path}: not the lexicon of this run; remove it, and it is learned again")
-    return Lexicon(*(arrays[name] for name in ARRAYS), shared)
+    return Lexicon(arrays["translations"], arrays["frequent"], shared)
 
 
 def _pieces(pairs: Dataset, column: str) -> Pieces:
