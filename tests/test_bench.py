@@ -312,7 +312,6 @@ def test_everything_that_needs_no_installation_runs(tmp_path):
 def test_a_trained_run_is_searched_with_and_without_a_shortlist(home, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(home / "runs" / "first", run)
-    shutil.copytree(home / "data", tmp_path / "data")
     listed = "shortlist={frequent:320,per_piece:1}"
     rows = bench_process(tmp_path, "work=search", f"run={run}", "peers=[ctranslate2]", listed)
     ours = [row for row in rows if row["peer"].startswith("headcount")]

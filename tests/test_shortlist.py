@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from built import ONE_LAYER, built
-from conftest import completed, refused
+from conftest import completed, refused, rewrite
 from toy import CLAUSES, NOUNS, VERBS
 
 from headcount.data.tokenizer import BOS, EOS, PAD
@@ -207,18 +207,22 @@ def test_without_a_lexicon_there_is_no_shortlist():
 def folder(home, tmp_path, monkeypatch):
     """A working directory with a run to be changed."""
     shutil.copytree(home / "runs" / "first", tmp_path / "first")
-    shutil.copytree(home / "data", tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_a_run_learns_its_lexicon_from_its_text_once_and_keeps_it(folder):
+def without_text(run, text):
+    """Let the text of a run be nowhere."""
+    rewrite(run / "config.yaml", lambda config: config.replace(str(text), "/nowhere"))
+
+
+def test_a_run_learns_its_lexicon_from_its_text_once_and_keeps_it(folder, text):
     sources = ["the dog sees the cat", "the wolf likes the bear"]
     whole = open_run("first").translator.nbest(sources, 5)
     search = {"shortlist": {"frequent": 320, "per_piece": 10}}
     assert not (folder / "first" / "lexicon.npz").exists()
     learned = open_run("first", search=search).translator
-    shutil.rmtree(folder / "data")
+    without_text(folder / "first", text)
     kept = open_run("first", search=search).translator
     for translator in (learned, kept):
         found = translator.nbest(sources, 5)
@@ -246,9 +250,7 @@ def test_a_damaged_lexicon_is_one_line(folder):
 
 
 def test_a_run_without_lexicon_and_text_says_so(folder, text):
-    config = (folder / "first" / "config.yaml").read_text(encoding="utf-8")
-    (folder / "first" / "config.yaml").write_text(config.replace(str(text), "/nowhere"), encoding="utf-8")
-    shutil.rmtree(folder / "data")
+    without_text(folder / "first", text)
     with pytest.raises(InputError, match=r"^search\.shortlist: first has no lexicon\.npz, which is learned from its"):
         open_run("first", search={"shortlist": {"frequent": 30, "per_piece": 10}})
 
