@@ -77,7 +77,7 @@ def test_lists_need_no_brackets(given, meant):
     assert as_lists([given]) == [meant]
 
 
-WORK = "train, decode, search, ceiling, lightning, together, crowded, start, prepare, quality"
+WORK = "train, decode, search, ceiling, lightning, together, optimizers, crowded, start, prepare, quality"
 MODELS = "base, big, deep_shallow, nano, rnn, rnn_bahdanau, rnn_graves, rnn_luong, tiny"
 MARKERS = f"{BEGIN} and {END}"
 WRONG_SETTINGS = [
@@ -299,6 +299,7 @@ def bench_process(tmp_path: Path, *arguments: str) -> list[dict]:
 def test_everything_that_needs_no_installation_runs(tmp_path):
     peers = {"train": {"headcount", "torch_loop"}, "decode": {"headcount", "torch_loop"}, "ceiling": {"torch"}}
     peers |= {"lightning": {"headcount", "bare loop"}, "start": {"headcount"}, "prepare": {"headcount"}}
+    peers["optimizers"] = {"headcount", "muon", "soap", "schedule_free"}
     peers["crowded"] = {who + beside for who in ("headcount", "spinning", "one thread") for beside in ("", ", beside")}
     rows = bench_process(tmp_path, f"work={','.join(peers)}", "peers=[torch_loop]", "pairs=500")
     assert {(row["work"], row["peer"]) for row in rows} == {(work, peer) for work in peers for peer in peers[work]}

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from conftest import SCRIPTS
 from reports import ROWS, edit, job, page_of, section_of, table_of_section
 from sweeps import sentences, write_sweep
 
 from headcount.report.blocks import Plots, Sentences
 from headcount.report.plot import Plot
 from headcount.report.read import read_sweep
+from headcount.report.sections.cite import ENTRY
 from headcount.report.sections.translations import sentence_bleu, sentence_gaps
 from headcount.report.statistics.bootstrap import sentence_counts
 from headcount.report.statistics.letters import compact_letters
@@ -46,6 +49,13 @@ def test_rows_share_a_letter_exactly_if_they_do_not_differ():
         differing = {pair for pair in rows if draw.random() < 0.5}
         letters = compact_letters(draw.normal(size=6).tolist(), differing)
         assert {pair for pair in rows if not set(letters[pair[0]]) & set(letters[pair[1]])} == differing
+
+
+def test_the_citation_is_that_of_the_project():
+    citation = yaml.safe_load((SCRIPTS.parent / "CITATION.cff").read_text(encoding="utf-8"))
+    entry = ENTRY.format(version=citation["version"])
+    assert f"title = {{{citation['title']}}}," in entry
+    assert f"author = {{{{{citation['authors'][0]['name']}}}}}," in entry
 
 
 def test_letters_stand_beside_scores(sweep, undrawn):

@@ -35,6 +35,7 @@ from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
 from headcount.run.place import command
+from headcount.run.resolvers import CONF
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +152,8 @@ class Bench:
             return [System("headcount", "auto", "headcount", one), System(name, "auto", "headcount", several)]
         if case.work == "search":
             return list(self._searches(job))
+        if case.work == "optimizers":
+            return list(_optimizers({**job, "work": "train"}))
         if case.work == "crowded":
             return list(self._crowded({**job, "work": "train"}))
         if case.work == "quality":
@@ -303,3 +306,10 @@ class Bench:
             path = Path(self.config.out)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, json.dumps(rows, indent=2) + "\n")
+
+
+def _optimizers(job: Mapping[str, Any]) -> Iterator[System]:
+    """Training with each arm of study=optimizers; headcount: with AdamW, to which the others are compared."""
+    for arm in sorted(path.stem for path in (CONF / "study" / "optimizer").glob("*.yaml")):
+        changes = ["study=optimizers", f"study/optimizer={arm}"]
+        yield System("headcount" if arm == "adamw" else arm, "auto", "headcount", {**job, "changes": changes})

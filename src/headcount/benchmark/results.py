@@ -56,7 +56,7 @@ class Results:
                 "rounds": len(measured),
                 "versions": measured[0]["versions"],
             }
-            if case.work in ("train", "decode", "lightning", "together", "crowded") and ours:
+            if case.work in ("train", "decode", "lightning", "together", "optimizers", "crowded") and ours:
                 row["ratio"] = statistics.median(rates(ours)) / median  # headcount's speed over this one's
             if case.work in ("train", "decode"):
                 row |= self._shares(case, precision, median)
@@ -130,6 +130,8 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         who = f"linear layers of {row['model']}" if row["model"] else f"{square} x {square}"
     elif work == "together":
         who = "one" if row["peer"] == "headcount" else row["peer"]
+    elif work == "optimizers":
+        who = "adamw" if row["peer"] == "headcount" else row["peer"]
     elif work == "crowded":
         who = row["peer"].replace(", beside", ", beside busy programs")
     elif work == "lightning":

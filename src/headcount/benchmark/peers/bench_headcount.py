@@ -250,6 +250,7 @@ def main() -> None:
         changes += [f"seed={job['seed']}"] if job["work"] == "quality" else [f"trainer.max_steps={ENDLESS}"]
         training = [f"trainer={'cpu' if job['device'] == 'cpu' else 'gpu'}"]
         training += [f"trainer.precision={job['precision']}"] * (job["work"] != "decode")
+        changes += job.get("changes", [])
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
         work = {"decode": decode, "prepare": prepare, "quality": quality}.get(job["work"], train)
         result, precision = work(job, config, Path(name), begin)
