@@ -9,7 +9,7 @@ from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, 
 
 from headcount.decoding.beam import Beams, best_extensions, length_penalty
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.search import Hypothesis, Translation, grow
+from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, few_sizes, grow, parted
 from headcount.errors import InputError
 
 
@@ -91,6 +91,17 @@ def test_company_changes_nothing_and_hypotheses_are_sorted_and_true(beam, seed, 
             assert len(tokens) <= limits[sentence]
             total = log_prob(model, sentence, tokens)
             assert score == pytest.approx(total / length_penalty(len(tokens) + 1, 1.0), abs=1e-5)
+
+
+def test_large_batches_have_few_sizes_and_lose_no_sentence():
+    assert [few_sizes(number) for number in (1, 16, 17, 23, 24, 100)] == [1, 16, 16, 16, 24, 96]
+    for done in (torch.arange(48) % 4 == 0, torch.arange(48) % 3 == 0, torch.arange(9) > 2, torch.ones(40).bool()):
+        leaving, kept = parted(done)
+        assert sorted([*leaving.tolist(), *kept.tolist()]) == list(range(len(done)))
+        assert done[leaving].all()
+        assert kept.tolist() == sorted(kept.tolist())
+        assert len(kept) % MULTIPLE == 0 or len(kept) == int((~done).sum()) <= 2 * MULTIPLE
+        assert len(kept) - int((~done).sum()) < MULTIPLE
 
 
 def test_a_wider_beam_finds_what_greedy_misses():

@@ -104,6 +104,15 @@ def test_a_shortlist_is_the_frequent_and_the_best_of_each_source_piece(frequent,
     assert found.tolist() == expected
 
 
+def test_the_number_of_many_candidates_is_rounded_up_with_frequent_pieces():
+    frequencies = np.random.default_rng(1).permutation(1000).astype(np.int32)
+    lexicon = Lexicon(np.full((1, 1), NONE, dtype=np.int32), frequencies, shared=False)
+    few, many, all_ = (lexicon.shortlist([[0]], number, 1).tolist() for number in (shortlist.ROUND, 300, 1000))
+    assert few == sorted(frequencies[: shortlist.ROUND].tolist())
+    assert many == sorted(frequencies[: 2 * shortlist.ROUND].tolist())
+    assert all_ == list(range(1000))
+
+
 class Letters:
     """A codec of one token a letter."""
 

@@ -34,8 +34,7 @@ from headcount.benchmark.workloads import (
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
-from headcount.run.place import command
-from headcount.run.resolvers import CONF
+from headcount.run.place import CONF, command
 
 logger = logging.getLogger(__name__)
 

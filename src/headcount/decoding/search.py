@@ -22,7 +22,7 @@ Limits = Int[Tensor, "sentence"]
 Decode = Callable[[list[list[int]]], list[str]]
 
 LOOK_EVERY = 8  # steps between two looks at which sentences are done, where to look is to wait for a device
-FEW = 8  # a number of sentences in a batch is a multiple of it, if it is large
+MULTIPLE = 8  # a number of sentences in a batch is a multiple of it, if it is large
 MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
 
@@ -112,15 +112,15 @@ def least_and_most(limits: Limits) -> tuple[int, int]:
 
 
 def few_sizes(sentences: int) -> int:
-    """The number of sentences that a batch of at most so many should have: a multiple of `FEW`, so that there are few
+    """The number of sentences that a batch of at most so many should have: a multiple of `MULTIPLE`, so that there are few
     shapes of products, for each of which oneDNN compiles a program."""
-    return sentences - sentences % FEW if sentences > 2 * FEW else sentences
+    return sentences - sentences % MULTIPLE if sentences > 2 * MULTIPLE else sentences
 
 
 def parted(done: Bool[Tensor, "sentence"]) -> tuple[Int[Tensor, "leaving"], Int[Tensor, "kept"]]:
     """Sentences that leave a batch, and those that stay: all that are not done, and a few others (see `few_sizes`)."""
     leaving, unfinished = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-    spare = -len(unfinished) % FEW if len(unfinished) > 2 * FEW else 0
+    spare = -len(unfinished) % MULTIPLE if len(unfinished) > 2 * MULTIPLE else 0
     return leaving[spare:], torch.cat([unfinished, leaving[:spare]]).sort().values
 
 
