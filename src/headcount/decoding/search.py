@@ -112,8 +112,8 @@ def least_and_most(limits: Limits) -> tuple[int, int]:
 
 
 def few_sizes(sentences: int) -> int:
-    """The number of sentences that a batch of at most so many should have: a multiple of `MULTIPLE`, so that there are few
-    shapes of products, for each of which oneDNN compiles a program."""
+    """The number of sentences for a batch of at most so many: a multiple of `MULTIPLE` if they are many, so that there
+    are few shapes of products, for each of which oneDNN compiles a program."""
     return sentences - sentences % MULTIPLE if sentences > 2 * MULTIPLE else sentences
 
 
