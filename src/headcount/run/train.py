@@ -34,8 +34,8 @@ from headcount.training.averaging import save_weights
 from headcount.training.callbacks import StopOnInterrupt, ValidationStopped
 from headcount.training.module import TranslationTask
 
-# In the messages of gloo and NCCL where another process has ended.
-LOST = ("by peer", "Broken pipe", "Socket closed", "remote process exited")
+# In the messages of gloo and NCCL where another process has ended, or does not begin.
+LOST = ("by peer", "Broken pipe", "Socket closed", "remote process exited", "connectFullMesh")
 
 logger = logging.getLogger(__name__)
 

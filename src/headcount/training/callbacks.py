@@ -102,13 +102,22 @@ class TrainingProgress(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._count(step=False)
         self._stop()
-        if trainer.world_size > 1:
-            # Until here the count was taken as equal on all processes, which saves communication at every step.
-            own = torch.tensor(self._own, device=pl_module.device)
-            self.tokens = self._before + int(trainer.strategy.reduce(own, reduce_op="sum"))
+        self._sum_up(trainer, pl_module)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._sum_up(trainer, pl_module)
+        checkpoint["callbacks"][self.state_key] = self.state_dict()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._stop()
+
+    def _sum_up(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the tokens of all processes. Between two such moments each takes its own count for that of the others,
+        which saves communication at every step."""
+        if trainer.world_size > 1:
+            own = torch.tensor(self._own, device=pl_module.device)
+            self._before, self._own = self._before + int(trainer.strategy.reduce(own, reduce_op="sum")), 0
+            self.tokens = self._before
 
     def _stop(self) -> None:
         if self._bar is not None:
