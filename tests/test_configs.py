@@ -32,6 +32,7 @@ NEEDED = {  # what an option can't be without
     ("data", "files"): [*LANGUAGES, *FILES],
     ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
     ("optimizer", "schedule_free"): ["schedule=constant", "averaging=none"],
+    ("trainer", "fsdp"): ["optimizer=adamw"],
     ("segmentation", "sampled"): ["tokenizer=unigram"],
     ("recipe", "tatoeba_en_de"): ["data.root=x"],
     ("recipe", "news_de_en"): ["data.root=x"],

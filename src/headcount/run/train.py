@@ -103,6 +103,7 @@ def fit(run: TrainingRun) -> TranslationTask:
             raise
         raise run.resumed.misfit(error) from error
     opening.open()  # where nothing was left to train
+    task.model = task.gather_model()
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
