@@ -195,7 +195,8 @@ def remembered(interrupt: StopOnInterrupt) -> Iterator[None]:
 @contextlib.contextmanager
 def stoppable(directory: Path) -> Iterator[None]:
     """Signals to stop end the process at once, with a line and exit code; a second one kills. For what has no state to
-    save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1."""
+    save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1, 140 for
+    SIGUSR2."""
     code = 0
 
     def stop(number: int) -> None:

@@ -306,8 +306,8 @@ class ValidationStopped(BaseException):
 
 
 class StopOnInterrupt(Callback):
-    """Ctrl-C, or SIGTERM or SIGUSR1 as a cluster sends it, lets the step in hand finish, then ends training in good
-    order; a second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
+    """Ctrl-C, or a signal of a cluster (`headcount.signals.STOP`), lets the step in hand finish, then ends training in
+    good order; a second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
 
     A validation is not waited for: a single process raises ValidationStopped out of it, several skip the one that comes
     next. The checkpoint says so (see `LastCheckpoint`). To be the first of the callbacks, so that nothing has been made
