@@ -22,7 +22,8 @@ NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is 
 OPTIONS = sorted(
     (str(path.parent.relative_to(CONF)), path.stem)
     for path in CONF.rglob("*.yaml")
-    if path.parent not in (CONF, CONF / "hydra", CONF / "preset")
+    if path.parent not in (CONF, CONF / "preset")
+    and not path.is_relative_to(CONF / "hydra")
     and (path.stem != NOT_AN_OPTION or path.parent.name == "logger")
 )
 GROUPS = {group for group, _ in OPTIONS}
@@ -32,6 +33,7 @@ NEEDED = {  # what an option can't be without
     ("data", "files"): [*LANGUAGES, *FILES],
     ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
     ("optimizer", "schedule_free"): ["schedule=constant", "averaging=none"],
+    ("trainer", "fsdp"): ["optimizer=adamw"],
     ("segmentation", "sampled"): ["tokenizer=unigram"],
     ("recipe", "tatoeba_en_de"): ["data.root=x"],
     ("recipe", "news_de_en"): ["data.root=x"],
@@ -207,3 +209,14 @@ def test_each_arm_of_heads_by_kind_changes_the_heads_of_one_kind():
 def test_an_old_name_is_one_line(old, tmp_path):
     (line,) = refused("train", old, cwd=tmp_path)
     assert line.startswith(f"{old.partition('=')[0]}: is now ")
+
+
+def test_a_job_of_slurm_asks_for_the_gpus_of_its_training():
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    register_resolvers()
+    words = ["hydra/launcher=slurm", "hydra.launcher.partition=p", "trainer=ddp", "trainer.devices=4"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        launcher = compose("train", words, return_hydra_config=True).hydra.launcher
+    assert (launcher.gpus_per_node, launcher.tasks_per_node, launcher.nodes, launcher.partition) == (4, 1, 1, "p")
+    assert launcher.max_num_timeout > 0
+    assert get_class(launcher._target_).__name__ == "SlurmLauncher"

@@ -134,13 +134,15 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tiny, tmp_path):
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
-def test_one_process_of_ddp_trains_as_without(tiny, tmp_path):
+@pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
+def test_one_process_of_several_trains_as_without(trainer, tiny, tmp_path):
     exactly = ("trainer.precision=32-true", "averaging=none")
+    exactly += ("optimizer=adamw", "optimizer.eps=1e-3") if trainer == "fsdp" else ()
     completed("train", *tiny, *GPU, *exactly, "hydra.run.dir=runs/plain", cwd=tmp_path)
-    several = ("trainer=ddp", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
+    several = (f"trainer={trainer}", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
     rate = "data.budget.rate_tokens=200"  # as trainer=gpu has it for this batch
-    completed("train", *tiny, *several, *exactly, rate, "hydra.run.dir=runs/ddp", cwd=tmp_path)
-    one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "ddp"))
+    completed("train", *tiny, *several, *exactly, rate, "hydra.run.dir=runs/several", cwd=tmp_path)
+    one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "several"))
     assert all(torch.allclose(weight, other[name], atol=1e-5) for name, weight in one.items())
 
 

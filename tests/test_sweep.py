@@ -10,17 +10,27 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import SCRIPTS, command, completed, failed
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
+from processes import processes_in, wait_until
+from torch.distributed.run import parse_args
 
 from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.identity import config_hash, differences
 from headcount.run.jobs import failure, job_directory, read_plan, write_state
 from headcount.run.resolvers import swept
-from headcount.run.sweep import command_of_a_job, environment_of_a_job, gpus_of_a_job, threads_of_a_job, train_in_child
+from headcount.run.sweep import (
+    TORCHRUN,
+    command_of_a_job,
+    environment_of_a_job,
+    gpus_of_a_job,
+    threads_of_a_job,
+    train_in_child,
+)
 from headcount.run.sweep_status import SweepStatus
 
 PRETENDED = """
@@ -233,6 +243,7 @@ def launcher(monkeypatch, num=0, **settings):
         ({"n_jobs": -1}, 8, 2),  # there are only four jobs
         ({"n_jobs": 16}, 2, 1),
         ({"cpus_per_task": 3}, 8, 3),
+        ({"ray": {"init": {}, "remote": {"num_cpus": 3}}}, 8, 3),
     ],
 )
 def test_jobs_share_the_processor(settings, cores, threads, tmp_path, monkeypatch):
@@ -255,6 +266,15 @@ def test_a_job_has_an_environment_of_its_own(monkeypatch):
     assert environment_of_a_job(None, ["6"])["CUDA_VISIBLE_DEVICES"] == "6"
 
 
+def test_torchrun_hands_on_the_signals_of_a_cluster(monkeypatch):
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    arguments = parse_args(["train.py"])
+    if not hasattr(arguments, "signals_to_handle"):
+        pytest.skip("torchrun of this torch has no such setting")
+    assert {"SIGTERM", "SIGUSR1", "SIGUSR2"} <= set(arguments.signals_to_handle.split(","))
+
+
 def test_a_signal_that_comes_while_a_job_begins_reaches_it(tmp_path, monkeypatch):
     def begin(command, log, environment):
         signal.raise_signal(signal.SIGTERM)
@@ -265,6 +285,33 @@ def test_a_signal_that_comes_while_a_job_begins_reaches_it(tmp_path, monkeypatch
     with pytest.raises(SystemExit) as ended:
         train_in_child([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, {})
     assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_a_job_goes_back_into_the_queue_once_its_training_has_stopped(tmp_path, monkeypatch):
+    came, queued = tmp_path / "came", []
+    stops = f"import signal, sys; signal.sigwait([signal.SIGUSR2]); open({str(came)!r}, 'w'); sys.exit(140)"
+
+    def begin(command, log, environment):
+        signal.raise_signal(signal.SIGUSR2)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # until the child waits for it
+        child = subprocess.Popen(command)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
+        return child
+
+    def requeue(number, frame):  # as submitit's handler
+        queued.append((came.exists(), json.loads((tmp_path / "job.json").read_text())["state"]))
+        sys.exit(-1)
+
+    launcher(monkeypatch)
+    monkeypatch.setattr("headcount.run.sweep.begin_child", begin)
+    before = signal.signal(signal.SIGUSR2, requeue)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            train_in_child([sys.executable, "-c", stops], tmp_path, {})
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert ended.value.code == -1
+    assert queued == [(True, "stopped")]
 
 
 def test_a_job_takes_free_gpus(tmp_path, monkeypatch):
@@ -372,3 +419,20 @@ def test_two_jobs_at_once_are_as_one_after_the_other(launcher, tiny, tmp_path):
     one, two = (results(tmp_path / "runs" / f"{name}_multi30k") for name in ("one", "two"))
     assert len(one) == 4
     assert one == two
+
+
+@pytest.mark.slow
+def test_a_job_that_is_asked_to_leave_its_machine_resumes_from_the_queue(tiny, tmp_path):
+    """As SLURM asks near the end of a job's time; of submitit, the executor on this machine takes its place."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    common = (*tiny, "seed=1", "threads=1", "trainer.max_steps=400", "validation.every=400", "checkpoint.every=10")
+    completed("train", *common, "hydra.run.dir=whole/run", cwd=tmp_path)
+    swept = sweep(tmp_path, *common, "hydra.sweep.subdir=job", "hydra/launcher=submitit_local")
+    job = tmp_path / "runs" / "sweep_multi30k" / "job"
+    wait_until((job / "checkpoints" / "last.ckpt").exists, process=swept)
+    lines = {number: Path(f"/proc/{number}/cmdline").read_bytes() for number in processes_in(tmp_path)}
+    (task,) = (number for number, line in lines.items() if b"submitit.core._submit" in line)
+    os.kill(task, signal.SIGUSR2)
+    assert swept.wait() == 0
+    assert "stopped at step" in (job / "train.log").read_text()
+    assert [*results(tmp_path / "whole").values()] == [*results(job.parent).values()]

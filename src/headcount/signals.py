@@ -1,4 +1,4 @@
-"""Signals to stop: that of Ctrl-C, and two that clusters send before they take a machine back.
+"""Signals to stop: that of Ctrl-C, and those that clusters send before they take a machine back.
 
 Each part of a training has a handler of its own. A second signal kills, unless it comes within a second of the first.
 
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-STOP = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
+STOP = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 # Seconds in which a signal that comes again is the same one: a process gets it for itself and with its group, or from a
 # sweep that stops and from the system when that has ended.
 AGAIN = 1.0

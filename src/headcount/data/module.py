@@ -243,7 +243,8 @@ class TranslationData(pl.LightningDataModule):
         """The plans of all training epochs."""
         multiple = self._rank_and_world_size()[1] * self.accumulation
         if self._epochs is None or self._epochs.multiple != multiple:
-            source, target = (side.lengths for side in self._sentences["train"])
+            # Of half the size: there are as many as pairs, in every process.
+            source, target = (side.lengths.astype(np.int32) for side in self._sentences["train"])
             start = self.segmentation.start_epoch if self.segmentation else 0
             sampled = self._lengthening(), start
             own = self.batch_tokens, self.seed, multiple

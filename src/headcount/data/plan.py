@@ -23,7 +23,7 @@ JITTER = 1.0  # tokens: random shift of a length before sorting, so that epochs 
 
 def round_up(length: Any, multiple: int) -> Any:
     """The least multiple that is not below a length, or each of several."""
-    return -(-length // multiple) * multiple
+    return length if multiple == 1 else -(-length // multiple) * multiple
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,7 @@ def plan_epoch(
     batch is padded to a multiple of so many tokens on either side.
     Raises InputError if one sentence exceeds the budget, or if there are too few sentences for `multiple` batches.
     """
-    longest = np.maximum(source_lengths, target_lengths)
-    if len(longest) and round_up(longest.max(), pad_to) > batch_tokens:
-        row = int(longest.argmax())
-        raise InputError(
-            f"data.batch_tokens={batch_tokens} is too small for row {row} of the prepared training data, which has "
-            f"{longest[row]} tokens; give at least that, or a smaller data.max_length"
-        )
+    _check_room(source_lengths, target_lengths, batch_tokens, pad_to)
     random = np.random.default_rng([seed, epoch])
     lengths = room = source_lengths, target_lengths
     if lengthening:
@@ -157,6 +151,16 @@ def plan_epoch(
     if ramp:
         batches = ramp.split(batches, multiple, first_step)
     return _plan(batches, lengths, room, multiple)
+
+
+def _check_room(source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, pad_to: int) -> None:
+    longest = np.maximum(source_lengths, target_lengths)
+    if len(longest) and round_up(longest.max(), pad_to) > batch_tokens:
+        row = int(longest.argmax())
+        raise InputError(
+            f"data.batch_tokens={batch_tokens} is too small for row {row} of the prepared training data, which has "
+            f"{longest[row]} tokens; give at least that, or a smaller data.max_length"
+        )
 
 
 def plan_split(
@@ -189,9 +193,15 @@ def _by_length(source_lengths: np.ndarray, target_lengths: np.ndarray, random: n
     They are sorted by target, and within one target length by source: upwards in one, downwards in the next, so that a
     batch with two target lengths does not have both the shortest and the longest sources.
     """
-    target = np.rint(target_lengths + random.uniform(-JITTER, JITTER, len(target_lengths))).astype(np.int64)
-    source = source_lengths + random.uniform(-JITTER, JITTER, len(source_lengths))
-    return np.lexsort((np.where(target % 2 == 0, source, -source), target))
+    # In place, since this takes the most memory of all that grows with the corpus.
+    jittered = random.uniform(-JITTER, JITTER, len(target_lengths))
+    jittered += target_lengths
+    target = np.rint(jittered, out=jittered).astype(np.int32)
+    source = random.uniform(-JITTER, JITTER, len(source_lengths))
+    source += source_lengths
+    np.negative(source, out=source, where=target % 2 != 0)
+    del jittered
+    return np.lexsort((source, target))
 
 
 def _cut(

@@ -20,14 +20,16 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_precision
 from headcount.run.config import Problems, build, build_data
 from headcount.run.values import fits, typed
-from headcount.training.averaging import MONITORED, Averaging, ScheduleFreeAverage
+from headcount.training.averaging import MONITORED, Averaging, ExponentialAverage, ScheduleFreeAverage
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.divergence import SkippedSteps
 from headcount.training.module import OptimizerFactory
 from headcount.training.schedule import Constant
 from headcount.training.seal import CheckpointFile
+from headcount.training.sharded import STRATEGY
 
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
+ELEMENTWISE = "torch.optim.AdamW"  # the optimizer that can be sharded: each number has its own step
 PARTIAL = (  # settings of Lightning's trainer that train or validate on a part
     *("fast_dev_run", "limit_train_batches", "limit_val_batches", "max_time", "overfit_batches"),
     "reload_dataloaders_every_n_epochs",
@@ -207,15 +209,36 @@ def check_values(config: DictConfig) -> None:
             "32-true or auto"
         )
     strategy = config.trainer.strategy
-    finds = OmegaConf.is_dict(strategy) and strategy.get("find_unused_parameters", False)
+    finds = OmegaConf.is_dict(strategy) and (
+        strategy.get("find_unused_parameters", False) or strategy.get("_target_") == STRATEGY
+    )
     if config.trainer.devices != 1 and config.model.get("layer_dropout") and not finds:
         # They would wait for the gradients of layers that one of them left out.
         wrong.append(
             f"model.layer_dropout={config.model.layer_dropout}: with several processes, add "
             "+trainer.strategy.find_unused_parameters=true, or leave it at 0"
         )
+    wrong += unfit_for_shards(config)
     if wrong:
         raise InputError("\n".join(wrong))
+
+
+def unfit_for_shards(config: DictConfig) -> list[str]:
+    """What cannot be trained with sharded weights, a line a setting: what reads whole matrices, or each step's weights
+    on one process alone."""
+    if OmegaConf.select(config, "trainer.strategy._target_") != STRATEGY:
+        return []
+    wrong = []
+    if (name := str(config.optimizer.get("_target_"))) != ELEMENTWISE:
+        wrong.append(f"optimizer: {name.rpartition('.')[2]} cannot be used with trainer=fsdp; give optimizer=adamw")
+    if (
+        OmegaConf.select(config, "averaging._target_")
+        == f"{ExponentialAverage.__module__}.{ExponentialAverage.__name__}"
+    ):
+        wrong.append("averaging: ema cannot be used with trainer=fsdp; give averaging=checkpoints, best or none")
+    if config.model.get("layer_dropout"):
+        wrong.append(f"model.layer_dropout={config.model.layer_dropout}: must be 0 with trainer=fsdp")
+    return wrong
 
 
 def check_processes(config: DictConfig) -> None:

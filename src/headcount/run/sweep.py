@@ -19,7 +19,7 @@ from typing import IO
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.files import show
@@ -34,6 +34,13 @@ from headcount.signals import STOP, signals_to
 
 START = ("-m", "headcount", "train")  # of Python, for a job
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
+# At which submitit, on SLURM too, puts a job back into the queue and ends it; elsewhere than on Unix there is none.
+REQUEUE = getattr(signal, "SIGUSR2", signal.SIGTERM)
+# Settings of torchrun: signals that it hands on, and the seconds in which its processes save and end.
+TORCHRUN = {
+    "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "110",
+}
 # Exit codes of a run that was asked to stop, also while it was scored.
 STOPPED = (*(128 + number for number in STOP), *(-number for number in STOP))
 
@@ -46,7 +53,8 @@ def run_job(config: DictConfig, directory: Path) -> None:
     has ended.
 
     Raises InputError if the training fails or is stopped, or the folder holds a run of another config; SystemExit
-    when this process is asked to stop, after the child has stopped.
+    when this process is asked to stop, after the child has stopped. A job of submitit that is asked to go back into the
+    queue does so then.
     """
     end_with_sweep()
     with FileLock(directory / ".job.lock"):
@@ -69,7 +77,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
 
 def train_in_child(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
     """Run the process of one job to its end. Raises InputError or SystemExit, see `run_job`."""
-    begin = time.time()
+    begin, requeue = time.time(), signal.getsignal(REQUEUE)
     write_state(directory, "running")
     with log_path(directory).open("wb") as log, forwarded_signals() as (children, signals):
         children.append(begin_child(command, log, environment))
@@ -80,6 +88,8 @@ def train_in_child(command: Sequence[str], directory: Path, environment: Mapping
         write_state(directory, "stopped")
         if signals:
             end_with_sweep()
+            if REQUEUE in signals and callable(requeue):  # submitit's own
+                requeue(REQUEUE, None)
             raise SystemExit(128 + signals[-1])
         raise InputError("stopped; the same command resumes it")
     if code or not is_finished(directory):
@@ -151,8 +161,9 @@ def jobs_at_once(sweep: Path) -> int | None:
 def threads_of_a_job(sweep: Path) -> int | None:
     """Processor cores for each of the jobs that the launcher runs at once; None to leave it to torch."""
     launcher = HydraConfig.get().launcher
-    if launcher.get("cpus_per_task"):  # a cluster's
-        return int(launcher.cpus_per_task)
+    # Of a cluster: SLURM's, or Ray's.
+    if given := launcher.get("cpus_per_task") or OmegaConf.select(launcher, "ray.remote.num_cpus"):
+        return max(1, int(given))
     at_once = jobs_at_once(sweep)
     return max(1, cores() // at_once) if at_once else None
 
@@ -160,6 +171,7 @@ def threads_of_a_job(sweep: Path) -> int | None:
 def environment_of_a_job(threads: int | None, gpus: Sequence[str] = ()) -> dict[str, str]:
     """This process's environment without the variables of launchers, and with the GPUs of the job, if it has any."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    environment |= TORCHRUN
     environment["PYTHONSAFEPATH"] = "1"  # no file of the current directory is imported in place of a library's
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)

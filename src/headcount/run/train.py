@@ -34,8 +34,8 @@ from headcount.training.averaging import save_weights
 from headcount.training.callbacks import StopOnInterrupt, ValidationStopped
 from headcount.training.module import TranslationTask
 
-# In the messages of gloo and NCCL where another process has ended.
-LOST = ("by peer", "Broken pipe", "Socket closed", "remote process exited")
+# In the messages of gloo and NCCL where another process has ended, or does not begin.
+LOST = ("by peer", "Broken pipe", "Socket closed", "remote process exited", "connectFullMesh")
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,7 @@ def fit(run: TrainingRun) -> TranslationTask:
             raise
         raise run.resumed.misfit(error) from error
     opening.open()  # where nothing was left to train
+    task.model = task.gather_model()
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
@@ -194,7 +195,8 @@ def remembered(interrupt: StopOnInterrupt) -> Iterator[None]:
 @contextlib.contextmanager
 def stoppable(directory: Path) -> Iterator[None]:
     """Signals to stop end the process at once, with a line and exit code; a second one kills. For what has no state to
-    save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1."""
+    save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1, 140 for
+    SIGUSR2."""
     code = 0
 
     def stop(number: int) -> None:

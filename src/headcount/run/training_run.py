@@ -44,6 +44,7 @@ from headcount.run.parts import Parts, build_parts, check_processes
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
+from headcount.training.sharded import is_sharded
 
 OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given
 
@@ -189,9 +190,10 @@ class OpenDirectory(Callback):
         self.is_open = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.run.resumed:
+        task = cast("TranslationTask", pl_module)
+        if self.run.resumed and not is_sharded(task.model):  # torch checks the shares as it makes them
             for optimizer in trainer.optimizers:
-                check_optimizer_state(cast("TranslationTask", pl_module), optimizer)
+                check_optimizer_state(task, optimizer)
         self.open()
 
     def open(self) -> None:

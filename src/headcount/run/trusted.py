@@ -45,7 +45,8 @@ TRUSTED = {
     "segmentation": _of("headcount.data.subword_sampling", "BpeDropout", "SampledSegmentation"),
     "tokenizer": _of("headcount.data.tokenizer", "SentencePiece", "SentencePiecePair"),
     "trainer": _of("pytorch_lightning", "Trainer"),
-    "trainer.strategy": _of("pytorch_lightning.strategies", "DDPStrategy"),
+    "trainer.strategy": _of("pytorch_lightning.strategies", "DDPStrategy")
+    | _of("headcount.training.sharded", "FullySharded"),
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
+import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from headcount.errors import InputError
 from headcount.files import write_bytes
+from headcount.training.sharded import gathered, gathers, is_sharded
 
 Weights = dict[str, Tensor]
 Shapes = dict[str, torch.Size]
@@ -81,8 +83,9 @@ class CheckpointAverage(Callback):
         step = trainer.global_step
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         every, count = self.spacing(self.planned)
-        if trainer.is_global_zero and new_step and count > 1 and step % every == 0:
-            self._snapshot(cast("torch.nn.Module", pl_module.model), step)
+        model = cast("torch.nn.Module", pl_module.model)
+        if gathers(trainer, model) and new_step and count > 1 and step % every == 0:
+            self._snapshot(model, step)
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         """Mean of the snapshots in the window that ends at `step`, including the present weights."""
@@ -104,9 +107,12 @@ class CheckpointAverage(Callback):
         return [steps[taken] for taken in kept[-count:]]
 
     def _snapshot(self, model: torch.nn.Module, step: int) -> None:
+        weights = own_weights(model)
+        if is_sharded(model) and dist.get_rank():
+            return
         self.directory.parent.mkdir(exist_ok=True)  # the run's own directory is there, or gone
         self.directory.mkdir(exist_ok=True)
-        save_weights(own_weights(model), self._file(step))
+        save_weights(weights, self._file(step))
         self._remove_outside(step, list(self._taken()))
 
     def _remove_outside(self, step: int, steps: list[int]) -> None:
@@ -224,9 +230,10 @@ class BestCheckpoint(Callback):
         name, sign = MONITORED[self.metric]
         value = float(trainer.callback_metrics[name])
         better = self.best is None or sign * value > sign * self.best
-        if trainer.is_global_zero and better and math.isfinite(value):  # nothing is better than NaN
+        model = cast("torch.nn.Module", pl_module.model)
+        if gathers(trainer, model) and better and math.isfinite(value):  # nothing is better than NaN
             self.best = value
-            now = own_weights(cast("torch.nn.Module", pl_module.model))
+            now = own_weights(model)
             self.best_weights = {name: tensor.clone() for name, tensor in now.items()}
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
@@ -307,8 +314,9 @@ def snapshot(path: Path, model: torch.nn.Module) -> Weights:
 
 
 def own_weights(model: torch.nn.Module) -> Weights:
-    """Every parameter once, on the CPU: a tied matrix under the first of its names."""
-    return {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+    """Every parameter once, on the CPU: a tied matrix under the first of its names. Where they are sharded, all
+    processes must call it."""
+    return {name: gathered(weight.detach()).cpu().contiguous() for name, weight in model.named_parameters()}
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:

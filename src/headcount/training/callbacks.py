@@ -23,6 +23,7 @@ from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_
 from headcount.training.divergence import SkippedSteps
 from headcount.training.loaded_state import check_counts
 from headcount.training.seal import seal
+from headcount.training.sharded import gathers
 
 AGREE_EVERY = 20  # optimizer steps after which processes with GPUs ask each other whether to stop
 
@@ -102,13 +103,22 @@ class TrainingProgress(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._count(step=False)
         self._stop()
-        if trainer.world_size > 1:
-            # Until here the count was taken as equal on all processes, which saves communication at every step.
-            own = torch.tensor(self._own, device=pl_module.device)
-            self.tokens = self._before + int(trainer.strategy.reduce(own, reduce_op="sum"))
+        self._sum_up(trainer, pl_module)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._sum_up(trainer, pl_module)
+        checkpoint["callbacks"][self.state_key] = self.state_dict()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._stop()
+
+    def _sum_up(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the tokens of all processes. Between two such moments each takes its own count for that of the others,
+        which saves communication at every step."""
+        if trainer.world_size > 1:
+            own = torch.tensor(self._own, device=pl_module.device)
+            self._before, self._own = self._before + int(trainer.strategy.reduce(own, reduce_op="sum")), 0
+            self.tokens = self._before
 
     def _stop(self) -> None:
         if self._bar is not None:
@@ -227,12 +237,14 @@ class LastCheckpoint(Callback):
         return bool(trainer.strategy.broadcast(late)) if trainer.world_size > 1 else late
 
     def _keep(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.global_step in self.keep and trainer.is_global_zero:
+        model = cast("nn.Module", pl_module.model)
+        if trainer.global_step in self.keep and gathers(trainer, model):
             path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{trainer.global_step}.safetensors"
             path.parent.mkdir(exist_ok=True)
-            model = cast("nn.Module", pl_module.model)
             own = [each for each in trainer.callbacks if isinstance(each, ScheduleFreeAverage)]  # type: ignore[attr-defined]
-            save_weights(own[0].weights(model, trainer.global_step) if own else own_weights(model), path)
+            weights = own[0].weights(model, trainer.global_step) if own else own_weights(model)
+            if trainer.is_global_zero:
+                save_weights(weights, path)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint["validation_due"] = self.validation_due
@@ -294,8 +306,8 @@ class ValidationStopped(BaseException):
 
 
 class StopOnInterrupt(Callback):
-    """Ctrl-C, or SIGTERM or SIGUSR1 as a cluster sends it, lets the step in hand finish, then ends training in good
-    order; a second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
+    """Ctrl-C, or a signal of a cluster (`headcount.signals.STOP`), lets the step in hand finish, then ends training in
+    good order; a second one kills. `exit_code` is what the process should end with: 0 unless it was stopped.
 
     A validation is not waited for: a single process raises ValidationStopped out of it, several skip the one that comes
     next. The checkpoint says so (see `LastCheckpoint`). To be the first of the callbacks, so that nothing has been made

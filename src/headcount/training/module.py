@@ -22,6 +22,7 @@ from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.training.cutoff import token_cutoff
 from headcount.training.divergence import SkippedSteps, Step
 from headcount.training.loss import LabelSmoothing, Loss
+from headcount.training.sharded import FullySharded, fill_whole, gathered, is_sharded, sharded
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class TranslationTask(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.model = model
+        self._whole = (model,)  # in a tuple, so that it is no part of this module where a sharded copy is trained
         self.loss = loss
         self.optimizer_factory = optimizer
         self.schedule = schedule
@@ -77,6 +79,18 @@ class TranslationTask(pl.LightningModule):
         self._valid_sums: list[Tensor] = []
         self._rates: list[float] = []  # of each parameter group, in the config
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
+
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, FullySharded) and not is_sharded(self.model):
+            self.model = sharded(self.model, self.device_mesh["data_parallel"])  # type: ignore[index]
+
+    def gather_model(self) -> EncoderDecoder:
+        """The model that translates, with the present weights, on this module's device; all processes must call it."""
+        if not is_sharded(self.model):
+            return self.model
+        (whole,) = self._whole
+        fill_whole(whole.to(self.device).eval(), self.model)
+        return whole
 
     def configure_optimizers(self) -> dict[str, Any]:  # type: ignore[override]
         optimizer = self.optimizer_factory(parameter_groups(self.model, self.optimizer_factory))
@@ -98,11 +112,13 @@ class TranslationTask(pl.LightningModule):
         optimizer_closure()  # forward and backward: whether the gradients are finite is known before the step
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
         norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.trainer.gradient_clip_val or math.inf)
+        norm = gathered(norm)
         rate = optimizer.param_groups[0]["lr"]
         step = Step(self.trainer.global_step + 1, rate, norm, self._parts_of_step)
         self._parts_of_step = []
         own: Any = optimizer.optimizer
-        if norm.device.type not in SYNCHRONOUS and getattr(own, "_step_supports_amp_scaling", False):
+        here = norm.device.type in SYNCHRONOUS or is_sharded(self.model)
+        if not here and getattr(own, "_step_supports_amp_scaling", False):
             # The device itself leaves its weights as they are: to ask it here would make the processor wait for it.
             self.skipped.settle()
             self.skipped.expect(step, self._train_source)
@@ -206,6 +222,7 @@ class TranslationTask(pl.LightningModule):
 
     def _translate_shared(self) -> list[str]:
         """The validation sentences translated, each rank its share, all on every rank."""
+        self.gather_model()
         world, rank = self.trainer.world_size, self.trainer.global_rank
         share = self.translator.translate(self.sources[rank::world])
         if world == 1:
