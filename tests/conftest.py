@@ -57,7 +57,7 @@ TINY = (
     "validation.every=4",
     "logger=csv",
     "search.max_ratio=1",
-    "search.max_extra=1",  # a model that is not trained does not end by itself
+    "search.max_extra=2",  # a model that is not trained does not end by itself
 )
 
 

@@ -195,6 +195,7 @@ def test_curves_areas_and_limits_are_those_by_hand():
     assert (limit.cut, limit.next_cut, limit.reason) == (2, None, None)
 
 
+@pytest.mark.slow
 def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
     run = shutil.copytree(home / "runs" / "first", tmp_path / "run")
     orders = ("gate_penalties=[0.1,1]", "gate_steps=2", "order_sentences=6")

@@ -64,6 +64,7 @@ def test_an_option_trains_and_translates(options, tiny, tmp_path):
     assert len(run.translator.translate(["the dog sees the cat", ""])) == 2
 
 
+@pytest.mark.slow
 def test_both_directions_are_trained_then_one(tiny, text, tmp_path):
     both = (*tiny, "data.both_directions=true", "loss=simcut", "averaging=none")
     completed("train", *both, "hydra.run.dir=whole", cwd=tmp_path)
@@ -81,7 +82,8 @@ def test_both_directions_are_trained_then_one(tiny, text, tmp_path):
     assert (tmp_path / "whole/tokenizer.model").read_bytes() == (tmp_path / "one/tokenizer.model").read_bytes()
 
 
-@pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_batch_ramp_resumes_in_its_midst(accumulation, tiny, tmp_path):
     plain = (*tiny, "averaging=ema", "data.batch_tokens=800", f"trainer.accumulate_grad_batches={accumulation}")
     ramp = (*plain, "data.batch_ramp=6")

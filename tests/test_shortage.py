@@ -20,6 +20,7 @@ from headcount.training.callbacks import LastCheckpoint
 from headcount.training.module import TranslationTask
 
 
+@pytest.mark.slow
 def test_a_directory_that_can_only_be_read_is_one_line(tmp_path):
     train = '"$PYTHON" "$SCRIPTS/train.py" hydra.run.dir=disk/run'
     result = in_own_file_system(tmp_path, f"mkdir disk; mount -t tmpfs -o ro tmpfs disk; {train} || echo code $?")

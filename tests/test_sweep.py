@@ -73,6 +73,7 @@ def multirun(folder, *words, of=completed):
     return of("train", "--multirun", *words, "threads=1", cwd=folder)
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pretended):
     sweep = pretended / "runs" / "sweep_grammar"
     result = multirun(pretended, "model.num_heads=1,3,4", of=command)
