@@ -14,6 +14,8 @@ from headcount.data.tokenizer import SentencePiece
 from headcount.heads.statistics import Bounds
 from headcount.run.config import NOT_CORPUS
 from headcount.run.resolvers import CONF, register_resolvers
+from headcount.training.divergence import SkippedSteps
+from headcount.training.module import TranslationTask
 
 BOUNDS = Bounds(loss=0.01, margin=0.1, accuracy=2.0, bleu=0.5)
 ONE_LAYER = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "d_feed_forward": 16, "num_heads": 2}
@@ -76,3 +78,20 @@ def random_model(vocab_size: int, **settings: Any) -> Any:
         for name, weight in model.named_parameters():
             weight += (0.6 if "embedding" in name else 0.3) * torch.randn_like(weight)
     return model
+
+
+def task_without_data(model: torch.nn.Module, loss: Any = None) -> TranslationTask:
+    """The training of a model, without sentences to validate on."""
+    return TranslationTask(
+        model=model,
+        loss=loss,
+        optimizer=torch.optim.AdamW,
+        schedule=lambda step: 1.0,
+        skipped=SkippedSteps(1),
+        translator=None,
+        sources=[],
+        references=[],
+        bleu_tokenizer="13a",
+        samples=0,
+        seed=1,
+    )

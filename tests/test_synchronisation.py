@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from built import built, random_model
+from built import built, random_model, task_without_data
 from synchronising import SynchronisationError, Unsynchronised
 from torch import Tensor, nn
 
@@ -86,19 +86,7 @@ def a_batch(device: str = "meta"):
 
 
 def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationTask:
-    task = TranslationTask(
-        model=model,
-        loss=loss,
-        optimizer=None,
-        schedule=None,
-        skipped=SkippedSteps(1),
-        translator=None,
-        sources=[],
-        references=[],
-        bleu_tokenizer="13a",
-        samples=0,
-        seed=1,
-    )
+    task = task_without_data(model, loss)
     task._trainer = SimpleNamespace(
         global_step=3,
         world_size=1,

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from built import built
+from built import built, task_without_data
 from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.training.cutoff import token_cutoff
-from headcount.training.divergence import SkippedSteps
 from headcount.training.loss import RDrop, SimCut
 from headcount.training.module import TranslationTask
 
@@ -17,19 +16,7 @@ def task(loss=None, **settings) -> TranslationTask:
     torch.manual_seed(0)
     sizes = {"d_model": 8, "d_feed_forward": 8, "num_heads": 2, "encoder_layers": 4, "decoder_layers": 4}
     model = built("model/nano", vocab_size=12, **sizes, dropout=0.0, **settings)
-    return TranslationTask(
-        model=model,
-        loss=loss,
-        optimizer=torch.optim.AdamW,
-        schedule=lambda step: 1.0,
-        skipped=SkippedSteps(1),
-        translator=None,
-        sources=[],
-        references=[],
-        bleu_tokenizer="13a",
-        samples=0,
-        seed=1,
-    )
+    return task_without_data(model, loss)
 
 
 class Recording:
