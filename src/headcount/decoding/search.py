@@ -202,10 +202,9 @@ class SearchMethod(ABC):
 
     def check_shortlist(self, shortlist: Mapping[str, Any]) -> None:
         """Raises ValueError for a shortlist that this search cannot use."""
-        least_and_most = {"frequent": (1, math.inf), "per_piece": (0, MOST_PER_PIECE)}
-        if shortlist.keys() != least_and_most.keys() or not all(
-            type(shortlist[name]) is int and least <= shortlist[name] <= most
-            for name, (least, most) in least_and_most.items()
+        ranges = {"frequent": (1, math.inf), "per_piece": (0, MOST_PER_PIECE)}
+        if shortlist.keys() != ranges.keys() or not all(
+            type(shortlist[name]) is int and least <= shortlist[name] <= most for name, (least, most) in ranges.items()
         ):
             shown = ",".join(f"{name}:{value}" for name, value in shortlist.items())
             raise ValueError(

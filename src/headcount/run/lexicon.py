@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 
 from headcount.data.tokenizer import AnyTokenizer
+from headcount.decoding.search import SearchMethod
 from headcount.decoding.shortlist import MOST_PER_PIECE, NONE, Lexicon, Pieces, learn_lexicon
 from headcount.errors import InputError
 from headcount.files import show
@@ -25,9 +26,13 @@ ARRAYS = ("translations", "frequent")  # see `Lexicon`
 logger = logging.getLogger(__name__)
 
 
-def lexicon_of(directory: Path, tokenizer: AnyTokenizer, data: Callable[[], "TranslationData"]) -> Lexicon:
+def lexicon_of(
+    directory: Path, tokenizer: AnyTokenizer, search: SearchMethod, data: Callable[[], "TranslationData"]
+) -> Lexicon | None:
     """The lexicon of the run in a directory: the one that is kept there, or else learned from `data`, the run's corpus,
-    and kept. Raises InputError for a damaged one, and where there is neither."""
+    and kept; None for a search without a shortlist. Raises InputError for a damaged one, and where there is neither."""
+    if search.shortlist is None:
+        return None
     path = directory / FILE
     sizes = tokenizer.source.vocab_size, tokenizer.target.vocab_size
     shared = tokenizer.source is tokenizer.target

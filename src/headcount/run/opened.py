@@ -129,9 +129,7 @@ def open_run(
     model = model_with(weights, config, tokenizer, directory, trust)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     way: SearchMethod = build(settings, "search", trust)
-    lexicon = None
-    if way.shortlist is not None:
-        lexicon = lexicon_of(directory, tokenizer, partial(data_of_run, config, tokenizer, trust))
+    lexicon = lexicon_of(directory, tokenizer, way, partial(data_of_run, config, tokenizer, trust))
     translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory), lexicon)
     own = weights.resolve() == (directory / "model.safetensors").resolve()
     return Run(directory, config, model, tokenizer, translator, trust, None if own else weights)

@@ -80,9 +80,7 @@ class TrainingRun:
         return bool(self.parts.trainer.is_global_zero)
 
     def translator(self, search: SearchMethod) -> Translator:
-        lexicon = None
-        if search.shortlist is not None:
-            lexicon = lexicon_of(self.directory, self.tokenizer, lambda: self.parts.data)
+        lexicon = lexicon_of(self.directory, self.tokenizer, search, lambda: self.parts.data)
         return make_translator(
             self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory), lexicon
         )
