@@ -40,15 +40,18 @@ def names_by_difference(
     single setting names them.
 
     jobs: the overrides of each job, empty if unknown. A row is named by the overrides of its jobs; if these do not
-    determine the row, by as few of its settings as distinguish all rows; if that is long, after its first run.
+    determine the row, by as few of its settings as distinguish all rows. If that is long for a row, all rows are named
+    by values alone, where these are words (gru, before, additive); else that row after its first run.
     """
     combinations = {run.name: _key([run.settings.get(setting) for setting in differing]) for run in runs}
     naming = _overrides_of_rows({run.name: jobs[run.name] for run in runs}, combinations)
     if naming is None:
         naming = _distinguishing({run.name: run.settings for run in runs}, differing)
+    words = all(isinstance(value, str) for settings in naming.values() for value in settings.values())
+    values_alone = words and any(len(_listed(settings)) > LONGEST for settings in naming.values())
     names: dict[str, RowName] = {}
     for run, settings in naming.items():
-        names.setdefault(combinations[run], _row_name(settings, run))
+        names.setdefault(combinations[run], _row_name(settings, run, values_alone))
     single = [name.rpartition(".")[2] for name in naming[runs[0].name]]
     return {run.name: names[combinations[run.name]] for run in runs}, single[0] if len(single) == 1 else None
 
@@ -79,18 +82,18 @@ def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[s
     return chosen
 
 
-def _row_name(settings: Mapping[str, Any], run: str) -> RowName:
+def _row_name(settings: Mapping[str, Any], run: str, values_alone: bool) -> RowName:
     """run: the name of the row's first run, without its seed the name of a row that would else have a long one."""
     if len(settings) == 1:
         (value,) = settings.values()
         return RowName(typed(value), value)
-    label = _listed(settings) if settings else "all runs"
+    label = (", ".join(settings.values()) if values_alone else _listed(settings)) if settings else "all runs"
     return RowName(label if len(label) <= LONGEST else re.sub(r",?seed=\d+", "", run))
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
     """Settings and values. A name is cut to its last part where that is unique."""
-    ends = [name.rpartition(".")[2] for name in settings]
+    ends = [re.split("[./]", name)[-1] for name in settings]
     return ", ".join(
         f"{end if ends.count(end) == 1 else name}={typed(value).rpartition('headcount.')[2]}"
         for (name, value), end in zip(settings.items(), ends, strict=True)
