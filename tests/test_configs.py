@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import refused
+from conftest import failed, refused
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
@@ -209,6 +209,22 @@ def test_each_arm_of_heads_by_kind_changes_the_heads_of_one_kind():
 def test_an_old_name_is_one_line(old, tmp_path):
     (line,) = refused("train", old, cwd=tmp_path)
     assert line.startswith(f"{old.partition('=')[0]}: is now ")
+
+
+def test_a_job_of_ray_asks_for_the_gpus_of_its_training(monkeypatch, tmp_path):
+    def gpus(*words: str) -> int:
+        register_resolvers()
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            launcher = compose("train", ["hydra/launcher=ray", *words], return_hydra_config=True).hydra.launcher
+        return launcher.ray.remote.num_gpus
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert (gpus(), gpus("trainer=gpu"), gpus("trainer=ddp", "trainer.accelerator=gpu", "trainer.devices=4")) == (0, 1, 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert (gpus(), gpus("trainer=cpu")) == (1, 0)
+    if not find_spec("hydra_plugins.hydra_ray_launcher"):
+        (line,) = failed("train", "--multirun", "hydra/launcher=ray", "hydra.launcher.ray.remote.num_gpus=0", cwd=tmp_path)
+        assert line == "hydra-ray-launcher: this plugin of Hydra is not installed; pip install hydra-ray-launcher"
 
 
 def test_a_job_of_slurm_asks_for_the_gpus_of_its_training():

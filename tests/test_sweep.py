@@ -410,12 +410,12 @@ def results(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "ray"])
 def test_two_jobs_at_once_are_as_one_after_the_other(launcher, tiny, tmp_path):
     pytest.importorskip(f"hydra_plugins.hydra_{launcher.split('_')[0]}_launcher")
     common = (*tiny, "model.num_heads=1,2", "seed=1,2", "threads=1")
     assert sweep(tmp_path, *common, "name=one").wait() == 0
-    at_once = {"joblib": ["hydra.launcher.n_jobs=2"], "submitit_local": []}[launcher]
+    at_once = {"joblib": ["hydra.launcher.n_jobs=2"], "ray": ["hydra.launcher.ray.remote.num_cpus=1"]}.get(launcher, [])
     assert sweep(tmp_path, *common, "name=two", f"hydra/launcher={launcher}", *at_once).wait() == 0
     one, two = (results(tmp_path / "runs" / f"{name}_multi30k") for name in ("one", "two"))
     assert len(one) == 4

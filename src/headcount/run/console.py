@@ -7,6 +7,7 @@ import io
 import itertools
 import logging
 import os
+import re
 import sys
 import threading
 import traceback
@@ -144,6 +145,8 @@ def _lines(error: Exception) -> list[str]:
         return lines
     if refused_memory(error) is not None:
         return [no_memory(error)]
+    if plugin := missing_plugin(error):
+        return [f"{plugin}: this plugin of Hydra is not installed; pip install {plugin}"]
     if isinstance(error, OSError) and error.errno:
         return [printable(no_file(first_error(error)))]
     useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
@@ -152,7 +155,13 @@ def _lines(error: Exception) -> list[str]:
 
 def is_wrong(error: Exception) -> bool:
     """Whether an error is one that a user can put right."""
-    return isinstance(error, WRONG) or refused_memory(error) is not None
+    return isinstance(error, WRONG) or refused_memory(error) is not None or missing_plugin(error) is not None
+
+
+def missing_plugin(error: Exception) -> str | None:
+    """The package of a launcher or sweeper of Hydra whose class, hydra_plugins.PACKAGE.MODULE.CLASS, is not found."""
+    name = re.match(r"Unknown plugin class : 'hydra_plugins\.(\w+)", str(error))
+    return name[1].replace("_", "-") if name else None
 
 
 def no_file(error: OSError) -> str:

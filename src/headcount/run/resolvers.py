@@ -14,6 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from headcount.files import show
+from headcount.machine import visible_gpus
 from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.jobs import job_directory
 from headcount.run.place import CONF, program
@@ -78,6 +79,13 @@ def group_count() -> int:
     return int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
+def gpus_of_a_task(accelerator: str, devices: Any) -> int:
+    """GPUs that a job of a sweep asks of Ray: trainer.devices, and none where it trains on the processor."""
+    if accelerator == "cpu" or (accelerator != "gpu" and not visible_gpus()):
+        return 0
+    return devices if isinstance(devices, int) else 1
+
+
 def register_resolvers() -> None:
     """Register the resolvers, and search=as_trained."""
     ConfigStore.instance().store("as_trained", as_trained(), group="search")
@@ -85,5 +93,5 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("program", program, replace=True)
     OmegaConf.register_new_resolver("conf", lambda: show(CONF), replace=True)
-    for resolver in (sweep_directory, job_directory, peak_rate, group_count, balanced_feed_forward):
+    for resolver in (sweep_directory, job_directory, peak_rate, group_count, gpus_of_a_task, balanced_feed_forward):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
