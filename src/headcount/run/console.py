@@ -218,6 +218,8 @@ def set_up_logging() -> None:
     # The loader of an endless stream has no use for worker processes, and batches know their own size.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # conf/hydra/launcher/ray.yaml takes the place of the launcher's own.
+    warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
 
 
 class _StandardError(logging.Handler):
