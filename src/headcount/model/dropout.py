@@ -60,10 +60,10 @@ def dropout_mask(like: Tensor, p: float) -> Tensor:
     """Zeros with probability p, elsewhere 1 / (1 - p), in the shape and type of `like`.
 
     Each element takes one byte of a random word, so p is rounded to 1/256, and the scale with it. torch draws the mask
-    for a p that would be rounded to 0 or 1.
+    for a p that would be rounded to 0 or 1, and where it compiles the model.
     """
     dropped = round(p * 256)
-    if dropped in (0, 256):
+    if dropped in (0, 256) or torch.compiler.is_compiling():
         return F.dropout(torch.ones_like(like), p)
     words = torch.empty(-(-like.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     drawn = words.view(torch.uint8)[: like.numel()]

@@ -210,7 +210,7 @@ class MultiHeadAttention(nn.Module):
             gate = gate * head_dropout_mask(len(x), self.heads.count, self.head_dropout, gate.device)
         if gate.dim() == 2:
             heads = heads * gate[..., None, None]
-        elif gate is not self.head_gate or not self._gates_are_ones:
+        elif gate is not self.head_gate or torch.compiler.is_compiling() or not self._gates_are_ones:
             # The same factors in W_O, which is smaller than the heads.
             weight = weight * gate.repeat_interleave(self.heads.size)
         return AttentionOutput(F.linear(heads.transpose(1, 2).flatten(2), weight, self.output.bias), weights, state)

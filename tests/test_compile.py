@@ -1,0 +1,60 @@
+"""torch.compile takes a Transformer as one graph, and another one for all other shapes of batches."""
+
+import jaxtyping
+import pytest
+import torch
+from built import random_model
+
+SHAPES = [(4, 7, 9), (8, 12, 13), (2, 5, 6), (3, 20, 21)]
+KINDS = {
+    "default": {},
+    "rotary": {"positions": "rotary", "feed_forward": "swiglu"},
+    "normed": {"qk_norm": "learned", "local_heads": 1, "norm": "post"},
+    "dropout": {"dropout": 0.3, "attention_dropout": 0.1, "head_dropout": 0.1},
+}
+
+
+@pytest.fixture(autouse=True)
+def compiler():
+    """No graphs of before, and no checks of shapes, which are not compiled."""
+    torch.compiler.reset()
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+class Counted:
+    """A backend that runs each graph as it is."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+        return graph.forward
+
+
+def batch(rows: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
+    mask = torch.ones(rows, source, dtype=torch.bool)
+    mask[0, -1] = False
+    return torch.randint(4, 12, (rows, source)), mask, torch.randint(4, 12, (rows, target))
+
+
+@pytest.mark.parametrize("kind", ["default", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][1:])])
+def test_a_model_is_one_graph(kind):
+    model, backend = random_model(12, encoder_layers=1, decoder_layers=1, **KINDS[kind]).train(), Counted()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)  # which raises an error at a break
+    for given in (batch(*shape) for shape in SHAPES):
+        output = compiled(*given)
+        if kind != "dropout":  # whose masks are drawn in another way
+            torch.testing.assert_close(output, model(*given))
+    assert backend.graphs <= 2
+
+
+def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
+    model = random_model(12, encoder_layers=1, decoder_layers=1)
+    compiled, given = torch.compile(model, backend=Counted(), fullgraph=True), batch(*SHAPES[0])
+    before = compiled(*given)
+    model.decoder[0].cross_attention.head_gate[0] = 0
+    torch.testing.assert_close(compiled(*given), model(*given))
+    assert not torch.allclose(compiled(*given), before)
