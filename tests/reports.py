@@ -35,8 +35,12 @@ def job(heads: int, seed: int) -> str:
     return f"model.num_heads={heads},seed={seed}"
 
 
+def study_of(folder: Path, simulate: int = 0) -> Study:
+    return Study.of(read_sweep(folder), 0.3, 100, MARGINS, simulate)
+
+
 def page_of(folder: Path) -> Page:
-    return make_page(Study.of(read_sweep(folder), 0.3, 100, MARGINS))
+    return make_page(study_of(folder))
 
 
 def page_with(folder: Path, **changes) -> Page:

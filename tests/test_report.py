@@ -10,9 +10,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from conftest import completed, refused, rewrite
-from reports import ROWS, edit, job, page_of, rows_of, section_of, table_of_section, with_data
+from reports import ROWS, edit, job, page_of, rows_of, section_of, study_of, table_of_section, with_data
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import METRICS, score
@@ -20,6 +21,7 @@ from headcount.report.blocks import Code
 from headcount.report.markdown import markdown
 from headcount.report.page import SECTIONS
 from headcount.report.read import read_sweep
+from headcount.report.sections import error_rate
 from headcount.report.sections.published import published
 from headcount.report.write import html, results_csv
 from headcount.run.directory import is_finished
@@ -323,6 +325,26 @@ def test_text_from_runs_is_escaped(tmp_path, undrawn):
     assert markdown(page).startswith("# \\<b\\>a\\|b_c\\_ \\*d\\*\n")
 
 
+def test_a_report_states_the_error_rate_of_its_design(tmp_path, undrawn):
+    folder = write_sweep(tmp_path / "s", {1: 0.4, 4: 0.2}, seeds=(1, 2, 3), lines=40)
+    study = study_of(folder, simulate=20)
+    text, code = error_rate.section(study).blocks
+    assert text.startswith("Of 20 simulated studies with 2 rows of 3 runs and 80 sentences, in which no row differs, ")
+    share, low, high = map(float, re.search(r"differs, ([\d.]+) \[([\d.]+), ([\d.]+)\] % claim", text).groups())
+    assert low <= share <= 25 < high + 25
+    assert code.text.endswith("simulate=20")
+    world = error_rate.world_like(study)
+    observed = np.mean(study.endpoint.comparison.spread.variances)
+    assert world.seed_deviation**2 <= observed - study.endpoint.comparison.interaction.noise + 1e-9
+    assert world.bleu == pytest.approx(np.mean(study.endpoint.comparison.means))
+    assert "Error rate" not in markdown(page_of(folder))
+
+
+def test_what_cannot_be_simulated_is_said(tmp_path, undrawn):
+    folder = write_sweep(tmp_path / "s", {1: 0.4, 4: 0.2}, seeds=(1,), lines=20)
+    assert error_rate.section(study_of(folder, simulate=20)).blocks[0].startswith("Not simulated")
+
+
 BAD = {
     "nothing given": ((), "sweep=null: must be the directory of a sweep"),
     "no directory": (("sweep=nowhere",), "sweep=nowhere: no such directory"),
@@ -332,6 +354,7 @@ BAD = {
     "effect": (("sweep=sweep", "effect=0"), "effect=0: must be more than 0"),
     "effect as a word": (("sweep=sweep", "effect=much"), "effect=much: must be a number"),
     "resamples": (("sweep=sweep", "resamples=3"), "resamples=3: must be 100 or more"),
+    "studies": (("sweep=sweep", "simulate=-1"), "simulate=-1: must be 0 or more"),
     "nowhere to keep": (("sweep=sweep", "keep=true"), "keep=true: needs a directory, output=DIR"),
 }
 

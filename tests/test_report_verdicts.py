@@ -151,7 +151,7 @@ def advice(sweep: Path, noise: float) -> tuple[str, str]:
     drawn = noise * np.random.default_rng(0).normal(size=(1000, 4))
     comparison = compare(scores, interaction(drawn, [0, 0, 1, 1], 60))
     endpoint = Endpoint(("valid", "test"), 60, scores, (), comparison)
-    return next_steps(Study(read_sweep(sweep), endpoint, MARGINS, 1.0))[0]
+    return next_steps(Study(read_sweep(sweep), endpoint, MARGINS, 1.0, 100, 0))[0]
 
 
 def test_advice_is_more_of_what_is_missing(sweep):

@@ -39,18 +39,20 @@ class Margins:
 class Study:
     """A sweep and its primary endpoint.
 
-    effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal.
+    effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal. resamples: of
+    the held-out sentences. simulate: how many studies like this one are simulated.
     """
 
     sweep: Sweep
     endpoint: Endpoint
     margins: Margins
     effect: float
+    resamples: int
+    simulate: int
 
     @classmethod
-    def of(cls, sweep: Sweep, effect: float, resamples: int, margins: Margins) -> "Study":
-        """resamples: of the held-out sentences."""
-        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect)
+    def of(cls, sweep: Sweep, effect: float, resamples: int, margins: Margins, simulate: int) -> "Study":
+        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples, simulate)
 
     @property
     def rows(self) -> tuple[Row, ...]:

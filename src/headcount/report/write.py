@@ -30,12 +30,19 @@ WEIGHTS = ("weights.scored", "weights.valid_loss.average", "weights.valid_loss.l
 
 
 def report(
-    sweep: str, output: str | None, effect: float, resamples: int, margin: Mapping[str, float], keep: bool
+    sweep: str,
+    output: str | None,
+    effect: float,
+    resamples: int,
+    margin: Mapping[str, float],
+    simulate: int,
+    keep: bool,
 ) -> Path:
     """Write report.html, report.md, results.csv and plots/ on the runs in `sweep`, to `output` or to `sweep` itself.
 
     effect: the BLEU difference that the study should detect. resamples: of the held-out sentences. margin: the
-    differences of bleu, loss and accuracy below which rows are equal. keep: copy figures and translations of the
+    differences of bleu, loss and accuracy below which rows are equal. simulate: how many studies like this one are
+    simulated, for the error rate of its design; 0: none. keep: copy figures and translations of the
     finished runs to `output`/runs. Returns the HTML file. Raises InputError.
     """
     if not 0 < effect < math.inf:
@@ -44,11 +51,13 @@ def report(
         )
     if resamples < 100:
         raise InputError(f"resamples={resamples}: must be 100 or more")
+    if simulate < 0:
+        raise InputError(f"simulate={simulate}: must be 0 or more")
     if keep and output is None:
         raise InputError("keep=true: needs a directory, output=DIR")
     margins = Margins.of(margin)
     found = read_sweep(Path(sweep))
-    page = make_page(Study.of(found, effect, resamples, margins))
+    page = make_page(Study.of(found, effect, resamples, margins, simulate))
     directory = Path(output or sweep)
     if output is None:
         check_links(directory, "plots")

@@ -80,16 +80,16 @@ def _columns(same: Sequence[Outcome], planted: Sequence[Outcome], at_margin: Seq
     every = [*same, *planted, *at_margin]
     found = [outcome.found for outcome in planted]
     return [
-        _share([outcome.alarm for outcome in same]),
-        _share([outcome.false_equal for outcome in at_margin]),
-        _share([outcome.covered for outcome in every]),
-        _share([outcome.covered == 1 for outcome in every]),
-        *([_share(found), _share([share > 0 for share in found])] if not math.isnan(found[0]) else ["", ""]),
-        _share([outcome.equal for outcome in same]),
+        percent([outcome.alarm for outcome in same]),
+        percent([outcome.false_equal for outcome in at_margin]),
+        percent([outcome.covered for outcome in every]),
+        percent([outcome.covered == 1 for outcome in every]),
+        *([percent(found), percent([share > 0 for share in found])] if not math.isnan(found[0]) else ["", ""]),
+        percent([outcome.equal for outcome in same]),
     ]
 
 
-def _share(values: Sequence[float]) -> str:
+def percent(values: Sequence[float]) -> str:
     """Percent, with the interval of Wilson 1927. For a mean of shares, a study is one trial, which is conservative."""
     n, share, z = len(values), float(np.mean(values)), 1.96
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
