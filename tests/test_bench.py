@@ -22,8 +22,9 @@ from headcount.benchmark.environments import PeerError, environment, watch
 from headcount.benchmark.inputs import repeated
 from headcount.benchmark.peers.measure import Meter
 from headcount.benchmark.results import BEGIN, END, best, page_with_tables
-from headcount.benchmark.settings import as_lists
+from headcount.benchmark.settings import as_lists, rows_of
 from headcount.benchmark.workloads import UNITS
+from headcount.run.place import CONF
 
 SIZE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "d_feed_forward": 24, "num_heads": 2}
 VOCABULARY = 40
@@ -77,8 +78,9 @@ def test_lists_need_no_brackets(given, meant):
     assert as_lists([given]) == [meant]
 
 
-WORK = "train, decode, search, ceiling, lightning, together, optimizers, crowded, start, prepare, quality"
+WORK = "train, decode, search, ceiling, lightning, together, rows, crowded, start, prepare, quality"
 MODELS = "base, big, deep_shallow, nano, rnn, rnn_bahdanau, rnn_graves, rnn_luong, tiny"
+STUDIES = ", ".join(sorted(path.stem for path in (CONF / "study").glob("*.yaml")))
 MARKERS = f"{BEGIN} and {END}"
 WRONG_SETTINGS = [
     {
@@ -96,6 +98,11 @@ WRONG_SETTINGS = [
     },
     {"work=": f"work=[]: nothing to do; there are {WORK}"},
     {"table=1": "table=1: must be a path"},
+    {
+        "work=rows": "",
+        "rows=heads": "rows=heads: must be a list of two settings or more, such as "
+        f'["model.num_heads=1","model.num_heads=8"] with its quotes, or a study: {STUDIES}',
+    },
     {"work=search": "run=None: work=search translates with a trained run; give its directory"},
 ]
 
@@ -103,7 +110,15 @@ WRONG_SETTINGS = [
 @pytest.mark.parametrize("wrong", WRONG_SETTINGS)
 def test_wrong_settings_are_reported_together(wrong, tmp_path):
     (tmp_path / "no.md").write_text("# No markers\n")
-    assert sorted(refused("bench", *wrong, cwd=tmp_path)) == sorted(wrong.values())
+    assert sorted(refused("bench", *wrong, cwd=tmp_path)) == sorted(filter(None, wrong.values()))
+
+
+def test_rows_are_those_of_a_study_or_a_list():
+    assert list(rows_of("optimizers")) == ["adamw", "muon", "soap", "schedule_free"]
+    assert rows_of("optimizers")["soap"] == ["study=optimizers", "study/optimizer=soap"]
+    assert rows_of("heads_fixed_width")["8"] == ["study=heads_fixed_width", "model.num_heads=8"]
+    assert len(rows_of("heads_by_width")) == 15
+    assert rows_of(["model.num_heads=1", "a=1 b=2"])["a=1 b=2"] == ["a=1", "b=2"]
 
 
 def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tmp_path):
@@ -299,9 +314,9 @@ def bench_process(tmp_path: Path, *arguments: str) -> list[dict]:
 def test_everything_that_needs_no_installation_runs(tmp_path):
     peers = {"train": {"headcount", "torch_loop"}, "decode": {"headcount", "torch_loop"}, "ceiling": {"torch"}}
     peers |= {"lightning": {"headcount", "bare loop"}, "start": {"headcount"}, "prepare": {"headcount"}}
-    peers["optimizers"] = {"headcount", "muon", "soap", "schedule_free"}
+    peers["rows"] = {"adamw", "muon", "soap", "schedule_free"}
     peers["crowded"] = {who + beside for who in ("headcount", "spinning", "one thread") for beside in ("", ", beside")}
-    rows = bench_process(tmp_path, f"work={','.join(peers)}", "peers=[torch_loop]", "pairs=500")
+    rows = bench_process(tmp_path, f"work={','.join(peers)}", "rows=optimizers", "peers=[torch_loop]", "pairs=500")
     assert {(row["work"], row["peer"]) for row in rows} == {(work, peer) for work in peers for peer in peers[work]}
     for row in rows:
         (figure,) = [row[name] for name in UNITS if name in row]

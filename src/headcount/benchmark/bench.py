@@ -20,7 +20,7 @@ from rich.console import Console
 from headcount.benchmark.environments import PeerError, busy_programs, environment, watch
 from headcount.benchmark.inputs import Inputs, own_shapes
 from headcount.benchmark.results import Measurement, Results, best, ceiling_precision, page_with_tables, shown, tables
-from headcount.benchmark.settings import check, read_rows
+from headcount.benchmark.settings import check, read_rows, rows_of
 from headcount.benchmark.workloads import (
     FIRST_MODEL_ONLY,
     FP32_AND_BF16,
@@ -34,7 +34,7 @@ from headcount.benchmark.workloads import (
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.machine import cores, processor
-from headcount.run.place import CONF, command
+from headcount.run.place import command
 
 logger = logging.getLogger(__name__)
 
@@ -151,8 +151,9 @@ class Bench:
             return [System("headcount", "auto", "headcount", one), System(name, "auto", "headcount", several)]
         if case.work == "search":
             return list(self._searches(job))
-        if case.work == "optimizers":
-            return list(_optimizers({**job, "work": "train"}))
+        if case.work == "rows":
+            rows = rows_of(config.rows)
+            return [System(name, "auto", "headcount", {**job, "work": "train", "changes": rows[name]}) for name in rows]
         if case.work == "crowded":
             return list(self._crowded({**job, "work": "train"}))
         if case.work == "quality":
@@ -305,10 +306,3 @@ class Bench:
             path = Path(self.config.out)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, json.dumps(rows, indent=2) + "\n")
-
-
-def _optimizers(job: Mapping[str, Any]) -> Iterator[System]:
-    """Training with each arm of study=optimizers; headcount: with AdamW, to which the others are compared."""
-    for arm in sorted(path.stem for path in (CONF / "study" / "optimizer").glob("*.yaml")):
-        changes = ["study=optimizers", f"study/optimizer={arm}"]
-        yield System("headcount" if arm == "adamw" else arm, "auto", "headcount", {**job, "changes": changes})

@@ -40,7 +40,8 @@ class Results:
     def _rows(self, case: Case) -> Iterator[dict[str, Any]]:
         """A row for each system, in its best precision (or in all, where it keeps all)."""
         measurements = self.cases[case]
-        ours = best(measurements, "headcount")
+        first = next(name for name, _ in measurements)
+        ours = best(measurements, first if case.work == "rows" else "headcount")
         for (name, precision), measured in measurements.items():
             if not measured[0]["keep"] and measured is not best(measurements, name):
                 continue
@@ -56,8 +57,12 @@ class Results:
                 "rounds": len(measured),
                 "versions": measured[0]["versions"],
             }
-            if case.work in ("train", "decode", "lightning", "together", "optimizers", "crowded") and ours:
+            if case.work in ("train", "decode", "lightning", "together", "crowded") and ours:
                 row["ratio"] = statistics.median(rates(ours)) / median  # headcount's speed over this one's
+            if case.work == "rows":
+                # What slows the machine for minutes slows the whole round.
+                times = sorted(slow / fast for slow, fast in zip(rates(ours), rates(measured), strict=False))
+                row["time"] = [statistics.median(times), times[0], times[-1]]
             if case.work in ("train", "decode"):
                 row |= self._shares(case, precision, median)
                 row["per_step"] = statistics.median(each["per_step"] for each in measured)
@@ -130,8 +135,6 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         who = f"linear layers of {row['model']}" if row["model"] else f"{square} x {square}"
     elif work == "together":
         who = "one" if row["peer"] == "headcount" else row["peer"]
-    elif work == "optimizers":
-        who = "adamw" if row["peer"] == "headcount" else row["peer"]
     elif work == "crowded":
         who = row["peer"].replace(", beside", ", beside busy programs")
     elif work == "lightning":
@@ -148,6 +151,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "spread": " to ".join(number(value / scale) for value in row["spread"]),
         "BLEU": f"{row['bleu']:.2f}" if "bleu" in row else "",
         "headcount is": f"{ratio:.2f} x" if ratio else "",
+        "time, first row 1": "{:.3f} [{:.3f}, {:.3f}]".format(*row["time"]) if "time" in row else "",
         "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
         **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
         "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB",

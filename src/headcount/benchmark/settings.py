@@ -1,12 +1,14 @@
 """Settings of the benchmark: lists on the command line, and a check of every value before anything is measured."""
 
+import itertools
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.benchmark.results import page_parts
@@ -52,8 +54,34 @@ def check(config: DictConfig) -> None:
     wrong += _wrong_paths(config)
     if OmegaConf.is_list(config.work) and "search" in config.work and not fits(config.run, str):
         wrong.append(f"run={config.run}: work=search translates with a trained run; give its directory")
+    if OmegaConf.is_list(config.work) and "rows" in config.work:
+        wrong += _wrong_rows(config.rows)
     if wrong:
         raise InputError("\n".join(wrong))
+
+
+def rows_of(rows: str | Sequence[str]) -> dict[str, list[str]]:
+    """Overrides of a training by the name of the row: those of a study, a row for each combination of the values that
+    it sweeps but the seed; or a list of overrides, of which a row has one or, with blanks between them, several."""
+    if not isinstance(rows, str):
+        return {row: row.split() for row in rows}
+    swept = yaml.safe_load((CONF / "study" / f"{rows}.yaml").read_text("utf-8"))["hydra"]["sweeper"]["params"]
+    names = [name for name in swept if name != "seed"]
+    values = itertools.product(*(str(swept[name]).split(",") for name in names))
+    return {
+        ", ".join(chosen): [f"study={rows}", *(f"{name}={value}" for name, value in zip(names, chosen, strict=True))]
+        for chosen in values
+    }
+
+
+def _wrong_rows(rows: Any) -> list[str]:
+    studies = sorted(path.stem for path in (CONF / "study").glob("*.yaml"))
+    if rows in studies:
+        return []
+    if OmegaConf.is_list(rows) and len(rows) > 1 and all(fits(row, str) and "=" in row for row in rows):
+        return []
+    example = 'a list of two settings or more, such as ["model.num_heads=1","model.num_heads=8"] with its quotes'
+    return [f"rows={rows}: must be {example}, or a study: {', '.join(studies)}"]
 
 
 def _wrong_lists(config: DictConfig) -> list[str]:

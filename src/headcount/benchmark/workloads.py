@@ -29,7 +29,7 @@ WORKS = {
     "together": Work(
         "tokens_per_second", "training one model with all threads, or several at once with one thread each"
     ),
-    "optimizers": Work("tokens_per_second", "training with AdamW, and with the other optimizers of study=optimizers"),
+    "rows": Work("tokens_per_second", "training with the settings of each row of a study"),
     "crowded": Work("tokens_per_second", "training beside busy programs, one for two threads"),
     "start": Work("seconds", "from the end of Python's imports to the end of the first step"),
     "prepare": Work("seconds", "preparing text"),
@@ -37,7 +37,7 @@ WORKS = {
 }
 NOT_ON_GPU = (("decode", "torch_loop"),)  # without a cache of keys and values it would take most of the time
 # Works that use the first of the models.
-FIRST_MODEL_ONLY = ("lightning", "together", "optimizers", "crowded", "start", "quality")
+FIRST_MODEL_ONLY = ("lightning", "together", "rows", "crowded", "start", "quality")
 UNITS = {
     "tokens_per_second": Unit("tokens/s", 1),
     "sentences_per_second": Unit("sentences/s", 1),
