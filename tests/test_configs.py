@@ -147,6 +147,7 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["trainer=ddp", "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
         (["search=as_trained"], "search: names no class (_target_) to build; choose an option of conf/search"),
         (["data.both_directions=true", "tokenizer=separate"], "data.both_directions=true: needs one vocabulary"),
+        (["recipe=multi30k_short", "schedule=noam"], "optimizer.lr=0.0035: is a factor with schedule=noam, 1 in the"),
         (["segmentation=sampled"], "segmentation: SampledSegmentation needs tokenizer=unigram"),
     ],
 )
@@ -166,6 +167,13 @@ def test_every_rate_of_an_optimizer_follows_the_width(optimizer):
     names = [name for name in nodes[0] if name.endswith("lr")]
     assert names == (["lr", "adamw_lr"] if optimizer == "muon" else ["lr"])
     assert [nodes[1][name] for name in names] == [nodes[0][name] / 4 for name in names]  # d_model 128 and 512
+
+
+def test_the_rates_of_a_recipe_follow_the_width():
+    for width, rates in {64: (0.02, 0.04), 128: (0.01, 0.02)}.items():
+        optimizer = composed("train", "recipe=multi30k_quick", f"model.d_model={width}").optimizer
+        assert (optimizer.lr, optimizer.adamw_lr) == rates
+    assert composed("train", "recipe=multi30k_short", "model.d_model=256").optimizer.lr == 0.00175
 
 
 def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():

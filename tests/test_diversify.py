@@ -49,7 +49,8 @@ def test_finished_runs_are_not_translated_again(folder, monkeypatch):
     completed("diversify", "run=runs/second", "search.beam=1", "original=false", "out=new", cwd=folder)
     assert [row[1] for row in rows(folder / "new/train.jsonl")] == [str(number) for number in range(140)]
     completed("diversify", "run=runs/second", "search.beam=2", "out=new", cwd=folder)  # another search
-    assert len(list((folder / "new/translations").iterdir())) == 2
+    completed("diversify", "run=runs/second", "search.beam=2", "precision=bfloat16", "out=new", cwd=folder)
+    assert len(list((folder / "new/translations").iterdir())) == 3
 
 
 def test_a_run_of_the_other_direction_translates_targets(folder, tiny):

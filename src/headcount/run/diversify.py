@@ -43,7 +43,9 @@ def diversify(config: DictConfig) -> str:
     if config.original:
         pairs.add(ORIGINAL, text)
     for run, weights in teachers(runs, config):
-        pairs.add(run.translator.name, translated(run, weights, text, run.languages != languages, out))
+        pairs.add(
+            run.translator.name, translated(run, weights, text, run.languages != languages, out, config.precision)
+        )
     write_pairs(out / "train.jsonl", languages, pairs.rows())
     for split in ("valid", "test"):
         write_pairs(out / f"{split}.jsonl", languages, [(*pair, ORIGINAL) for pair in splits[split]])
@@ -80,13 +82,15 @@ def teachers(runs: Sequence[Run], config: DictConfig) -> list[tuple[Run, list[Pa
     return [(run, [file]) for run, file in zip(runs, weights, strict=True)]
 
 
-def translated(run: Run, weights: Sequence[Path], text: Sequence[Pair], backwards: bool, out: Path) -> list[Pair]:
+def translated(
+    run: Run, weights: Sequence[Path], text: Sequence[Pair], backwards: bool, out: Path, precision: str
+) -> list[Pair]:
     """Pairs of one side of `text` and the run's translation of the other: of the sources, or backwards of the targets.
 
-    The translations are kept in `out`/translations under a hash of weights, search and text, and are made once.
+    The translations are kept in `out`/translations under a hash of weights, search, precision and text, and made once.
     """
     texts = [pair[backwards] for pair in text]
-    made_of = [*(file_digest(file).hex() for file in weights), repr(run.translator.search), texts]
+    made_of = [*(file_digest(file).hex() for file in weights), repr(run.translator.search), precision, texts]
     kept = out / "translations" / f"{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]}.txt"
     if not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -24,10 +24,11 @@ from headcount.training.averaging import MONITORED, Averaging, ExponentialAverag
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.divergence import SkippedSteps
 from headcount.training.module import OptimizerFactory
-from headcount.training.schedule import Constant
+from headcount.training.schedule import Constant, Noam
 from headcount.training.seal import CheckpointFile
 from headcount.training.sharded import STRATEGY
 
+LEAST_FACTOR = 0.1  # of schedule=noam, below which it is the rate of another schedule
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
 ELEMENTWISE = "torch.optim.AdamW"  # the optimizer that can be sharded: each number has its own step
 PARTIAL = (  # settings of Lightning's trainer that train or validate on a part
@@ -166,7 +167,7 @@ def build_averaging(config: DictConfig) -> Averaging | None:
         return averaging
     wrong = ["averaging: optimizer=schedule_free averages the weights itself; give averaging=none"]
     wrong = wrong if config.averaging else []
-    if config.schedule.get("_target_") != f"{Constant.__module__}.{Constant.__name__}":
+    if config.schedule.get("_target_") != class_path(Constant):
         wrong.append(
             "schedule: optimizer=schedule_free wants a constant rate after the warm-up; give schedule=constant"
         )
@@ -218,9 +219,17 @@ def check_values(config: DictConfig) -> None:
             f"model.layer_dropout={config.model.layer_dropout}: with several processes, add "
             "+trainer.strategy.find_unused_parameters=true, or leave it at 0"
         )
+    rate = config.optimizer.get("lr")
+    if config.schedule.get("_target_") == class_path(Noam) and isinstance(rate, int | float) and rate < LEAST_FACTOR:
+        wrong.append(f"optimizer.lr={rate}: is a factor with schedule=noam, 1 in the paper; give optimizer.lr=1")
     wrong += unfit_for_shards(config)
     if wrong:
         raise InputError("\n".join(wrong))
+
+
+def class_path(kind: type) -> str:
+    """The `_target_` of a class in a config."""
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def unfit_for_shards(config: DictConfig) -> list[str]:
@@ -231,10 +240,7 @@ def unfit_for_shards(config: DictConfig) -> list[str]:
     wrong = []
     if (name := str(config.optimizer.get("_target_"))) != ELEMENTWISE:
         wrong.append(f"optimizer: {name.rpartition('.')[2]} cannot be used with trainer=fsdp; give optimizer=adamw")
-    if (
-        OmegaConf.select(config, "averaging._target_")
-        == f"{ExponentialAverage.__module__}.{ExponentialAverage.__name__}"
-    ):
+    if OmegaConf.select(config, "averaging._target_") == class_path(ExponentialAverage):
         wrong.append("averaging: ema cannot be used with trainer=fsdp; give averaging=checkpoints, best or none")
     if config.model.get("layer_dropout"):
         wrong.append(f"model.layer_dropout={config.model.layer_dropout}: must be 0 with trainer=fsdp")

@@ -19,7 +19,7 @@ from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.jobs import job_directory
 from headcount.run.place import CONF, program
 
-TUNED_TOKENS = 4096  # data.batch_tokens with which the rates in conf/optimizer were found
+TUNED_TOKENS = 4096  # data.batch_tokens that the rates in conf/optimizer count as being for; they were found with 2,048
 
 
 def run_directory(resume: str | None) -> str:
