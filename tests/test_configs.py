@@ -32,6 +32,7 @@ LANGUAGES = ["data.source=en", "data.target=de"]
 NEEDED = {  # what an option can't be without
     ("data", "files"): [*LANGUAGES, *FILES],
     ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
+    ("loss", "r_drop"): ["model.dropout=0.1"],
     ("optimizer", "schedule_free"): ["schedule=constant", "averaging=none"],
     ("trainer", "fsdp"): ["optimizer=adamw"],
     ("segmentation", "sampled"): ["tokenizer=unigram"],
@@ -148,6 +149,15 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["search=as_trained"], "search: names no class (_target_) to build; choose an option of conf/search"),
         (["data.both_directions=true", "tokenizer=separate"], "data.both_directions=true: needs one vocabulary"),
         (["recipe=multi30k_short", "schedule=noam"], "optimizer.lr=0.0035: is a factor with schedule=noam, 1 in the"),
+        (["loss=r_drop"], "loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1"),
+        (
+            ["loss=simcut", "loss.start=1000"],
+            "loss.start=1000: must be below trainer.max_steps=1000, or the loss never",
+        ),
+        (
+            ["optimizer=schedule_free", "schedule=constant", "averaging=none", "optimizer.betas=[0,0.9]"],
+            "optimizer.betas: the first must be above 0",
+        ),
         (["segmentation=sampled"], "segmentation: SampledSegmentation needs tokenizer=unigram"),
     ],
 )
@@ -231,6 +241,8 @@ def test_a_job_of_ray_asks_for_the_gpus_of_its_training(monkeypatch, tmp_path):
     assert gpus("trainer=ddp", "trainer.accelerator=gpu", "trainer.devices=4") == 4
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert (gpus(), gpus("trainer=cpu")) == (1, 0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert (gpus(), gpus("trainer.accelerator=cuda"), gpus("trainer=gpu", "trainer.devices=-1")) == (0, 1, 1)
     if not find_spec("hydra_plugins.hydra_ray_launcher"):
         (line,) = failed("train", "--multirun", "hydra/launcher=ray", cwd=tmp_path)
         assert line == "hydra-ray-launcher: this plugin of Hydra is not installed; pip install hydra-ray-launcher"

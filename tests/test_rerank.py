@@ -1,13 +1,17 @@
 """N-best reranking: the features, the weights by BLEU of validation, and what the command writes and refuses."""
 
+import shutil
+
 import numpy as np
 import pytest
-from conftest import completed, refused, snapshot
+from conftest import completed, failed, refused, snapshot
 
 from headcount.data.corpora.text import read_lines
+from headcount.errors import InputError
 from headcount.evaluation.metrics import METRICS
 from headcount.evaluation.reranking import GRID, BleuCounts, Features, at_the_edge, choose_weights
 from headcount.run.opened import open_run
+from headcount.run.rerank import Reranker
 
 REFERENCES = ["the old doctor sleeps in the green garden", "a tired dog eats the small apple", "she reads"]
 TEXTS = [
@@ -83,6 +87,31 @@ def test_translations_are_chosen_by_the_scores_of_both_directions(home, text, ba
     assert "given" in shown
     assert "Moses" in shown
     assert snapshot(home / "runs") == before
+
+
+def test_a_run_that_scores_has_its_own_weights_and_no_search(home, back, tmp_path):
+    last = shutil.copy(home / "runs/second/model.safetensors", tmp_path / "second.safetensors")
+    own = ("run=runs/second", f"by={back}", "nbest=3", "search.shortlist={frequent:320,per_piece:1}")
+    plain, given = (completed("rerank", *own, *more, cwd=home).out for more in ((), (f"checkpoint={last}",)))
+    assert plain == given
+    assert not (back / "lexicon.npz").exists()
+
+
+def test_weights_of_a_run_of_both_directions_are_chosen_on_its_own(home, tiny, tmp_path, monkeypatch):
+    folder = tmp_path / "both"
+    both = ("data.both_directions=true", "trainer.max_steps=2", "validation.every=2")
+    completed("train", *tiny, *both, f"hydra.run.dir={folder}", cwd=home)
+    sizes = []
+
+    def candidates(reranker, sources, name):
+        sizes.append((name, len(sources)))
+        raise InputError("seen")
+
+    monkeypatch.setattr(Reranker, "candidates", candidates)
+    failed("rerank", f"run={folder}", cwd=home)
+    data = open_run(folder).data()
+    assert sizes == [("valid", len(data.data["valid"]) // 2)]
+    assert [len(data.one_way()[split]) for split in ("valid", "test")] == [sizes[0][1], len(data.data["test"])]
 
 
 def test_weights_are_chosen_on_validation_for_a_text_of_your_own(home, text, back, tmp_path):

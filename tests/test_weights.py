@@ -38,6 +38,7 @@ def test_an_average_that_is_the_last_weights_has_no_figure(average):
 
 def test_an_average_without_a_number_is_not_kept():
     assert chosen(last=3.5, average=float("nan"))[0] == 3.5
+    assert chosen(last=float("nan"), average=3.5)[0] == 3.5
 
 
 @pytest.mark.parametrize(

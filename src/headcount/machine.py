@@ -1,6 +1,7 @@
 """The machine: processor, cores, memory, devices, precision and versions of libraries."""
 
 import ctypes
+import itertools
 import math
 import os
 import platform
@@ -100,9 +101,10 @@ def choose_device(device: str) -> torch.device:
 
 
 def visible_gpus() -> list[str]:
-    """Names of the GPUs that a process started now would see."""
+    """Names of the GPUs that a process started now would see: those before the first -1."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+        names = [name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        return [name for name in itertools.takewhile(lambda name: name != "-1", names) if name]
     return [str(number) for number in range(torch.cuda.device_count())]
 
 

@@ -335,6 +335,16 @@ class TranslationData(pl.LightningDataModule):
             for split, (source, target) in self._sentences.items():
                 self._sentences[split] = (self._hidden(source), target)
 
+    def one_way(self) -> DatasetDict:
+        """The splits without the reversed pairs that `both_directions` adds."""
+        doubled = BOTH_WAYS if self.both_directions else ()
+        return DatasetDict(
+            {
+                split: pairs.select(range(len(pairs) // 2)) if split in doubled else pairs
+                for split, pairs in self.data.items()
+            }
+        )
+
     @staticmethod
     def _hidden(source: Sentences) -> Sentences:
         return Sentences(source.pieces[:0], np.zeros_like(source.starts), np.zeros_like(source.ends))

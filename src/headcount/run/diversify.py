@@ -11,7 +11,6 @@ from tabulate import tabulate
 
 from headcount.data.corpora.corpus import SPLITS
 from headcount.data.corpora.digests import file_digest
-from headcount.data.module import BOTH_WAYS
 from headcount.data.tokenizer import normalise
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
@@ -54,12 +53,8 @@ def diversify(config: DictConfig) -> str:
 
 def split_pairs(run: Run) -> dict[str, list[Pair]]:
     """The pairs of the run's train, valid and test, each in one direction alone."""
-    module, found = run.data(), {}
-    for split in SPLITS:
-        pairs = module.data[split]
-        rows = len(pairs) // 2 if module.both_directions and split in BOTH_WAYS else len(pairs)
-        found[split] = list(zip(pairs["source"][:rows], pairs["target"][:rows], strict=True))
-    return found
+    data = run.data().one_way()
+    return {split: list(zip(data[split]["source"][:], data[split]["target"][:], strict=True)) for split in SPLITS}
 
 
 def check_languages(runs: Sequence[Run]) -> Pair:

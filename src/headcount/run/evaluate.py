@@ -193,8 +193,10 @@ def common_tokenizer(chosen: str | None, runs: Mapping[str, Run]) -> str:
     return common
 
 
-def splits_of(name: str, run: Run, splits: Sequence[str], other_text: bool = False) -> DatasetDict:
-    """The run's corpus, which has all of `splits`.
+def splits_of(
+    name: str, run: Run, splits: Sequence[str], other_text: bool = False, one_way: bool = False
+) -> DatasetDict:
+    """The run's corpus, which has all of `splits`. one_way: without the reversed pairs of data.both_directions.
 
     Raises InputError where it lacks one. Without `other_text` it must be the text that the run was trained on: other
     test text may be a part of what the run has learned.
@@ -208,7 +210,7 @@ def splits_of(name: str, run: Run, splits: Sequence[str], other_text: bool = Fal
             raise InputError(f"split={split}: {name} has {', '.join(data.held_out_splits)}")
         if trained_on is None and not other_text:
             check_references(name, run, split, data.data[split]["target"])
-    return data.data
+    return data.one_way() if one_way else data.data
 
 
 def check_references(name: str, run: Run, split: str, references: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,20 @@ from headcount.decoding.search import SearchMethod
 from headcount.errors import InputError, first_line
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_precision
+from headcount.model.dropout import DropoutRates
 from headcount.run.config import Problems, build, build_data
 from headcount.run.values import fits, typed
 from headcount.training.averaging import MONITORED, Averaging, ExponentialAverage, ScheduleFreeAverage
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
 from headcount.training.divergence import SkippedSteps
+from headcount.training.loss import RDrop
 from headcount.training.module import OptimizerFactory
 from headcount.training.schedule import Constant, Noam
 from headcount.training.seal import CheckpointFile
 from headcount.training.sharded import STRATEGY
 
 LEAST_FACTOR = 0.1  # of schedule=noam, below which it is the rate of another schedule
+DROPOUTS = tuple(field.name for field in fields(DropoutRates))  # settings of a model
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
 ELEMENTWISE = "torch.optim.AdamW"  # the optimizer that can be sharded: each number has its own step
 PARTIAL = (  # settings of Lightning's trainer that train or validate on a part
@@ -171,6 +174,8 @@ def build_averaging(config: DictConfig) -> Averaging | None:
         wrong.append(
             "schedule: optimizer=schedule_free wants a constant rate after the warm-up; give schedule=constant"
         )
+    if config.optimizer.betas[0] == 0:
+        wrong.append("optimizer.betas: the first must be above 0 for optimizer=schedule_free, such as 0.9")
     if wrong:
         raise InputError("\n".join(wrong))
     return ScheduleFreeAverage()
@@ -222,9 +227,21 @@ def check_values(config: DictConfig) -> None:
     rate = config.optimizer.get("lr")
     if config.schedule.get("_target_") == class_path(Noam) and isinstance(rate, int | float) and rate < LEAST_FACTOR:
         wrong.append(f"optimizer.lr={rate}: is a factor with schedule=noam, 1 in the paper; give optimizer.lr=1")
-    wrong += unfit_for_shards(config)
+    wrong += [*without_effect(config), *unfit_for_shards(config)]
     if wrong:
         raise InputError("\n".join(wrong))
+
+
+def without_effect(config: DictConfig) -> list[str]:
+    """Settings of a loss of two passes that would leave plain label smoothing, a line each."""
+    loss, wrong = config.loss, []
+    start, steps = loss.get("start"), config.trainer.max_steps
+    if fits(start, int) and fits(steps, int) and 0 < steps <= start:
+        wrong.append(f"loss.start={start}: must be below trainer.max_steps={steps}, or the loss never begins")
+    rates = [config.model.get(name) for name in DROPOUTS]
+    if loss.get("_target_") == class_path(RDrop) and not any(rates):
+        wrong.append("loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1 with it")
+    return wrong
 
 
 def class_path(kind: type) -> str:

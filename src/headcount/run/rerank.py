@@ -61,7 +61,7 @@ def rerank(config: DictConfig) -> str:
     reranker = open_reranker(config)
     run, fixed = reranker.run, {name: weight for name, weight in config.weights.items() if weight is not None}
     splits = as_list(config.split) if config.input is None else []
-    data = splits_of(str(run.directory), run, [CHOSEN_ON, *splits])
+    data = splits_of(str(run.directory), run, [CHOSEN_ON, *splits], one_way=True)
     candidates, weights = {}, fixed
     if any(name not in fixed for name in GRID if name != "backward" or reranker.backward):
         texts, features = candidates[CHOSEN_ON] = reranker.candidates(data[CHOSEN_ON]["source"], CHOSEN_ON)
@@ -86,8 +86,10 @@ def chosen(texts: Sequence[Sequence[str]], indices: Sequence[int]) -> list[str]:
 
 
 def open_reranker(config: DictConfig) -> Reranker:
-    """The runs of `run` and `by`. Raises InputError for a run between other languages, a search that cannot give that
-    many translations, and a weight for what no run scores."""
+    """The runs of `run`, and of `by`, which do not search. Raises InputError for a run between other languages,
+    a search that cannot give that many translations, and a weight for what no run scores."""
+    scoring = config.copy()
+    scoring.search, scoring.checkpoint = {}, None
     if config.search.get("beam", 0) is None:
         config.search.beam = config.nbest
     runs = list(open_runs(config).values())
@@ -95,7 +97,7 @@ def open_reranker(config: DictConfig) -> Reranker:
     run.translator.search.check(config.nbest)
     forward, backward = list(runs), list[Run]()
     for name in as_list(config.by) if config.by is not None else []:
-        other = open_from_config(config, name)
+        other = open_from_config(scoring, name)
         if other.languages not in (run.languages, run.languages[::-1]):
             raise InputError(
                 f"by={name}: translates {' to '.join(other.languages)}; it must translate "

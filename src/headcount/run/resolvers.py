@@ -81,9 +81,9 @@ def group_count() -> int:
 
 def gpus_of_a_task(accelerator: str, devices: Any) -> int:
     """GPUs that a job of a sweep asks of Ray: trainer.devices, and none where it trains on the processor."""
-    if accelerator == "cpu" or (accelerator != "gpu" and not visible_gpus()):
+    if accelerator == "cpu" or (accelerator not in ("gpu", "cuda") and not visible_gpus()):
         return 0
-    return devices if isinstance(devices, int) else 1
+    return devices if isinstance(devices, int) and devices > 0 else 1
 
 
 def register_resolvers() -> None:
@@ -93,5 +93,6 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("program", program, replace=True)
     OmegaConf.register_new_resolver("conf", lambda: show(CONF), replace=True)
+    OmegaConf.register_new_resolver("twice", lambda number: 2 * number, replace=True)
     for resolver in (sweep_directory, job_directory, peak_rate, group_count, gpus_of_a_task, balanced_feed_forward):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

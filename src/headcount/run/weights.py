@@ -1,7 +1,8 @@
 """Model selection at the end of a run: the averaged weights or the last ones, whichever does better on validation."""
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headcount.evaluation.likelihood import TargetScorer
@@ -57,7 +58,7 @@ def choose_weights(
     for name, weights in candidates.items():
         fill(model, weights)
         figures_of[name] = measure()
-    scored = max(figures_of, key=lambda name: (figures_of[name].get("bleu", 0.0), -figures_of[name]["loss"]))
+    scored = max(figures_of, key=lambda name: _rank(figures_of[name]))
     fill(model, candidates[scored])
     figures = {"scored": scored} | {
         f"valid_{key}": {name: figures_of[name][key] if name in figures_of else None for name in ("average", "last")}
@@ -65,6 +66,11 @@ def choose_weights(
     }
     logger.info("%s", verdict(figures))
     return candidates[scored], figures
+
+
+def _rank(figures: Mapping[str, float]) -> tuple[bool, float, float]:
+    """The higher, the better; weights without a finite loss are worse than all others."""
+    return math.isfinite(figures["loss"]), figures.get("bleu", 0.0), -figures["loss"]
 
 
 def verdict(figures: dict[str, Any]) -> str:
