@@ -281,7 +281,7 @@ def test_help_of_every_script(tmp_path, script):
     result = completed(script, "--help", cwd=tmp_path)
     assert f"headcount {script}" in result.out
     assert "debug: false" in result.out
-    lines = [line for line in result.out.splitlines() if not line.startswith("recipe: ")]  # not wrapped
+    lines = [line for line in result.out.splitlines() if not line.startswith(("recipe: ", "study: "))]  # not wrapped
     assert max(map(len, lines)) <= 120
 
 

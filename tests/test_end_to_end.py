@@ -405,7 +405,7 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
     still = trained(tmp_path, *tiny, f"init_from={first}", "optimizer.lr=0", "optimizer.weight_decay=0")
     assert same_weights(first / "model.safetensors", still / "model.safetensors")
     assert (first / "tokenizer.model").read_bytes() == (still / "tokenizer.model").read_bytes()
-    turned = ("data.source=de", "data.target=en", "model.dropout=0", "loss=r_drop")
+    turned = ("data.source=de", "data.target=en", "model.dropout=0.2", "loss=r_drop")
     tuned = trained(tmp_path, *tiny, f"init_from={first}", *turned)
     assert not same_weights(first / "model.safetensors", tuned / "model.safetensors")
     assert (first / "tokenizer.model").read_bytes() == (tuned / "tokenizer.model").read_bytes()

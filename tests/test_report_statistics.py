@@ -16,7 +16,7 @@ from headcount.report.statistics import bootstrap
 from headcount.report.statistics.bootstrap import bleu_of, resampled_bleu, resamples, sentence_counts
 from headcount.report.statistics.comparison import compare, critical, interaction
 from headcount.report.statistics.planning import PowerAnalysis, _critical, plans
-from headcount.report.statistics.power import _share
+from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import World, analyse, simulate
 from headcount.report.statistics.variances import moderated
 from headcount.run.console import CONF
@@ -434,7 +434,7 @@ def test_seeds_that_agree_at_the_ceiling_tell_less_than_they_seem_to():
 @pytest.mark.parametrize(("of", "n"), [(0, 20), (3, 20), (20, 20), (50, 1000)])
 def test_shares_of_studies_have_the_interval_of_wilson(of, n):
     low, high = stats.binomtest(of, n).proportion_ci(method="wilson")
-    assert _share([1.0] * of + [0.0] * (n - of)) == f"{100 * of / n:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    assert percent([1.0] * of + [0.0] * (n - of)) == f"{100 * of / n:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 TABLED, BETWEEN = (2, 3, 4, 6, 9), (2.5, 3.5, 5, 7, 11, 18, 40, 200)

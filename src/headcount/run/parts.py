@@ -1,5 +1,6 @@
 """Parts of a training run: all that its config describes, built and checked before any data is read."""
 
+import logging
 import math
 import os
 from collections.abc import Collection
@@ -29,6 +30,8 @@ from headcount.training.module import OptimizerFactory
 from headcount.training.schedule import Constant, Noam
 from headcount.training.seal import CheckpointFile
 from headcount.training.sharded import STRATEGY
+
+logger = logging.getLogger(__name__)
 
 LEAST_FACTOR = 0.1  # of schedule=noam, below which it is the rate of another schedule
 DROPOUTS = tuple(field.name for field in fields(DropoutRates))  # settings of a model
@@ -227,21 +230,17 @@ def check_values(config: DictConfig) -> None:
     rate = config.optimizer.get("lr")
     if config.schedule.get("_target_") == class_path(Noam) and isinstance(rate, int | float) and rate < LEAST_FACTOR:
         wrong.append(f"optimizer.lr={rate}: is a factor with schedule=noam, 1 in the paper; give optimizer.lr=1")
-    wrong += [*without_effect(config), *unfit_for_shards(config)]
+    rates = [config.model.get(name) for name in DROPOUTS]
+    if config.loss.get("_target_") == class_path(RDrop) and not any(rates):
+        wrong.append("loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1 with it")
+    start, steps = config.loss.get("start"), config.trainer.max_steps
+    if fits(start, int) and fits(steps, int) and 0 < steps <= start:
+        logger.warning(
+            "loss.start=%d: the loss begins after the last of %d steps; until then it is another", start, steps
+        )
+    wrong += unfit_for_shards(config)
     if wrong:
         raise InputError("\n".join(wrong))
-
-
-def without_effect(config: DictConfig) -> list[str]:
-    """Settings of a loss of two passes that would leave plain label smoothing, a line each."""
-    loss, wrong = config.loss, []
-    start, steps = loss.get("start"), config.trainer.max_steps
-    if fits(start, int) and fits(steps, int) and 0 < steps <= start:
-        wrong.append(f"loss.start={start}: must be below trainer.max_steps={steps}, or the loss never begins")
-    rates = [config.model.get(name) for name in DROPOUTS]
-    if loss.get("_target_") == class_path(RDrop) and not any(rates):
-        wrong.append("loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1 with it")
-    return wrong
 
 
 def class_path(kind: type) -> str:
