@@ -29,7 +29,7 @@ from headcount.training.loss import RDrop
 from headcount.training.module import OptimizerFactory
 from headcount.training.schedule import Constant, Noam
 from headcount.training.seal import CheckpointFile
-from headcount.training.sharded import STRATEGY
+from headcount.training.sharded import FullySharded
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ def check_values(config: DictConfig) -> None:
         )
     strategy = config.trainer.strategy
     finds = OmegaConf.is_dict(strategy) and (
-        strategy.get("find_unused_parameters", False) or strategy.get("_target_") == STRATEGY
+        strategy.get("find_unused_parameters", False) or strategy.get("_target_") == class_path(FullySharded)
     )
     if config.trainer.devices != 1 and config.model.get("layer_dropout") and not finds:
         # They would wait for the gradients of layers that one of them left out.
@@ -251,7 +251,7 @@ def class_path(kind: type) -> str:
 def unfit_for_shards(config: DictConfig) -> list[str]:
     """What cannot be trained with sharded weights, a line a setting: what reads whole matrices, or each step's weights
     on one process alone."""
-    if OmegaConf.select(config, "trainer.strategy._target_") != STRATEGY:
+    if OmegaConf.select(config, "trainer.strategy._target_") != class_path(FullySharded):
         return []
     wrong = []
     if (name := str(config.optimizer.get("_target_"))) != ELEMENTWISE:

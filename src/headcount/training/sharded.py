@@ -61,9 +61,6 @@ class FullySharded(ModelParallelStrategy):
         return self.model
 
 
-STRATEGY = f"{FullySharded.__module__}.{FullySharded.__name__}"
-
-
 def _in_order(groups: Any) -> list[Any]:
     return [each for group in groups for each in group["params"]]
 
