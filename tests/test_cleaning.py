@@ -9,8 +9,8 @@ from built import cleaning
 from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.data import prepare
-from headcount.data.cleaning import CleaningReport, SeenKeys
-from headcount.data.prepare import read_tables
+from headcount.data.cleaning import CleaningReport, ForbiddenText, SeenKeys
+from headcount.data.shards import ignore
 from headcount.data.workers import Workers
 from headcount.errors import InputError
 
@@ -57,11 +57,15 @@ def clean(request, tmp_path, monkeypatch):
 
     def run(cleaning, data):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        texts = {split: folder / split for split in data}
         with Workers(1) as workers:
-            report = prepare.clean(data, cleaning, texts, workers, lambda done: None)
+            held_out, counts = prepare.check_held_out(data, data, cleaning, workers, ignore)
+            forbidden = ForbiddenText.of(held_out.values())
+            checked = prepare.check_train(data["train"], cleaning, forbidden, workers, folder / "checked", ignore)
+        report = prepare.filter_train(checked, cleaning, counts, data, folder)
         report.require_pairs()
-        return {split: Dataset(pa.concat_tables(read_tables(path))) for split, path in texts.items()}, report
+        kept = pa.concat_tables(table for _, table in prepare.kept_text(checked, folder))
+        whole = {split: Dataset(pa.concat_tables(prepare.text_tables(pairs))) for split, pairs in data.items()}
+        return {**whole, "train": Dataset(kept)}, report
 
     return run
 

@@ -185,9 +185,10 @@ def wait_until(condition):
 
 
 def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
-    part = prepared.prepared.with_suffix(".part")
+    part = prepared.prepared.with_suffix(".part") / "checked"
+    part.parent.mkdir()
     prepared.prepared.rename(part)
-    (part / "report.json").write_text("{")
+    (part / ".00000.arrow.0123456789abcdef.part").write_text("half of it")
     assert made(tmp_path).report == prepared.report
 
 

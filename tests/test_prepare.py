@@ -1,7 +1,9 @@
 import itertools
 import json
+import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from built import cleaning, sentence_piece
+from conftest import completed
 from datasets import Dataset, DatasetDict
 
-from headcount.data.prepare import prepare, read_sentences, read_tables, training_text, write_tables
+from headcount.data.arrow import read_sentences, read_tables, write_tables
+from headcount.data.corpora.corpus import Pairs
+from headcount.data.prepare import prepare, training_text
+from headcount.data.shards import numbered
 from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.data.workers import Workers
 from headcount.errors import InputError
@@ -86,13 +92,16 @@ def by_hand(corpus, cleaning, tokenizer, max_length):
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
-def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk):
+@pytest.mark.parametrize(("chunk", "shard"), [(1, 100), (7, 1), (64, 3), (1000, 16)])
+def test_neither_chunks_nor_shards_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk, shard):
     if chunk == 1 and processes == 3:
         pytest.skip("slow, and nothing new")
     monkeypatch.setattr("headcount.data.prepare.CHUNK", chunk)
+    monkeypatch.setattr("headcount.data.shards.CHUNKS", shard)
     corpus, rules, trainer = Untidy(), cleaning(max_words=10, max_ratio=3.0), sentence_piece(300)
-    prepare(corpus, rules, trainer, 14, tmp_path, processes)
+    prepare(corpus, rules, trainer, 14, tmp_path / "data", processes)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    tmp_path = tmp_path / "data"
     tokenizer, pairs, counts = by_hand(corpus, rules, trainer, 14)
     data = {split: Dataset.from_file(str(tmp_path / f"{split}.arrow")) for split in corpus.splits}
     train = data["train"].to_dict()
@@ -116,18 +125,110 @@ def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, pro
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
-def test_the_tokenizer_learns_from_so_much_text(tmp_path):
+def test_the_tokenizer_learns_from_a_sample():
     texts = [f"sentence number {number}" for number in range(1000)]
-    table = pa.table({"source": texts, "target": [text.upper() for text in texts]})
-    for name, rows in (("a", 1000), ("b", 7)):
-        write_tables(tmp_path / name, (table.slice(start, rows) for start in range(0, 1000, rows)))
-    size = 2 * sum(map(len, texts))
+    whole = pa.table({"source": texts, "target": [text.upper() for text in texts]})
+
+    def text(rows):
+        return numbered(whole.slice(start, rows) for start in range(0, 1000, rows))
+
     for side in ("source", "target"):
-        assert list(training_text(tmp_path / "a", side, size)) == table[side].to_pylist()
-    source, target = (list(training_text(tmp_path / "a", side, size // 4)) for side in ("source", "target"))
+        assert list(training_text(text(1000), side, 1.5)) == whole[side].to_pylist()
+    source, target = (list(training_text(text(1000), side, 0.25)) for side in ("source", "target"))
     assert target == [text.upper() for text in source]
     assert 200 < len(source) < 300
-    assert source == list(training_text(tmp_path / "b", "source", size // 4))
+    assert source == list(training_text(text(7), "source", 0.25))
+
+
+class Dying(Untidy):
+    """A corpus that kills its reader, as the system does where memory is short, before a row."""
+
+    def __init__(self, row):
+        super().__init__()
+        self.row = row
+
+    def load(self):
+        splits = super().load()
+
+        def tables(rows):
+            for start in range(0, len(splits["train"]), rows):
+                if start >= self.row:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield splits["train"].with_format("arrow")[start : start + rows]
+
+        return {**splits, "train": Pairs(len(splits["train"]), tables)}
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+SMALL = (cleaning(max_words=10, max_ratio=3.0), sentence_piece(300), 14)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize("row", [7, 250, 490])
+def test_a_killed_preparation_goes_on_after_its_last_shard(tmp_path, monkeypatch, row):
+    monkeypatch.setattr("headcount.data.prepare.CHUNK", 7)
+    monkeypatch.setattr("headcount.data.shards.CHUNKS", 3)
+    killed = multiprocessing.get_context("fork").Process(
+        target=prepare, args=(Dying(row), *SMALL, tmp_path / "data", 1)
+    )
+    killed.start()
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
+    finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "data.part" / "checked").glob("*.arrow")}
+    assert len(finished) == (-(-row // 7) - 1) // 3
+    kept = []
+    monkeypatch.setattr(shutil, "rmtree", lambda folder, **_: kept.append(folder))
+    prepare(Untidy(), *SMALL, tmp_path / "data", 1)
+    assert kept == [tmp_path / "data.part"]
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    prepare(Untidy(), *SMALL, tmp_path / "whole", 1)
+    assert content(tmp_path / "data") == content(tmp_path / "whole")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize("killed", [False, True])
+def test_machines_share_a_preparation(tmp_path, monkeypatch, killed):
+    monkeypatch.setattr("headcount.data.prepare.CHUNK", 7)
+    monkeypatch.setattr("headcount.data.shards.CHUNKS", 3)
+    slow = cleaning(max_words=10, max_ratio=3.0)
+    check = type(slow).check
+
+    def logged(self, source, target, forbidden):
+        time.sleep(0.005)
+        with (tmp_path / "log").open("a") as log:
+            log.write(f"{os.getpid()} {forbidden is not None}\n")
+        return check(self, source, target, forbidden)
+
+    monkeypatch.setattr(type(slow), "check", logged)
+    fork = multiprocessing.get_context("fork")
+    machines = [fork.Process(target=prepare, args=(Untidy(), *SMALL, tmp_path / "data", 1)) for _ in range(3)]
+    for machine in machines:
+        machine.start()
+    if killed:
+        deadline = time.monotonic() + 60
+        while not (log := tmp_path / "log").exists() or f"{machines[0].pid} True" not in log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        machines.pop(0).kill()
+    for machine in machines:
+        machine.join(60)
+    assert [machine.exitcode for machine in machines] == [0] * len(machines)
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert len({process for process, train in lines if train == "True"}) == 3
+    chunks = sum(train == "True" for _, train in lines)
+    assert 72 <= chunks <= 72 + 3 * killed
+    assert [path.name for path in tmp_path.iterdir() if path.name != "log"] == ["data"]
+    monkeypatch.undo()
+    prepare(Untidy(), *SMALL, tmp_path / "whole", 1)
+    whole = content(tmp_path / "whole")
+    assert content(tmp_path / "data").keys() == whole.keys()
+    assert (
+        Dataset.from_file(str(tmp_path / "data" / "train.arrow")).to_dict()
+        == Dataset.from_file(str(tmp_path / "whole" / "train.arrow")).to_dict()
+    )
 
 
 def test_results_come_in_order_and_not_long_beforehand():
@@ -139,10 +240,10 @@ def test_results_come_in_order_and_not_long_beforehand():
             yield pa.table({"source": [str(number)], "target": [str(-number)]})
 
     with Workers(2) as workers:
-        results = workers.each(slowly, tables())
-        assert [result for _, result in itertools.islice(results, 3)] == ["0 0", "1 -1", "2 -2"]
+        results = workers.each(slowly, numbered(tables()))
+        assert [result for _, _, result in itertools.islice(results, 3)] == ["0 0", "1 -1", "2 -2"]
         assert len(taken) <= 8
-        assert [table["source"][0].as_py() for table, _ in results] == [str(number) for number in range(3, 30)]
+        assert [table["source"][0].as_py() for _, table, _ in results] == [str(number) for number in range(3, 30)]
 
 
 def slowly(source, target):
@@ -167,7 +268,7 @@ def test_what_workers_do_is_sent_once_and_not_with_every_chunk():
     tables = [pa.table({"source": ["a"] * rows, "target": ["b"] * rows}) for rows in range(1, 30)]
     with Workers(2) as workers:
         for _ in range(2):
-            assert [rows for _, rows in workers.each(Heavy(), tables)] == list(range(1, 30))
+            assert [rows for _, _, rows in workers.each(Heavy(), numbered(tables))] == list(range(1, 30))
     assert Heavy.sent == 2
 
 
@@ -178,7 +279,7 @@ def die(source, target):
 def test_a_killed_process_is_one_line():
     one = pa.table({"source": ["a"], "target": ["b"]})
     with Workers(2) as workers, pytest.raises(InputError, match="a process that helped to prepare the data was killed"):
-        list(workers.each(die, [one] * 10))
+        list(workers.each(die, numbered([one] * 10)))
 
 
 def test_wrong_text_ends_the_work(tmp_path):
@@ -187,7 +288,7 @@ def test_wrong_text_ends_the_work(tmp_path):
         raise InputError("file, line 3: not valid UTF-8")
 
     with Workers(2) as workers, pytest.raises(InputError, match="line 3"):
-        list(workers.each(slowly_any, tables()))
+        list(workers.each(slowly_any, numbered(tables())))
 
 
 def slowly_any(source, target):
@@ -240,3 +341,15 @@ def test_sentences_without_a_piece(tmp_path):
     assert padded.shape == (3, 1)
     assert lengths.tolist() == [0, 0, 0]
     assert next(read_tables(tmp_path / "empty")).num_rows == 3
+
+
+def test_the_command_prepares_what_training_reads(tiny, tmp_path):
+    settings = (*tiny[:-1], "data.directory=prepared")
+    out = completed("prepare", *settings, cwd=tmp_path).out
+    (folder,) = (path for path in (tmp_path / "prepared" / "prepared").iterdir() if path.is_dir())
+    assert f"prepared: {folder.relative_to(tmp_path)}\nnext:  headcount train " in out
+    before = folder.stat().st_ctime_ns
+    line = out.partition("next:  headcount train ")[2].split()
+    completed("train", *line, "hydra.run.dir=run", cwd=tmp_path)
+    assert folder.stat().st_ctime_ns == before
+    assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]

@@ -5,6 +5,7 @@ A module is imported when its command is called: some take seconds to import.
 
 # In the order of a list for people.
 NAMES = (
+    "prepare",
     "train",
     "evaluate",
     "translate",

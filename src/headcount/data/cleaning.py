@@ -122,14 +122,14 @@ class ForbiddenText(NamedTuple):
 class CheckResult(NamedTuple):
     """The result of checking each pair of a chunk alone.
 
-    source, target: normalised text (with cleaning off, the text itself). normalised: the number of pairs that
-    normalisation changed. reasons: bool [pair, reason], by `CHECKED`; False for `DUPLICATE`. keys: uint64 [pair], equal
+    source, target: normalised text (with cleaning off, the text itself). normalised: bool [pair], whether normalisation
+    changed it. reasons: bool [pair, reason], by `CHECKED`; False for `DUPLICATE`. keys: uint64 [pair], equal
     for equal pairs, and for others with a probability of 1 in 10^19; empty with cleaning off.
     """
 
     source: pa.Array
     target: pa.Array
-    normalised: int
+    normalised: np.ndarray
     reasons: np.ndarray
     keys: np.ndarray
 
@@ -159,7 +159,7 @@ class Cleaning:
         """Check each pair alone. forbidden: text that counts as a leak; None for none."""
         reasons = np.zeros((len(source), len(CHECKED)), dtype=bool)
         if not self.enabled:
-            return CheckResult(source, target, 0, reasons, np.empty(0, np.uint64))
+            return CheckResult(source, target, np.zeros(len(source), bool), reasons, np.empty(0, np.uint64))
         sources, targets = ([normalise(text) for text in side.to_pylist()] for side in (source, target))
         before, (source, target) = (source, target), (pa.array(side, pa.string()) for side in (sources, targets))
         changed = pc.or_(pc.not_equal(before[0], source), pc.not_equal(before[1], target))
@@ -177,7 +177,7 @@ class Cleaning:
             leak = pc.or_(pc.is_in(source, forbidden.source), pc.is_in(target, forbidden.target))
             reasons[:, CHECKED.index(LEAK)] = leak.to_numpy(zero_copy_only=False)
         keys = np.frombuffer(b"".join(map(_key, sources, targets)), np.uint64)
-        return CheckResult(source, target, pc.sum(changed).as_py() or 0, reasons, keys)
+        return CheckResult(source, target, changed.to_numpy(zero_copy_only=False), reasons, keys)
 
     @property
     def tolerated(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class Filter:
         self.reasons.update({CHECKED[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n})
         kept = ~dropped if self.filters else np.ones(len(reasons), dtype=bool)
         self.read += len(reasons)
-        self.normalised += result.normalised
+        self.normalised += int(result.normalised.sum())
         self.kept += int(kept.sum())
         return kept
 

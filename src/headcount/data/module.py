@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import os
-import shutil
+import platform
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,16 @@ import pyarrow as pa
 import pytorch_lightning as pl
 import torch
 from datasets import Dataset, DatasetDict, concatenate_datasets
-from filelock import AcquireReturnProxy, FileLock, Timeout
+from filelock import FileLock
 from torch.utils.data import DataLoader
 
+from headcount.data.arrow import check_tables, read_sentences
 from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, TrainStream
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import Corpus, further_names, language_codes
 from headcount.data.plan import BatchRamp, Epochs, Lengthening, plan_split, round_up
-from headcount.data.prepare import check_tables, prepare, read_sentences
+from headcount.data.prepare import prepare
+from headcount.data.shards import waiting
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
 from headcount.errors import InputError
@@ -129,7 +131,7 @@ class TranslationData(pl.LightningDataModule):
     def prepare_data(self) -> None:
         """Clean, train the tokenizer, encode and store, unless that has been done; then open the prepared data.
 
-        Several processes may call it at once: one builds in another folder, and renames it.
+        Several processes may call it at once: one of each machine builds, see `prepare`.
         Raises InputError for errors in the text; see the parts.
         """
         if self._sentences:
@@ -163,18 +165,11 @@ class TranslationData(pl.LightningDataModule):
 
     def _build(self) -> None:
         self.prepared.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self.prepared.with_suffix(".lock")):
-            if self.prepared.is_dir():
-                return
-            part = self.prepared.with_suffix(".part")
-            shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
-            part.mkdir()
-            try:
-                with naming(part):
-                    prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, part)
-                part.rename(self.prepared)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
+        machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]  # others help, see `prepare`
+        lock = FileLock(self.prepared.with_suffix(f".{machine}.lock"))
+        with waiting(lock, "another process prepares this corpus"), naming(self.prepared):
+            if not self.prepared.is_dir():
+                prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, self.prepared)
 
     def _folder(self) -> Path:
         settings = {
@@ -376,16 +371,6 @@ def _with_reversed_pieces(source: Sentences, target: Sentences) -> tuple[Sentenc
         Sentences(source.pieces, np.concatenate(starts[::way]), np.concatenate(ends[::way])) for way in (1, -1)
     )
     return one, other
-
-
-def _locked(path: Path) -> AcquireReturnProxy:
-    """A lock for a `with` block; it logs a line if it has to wait."""
-    lock = FileLock(path)
-    try:
-        return lock.acquire(blocking=False)
-    except Timeout:
-        logger.info("another process prepares this corpus; waiting until it has ended (%s)", path)
-        return lock.acquire()
 
 
 def _check_segmentation(segmentation: Segmentation | None, tokenizer: Trainable | AnyTokenizer) -> None:

@@ -1,14 +1,15 @@
 """Preparation of a corpus on disk: clean the text, train the tokenizer, encode.
 
-The text is read in chunks, so memory stays small for a corpus of any size. It is read twice, since the tokenizer is
-trained on clean text: corpus -> clean text (a temporary file) -> tokenizer -> text and pieces. Several processes work
-on the chunks, and their results are put together in order: the number of processes does not change the result.
+The text is read in chunks, so memory stays small for a corpus of any size: corpus -> checked text -> tokenizer -> text
+and pieces. Train is divided into shards, whose files lie in a folder beside the result until all is done. So a
+preparation that was stopped goes on, and several machines can work on one. Several processes of a machine work on the
+chunks, and their results are put together in order: neither processes nor machines change the result.
 """
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -16,19 +17,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
+from filelock import FileLock
 
-from headcount.data.batches import Sentences
-from headcount.data.cleaning import TOO_MANY_PIECES, CheckResult, Cleaning, CleaningReport, Filter, ForbiddenText
+from headcount.data.arrow import write_tables
+from headcount.data.cleaning import (
+    CHECKED,
+    TOO_MANY_PIECES,
+    CheckResult,
+    Cleaning,
+    CleaningReport,
+    Filter,
+    ForbiddenText,
+)
 from headcount.data.corpora.corpus import SPLITS, Corpus, Pairs, further_names, one_line
-from headcount.data.tokenizer import AnyTokenizer, Trainable, save_tokenizer
-from headcount.data.workers import SIDES, Workers
-from headcount.files import require_regular
+from headcount.data.shards import Numbered, Shards, numbered, waiting
+from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer, save_tokenizer
+from headcount.data.workers import SIDES, WorkerKilledError, Workers
+from headcount.errors import InputError
+from headcount.files import new_directory, read_json, write_text
 from headcount.machine import cores
 from headcount.progress import progress_bar
 
 CHUNK = 2**14  # pairs in the chunk of one process
 SMALL = 50_000  # pairs up to which one process is faster
 MOST_PROCESSES = 32  # the process that reads and writes cannot keep more busy
+BITS, KEYS = "_checks", "_key"  # columns of checked text: a bit for each of `CHECKED` and for normalised; `keys`
 
 logger = logging.getLogger(__name__)
 
@@ -41,39 +54,78 @@ def prepare(
     folder: Path,
     processes: int | None = None,
 ) -> None:
-    """Write an Arrow file a split, the tokenizer and the cleaning report into `folder`, an empty folder.
+    """Write an Arrow file a split, the tokenizer and the cleaning report into `folder`, which appears when it is whole.
+
+    The work is done in the folder `folder`.part. Where that is from a preparation that was stopped, or another machine
+    works in it, this goes on with what is missing.
 
     tokenizer: a trained one, or the settings of its training. max_length: most pieces of either side in train; longer
     pairs are dropped. processes: None for one a core, or only one for a small corpus.
     Raises InputError for errors in the text, see the parts, or if a process was killed.
     """
+    part = folder.with_suffix(".part")
+    try:
+        _prepare(corpus, cleaning, tokenizer, max_length, folder, part, processes)
+    except WorkerKilledError:
+        raise
+    except InputError:
+        shutil.rmtree(part, ignore_errors=True)  # the same text would have the same error
+        raise
+    except OSError:
+        if not folder.is_dir():
+            raise
+        # Another machine has finished, and removed what this one would have read.
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def _prepare(
+    corpus: Corpus,
+    cleaning: Cleaning,
+    tokenizer: Trainable | AnyTokenizer,
+    max_length: int | None,
+    folder: Path,
+    part: Path,
+    processes: int | None,
+) -> None:
     logger.info("reading the corpus")
     splits = corpus.load()
+    names = list(dict.fromkeys((*SPLITS, *splits)))
     further_names(splits)
     total = count_pairs(splits)
     if processes is None:
         processes = min(cores(), MOST_PROCESSES) if total is None or total > SMALL else 1
-    texts = {split: folder / f"{split}.text" for split in dict.fromkeys((*SPLITS, *splits))}
     with Workers(processes) as workers:
         logger.info("cleaning %s pairs", "the" if total is None else f"{total:,}")
         with progress_bar("cleaning", total) as advance:
-            report = clean(splits, cleaning, texts, workers, advance)
-        report.require_pairs()
-        if isinstance(tokenizer, Trainable):
-            logger.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
-            most = tokenizer.sample_bytes
-            tokenizer = tokenizer.train(*(training_text(texts["train"], side, most) for side in SIDES))
+            held_out, counts = check_held_out(splits, names, cleaning, workers, advance)
+            forbidden = ForbiddenText.of(held_out.values())
+            checked = check_train(splits["train"], cleaning, forbidden, workers, part / "checked", advance)
+        with waiting(FileLock(part / "filtered.lock"), "another process filters this corpus"):
+            filtered = part / "filtered"
+            if not filtered.is_dir():
+                with new_directory(filtered) as new:
+                    report = filter_train(checked, cleaning, counts, names, new)
+                    report.require_pairs()
+                    save_tokenizer(_trained(tokenizer, partial(kept_text, checked, new)), new)
+                    _save_report(report, new)
+        report, tokenizer = CleaningReport.from_dict(read_json(filtered / "report.json")), load_tokenizer(filtered)
         logger.info("encoding")
-        with progress_bar("encoding", sum(counts["kept"] for counts in report.counts.values())) as advance:
-            for split, path in texts.items():
-                encoded = _encode(path, tokenizer, workers, advance)
-                if max_length is not None:
-                    encoded = _within_length(encoded, max_length, report.counts[split], filters=split == "train")
-                write_tables(folder / f"{split}.arrow", encoded)
-                path.unlink()
-    report.require_pairs()
-    save_tokenizer(tokenizer, folder)
-    (folder / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+        with progress_bar("encoding", sum(each["kept"] for each in report.counts.values())) as advance:
+            encoded = Shards(part / "encoded")
+            encode = partial(_encode, tokenizer=tokenizer, workers=workers)
+            encoded.fill(lambda: kept_text(checked, filtered), encode, advance)
+            with waiting(FileLock(part / "whole.lock"), "another process puts this corpus together"):
+                if folder.is_dir():
+                    return
+                with new_directory(folder) as new:
+                    for split in names:
+                        text = ((0, table) for table in text_tables(splits[split]))
+                        tables = encoded.read() if split == "train" else encode(_counted(text, advance))
+                        fitting = _within_length(tables, max_length, report.counts[split], filters=split == "train")
+                        write_tables(new / f"{split}.arrow", fitting)
+                    report.require_pairs()
+                    save_tokenizer(tokenizer, new)
+                    _save_report(report, new)
 
 
 def count_pairs(splits: Mapping[str, Pairs | Dataset]) -> int | None:
@@ -82,61 +134,102 @@ def count_pairs(splits: Mapping[str, Pairs | Dataset]) -> int | None:
     return sum(sizes) if len(sizes) == len(splits) else None
 
 
-def training_text(path: Path, side: str, most: int) -> Iterator[str]:
-    """One side of a file of clean text; if both sides have more than `most` bytes together, one side of a random sample
-    of pairs of about that size, which is always the same."""
-    size = sum(pc.sum(pc.binary_length(table[side])).as_py() or 0 for table in read_tables(path) for side in SIDES)
-    share = min(1.0, most / max(size, 1))
+def check_held_out(
+    splits: Mapping[str, Pairs | Dataset],
+    names: Iterable[str],
+    cleaning: Cleaning,
+    workers: Workers,
+    advance: Callable[[int], None],
+) -> tuple[dict[str, ForbiddenText], dict[str, dict[str, int]]]:
+    """The normalised text of every split but train, and its counts for the cleaning report."""
+    counts, texts = {}, {}
+    for split in names:
+        if split == "train":
+            continue
+        keeps, results = Filter(cleaning, filters=False), []
+        tables = numbered(text_tables(splits[split]))
+        for _, _, result in workers.each(partial(cleaning.check, forbidden=None), _counted(tables, advance)):
+            keeps(result)
+            results.append(result)
+        counts[split], texts[split] = keeps.counts(), ForbiddenText.of(results)
+    if cleaning.enabled:
+        for split in texts.keys() - {"valid"}:
+            counts[split] |= texts[split].counts_in(texts["valid"])
+    return texts, counts
+
+
+def check_train(
+    train: Pairs | Dataset,
+    cleaning: Cleaning,
+    forbidden: ForbiddenText,
+    workers: Workers,
+    folder: Path,
+    advance: Callable[[int], None],
+) -> Shards:
+    """The normalised text of train with the result of `Cleaning.check`, in the columns `BITS` and `KEYS`."""
+
+    def work(tables: Numbered) -> Numbered:
+        for shard, table, result in workers.each(partial(cleaning.check, forbidden=forbidden), tables):
+            for side in SIDES:
+                table = table.set_column(table.column_names.index(side), side, getattr(result, side))
+            bits = np.packbits(np.column_stack([result.reasons, result.normalised]), axis=1)
+            table = table.append_column(BITS, pa.array(bits[:, 0]))
+            yield shard, table.append_column(KEYS, pa.array(result.keys)) if len(result.keys) else table
+
+    shards = Shards(folder)
+    shards.fill(lambda: numbered(text_tables(train)), work, advance)
+    return shards
+
+
+def filter_train(
+    checked: Shards, cleaning: Cleaning, counts: Mapping[str, dict[str, int]], names: Iterable[str], folder: Path
+) -> CleaningReport:
+    """Write which pairs of the checked text are kept, a bit each, into `folder`; the report of all splits."""
+    keeps = Filter(cleaning, filters=True)
+    kept = [np.packbits(keeps(_check_result(table))) for _, table in checked.read()]
+    np.save(folder / "kept.npy", np.concatenate([*kept, np.empty(0, np.uint8)]))
+    every = {**counts, "train": keeps.counts()}
+    return CleaningReport({split: every[split] for split in names}, cleaning.tolerated, cleaning.enabled)
+
+
+def _check_result(table: pa.Table) -> CheckResult:
+    bits = np.unpackbits(table[BITS].to_numpy()[:, None], axis=1)[:, : len(CHECKED) + 1].astype(bool)
+    keys = table[KEYS].to_numpy() if KEYS in table.column_names else np.empty(0, np.uint64)
+    return CheckResult(table["source"], table["target"], bits[:, -1], bits[:, :-1], keys)
+
+
+def kept_text(checked: Shards, filtered: Path) -> Iterator[tuple[int, pa.Table]]:
+    """The pairs of train that `filter_train` kept, without its columns, each table with the number of its shard."""
+    kept, start = np.load(filtered / "kept.npy", mmap_mode="r"), 0
+    for shard, table in checked.read():
+        end = start + -(-len(table) // 8)
+        mask = np.unpackbits(kept[start:end], count=len(table)).astype(bool)
+        yield shard, table.drop_columns([name for name in (BITS, KEYS) if name in table.column_names]).filter(mask)
+        start = end
+
+
+def _trained(tokenizer: Trainable | AnyTokenizer, text: Callable[[], Iterator[tuple[int, pa.Table]]]) -> AnyTokenizer:
+    if not isinstance(tokenizer, Trainable):
+        return tokenizer
+    logger.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
+    size = sum(pc.sum(pc.binary_length(table[side])).as_py() or 0 for _, table in text() for side in SIDES)
+    return tokenizer.train(*(training_text(text(), side, tokenizer.sample_bytes / max(size, 1)) for side in SIDES))
+
+
+def training_text(text: Numbered, side: str, share: float) -> Iterator[str]:
+    """One side of all pairs, or with a `share` below 1 of so large a random sample, always the same pairs."""
     random = np.random.default_rng(0)  # the same pairs for both sides
-    for table in read_tables(path):
+    for _, table in text:
         yield from table[side].filter(pa.array(random.random(len(table)) < share)).to_pylist()
 
 
-def clean(
-    splits: Mapping[str, Pairs | Dataset],
-    cleaning: Cleaning,
-    texts: Mapping[str, Path],
-    workers: Workers,
-    advance: Callable[[int], None],
-) -> CleaningReport:
-    """Write the kept pairs of every split into its file of `texts`; `advance` gets the number of pairs done."""
-    counts: dict[str, dict[str, int]] = {}
-    normal: dict[str, list[CheckResult]] = {split: [] for split in texts if split != "train"}
-
-    def keep(split: str, forbidden: ForbiddenText | None) -> Iterator[pa.Table]:
-        keeps = Filter(cleaning, filters=split == "train")
-        for table, result in workers.each(partial(cleaning.check, forbidden=forbidden), _tables(splits[split])):
-            kept = keeps(result)
-            if keeps.filters:
-                for side in SIDES:
-                    table = table.set_column(table.column_names.index(side), side, getattr(result, side))
-                table = table.filter(pa.array(kept))
-            else:
-                normal[split].append(result)
-            advance(len(kept))
-            yield table
-        counts[split] = keeps.counts()
-
-    for split in normal:
-        write_tables(texts[split], keep(split, None))
-    held_out = {split: ForbiddenText.of(results) for split, results in normal.items()}
-    if cleaning.enabled:
-        for split in held_out.keys() - {"valid"}:
-            counts[split] |= held_out[split].counts_in(held_out["valid"])
-    write_tables(texts["train"], keep("train", ForbiddenText.of(held_out.values())))
-    return CleaningReport({split: counts[split] for split in texts}, cleaning.tolerated, cleaning.enabled)
-
-
-def _encode(
-    path: Path, tokenizer: AnyTokenizer, workers: Workers, advance: Callable[[int], None]
-) -> Iterator[pa.Table]:
-    """The tables of a file of text with the columns `source_ids` and `target_ids`, int32 lists."""
+def _encode(tables: Numbered, tokenizer: AnyTokenizer, workers: Workers) -> Iterator[tuple[int, pa.Table]]:
+    """The tables with the columns `source_ids` and `target_ids`, int32 lists."""
     encode = partial(_piece_numbers, tokenizer, threads=cores() if workers.processes == 1 else 1)
-    for table, ids in workers.each(encode, read_tables(path)):
+    for shard, table, ids in workers.each(encode, tables):
         for side, column in zip(SIDES, ids, strict=True):
             table = table.append_column(f"{side}_ids", column)
-        advance(len(table))
-        yield table
+        yield shard, table
 
 
 def _piece_numbers(tokenizer: AnyTokenizer, source: pa.Array, target: pa.Array, threads: int) -> list[pa.Array]:
@@ -148,22 +241,33 @@ def _piece_numbers(tokenizer: AnyTokenizer, source: pa.Array, target: pa.Array, 
 
 
 def _within_length(
-    tables: Iterable[pa.Table], max_length: int, counts: dict[str, int], filters: bool
+    tables: Numbered, max_length: int | None, counts: dict[str, int], filters: bool
 ) -> Iterator[pa.Table]:
-    """Count the pairs that are longer in `counts`, and drop them if `filters`."""
-    counts[TOO_MANY_PIECES] = 0
-    for table in tables:
-        lengths = [pc.list_value_length(table[f"{side}_ids"]).to_numpy() for side in SIDES]
-        fits = np.maximum(*lengths) <= max_length
-        longer = int((~fits).sum())
-        counts[TOO_MANY_PIECES] += longer
-        if filters:
-            counts["kept"] -= longer
-            table = table.filter(pa.array(fits))
+    """Count the pairs that are longer in `counts`, and drop them if `filters`; None for no limit."""
+    for _, table in tables:
+        if max_length is not None:
+            lengths = [pc.list_value_length(table[f"{side}_ids"]).to_numpy() for side in SIDES]
+            fits = np.maximum(*lengths) <= max_length
+            longer = int((~fits).sum())
+            counts[TOO_MANY_PIECES] = counts.get(TOO_MANY_PIECES, 0) + longer
+            if filters:
+                counts["kept"] -= longer
+                table = table.filter(pa.array(fits))
         yield table
 
 
-def _tables(pairs: Pairs | Dataset) -> Iterator[pa.Table]:
+def _save_report(report: CleaningReport, folder: Path) -> None:
+    write_text(folder / "report.json", json.dumps(report.as_dict(), indent=2) + "\n")
+
+
+def _counted(tables: Numbered, advance: Callable[[int], None]) -> Iterator[tuple[int, pa.Table]]:
+    for shard, table in tables:
+        advance(len(table))
+        yield shard, table
+
+
+def text_tables(pairs: Pairs | Dataset) -> Iterator[pa.Table]:
+    """The text of a split in chunks, each `one_line`."""
     if isinstance(pairs, Pairs):
         yield from pairs.iter(CHUNK)
         return
@@ -171,49 +275,3 @@ def _tables(pairs: Pairs | Dataset) -> Iterator[pa.Table]:
         for side in SIDES:
             table = table.set_column(table.column_names.index(side), side, one_line(table[side]))
         yield table
-
-
-def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
-    """Write tables of one schema as an Arrow stream; without tables, no file."""
-    with ExitStack() as stack:
-        writer = None
-        for table in tables:
-            if writer is None:
-                sink = stack.enter_context(pa.OSFile(str(path), "wb"))
-                writer = stack.enter_context(pa.ipc.new_stream(sink, table.schema))
-            writer.write_table(table.combine_chunks())
-
-
-def read_tables(path: Path) -> Iterator[pa.Table]:
-    """Read the tables of `write_tables`, memory-mapped."""
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
-        for batch in stream:
-            yield pa.Table.from_batches([batch])
-
-
-def check_tables(path: Path, tokenizer: AnyTokenizer) -> None:
-    """Check every value of a file that `prepare` may have written. Raises ValueError, pa.ArrowException among them, and
-    KeyError where its text is none, addresses lead out of it, or there are other pieces than those of the tokenizer."""
-    require_regular(path)
-    for table in read_tables(path):
-        table.validate(full=True)
-        for side in SIDES:
-            ids = pc.min_max(pc.list_flatten(table[f"{side}_ids"])).as_py()
-            if not 0 <= (ids["min"] or 0) <= (ids["max"] or 0) < getattr(tokenizer, side).vocab_size:
-                raise ValueError(f"{path.name} has pieces that the vocabulary lacks")
-
-
-def read_sentences(path: Path, column: str) -> Sentences:
-    """The piece numbers in a column of an Arrow stream, memory-mapped and not copied."""
-    with pa.memory_map(str(path)) as source:
-        file = source.read_buffer()
-    starts, ends = [], []
-    for batch in pa.ipc.open_stream(file):
-        ids = batch.column(column)
-        # The index of the batch's numbers in the file: Arrow aligns all arrays to 8 bytes.
-        begin = (ids.values.buffers()[1].address - file.address) // 4 if len(ids.values) else 0
-        offsets = begin + ids.offsets.to_numpy().astype(np.int64)
-        starts.append(offsets[:-1])
-        ends.append(offsets[1:])
-    pieces = np.frombuffer(file, np.int32, len(file) // 4)
-    return Sentences(pieces, np.concatenate(starts), np.concatenate(ends))

@@ -24,6 +24,10 @@ SIDES = ("source", "target")
 Result = TypeVar("Result")
 
 
+class WorkerKilledError(InputError):
+    """A process of the pool was killed, as where memory is short."""
+
+
 class Workers:
     """A pool of processes, a context manager; with `processes` 1, this process does the work itself."""
 
@@ -44,14 +48,14 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def each(
-        self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[pa.Table]
-    ) -> Iterator[tuple[pa.Table, Result]]:
-        """Every table, in order, with the result of `function` on its columns `source` and `target`.
+        self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[tuple[int, pa.Table]]
+    ) -> Iterator[tuple[int, pa.Table, Result]]:
+        """Every table with its number, in order, and the result of `function` on its columns `source` and `target`.
 
-        Raises InputError if a process was killed.
+        Raises WorkerKilledError if a process was killed.
         """
         if self._pool is None:
-            yield from ((table, function(*_sides(table))) for table in tables)
+            yield from ((number, table, function(*_sides(table))) for number, table in tables)
             return
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -59,24 +63,24 @@ class Workers:
                 file.write_bytes(pickle.dumps(function))
                 yield from self._spread(partial(_call, file), tables)
         except BrokenProcessPool as error:
-            raise InputError(
+            raise WorkerKilledError(
                 "a process that helped to prepare the data was killed; if memory was short, start again with fewer "
                 "cores, such as `taskset -c 0` before the command"
             ) from error
 
     def _spread(
-        self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[pa.Table]
-    ) -> Iterator[tuple[pa.Table, Result]]:
+        self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[tuple[int, pa.Table]]
+    ) -> Iterator[tuple[int, pa.Table, Result]]:
         assert self._pool is not None
-        waiting: deque[tuple[pa.Table, Future[Result]]] = deque()
-        for table in tables:
-            waiting.append((table, self._pool.submit(function, *_sides(table))))
+        waiting: deque[tuple[int, pa.Table, Future[Result]]] = deque()
+        for number, table in tables:
+            waiting.append((number, table, self._pool.submit(function, *_sides(table))))
             if len(waiting) > 2 * self.processes:  # keeps all processes busy, and memory small
-                table, future = waiting.popleft()
-                yield table, future.result()
+                number, table, future = waiting.popleft()
+                yield number, table, future.result()
         while waiting:
-            table, future = waiting.popleft()
-            yield table, future.result()
+            number, table, future = waiting.popleft()
+            yield number, table, future.result()
 
 
 def _sides(table: pa.Table) -> list[pa.Array]:

@@ -1,0 +1,121 @@
+"""Shards: parts of a corpus whose results are files in a folder, until all of them are there.
+
+Several processes, of several machines, may fill one folder. Each takes a shard that no other has and that is not
+finished. A file with its final name is whole; what a killed process had begun is begun anew, by any other.
+"""
+
+import itertools
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from pathlib import Path
+
+import pyarrow as pa
+from filelock import AcquireReturnProxy, FileLock, Timeout
+
+from headcount.data.arrow import read_tables, write_tables
+from headcount.files import replacing, write_text
+
+CHUNKS = 16  # chunks of one shard
+
+Numbered = Iterable[tuple[int, pa.Table]]  # tables, each with the number of its shard
+
+logger = logging.getLogger(__name__)
+
+
+class Shards:
+    """The files NUMBER.arrow of a folder, one a shard, and `number.json` when all are there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def file(self, shard: int) -> Path:
+        return self.folder / f"{shard:05}.arrow"
+
+    def read(self) -> Iterator[tuple[int, pa.Table]]:
+        """All tables of all shards in order, memory-mapped; only when `fill` has returned."""
+        for shard in range(json.loads((self.folder / "number.json").read_text(encoding="utf-8"))):
+            if self.file(shard).exists():  # a shard without a table has no file
+                for table in read_tables(self.file(shard)):
+                    yield shard, table
+
+    def fill(
+        self, tables: Callable[[], Numbered], work: Callable[[Numbered], Numbered], advance: Callable[[int], None]
+    ) -> None:
+        """Make the files that are missing, and wait for those that other processes make.
+
+        tables: reads all tables from the first, in order. work: makes the tables of the files from them; it may take
+        some in advance. advance: gets the number of rows that are done, here or elsewhere.
+        """
+        if (self.folder / "number.json").exists():
+            return
+        while True:
+            number, missing = self._fill_free(tables(), work, advance)
+            if not missing:
+                write_text(self.folder / "number.json", f"{number}\n")
+                return
+            with waiting(self._lock(missing[0]), "another process works on a part of this corpus"):
+                advance = ignore  # the rows were counted as the others'
+
+    def _fill_free(
+        self, tables: Numbered, work: Callable[[Numbered], Numbered], advance: Callable[[int], None]
+    ) -> tuple[int, list[int]]:
+        """Make the files that nobody makes. Returns the number of all shards, and those that others make."""
+        taken: dict[int, FileLock | None] = {}
+
+        def free() -> Iterator[tuple[int, pa.Table]]:
+            for shard, table in tables:
+                if shard not in taken:
+                    taken[shard] = self._take(shard)
+                if taken[shard]:
+                    yield shard, table
+                advance(len(table))
+
+        try:
+            for shard, results in itertools.groupby(work(free()), key=itemgetter(0)):
+                with replacing(self.file(shard)) as beside:
+                    write_tables(beside, (table for _, table in results))
+                if lock := taken[shard]:
+                    lock.release()
+        finally:
+            for lock in taken.values():
+                if lock:
+                    lock.release()
+        return len(taken), [shard for shard in taken if not self.file(shard).exists()]
+
+    def _take(self, shard: int) -> FileLock | None:
+        """The lock of a shard that is neither finished nor another's; else None."""
+        if self.file(shard).exists():
+            return None
+        lock = self._lock(shard)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            return None
+        if self.file(shard).exists():  # finished in between
+            lock.release()
+            return None
+        return lock
+
+    def _lock(self, shard: int) -> FileLock:
+        return FileLock(self.folder / f"{shard:05}.lock")
+
+
+def numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    """Every table with the number of its shard."""
+    return ((index // CHUNKS, table) for index, table in enumerate(tables))
+
+
+def ignore(rows: int) -> None:
+    """An `advance` for work that is not counted."""
+
+
+def waiting(lock: FileLock, reason: str) -> AcquireReturnProxy:
+    """A lock for a `with` block; it logs a line if it has to wait."""
+    try:
+        return lock.acquire(blocking=False)
+    except Timeout:
+        logger.info("%s; waiting until it has ended (%s)", reason, lock.lock_file)
+        return lock.acquire()
