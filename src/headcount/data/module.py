@@ -30,7 +30,7 @@ from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerP
 from headcount.errors import InputError
 from headcount.files import naming, read_json
 
-FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes
+FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes, or that of a shard
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
 MOST_PADDED_TO = 64  # more would be mostly padding
 MOST_WORKERS = 256  # more processes would end the machine before training

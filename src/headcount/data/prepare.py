@@ -66,15 +66,11 @@ def prepare(
     part = folder.with_suffix(".part")
     try:
         _prepare(corpus, cleaning, tokenizer, max_length, folder, part, processes)
-    except WorkerKilledError:
-        raise
-    except InputError:
-        shutil.rmtree(part, ignore_errors=True)  # the same text would have the same error
-        raise
-    except OSError:
-        if not folder.is_dir():
+    except (OSError, InputError) as error:
+        if not folder.is_dir():  # else another machine has finished, and removed what this one was to read
+            if isinstance(error, InputError) and not isinstance(error, WorkerKilledError):
+                shutil.rmtree(part, ignore_errors=True)  # the same text would have the same error
             raise
-        # Another machine has finished, and removed what this one would have read.
     shutil.rmtree(part, ignore_errors=True)
 
 
@@ -117,7 +113,9 @@ def _prepare(
             with waiting(FileLock(part / "whole.lock"), "another process puts this corpus together"):
                 if folder.is_dir():
                     return
-                with new_directory(folder) as new:
+                whole = part / "whole"
+                shutil.rmtree(whole, ignore_errors=True)  # of a process that was killed before it gave it its name
+                with new_directory(whole) as new:
                     for split in names:
                         text = ((0, table) for table in text_tables(splits[split]))
                         tables = encoded.read() if split == "train" else encode(_counted(text, advance))
@@ -126,6 +124,7 @@ def _prepare(
                     report.require_pairs()
                     save_tokenizer(tokenizer, new)
                     _save_report(report, new)
+                whole.rename(folder)
 
 
 def count_pairs(splits: Mapping[str, Pairs | Dataset]) -> int | None:
