@@ -117,7 +117,7 @@ def _prepare(
                 shutil.rmtree(whole, ignore_errors=True)  # of a process that was killed before it gave it its name
                 with new_directory(whole) as new:
                     for split in names:
-                        text = ((0, table) for table in text_tables(splits[split]))
+                        text = numbered(text_tables(splits[split]))
                         tables = encoded.read() if split == "train" else encode(_counted(text, advance))
                         fitting = _within_length(tables, max_length, report.counts[split], filters=split == "train")
                         write_tables(new / f"{split}.arrow", fitting)

@@ -37,9 +37,8 @@ class Shards:
     def read(self) -> Iterator[tuple[int, pa.Table]]:
         """All tables of all shards in order, memory-mapped; only when `fill` has returned."""
         for shard in range(json.loads((self.folder / "number.json").read_text(encoding="utf-8"))):
-            if self.file(shard).exists():  # a shard without a table has no file
-                for table in read_tables(self.file(shard)):
-                    yield shard, table
+            for table in read_tables(self.file(shard)):
+                yield shard, table
 
     def fill(
         self, tables: Callable[[], Numbered], work: Callable[[Numbered], Numbered], advance: Callable[[int], None]
