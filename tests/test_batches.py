@@ -186,7 +186,7 @@ def test_shares_of_all_processes_make_the_plan(world_size, accumulation):
         assert len(share) == plan.steps * accumulation
         for position, (rows, step_tokens) in enumerate(share):
             step, micro_batch = divmod(position, accumulation)
-            assert rows is plan.batches[step * multiple + micro_batch * world_size + rank]
+            assert np.array_equal(rows, plan.batches[step * multiple + micro_batch * world_size + rank])
             assert step_tokens == plan.step_tokens[step]
         late = list(plan.share(rank, world_size, start_step=3))
         assert same([rows for rows, _ in late], [rows for rows, _ in share[3 * accumulation :]])

@@ -4,6 +4,7 @@ made."""
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
 import secrets
@@ -12,8 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from filelock import AcquireReturnProxy, FileLock, Timeout
+
 MOST_JSON = 2**22  # bytes
 DEEPEST = 20  # levels of settings or figures within each other
+
+logger = logging.getLogger(__name__)
 
 PART = re.compile(r"\..+\.[0-9a-f]{16}\.part")  # names of files that are being written
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk, and of one whose quota is used up
@@ -177,3 +182,12 @@ def _to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def waiting(lock: FileLock, reason: str) -> AcquireReturnProxy:
+    """A lock for a `with` block; it logs a line if it has to wait."""
+    try:
+        return lock.acquire(blocking=False)
+    except Timeout:
+        logger.info("%s; waiting until it has ended (%s)", reason, lock.lock_file)
+        return lock.acquire()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headcount.data.batches import Sentences
+from headcount.data.shared import shared_arrays
 from headcount.data.tokenizer import AnyTokenizer
 from headcount.data.workers import SIDES
 from headcount.files import require_regular
@@ -44,17 +46,26 @@ def check_tables(path: Path, tokenizer: AnyTokenizer) -> None:
                 raise ValueError(f"{path.name} has pieces that the vocabulary lacks")
 
 
-def read_sentences(path: Path, column: str) -> Sentences:
-    """The piece numbers in a column of an Arrow stream, memory-mapped and not copied."""
+def read_sentences(path: Path, column: str, index: Path | None = None) -> Sentences:
+    """The piece numbers in a column of an Arrow stream, memory-mapped and not copied.
+
+    index: a folder in which processes share where each sentence lies; None: each has that for itself.
+    """
     with pa.memory_map(str(path)) as source:
         file = source.read_buffer()
+    pieces = np.frombuffer(file, np.int32, len(file) // 4)
+    make = partial(_places, file, column)
+    return Sentences(pieces, **(shared_arrays(index / column, make) if index else make()))
+
+
+def _places(file: pa.Buffer, column: str) -> dict[str, np.ndarray]:
+    """Where each list of a column starts and ends, counted in numbers of four bytes from the beginning of the file."""
     starts, ends = [], []
     for batch in pa.ipc.open_stream(file):
         ids = batch.column(column)
-        # The index of the batch's numbers in the file: Arrow aligns all arrays to 8 bytes.
+        # Arrow aligns all arrays to 8 bytes.
         begin = (ids.values.buffers()[1].address - file.address) // 4 if len(ids.values) else 0
         offsets = begin + ids.offsets.to_numpy().astype(np.int64)
         starts.append(offsets[:-1])
         ends.append(offsets[1:])
-    pieces = np.frombuffer(file, np.int32, len(file) // 4)
-    return Sentences(pieces, np.concatenate(starts), np.concatenate(ends))
+    return {"starts": np.concatenate(starts), "ends": np.concatenate(ends)}

@@ -24,16 +24,18 @@ from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import Corpus, further_names, language_codes
 from headcount.data.plan import BatchRamp, Epochs, Lengthening, plan_split, round_up
 from headcount.data.prepare import prepare
-from headcount.data.shards import waiting
+from headcount.data.shared import shared_arrays
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
+from headcount.data.workers import SIDES
 from headcount.errors import InputError
-from headcount.files import naming, read_json
+from headcount.files import naming, read_json, waiting
 
 FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes, or that of a shard
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
 MOST_PADDED_TO = 64  # more would be mostly padding
 MOST_WORKERS = 256  # more processes would end the machine before training
+MANY_PAIRS = 1_000_000  # from which processes share the plan of an epoch and where each sentence lies
 LENGTH_SAMPLE = 2000  # pairs on which lengths with subword sampling are measured
 
 logger = logging.getLogger(__name__)
@@ -50,7 +52,8 @@ class TranslationData(pl.LightningDataModule):
     change the prepared data.
 
     Training batches are endless, epoch after epoch, and are counted in optimizer steps. To resume a run, set
-    `start_step` before `train_dataloader` is called.
+    `start_step` before `train_dataloader` is called. With `shares`, set before `prepare_data`, the processes that train
+    share what has a number for each pair of a large corpus, in `<directory>/prepared/<key>.shared`.
 
     conf/data/default.yaml explains the settings. tokenizer: a trained one, or the settings of its training. seed: of
     the order of batches. max_length: None for no limit but `batch_tokens`. accumulation: micro-batches in one optimizer
@@ -112,6 +115,7 @@ class TranslationData(pl.LightningDataModule):
         self.segmentation = segmentation
         self.pad_to = pad_to
         self.start_step = 0
+        self.shares = False
         self.source_language, self.target_language = language_codes(corpus.source_language, corpus.target_language)
         self._tokenizer = tokenizer
         self._sentences: dict[str, tuple[Sentences, Sentences]] = {}
@@ -238,13 +242,31 @@ class TranslationData(pl.LightningDataModule):
         """The plans of all training epochs."""
         multiple = self._rank_and_world_size()[1] * self.accumulation
         if self._epochs is None or self._epochs.multiple != multiple:
-            # Of half the size: there are as many as pairs, in every process.
-            source, target = (side.lengths.astype(np.int32) for side in self._sentences["train"])
             start = self.segmentation.start_epoch if self.segmentation else 0
             sampled = self._lengthening(), start
             own = self.batch_tokens, self.seed, multiple
-            self._epochs = Epochs(source, target, *own, *sampled, self.ramp, self.pad_to)
+            self._epochs = Epochs(*self._lengths(), *own, *sampled, self.ramp, self.pad_to)
+            if self._shared:
+                key = hashlib.sha256(self._plan_key().encode()).hexdigest()[:16]
+                self._epochs.shared = (self._shared / "plans", key)
         return self._epochs
+
+    def _lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens of every source and target of train, with EOS: int32, half the size of the sentences' own."""
+
+        def make() -> dict[str, np.ndarray]:
+            sides = zip(SIDES, self._sentences["train"], strict=True)
+            return {name: side.lengths.astype(np.int32) for name, side in sides}
+
+        kind = "lengths" + "_both" * self.both_directions + "_hidden" * self.hide_source
+        arrays = shared_arrays(self._shared / kind, make) if self._shared else make()
+        return arrays["source"], arrays["target"]
+
+    @property
+    def _shared(self) -> Path | None:
+        """The folder of what has a number for each pair of train, where processes share that."""
+        worth_it = self.shares and len(self.data["train"]) >= MANY_PAIRS and os.access(self.prepared.parent, os.W_OK)
+        return self.prepared.with_suffix(".shared") if worth_it else None
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint: the steps of all epochs so far, so that a resumed run does not plan them again."""
@@ -317,10 +339,7 @@ class TranslationData(pl.LightningDataModule):
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
             self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})
-            self._sentences = {
-                split: (read_sentences(path, "source_ids"), read_sentences(path, "target_ids"))
-                for split, path in paths.items()
-            }
+            self._sentences = {split: self._read(path) for split, path in paths.items()}
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             raise self._damaged(self.prepared, error) from error
         for split in BOTH_WAYS if self.both_directions else ():
@@ -329,6 +348,12 @@ class TranslationData(pl.LightningDataModule):
         if self.hide_source:
             for split, (source, target) in self._sentences.items():
                 self._sentences[split] = (self._hidden(source), target)
+
+    def _read(self, path: Path) -> tuple[Sentences, Sentences]:
+        """The pieces of both sides of a split."""
+        index = self._shared if path.stem == "train" else None
+        source, target = (read_sentences(path, f"{side}_ids", index) for side in SIDES)
+        return source, target
 
     def one_way(self) -> DatasetDict:
         """The splits without the reversed pairs that `both_directions` adds."""

@@ -8,16 +8,20 @@ Lengths are tokens of source and target with the end of sentence.
 """
 
 import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headcount.data.shared import remove_older, shared_arrays
 from headcount.errors import InputError
 
 Lengths = tuple[np.ndarray, np.ndarray]  # tokens of every source, and of every target
 MANY = 128  # rows from which a batch is cut to a multiple of 8, since matrix products are compiled for every new shape
+ONE_DAY = 86_400  # seconds after which a shared plan is no longer kept for others
 JITTER = 1.0  # tokens: random shift of a length before sorting, so that epochs group sentences differently
 
 
@@ -33,26 +37,44 @@ class EpochPlan:
     Optimizer step s takes the batches [s * multiple, (s + 1) * multiple); of these, micro-batch a of process r (of w)
     is number s * multiple + a * w + r.
 
-    batches: row numbers of every batch. multiple: batches in one optimizer step: world size times accumulation.
+    rows: int [sentence], the row numbers of every batch, one batch after the other. starts: int64 [batch + 1], where
+    each batch begins in `rows`, and the end. multiple: batches in one optimizer step: world size times accumulation.
     step_tokens: int64 [step], real target tokens of every optimizer step. tokens: real source and target tokens of the
     epoch. padding: share of padding in all tokens of both sides, 0 to 1. With subword sampling, tokens are expected
     numbers, and padding is that of full batches.
     """
 
-    batches: list[np.ndarray]
+    rows: np.ndarray
+    starts: np.ndarray
     multiple: int
     step_tokens: np.ndarray
     tokens: int
     padding: float
 
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "EpochPlan":
+        """The plan of `arrays`."""
+        numbers = {name: arrays[name].item() for name in ("multiple", "tokens", "padding")}
+        return cls(**{**arrays, **numbers})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The plan as arrays by name, to be kept in files."""
+        return {each.name: np.asarray(getattr(self, each.name)) for each in fields(self)}
+
+    @property
+    def batches(self) -> list[np.ndarray]:
+        """The row numbers of every batch."""
+        return np.split(self.rows, self.starts[1:-1])
+
     @property
     def steps(self) -> int:
-        return len(self.batches) // self.multiple
+        return len(self.step_tokens)
 
     def share(self, rank: int, world_size: int, start_step: int = 0) -> Iterator[tuple[np.ndarray, int]]:
         """The batches of one process in order, from optimizer step `start_step`, each with its `step_tokens`."""
-        for index in range(start_step * self.multiple + rank, len(self.batches), world_size):
-            yield self.batches[index], int(self.step_tokens[index // self.multiple])
+        for index in range(start_step * self.multiple + rank, len(self.starts) - 1, world_size):
+            rows = self.rows[self.starts[index] : self.starts[index + 1]]
+            yield rows, int(self.step_tokens[index // self.multiple])
 
 
 @dataclass(frozen=True)
@@ -244,12 +266,13 @@ def _halve_to_multiple(batches: list[np.ndarray], multiple: int) -> list[np.ndar
 def _plan(batches: list[np.ndarray], lengths: Lengths, room: Lengths, multiple: int) -> EpochPlan:
     order = np.concatenate(batches)
     sizes = np.array([len(batch) for batch in batches])
-    starts = np.cumsum(sizes) - sizes
-    padded = int(sum((sizes * np.maximum.reduceat(side[order], starts)).sum() for side in room))
+    starts = np.cumsum([0, *sizes], dtype=np.int64)
+    padded = int(sum((sizes * np.maximum.reduceat(side[order], starts[:-1])).sum() for side in room))
     tokens = int(sum(side.sum() for side in lengths))
-    batch_target = np.add.reduceat(lengths[1][order], starts)
+    batch_target = np.add.reduceat(lengths[1][order], starts[:-1])
     step_tokens = np.rint(batch_target.reshape(-1, multiple).sum(axis=1)).astype(np.int64)
-    return EpochPlan(batches, multiple, step_tokens, tokens, 1 - tokens / padded)
+    rows = order.astype(np.int32 if len(order) < 2**31 else np.int64, copy=False)
+    return EpochPlan(rows, starts, multiple, step_tokens, tokens, 1 - tokens / padded)
 
 
 @dataclass
@@ -257,7 +280,9 @@ class Epochs:
     """The plans of all epochs of one training split, counted in optimizer steps.
 
     lengthening: with subword sampling, see `plan_epoch`; epochs before `start_epoch` have none. ramp: see `BatchRamp`.
-    pad_to: see `plan_epoch`. steps: the optimizer steps of the first epochs, as far as they have been planned.
+    pad_to: see `plan_epoch`. shared: a folder and the beginning of the names in it, where the processes that train
+    share the plans, see `shared_arrays`; None: each plans for itself. steps: the optimizer steps of the first epochs,
+    as far as they have been planned.
     """
 
     source_lengths: np.ndarray
@@ -269,6 +294,7 @@ class Epochs:
     start_epoch: int = 0
     ramp: BatchRamp | None = None
     pad_to: int = 1
+    shared: tuple[Path, str] | None = None
     steps: list[int] = field(default_factory=list)
     _kept: dict[int, EpochPlan] = field(default_factory=dict, repr=False)
 
@@ -276,22 +302,31 @@ class Epochs:
         if epoch not in self._kept:
             if self.ramp and epoch:
                 self.steps_of(epoch - 1)  # the ramp asks at which step the epoch begins
-            plan = plan_epoch(
-                self.source_lengths,
-                self.target_lengths,
-                batch_tokens=self.batch_tokens,
-                seed=self.seed,
-                epoch=epoch,
-                multiple=self.multiple,
-                lengthening=self.lengthening if epoch >= self.start_epoch else None,
-                ramp=self.ramp,
-                first_step=sum(self.steps[:epoch]),
-                pad_to=self.pad_to,
-            )
+            plan = self._shared(self.shared, epoch) if self.shared else self._planned(epoch)
             self._kept = {epoch: plan}  # only the plan of the current epoch is needed
             if epoch == len(self.steps):
                 self.steps.append(plan.steps)
         return self._kept[epoch]
+
+    def _shared(self, shared: tuple[Path, str], epoch: int) -> EpochPlan:
+        folder, name = shared
+        remove_older(folder, ONE_DAY)  # plans of other runs
+        shutil.rmtree(folder / f"{name}-{epoch - 2}", ignore_errors=True)  # a process may still need that before this
+        return EpochPlan.from_arrays(shared_arrays(folder / f"{name}-{epoch}", lambda: self._planned(epoch).arrays()))
+
+    def _planned(self, epoch: int) -> EpochPlan:
+        return plan_epoch(
+            self.source_lengths,
+            self.target_lengths,
+            batch_tokens=self.batch_tokens,
+            seed=self.seed,
+            epoch=epoch,
+            multiple=self.multiple,
+            lengthening=self.lengthening if epoch >= self.start_epoch else None,
+            ramp=self.ramp,
+            first_step=sum(self.steps[:epoch]),
+            pad_to=self.pad_to,
+        )
 
     def steps_of(self, epoch: int) -> int:
         """The optimizer steps of an epoch. Each epoch is planned only once."""

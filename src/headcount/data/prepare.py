@@ -30,11 +30,11 @@ from headcount.data.cleaning import (
     ForbiddenText,
 )
 from headcount.data.corpora.corpus import SPLITS, Corpus, Pairs, further_names, one_line
-from headcount.data.shards import Numbered, Shards, numbered, waiting
+from headcount.data.shards import Numbered, Shards, numbered
 from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer, save_tokenizer
 from headcount.data.workers import SIDES, WorkerKilledError, Workers
 from headcount.errors import InputError
-from headcount.files import new_directory, read_json, write_text
+from headcount.files import new_directory, read_json, waiting, write_text
 from headcount.machine import cores
 from headcount.progress import progress_bar
 

@@ -6,22 +6,19 @@ finished. A file with its final name is whole; what a killed process had begun i
 
 import itertools
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
-from filelock import AcquireReturnProxy, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 from headcount.data.arrow import read_tables, write_tables
-from headcount.files import replacing, write_text
+from headcount.files import replacing, waiting, write_text
 
 CHUNKS = 16  # chunks of one shard
 
 Numbered = Iterable[tuple[int, pa.Table]]  # tables, each with the number of its shard
-
-logger = logging.getLogger(__name__)
 
 
 class Shards:
@@ -109,12 +106,3 @@ def numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
 
 def ignore(rows: int) -> None:
     """An `advance` for work that is not counted."""
-
-
-def waiting(lock: FileLock, reason: str) -> AcquireReturnProxy:
-    """A lock for a `with` block; it logs a line if it has to wait."""
-    try:
-        return lock.acquire(blocking=False)
-    except Timeout:
-        logger.info("%s; waiting until it has ended (%s)", reason, lock.lock_file)
-        return lock.acquire()

@@ -111,6 +111,8 @@ def open_training_run(
         parts.data.use_tokenizer(load_tokenizer(source))
     if resumed and "data.directory" not in [each.key_or_group for each in start.overrides]:
         only_read(parts.data)
+    else:
+        parts.data.shares = True
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
     if source is None:

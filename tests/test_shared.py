@@ -1,0 +1,192 @@
+import itertools
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from test_module import made, module
+
+from headcount.data import plan
+from headcount.data.shared import remove_older, shared_arrays
+from headcount.data.subword_sampling import BpeDropout
+from headcount.errors import InputError
+
+
+def test_arrays_are_made_once_and_mapped(tmp_path):
+    numbers = {"a": np.arange(5), "b": np.float64(0.5)}
+    for make in (lambda: numbers, pytest.fail):
+        found = shared_arrays(tmp_path / "deep" / "x", make)
+        assert {name: array.tolist() for name, array in found.items()} == {"a": [0, 1, 2, 3, 4], "b": 0.5}
+        with pytest.raises(ValueError, match="read-only"):
+            found["a"][0] = 1
+    (tmp_path / "deep" / "x" / "a.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"is damaged .*; delete .*x, it will be made again"):
+        shared_arrays(tmp_path / "deep" / "x", pytest.fail)
+
+
+def test_nothing_is_left_of_arrays_that_could_not_be_made(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3), "b": 1 // 0})
+    assert [path.name for path in tmp_path.iterdir()] == ["making.lock"]
+    assert shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_of_several_processes_one_makes_the_arrays(tmp_path):
+    def make():
+        with (tmp_path / "log").open("a") as log:
+            log.write("made\n")
+        time.sleep(0.2)
+        return {"a": np.arange(3)}
+
+    def check():
+        assert shared_arrays(tmp_path / "x" / "y", make)["a"].tolist() == [0, 1, 2]
+
+    processes = [multiprocessing.get_context("fork").Process(target=check) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert (tmp_path / "log").read_text() == "made\n"
+
+
+def test_what_another_process_removes_is_made_again(tmp_path, monkeypatch):
+    shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3)})
+    load = np.load
+
+    def removed(path, **options):
+        monkeypatch.setattr(np, "load", load)
+        remove_older(tmp_path, -1)
+        return load(path, **options)
+
+    monkeypatch.setattr(np, "load", removed)
+    assert shared_arrays(tmp_path / "x", lambda: {"a": np.arange(4)})["a"].tolist() == [0, 1, 2, 3]
+
+
+def test_only_what_is_old_is_removed(tmp_path):
+    for name, age in (("old", 100), ("new", 0)):
+        shared_arrays(tmp_path / name, lambda: {"a": np.arange(3)})
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    remove_older(tmp_path, 50)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["making.lock", "new"]
+
+
+def trained(data, steps):
+    """The batches of the first steps."""
+    batches = itertools.islice(data.train_dataloader(), steps)
+    return [(each.rows.tolist(), each.source.tolist(), each.target_out.tolist(), each.step_tokens) for each in batches]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"batch_ramp": 30},
+        {"both_directions": True},
+        {"hide_source": True},
+        {"segmentation": BpeDropout(probability=0.1, start_epoch=1)},
+        {"workers": 2},
+    ],
+    ids=lambda settings: next(iter(settings), "plain"),
+)
+def test_a_large_corpus_is_shared_and_trains_alike(tmp_path, monkeypatch, settings):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    steps = 80
+    expected = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        expected.append(trained(made(tmp_path, **settings), steps))
+    assert not list((tmp_path / "prepared").glob("*.shared"))
+
+    monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
+    made_plans = tmp_path / "plans"
+    plan_epoch = plan.plan_epoch
+
+    def counted(*lengths, epoch, **options):
+        with made_plans.open("a") as log:
+            log.write(f"{epoch}\n")
+        return plan_epoch(*lengths, epoch=epoch, **options)
+
+    monkeypatch.setattr(plan, "plan_epoch", counted)
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        data = module(tmp_path, **settings)
+        data.shares = True
+        data.prepare_data()
+        assert trained(data, steps) == expected[rank]
+        assert isinstance(data.epochs.plan(0).rows.base, np.memmap)
+        if rank == 0:
+            first = [int(line) for line in made_plans.read_text().split()]
+            epochs = max(first)
+            assert epochs >= 2
+            assert sorted(set(first)) == list(range(epochs + 1))
+            if not settings.get("workers"):
+                assert first[: epochs + 1] == list(range(epochs + 1))
+    kept = {path.name for path in data.prepared.with_suffix(".shared").iterdir()}
+    assert {"plans", "source_ids", "target_ids"} < kept
+
+
+def test_two_processes_in_step_plan_each_epoch_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    made(tmp_path)
+    planned = []
+    plan_epoch = plan.plan_epoch
+
+    def counted(*lengths, epoch, **options):
+        planned.append(epoch)
+        return plan_epoch(*lengths, epoch=epoch, **options)
+
+    monkeypatch.setattr(plan, "plan_epoch", counted)
+    ranks = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        data = module(tmp_path)
+        data.shares = True
+        data.prepare_data()
+        ranks.append(iter(data.train_dataloader()))
+    for _ in range(80):
+        one, other = (next(rank) for rank in ranks)
+        assert one.step_tokens == other.step_tokens
+        assert not set(one.rows.tolist()) & set(other.rows.tolist())
+    assert planned == list(range(len(planned)))
+    assert len(planned) > 3
+    names = sorted(path.name for path in (data.prepared.with_suffix(".shared") / "plans").glob("*-*"))
+    assert [int(name.partition("-")[2]) for name in names] == planned[-2:]
+
+
+def test_nothing_is_shared_where_nobody_trains_or_nothing_can_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
+    assert made(tmp_path).epochs.shared is None
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    data = module(tmp_path)
+    data.shares = True
+    data.prepare_data()
+    assert data.epochs.shared is None
+    assert not list((tmp_path / "prepared").glob("*.shared"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_shares_has_hardly_memory_of_its_own(tmp_path):
+    script = f"""
+import json, numpy as np, re
+from pathlib import Path
+from headcount.data.plan import Epochs
+def own():
+    return sum(map(int, re.findall(r"Private_Dirty: *(\\d+)", Path("/proc/self/smaps_rollup").read_text()))) * 1024
+random = np.random.default_rng(0)
+lengths = random.integers(5, 40, (2, 400_000), dtype=np.int32)
+epochs = Epochs(*lengths, 4096, 1, shared=(Path({str(tmp_path)!r}), "x"))
+before = own()
+epochs.plan(0)
+print(json.dumps([before, own()]))
+"""
+    for _ in range(2):
+        ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+        before, after = json.loads(ended.stdout)
+    assert after - before < 400_000  # bytes; the plan alone has four times as many
