@@ -62,7 +62,7 @@ def test_a_larger_draw_begins_with_a_smaller_one():
         ("src/headcount/training/seal.py", "test_seal"),
         ("src/headcount/model/transformer.py", "test_transformer"),
         ("src/headcount/decoding/sampling.py", "test_sampling"),  # which conf/ builds
-        ("src/headcount/data/plan.py", "test_shared"),
+        ("src/headcount/data/plan.py", "test_batches"),
     ],
 )
 def test_the_nearest_tests_are_those_that_import_the_module(file, nearest):

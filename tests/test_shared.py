@@ -8,9 +8,8 @@ import time
 
 import numpy as np
 import pytest
-from test_module import made, module
+from test_module import made, module, planned_epochs
 
-from headcount.data import plan
 from headcount.data.shared import remove_older, shared_arrays
 from headcount.data.subword_sampling import BpeDropout
 from headcount.errors import InputError
@@ -104,15 +103,7 @@ def test_a_large_corpus_is_shared_and_trains_alike(tmp_path, monkeypatch, settin
     assert not list((tmp_path / "prepared").glob("*.shared"))
 
     monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
-    made_plans = tmp_path / "plans"
-    plan_epoch = plan.plan_epoch
-
-    def counted(*lengths, epoch, **options):
-        with made_plans.open("a") as log:
-            log.write(f"{epoch}\n")
-        return plan_epoch(*lengths, epoch=epoch, **options)
-
-    monkeypatch.setattr(plan, "plan_epoch", counted)
+    planned = planned_epochs(monkeypatch, tmp_path / "planned")
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         data = module(tmp_path, **settings)
@@ -121,7 +112,7 @@ def test_a_large_corpus_is_shared_and_trains_alike(tmp_path, monkeypatch, settin
         assert trained(data, steps) == expected[rank]
         assert isinstance(data.epochs.plan(0).rows.base, np.memmap)
         if rank == 0:
-            first = [int(line) for line in made_plans.read_text().split()]
+            first = planned()
             epochs = max(first)
             assert epochs >= 2
             assert sorted(set(first)) == list(range(epochs + 1))
@@ -135,14 +126,7 @@ def test_two_processes_in_step_plan_each_epoch_once(tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
     monkeypatch.setenv("WORLD_SIZE", "2")
     made(tmp_path)
-    planned = []
-    plan_epoch = plan.plan_epoch
-
-    def counted(*lengths, epoch, **options):
-        planned.append(epoch)
-        return plan_epoch(*lengths, epoch=epoch, **options)
-
-    monkeypatch.setattr(plan, "plan_epoch", counted)
+    planned = planned_epochs(monkeypatch, tmp_path / "planned")
     ranks = []
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
@@ -154,10 +138,10 @@ def test_two_processes_in_step_plan_each_epoch_once(tmp_path, monkeypatch):
         one, other = (next(rank) for rank in ranks)
         assert one.step_tokens == other.step_tokens
         assert not set(one.rows.tolist()) & set(other.rows.tolist())
-    assert planned == list(range(len(planned)))
-    assert len(planned) > 3
+    assert planned() == list(range(len(planned())))
+    assert len(planned()) > 3
     names = sorted(path.name for path in (data.prepared.with_suffix(".shared") / "plans").glob("*-*"))
-    assert [int(name.partition("-")[2]) for name in names] == planned[-2:]
+    assert [int(name.partition("-")[2]) for name in names] == planned()[-2:]
 
 
 def test_nothing_is_shared_where_nobody_trains_or_nothing_can_be_written(tmp_path, monkeypatch):

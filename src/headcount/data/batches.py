@@ -127,7 +127,7 @@ def collate(
         target_in=torch.from_numpy(target_in),
         target_out=torch.from_numpy(target_out),
         real=torch.from_numpy(np.flatnonzero(target_out != PAD)),
-        rows=torch.from_numpy(np.array(rows, dtype=np.int64)),
+        rows=torch.from_numpy(np.asarray(rows, dtype=np.int64)),
         step_tokens=step_tokens,
         tokens=int(lengths.sum() + target_lengths.sum()) + 2 * len(rows),
         has_padding=bool(lengths.min() + 1 < source_ids.shape[1]),

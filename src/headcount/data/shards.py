@@ -72,7 +72,8 @@ class Shards:
         try:
             for shard, results in itertools.groupby(work(free()), key=itemgetter(0)):
                 with replacing(self.file(shard)) as beside:
-                    write_tables(beside, (table for _, table in results))
+                    # Not one more, since the next begins another shard, and a kill during that would lose this one.
+                    write_tables(beside, (table for _, table in itertools.islice(results, CHUNKS)))
                 if lock := taken[shard]:
                     lock.release()
         finally:
