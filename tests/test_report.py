@@ -310,10 +310,15 @@ def test_a_new_metric_is_shown(sweep, undrawn, monkeypatch):
 
 
 def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
-    for size in (1000, 2000):
-        data = {"target": "de", "source": "en", "vocab_size": size}
-        write_run(tmp_path / str(size), sentences(5), 0.2, 1, {"data": data})
-    assert "different vocabularies" in " ".join(page_of(tmp_path).flags)
+    for size, dropout in ((1000, 0.1), (2000, 0.1), (2000, 0.2)):
+        config = {"data": {"target": "de", "source": "en", "vocab_size": size}, "model": {"dropout": dropout}}
+        for seed in (1, 2):
+            write_run(tmp_path / f"{size}_{dropout}_{seed}", sentences(5), 0.2 + 0.01 * seed, seed, config)
+    page = page_of(tmp_path)
+    assert "different vocabularies" in " ".join(page.flags)
+    assert len(table_of_section(page, "Every pair of rows: BLEU on valid + test").cells) == 3
+    ((pair, *_),) = table_of_section(page, "Every pair of rows: validation loss").cells
+    assert pair.count("2000") == 2
 
 
 def test_text_from_runs_is_escaped(tmp_path, undrawn):

@@ -102,10 +102,10 @@ def _same(sweep: Sweep) -> list[str]:
 
 
 def _vocabularies(sweep: Sweep) -> list[str]:
-    if any(name.startswith(("tokenizer.", "data.vocab_size")) for name in sweep.differing):
+    if len({row.vocabulary for row in sweep.rows}) > 1:
         return [
-            "The rows have different vocabularies, so their losses and perplexities cannot be compared: both are per "
-            "subword piece."
+            "The rows have different vocabularies. Losses and perplexities are per subword piece: rows are compared by "
+            "them only where they have the same vocabulary."
         ]
     return []
 

@@ -30,9 +30,13 @@ def measures(study: Study) -> list[Measure]:
     found = [Measure(endpoint.name, endpoint.scores, endpoint.comparison, True, margins.bleu)]
     for split in study.sweep.runs[0].metrics:
         for key, metric in METRICS.items():
-            within = margins.bleu if key == PRIMARY else None
-            found += _of_all(study, f"{split}.{key}", f"{split} {metric.label}", metric.higher_is_better, within)
-        found += _of_all(study, f"{split}.loss", loss_name(split), False, margins.loss if split == "valid" else None)
+            if scores := _of_all(study, f"{split}.{key}"):
+                within = margins.bleu if key == PRIMARY else None
+                name, higher = f"{split} {metric.label}", metric.higher_is_better
+                found.append(Measure(name, scores, compare(scores), higher, within))
+        if losses := _of_all(study, f"{split}.loss"):
+            margin = margins.loss if split == "valid" else None
+            found.append(Measure(loss_name(split), losses, study.compare_losses(losses), False, margin))
     if endpoint.counts:
         sums = [[run.sum(axis=0) for run in row] for row in endpoint.counts]
         found += [
@@ -54,12 +58,10 @@ def brevity_penalty(length: float, reference: float) -> float:
     return float(np.exp(min(0.0, 1 - reference / length))) if length else 0.0
 
 
-def _of_all(study: Study, path: str, name: str, higher: bool, within: float | None) -> list[Measure]:
-    """The figure at a path, if every run has it."""
+def _of_all(study: Study, path: str) -> Scores:
+    """The figure at a path by row and run; empty if a run lacks it."""
     scores = [row.figures(path) for row in study.rows]
-    if any(len(values) < len(row.runs) for values, row in zip(scores, study.rows, strict=True)):
-        return []
-    return [Measure(name, scores, compare(scores), higher, within)]
+    return scores if all(len(values) == len(row.runs) for values, row in zip(scores, study.rows, strict=True)) else []
 
 
 def _plain(name: str, scores: Scores, higher: bool | None = None) -> Measure:

@@ -14,6 +14,7 @@ from headcount.run.values import at, flatten, within
 DESIGN = "study"  # the node of a config that describes the study
 IGNORED = (*NO_MATTER, "seed")  # settings that never separate rows
 NOT_A_ROW = (*IGNORED, *PLACES, DESIGN)
+VOCABULARY = ("tokenizer", "data.vocab_size", "data.cleaning", "data.fingerprint")  # the text is learnt from
 
 Config = dict[str, Any]
 
@@ -85,6 +86,12 @@ class Row:
     label: str
     value: Any
     runs: tuple[RunResult, ...]
+
+    @property
+    def vocabulary(self) -> str:
+        """The settings that decide the pieces. Losses are per piece: they compare only between rows with the same."""
+        settings = self.runs[0].settings
+        return str([(name, settings[name]) for name in sorted(settings) if within(name, VOCABULARY)])
 
     def figures(self, path: str) -> list[float]:
         """A figure of every run that has it as a finite number."""

@@ -1,8 +1,8 @@
 """The study of a report: what all its sections share, computed once."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from headcount.errors import InputError
@@ -70,4 +70,10 @@ class Study:
     @cached_property
     def loss(self) -> Comparison | None:
         """The rows compared by validation loss; None if a row has none."""
-        return compare(self.losses) if all(self.losses) else None
+        return self.compare_losses(self.losses) if all(self.losses) else None
+
+    def compare_losses(self, scores: Sequence[Sequence[float]]) -> Comparison:
+        """Compare rows with the same vocabulary by a loss. scores: of the runs of each row."""
+        compared, rows = compare(scores), self.rows
+        alike = (each for each in compared.differences if rows[each.first].vocabulary == rows[each.second].vocabulary)
+        return replace(compared, differences=tuple(alike))
