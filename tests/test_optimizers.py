@@ -18,7 +18,7 @@ JORDAN = (3.4445, -4.7750, 2.0315)
 SHAPES = [(16, 16), (24, 16), (16, 24), (16, 16)]
 
 
-NAMES = ["nadamw", "muon", "schedule_free", "soap"]
+NAMES = ["adamw_large_vocabulary", "nadamw", "muon", "schedule_free", "soap"]
 PACKAGES = {"schedule_free": "schedulefree", "soap": "pytorch_optimizer"}
 
 
@@ -169,6 +169,24 @@ def test_the_other_parameters_are_those_of_adamw():
         for optimizer in optimizers:
             optimizer.step()
     assert torch.equal(ours, theirs)
+
+
+def test_adamw_has_a_rate_of_hidden_matrices_and_one_of_all_else():
+    weights, copies = [*matrices(), vector()], [*matrices(), vector()]
+    groups = [{"params": weights[:-1], "hidden": True}, {"params": weights[-1:], "weight_decay": 0.0}]
+    optimizer = built("optimizer/adamw_large_vocabulary", lr=0.01, other_lr=0.04, weight_decay=0.5)(groups)
+    settings = {"betas": (0.9, 0.98), "eps": 1e-9, "fused": True}
+    hidden = torch.optim.AdamW(copies[:-1], lr=0.01, weight_decay=0.5, **settings)
+    others = torch.optim.AdamW(copies[-1:], lr=0.04, weight_decay=0.0, **settings)
+    for _ in range(3):
+        for weight, copy in zip(weights, copies, strict=True):
+            weight.grad = torch.randn_like(weight)
+            copy.grad = weight.grad.clone()
+        for each in (optimizer, hidden, others):
+            each.step()
+    assert all(torch.equal(weight, copy) for weight, copy in zip(weights, copies, strict=True))
+    with pytest.raises(ValueError, match=r"optimizer.other_lr=-1: must be 0 or more"):
+        built("optimizer/adamw_large_vocabulary", lr=0.01, other_lr=-1)(groups)
 
 
 def test_a_step_that_the_device_skips_changes_nothing():

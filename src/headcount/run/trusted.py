@@ -29,7 +29,7 @@ TRUSTED = {
     "model.cross_attention": ATTENTION,
     "model.self_attention": ATTENTION,
     "optimizer": _of("torch.optim", "AdamW", "NAdam")
-    | _of("headcount.training.muon", "Muon")
+    | _of("headcount.training", "adamw.AdamW", "muon.Muon")
     | _of("schedulefree", "AdamWScheduleFree")
     | _of("pytorch_optimizer", "SOAP"),
     "schedule": _of(
