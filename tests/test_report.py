@@ -243,6 +243,23 @@ def test_runs_that_don_t_belong_are_named(sweep):
     assert "The runs of 4 differ in more than their seed: model.norm" in notes
 
 
+def test_a_second_setting_that_varies_makes_rows(tmp_path):
+    for heads in (1, 4):
+        for norm in ("pre", "post"):
+            config = {"model": {"num_heads": heads, "norm": norm}, "study": STUDY}
+            write_run(tmp_path / f"{heads},{norm}", sentences(30), 0.2, 1, config)
+    sweep = read_sweep(tmp_path)
+    assert len(sweep.rows) == len(sweep.runs) == 4
+    assert not any("is left out" in note for note in sweep.notes)
+    assert any("each combination of settings is a row" in note for note in sweep.notes)
+
+
+def test_missing_seeds_of_rows_are_flagged(sweep, undrawn):
+    shutil.rmtree(sweep / job(4, 2))
+    (sweep / "sweep.json").unlink()
+    assert "Not every row has the same seeds: 4 lacks 2." in page_of(sweep).flags
+
+
 FLAGS = {
     "an inconstant quantity": (
         {"parameters": 1000000},

@@ -18,6 +18,7 @@ def flagged(sweep: Sweep) -> list[str]:
     return [
         *_diverged(runs),
         *_averages(runs),
+        *_seeds(sweep),
         *_inconstant(sweep),
         *_same(sweep),
         *_vocabularies(sweep),
@@ -31,6 +32,16 @@ def _diverged(runs: Sequence[RunResult]) -> list[str]:
         for run in runs
         if run.figure("valid.ppl") is not None and not finite(run.figure("valid.ppl"))
     ]
+
+
+def _seeds(sweep: Sweep) -> list[str]:
+    """The seeds that some rows have and others lack."""
+    every = sorted({run.seed for run in sweep.runs})
+    missing = []
+    for row in sweep.rows:
+        if lacking := sorted(set(every) - {run.seed for run in row.runs}):
+            missing.append(f"{row.label} lacks {', '.join(map(str, lacking))}")
+    return [f"Not every row has the same seeds: {'; '.join(missing)}."] if missing else []
 
 
 def _averages(runs: Sequence[RunResult]) -> list[str]:

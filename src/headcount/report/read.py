@@ -11,7 +11,14 @@ import numpy as np
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
-from headcount.report.rows import differing_settings, make_rows, names_by_difference, names_by_setting, natural_order
+from headcount.report.rows import (
+    crossed,
+    differing_settings,
+    make_rows,
+    names_by_difference,
+    names_by_setting,
+    natural_order,
+)
 from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
 from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
@@ -48,6 +55,10 @@ def read_sweep(directory: Path) -> Sweep:
     differing = differing_settings(runs)
     if design.varies:
         names = names_by_setting(runs, design.varies)
+        if crossed(runs, names):
+            names, label = names_by_difference(runs, jobs, differing)
+            design = replace(design, label=label)
+            notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
         if all(name.value is None for name in names.values()):
             notes.append(f"The study varies {design.varies}, but no run has this setting.")
     else:

@@ -108,6 +108,14 @@ def _parsed(text: str | None) -> Any:
         return text
 
 
+def crossed(runs: Sequence[RunResult], names: Mapping[str, RowName]) -> bool:
+    """Whether every row has two runs of the same seed with different settings: a second setting varies too."""
+    settings: dict[str, dict[int, set[str]]] = {}
+    for run in runs:
+        settings.setdefault(names[run.name].label, {}).setdefault(run.seed, set()).add(_key(run.settings))
+    return all(any(len(several) > 1 for several in seeds.values()) for seeds in settings.values())
+
+
 def make_rows(runs: Sequence[RunResult], names: Mapping[str, RowName], notes: list[str]) -> tuple[Row, ...]:
     """Runs of the same label as rows, sorted by value or label. notes: gets a line for each run that does not fit."""
     members: dict[str, list[RunResult]] = {}
