@@ -39,9 +39,9 @@ def _plot(study: Study) -> Plot:
             ends = {"low": number(low), "high": number(high), "verdict": verdict}
             pairs.append({**which, "value": number(each.value), **ends})
             runs += [
-                {**which, "value": number(one - other)}
-                for one in measure.scores[each.first]
-                for other in measure.scores[each.second]
+                {**which, "value": number(one - other), "seed": f"{run.seed} − {against.seed}"}
+                for run, one in zip(study.rows[each.first].runs, measure.scores[each.first], strict=True)
+                for against, other in zip(study.rows[each.second].runs, measure.scores[each.second], strict=True)
             ]
         if measure.within:
             bands.append({"measure": measure.name, "low": -measure.within, "high": measure.within})
@@ -55,7 +55,7 @@ def _plot(study: Study) -> Plot:
     layers = [
         only(layer({"type": "rect", "opacity": 0.12, "color": COLOURS[2]}, bands, x=start, x2=end)),
         layer({"type": "rule", "color": INK, "strokeDash": [2, 3]}, [{"value": 0}], x=x),
-        only(layer(tick, runs, x=x, y=y)),
+        only(layer(tick, runs, x=x, y=y, tooltip=hover(pair="pair", seed="seeds", value="difference"))),
         only(layer({"type": "rule", "strokeWidth": 2}, pairs, x=start, x2=end, y=y, color=colour)),
         only(layer(MEAN, pairs, x=x, y=y, color=colour, tooltip=seen)),
     ]
