@@ -109,11 +109,11 @@ def needed(comparison: Comparison, effect: float, unit: str) -> str:
     if math.isinf(least):
         return f"No number of seeds a row would detect a difference of {effect:g} {unit} on these sentences."
     low, high = f"{least:g}", "any number" if math.isinf(most) else f"{most:g}"
-    seeds = "More seeds than can be trained" if math.isinf(about) else f"About {about:g} seeds"
+    seeds = "More seeds a row than can be trained" if math.isinf(about) else f"About {about:g} seeds a row"
     explained = known[0].sampling_explains_all
     drawn = " The draw of sentences alone explains the spread of these runs." if explained else ""
     return (
-        f"{seeds} a row would be needed to detect a difference of {effect:g} {unit} four times in five (95 % interval, "
+        f"{seeds} would be needed to detect a difference of {effect:g} {unit} four times in five (95 % interval, "
         f"since the deviations are estimates: {low} to {high}).{drawn}"
     )
 
