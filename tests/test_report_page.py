@@ -212,7 +212,7 @@ def test_the_page_in_a_browser(tmp_path, browser):
     from headcount.report.write import report
 
     folder = write_sweep(tmp_path / "sweep", ROWS, lines=60)
-    page = report(str(folder), None, 0.3, 100, {"bleu": 0.5, "loss": 0.02, "accuracy": 5.0}, False)
+    page = report(str(folder), None, 0.3, 100, {"bleu": 0.5, "loss": 0.02, "accuracy": 5.0}, 0, False)
     assert page.stat().st_size < 3_000_000
     browser.get(page.resolve().as_uri())
     assert browser.execute_async_script(LIVE) == sum(
