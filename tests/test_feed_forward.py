@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.model.feed_forward import FEED_FORWARDS
+from headcount.model.feed_forward import FEED_FORWARDS, balanced_feed_forward
 
 D_MODEL, D_HIDDEN = 3, 5
 
@@ -56,3 +56,11 @@ def test_every_kind_has_dropout_inside():
         assert not torch.equal(feed_forward(x), feed_forward(x)), kind
         feed_forward.eval()
         assert torch.equal(feed_forward(x), feed_forward(x)), kind
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("relu", 2 * 128 + 1), ("gelu", 2 * 128 + 1), ("swiglu", 3 * 128)])
+def test_the_feed_forward_gets_the_parameters_that_heads_leave(kind, unit):
+    assert balanced_feed_forward(256, 128, 8, 16, 2, 2, kind) == 256
+    # An attention of one head of 16 has 7 / 8 of 4 x 128 x 128 weights less (and biases); there are six of them, and
+    # four feed-forwards. A unit has 2 x 128 weights and a bias, of SwiGLU 3 x 128 weights.
+    assert balanced_feed_forward(256, 128, 1, 16, 2, 2, kind) == 256 + round(7 * 16 * (4 * 128 + 3) * 6 / (4 * unit))

@@ -19,7 +19,6 @@ from omegaconf import OmegaConf
 from processes import processes_in, wait_until
 from torch.distributed.run import parse_args
 
-from headcount.model.head_plan import balanced_feed_forward
 from headcount.run.identity import config_hash, differences
 from headcount.run.jobs import failure, job_directory, read_plan, write_state
 from headcount.run.resolvers import swept
@@ -384,13 +383,6 @@ def test_the_status_of_a_sweep(tmp_path):
 def test_the_message_of_a_failed_job(log, message, tmp_path):
     (tmp_path / "job.log").write_text(log)
     assert failure(tmp_path) == message
-
-
-def test_the_feed_forward_gets_the_parameters_that_heads_leave():
-    assert balanced_feed_forward(256, 128, 8, 16, 2, 2) == 256
-    # An attention of one head of 16 has 7 / 8 of 4 x 128 x 128 weights less (and biases); there are six of them, and
-    # four feed-forwards, of which each unit has 2 x 128 weights and a bias.
-    assert balanced_feed_forward(256, 128, 1, 16, 2, 2) == 256 + round(7 * 16 * (4 * 128 + 3) * 6 / (4 * 257))
 
 
 def sweep(cwd, *arguments, **options):

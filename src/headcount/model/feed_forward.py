@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -52,3 +53,22 @@ FEED_FORWARDS: dict[str, type[ReluFeedForward | GeluFeedForward | SwigluFeedForw
     "gelu": GeluFeedForward,
     "swiglu": SwigluFeedForward,
 }
+
+
+def balanced_feed_forward(
+    width: int, d_model: int, heads: int, head_size: int, encoder_layers: int, decoder_layers: int, kind: str
+) -> int:
+    """Width of the feed-forward that gives a model with `heads` as many parameters as one whose heads fill d_model and
+    whose feed-forward is `width` wide: Shazeer 2019, Table 1. kind: of `FEED_FORWARDS`."""
+    layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
+    saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
+    return width + round(saved / (layers * _parameters_of_a_unit(kind, d_model)))
+
+
+def _parameters_of_a_unit(kind: str, d_model: int) -> int:
+    """The parameters by which one more hidden unit makes a feed-forward larger."""
+    make = FEED_FORWARDS.get(kind, ReluFeedForward)  # the model reports a kind that is none
+    with torch.device("meta"):
+        sizes = [make(d_model, hidden, 0.0).parameters() for hidden in (1, 2)]
+    one, two = (sum(parameter.numel() for parameter in each) for each in sizes)
+    return two - one

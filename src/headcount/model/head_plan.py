@@ -155,13 +155,3 @@ def local_mask(mask: Mask, heads: HeadPlan, query: Int[Tensor, "#query"], key: I
     inside = mask & within
     # Padding far behind a sentence has no key inside its window, and a softmax over no keys is not a number.
     return inside | (mask & ~inside.any(dim=-1, keepdim=True))
-
-
-def balanced_feed_forward(
-    width: int, d_model: int, heads: int, head_size: int, encoder_layers: int, decoder_layers: int
-) -> int:
-    """Width of the feed-forward that gives a model with `heads` as many parameters as one whose heads fill d_model and
-    whose feed-forward is `width` wide: Shazeer 2019, Table 1."""
-    layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
-    saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
-    return width + round(saved / (layers * (2 * d_model + 1)))

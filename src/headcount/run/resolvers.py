@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from headcount.files import show
 from headcount.machine import visible_gpus
-from headcount.model.head_plan import balanced_feed_forward
+from headcount.model.feed_forward import balanced_feed_forward
 from headcount.run.jobs import job_directory
 from headcount.run.place import CONF, program
 
