@@ -23,7 +23,7 @@ from headcount.report.page import SECTIONS
 from headcount.report.read import read_sweep
 from headcount.report.sections import error_rate
 from headcount.report.sections.published import published
-from headcount.report.write import html, results_csv
+from headcount.report.write import html, keep_runs, results_csv
 from headcount.run.directory import is_finished
 
 EMPTY = {"br", "meta", "img", "hr", "link", "input"}
@@ -150,19 +150,25 @@ def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path
     kept = tmp_path / "kept"
     completed("report", f"sweep={sweep}", f"output={kept}", "keep=true")
     names = {path.relative_to(kept / "runs").as_posix() for path in (kept / "runs").rglob("*") if path.is_file()}
-    files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
+    files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de.gz", "valid.hyp.de.gz")
     finished = {f"{job(heads, seed)}/{file}" for heads, seed in ((1, 1), (1, 2), (4, 1)) for file in files}
-    assert names == finished | {"sweep.json"}
+    # The references of the built-in corpus are kept once; those of others belong to their corpus.
+    assert names == finished | {f"{job(1, 1)}/{split}.ref.de.gz" for split in ("test", "valid")} | {"sweep.json"}
     assert 'href="runs/model.num_heads%3D4%2Cseed%3D1/"' in (kept / "report.html").read_text(encoding="utf-8")
     assert all(is_finished(run) for run in (kept / "runs").iterdir() if run.is_dir())
-    # Put back where a run with references lies, it says what was said before.
-    shutil.copytree(kept / "runs", sweep, dirs_exist_ok=True)
-    for number in (1, 2):
-        for split in ("test", "valid"):
-            (sweep / job(1, number) / f"{split}.ref.de").unlink()
-    completed("report", f"sweep={sweep}")
-    assert (sweep / "results.csv").read_bytes() == (kept / "results.csv").read_bytes()
-    assert table_of(sweep) == table_of(kept)
+    # A report of what was kept says what was said before, of all runs that are finished.
+    again = tmp_path / "again"
+    completed("report", f"sweep={kept / 'runs'}", f"output={again}")
+    assert (again / "results.csv").read_bytes() == (kept / "results.csv").read_bytes()
+    assert table_of(again) == table_of(kept)
+
+
+def test_only_references_of_the_built_in_corpus_are_kept(sweep, tmp_path):
+    for path in sweep.glob("*/config.yaml"):
+        rewrite(path, lambda text: text.replace("headcount.grammar.Grammar", "headcount.data.corpora.FilesCorpus"))
+    keep_runs(read_sweep(sweep), tmp_path / "kept")
+    assert list((tmp_path / "kept").rglob("*.hyp.*"))
+    assert not list((tmp_path / "kept").rglob("*.ref.*"))
 
 
 def table_of(report: Path) -> list[str]:
@@ -309,7 +315,7 @@ def test_references_come_from_any_run(sweep, undrawn):
 
 def test_a_section_that_fails_is_a_flag(sweep, undrawn, monkeypatch):
     titles = [section.title for section in page_of(sweep).sections]
-    monkeypatch.setattr("headcount.report.sections.lengths.by_length", lambda _: 1 / 0)
+    monkeypatch.setattr("headcount.report.sections.lengths.by_length", lambda *_: 1 / 0)
     page = page_of(sweep)
     assert page.flags == ("The section 'lengths' is missing, since it failed: ZeroDivisionError: division by zero",)
     assert [section.title for section in page.sections] == [title for title in titles if title != "By length"]

@@ -1,6 +1,6 @@
 """Primary endpoint of a report: corpus BLEU on the sentences of all held-out splits together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from headcount.evaluation.metrics import tokenizer_of
 from headcount.report.runs import Row, RunResult, Sweep, finite
 from headcount.report.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
-from headcount.report.statistics.comparison import Comparison, compare, interaction
+from headcount.report.statistics.comparison import Comparison, Interaction, compare, interaction
 
 ROUNDING = 0.01  # BLEU
 UNSAMPLED = "Intervals are over seeds, on this test set; they do not account for the choice of its sentences."
@@ -18,9 +18,9 @@ UNSAMPLED = "Intervals are over seeds, on this test set; they do not account for
 class Endpoint:
     """BLEU of every run, and all pairs of rows compared by BLEU.
 
-    splits: the held-out splits that it is computed on. sentences: the number of sentences in the bootstrap, 0 without
-    one. scores: by row and run. counts: by row and run, from `sentence_counts`; empty if text is missing. flags:
-    warnings for the reader.
+    splits: the held-out splits that it is computed on. sentences: the number of sentences of these, 0 if text is
+    missing. scores: by row and run. counts: by row and run, from `sentence_counts`; empty if text is missing. flags:
+    warnings for the reader. corpora: the number of corpora, each with sentences of its own; 1 if all runs share one.
     """
 
     splits: tuple[str, ...]
@@ -29,6 +29,7 @@ class Endpoint:
     counts: tuple[tuple[Floats, ...], ...]
     comparison: Comparison
     flags: tuple[str, ...] = ()
+    corpora: int = 1
 
     @property
     def name(self) -> str:
@@ -46,18 +47,40 @@ class Endpoint:
 def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
     """resamples: of the sentences."""
     splits, flags = _complete_splits(sweep)
+    corpora = len({run.seed for run in sweep.runs}) if sweep.corpora else 1
     if "test" not in splits:
         scores = [row.figures("test.bleu") for row in sweep.rows]
-        return Endpoint(("test",), 0, _frozen(scores), (), compare(scores), (*flags, UNSAMPLED))
+        unsampled = () if sweep.corpora else (UNSAMPLED,)
+        comparison = compare(scores, blocks=sweep.blocks)
+        return Endpoint(("test",), 0, _frozen(scores), (), comparison, (*flags, *unsampled), corpora)
     tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
-    counts = [[_counts(run, sweep.references, splits, tokenizer, flags) for run in row.runs] for row in sweep.rows]
+    counts = [[_counts(run, splits, tokenizer, flags) for run in row.runs] for row in sweep.rows]
     scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in counts]
+    if sweep.corpora:
+        least = _sentence_variance(sweep, counts, resamples)
+        comparison = compare(scores, least=[least] * len(scores), blocks=sweep.blocks)
+    else:
+        comparison = compare(scores, _sampling(counts, resamples))
+    sentences, frozen = len(counts[0][0]), tuple(map(tuple, counts))
+    return Endpoint(tuple(splits), sentences, _frozen(scores), frozen, comparison, tuple(flags), corpora)
+
+
+def _sampling(counts: Sequence[Sequence[Floats]], resamples: int) -> Interaction:
+    """What the draw of sentences adds to differences. counts: by row and run, on the same sentences."""
     rows = [index for index, row in enumerate(counts) for _ in row]
     every = np.stack([run for row in counts for run in row])  # [run, sentence, 10]
-    sampling = interaction(bootstrapped_bleu(every, resamples), rows, every.shape[1])
-    comparison = compare(scores, sampling)
-    frozen = tuple(map(tuple, counts))
-    return Endpoint(tuple(splits), every.shape[1], _frozen(scores), frozen, comparison, tuple(flags))
+    return interaction(bootstrapped_bleu(every, resamples), rows, every.shape[1])
+
+
+def _sentence_variance(sweep: Sweep, counts: Sequence[Sequence[Floats]], resamples: int) -> float:
+    """What the draw of each corpus's sentences adds to the variance of a run, its effect on all rows apart: half the
+    variance of a difference of two rows, mean over pairs of rows and over corpora."""
+    corpora: dict[int, list[Floats]] = {}
+    for row, own in zip(sweep.rows, counts, strict=True):
+        for run, counted in zip(row.runs, own, strict=True):
+            corpora.setdefault(run.seed, []).append(counted)
+    pairs = [_sampling([[run] for run in runs], resamples).typical[0] for runs in corpora.values() if len(runs) > 1]
+    return float(np.mean(pairs)) / 2 if pairs else 0.0
 
 
 def _frozen(scores: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
@@ -80,20 +103,20 @@ def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
 def _missing_text(sweep: Sweep, split: str) -> str:
     """The text of a split that is missing, in words; empty if none is."""
     without = [run.name for run in sweep.runs if split not in run.hypotheses]
-    if split not in sweep.references:
-        return f"No run has the {split} references ({split}.ref)"
+    unknown = [run.seed for run in sweep.runs if split not in run.references]
+    if unknown:
+        seed = f" on the corpus of seed {unknown[0]}" if sweep.corpora else ""
+        return f"No run{seed} has the {split} references ({split}.ref)"
     more = f" and {len(without) - 1} other runs" if len(without) > 1 else ""
     return f"{without[0]}{more} lack the {split} translations ({split}.hyp)" if without else ""
 
 
-def _counts(
-    run: RunResult, references: Mapping[str, Sequence[str]], splits: Sequence[str], tokenizer: str, flags: list[str]
-) -> Floats:
+def _counts(run: RunResult, splits: Sequence[str], tokenizer: str, flags: list[str]) -> Floats:
     """The n-gram counts of a run, sentence by sentence of all splits. flags: gets a line if its BLEU is not that of
     metrics.json."""
     counts = []
     for split in splits:
-        counts.append(sentence_counts(run.hypotheses[split], references[split], tokenizer))
+        counts.append(sentence_counts(run.hypotheses[split], run.references[split], tokenizer))
         known, score = float(run.figure(f"{split}.bleu")), float(bleu_of(counts[-1].sum(axis=0)))
         if abs(known - score) > ROUNDING:
             flags.append(

@@ -113,7 +113,7 @@ def _same(sweep: Sweep) -> list[str]:
 
 
 def _vocabularies(sweep: Sweep) -> list[str]:
-    if len({row.vocabulary for row in sweep.rows}) > 1:
+    if not all(sweep.rows[0].same_pieces(row) for row in sweep.rows):
         return [
             "The rows have different vocabularies. Losses and perplexities are per subword piece: rows are compared by "
             "them only where they have the same vocabulary."

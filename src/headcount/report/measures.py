@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headcount.evaluation.metrics import METRICS, PRIMARY
-from headcount.report.statistics.comparison import Comparison, compare
+from headcount.report.statistics.comparison import Comparison
 from headcount.report.study import Study
 
 Scores = Sequence[Sequence[float]]
@@ -33,15 +33,17 @@ def measures(study: Study) -> list[Measure]:
             if scores := _of_all(study, f"{split}.{key}"):
                 within = margins.bleu if key == PRIMARY else None
                 name, higher = f"{split} {metric.label}", metric.higher_is_better
-                found.append(Measure(name, scores, compare(scores), higher, within))
+                found.append(Measure(name, scores, study.compare(scores), higher, within))
         if losses := _of_all(study, f"{split}.loss"):
             margin = margins.loss if split == "valid" else None
             found.append(Measure(loss_name(split), losses, study.compare_losses(losses), False, margin))
     if endpoint.counts:
         sums = [[run.sum(axis=0) for run in row] for row in endpoint.counts]
         found += [
-            _plain("length ratio", [[float(run[-2] / run[-1]) for run in row] for row in sums]),
-            _plain("brevity penalty", [[brevity_penalty(run[-2], run[-1]) for run in row] for row in sums], True),
+            _plain(study, "length ratio", [[float(run[-2] / run[-1]) for run in row] for row in sums]),
+            _plain(
+                study, "brevity penalty", [[brevity_penalty(run[-2], run[-1]) for run in row] for row in sums], True
+            ),
         ]
     unique: dict[str, Measure] = {}
     for measure in found:  # the endpoint may be that of a split
@@ -64,5 +66,5 @@ def _of_all(study: Study, path: str) -> Scores:
     return scores if all(len(values) == len(row.runs) for values, row in zip(scores, study.rows, strict=True)) else []
 
 
-def _plain(name: str, scores: Scores, higher: bool | None = None) -> Measure:
-    return Measure(name, scores, compare(scores), higher)
+def _plain(study: Study, name: str, scores: Scores, higher: bool | None = None) -> Measure:
+    return Measure(name, scores, study.compare(scores), higher)

@@ -1,7 +1,9 @@
 """Read the runs of a sweep from disk."""
 
 import csv
+import gzip
 import io
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +21,11 @@ from headcount.report.rows import (
     names_by_setting,
     natural_order,
 )
-from headcount.report.runs import DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
+from headcount.report.runs import CORPUS, DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
 from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
-from headcount.run.values import at
+from headcount.run.values import at, within
 
 MOST_TEXT = 2**28  # bytes of translations, or of curves
 NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
@@ -48,23 +50,33 @@ def read_sweep(directory: Path) -> Sweep:
             f"sweep={directory}: none of its {len(jobs)} runs is finished yet; "
             f"{unfinished[0].name}: {unfinished[0].why}"
         )
-    references = _common_references(runs)
+    corpora = _own_corpora(runs)
+    place = {name: number for number, name in enumerate(jobs)}
+    whole = [run for group in (corpora or {"": runs}).values() for run in _with_references(group)]
+    runs = sorted(whole, key=lambda run: place[run.name])
+    references = {} if corpora else runs[0].references
     design, notes = _design(runs[0]), []
     if any(_design(run) != design for run in runs):
         notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")
     differing = differing_settings(runs)
+    varying = [name for name in differing if not (corpora and within(name, CORPUS))]
+    if corpora:
+        notes.append(
+            "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
+            "kind, not on one of them."
+        )
     if design.varies:
         names = names_by_setting(runs, design.varies)
         if crossed(runs, names):
-            names, label = names_by_difference(runs, jobs, differing)
+            names, label = names_by_difference(runs, jobs, varying)
             design = replace(design, label=label)
             notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
         if all(name.value is None for name in names.values()):
             notes.append(f"The study varies {design.varies}, but no run has this setting.")
     else:
-        names, label = names_by_difference(runs, jobs, differing)
+        names, label = names_by_difference(runs, jobs, varying)
         design = replace(design, label=label)
-    rows = make_rows(runs, names, notes)
+    rows = make_rows(runs, names, notes, CORPUS if corpora else ())
     sources = {split: lines for split in references if (lines := _sources(runs, split, len(references[split])))}
     phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
@@ -75,6 +87,7 @@ def read_sweep(directory: Path) -> Sweep:
         rows=rows,
         unfinished=tuple(unfinished),
         differing=differing,
+        corpora=bool(corpora),
         references=references,
         sources=sources,
         phenomena=phenomena,
@@ -112,7 +125,7 @@ def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[s
     """The lines of <split>.<kind>.<language> of every split that was scored. kind: hyp or ref."""
     lines = {}
     for split in (name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))):
-        path = next(directory.glob(f"{split}.{kind}.*"), None)  # not every config names the language
+        path = min(directory.glob(f"{split}.{kind}.*"), default=None)  # not every config names the language
         if path is None:
             continue
         lines[split] = _lines(path)
@@ -121,8 +134,11 @@ def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[s
 
 def _lines(path: Path) -> list[str]:
     try:
-        return read_bytes(path, MOST_TEXT).decode().removesuffix("\n").split("\n")
-    except (ValueError, OSError) as error:
+        content = read_bytes(path, MOST_TEXT)
+        if path.suffix == ".gz":
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MOST_TEXT)
+        return content.decode().removesuffix("\n").split("\n")
+    except (ValueError, EOFError, zlib.error, OSError) as error:
         raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
 
 
@@ -144,8 +160,21 @@ def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     return curves
 
 
-def _common_references(runs: Sequence[RunResult]) -> dict[str, Sequence[str]]:
-    """The references of each split. Raises InputError if runs were tested on different ones."""
+def _own_corpora(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """The runs on each corpus, if each seed has one of its own, the same in every row; else empty."""
+    corpora: dict[str, list[RunResult]] = {}
+    for run in runs:
+        corpora.setdefault(run.own_corpus, []).append(run)
+    pairs = {(run.seed, run.own_corpus) for run in runs}
+    if not len(pairs) == len({run.seed for run in runs}) == len(corpora) > 1:
+        return {}
+    # With one run on each, the seeds may differ by chance, as where two corpora are compared by a run of each.
+    several = any(len(group) > 1 for group in corpora.values())
+    return corpora if several or all(within(name, CORPUS) for name in differing_settings(runs)) else {}
+
+
+def _with_references(runs: Sequence[RunResult]) -> list[RunResult]:
+    """The runs, each with all references of their corpus. Raises InputError if they were tested on different ones."""
     first = runs[0]
     for run in runs:
         unread = "test" not in run.references or "test" not in first.references
@@ -161,7 +190,8 @@ def _common_references(runs: Sequence[RunResult]) -> dict[str, Sequence[str]]:
                 f"{signatures[1]}); evaluate one of them again"
             )
     splits = dict.fromkeys(split for run in runs for split in (*run.references, *run.hypotheses))
-    return {split: lines for split in splits if (lines := _references(runs, split)) is not None}
+    references = {split: lines for split in splits if (lines := _references(runs, split)) is not None}
+    return [replace(run, references=references) for run in runs]
 
 
 def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:

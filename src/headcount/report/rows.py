@@ -116,8 +116,13 @@ def crossed(runs: Sequence[RunResult], names: Mapping[str, RowName]) -> bool:
     return all(any(len(several) > 1 for several in seeds.values()) for seeds in settings.values())
 
 
-def make_rows(runs: Sequence[RunResult], names: Mapping[str, RowName], notes: list[str]) -> tuple[Row, ...]:
-    """Runs of the same label as rows, sorted by value or label. notes: gets a line for each run that does not fit."""
+def make_rows(
+    runs: Sequence[RunResult], names: Mapping[str, RowName], notes: list[str], of_seeds: Sequence[str]
+) -> tuple[Row, ...]:
+    """Runs of the same label as rows, sorted by value or label.
+
+    notes: gets a line for each run that does not fit. of_seeds: settings that go with the seed.
+    """
     members: dict[str, list[RunResult]] = {}
     for run in runs:
         members.setdefault(names[run.name].label, []).append(run)
@@ -129,7 +134,7 @@ def make_rows(runs: Sequence[RunResult], names: Mapping[str, RowName], notes: li
             for run in found
             if kept[run.seed] is not run
         ]
-        if differing := differing_settings(list(kept.values())):
+        if differing := [name for name in differing_settings(list(kept.values())) if not within(name, of_seeds)]:
             notes.append(
                 f"The runs of {label} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
                 "of seeds alone."

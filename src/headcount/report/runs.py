@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from headcount.evaluation.metrics import METRICS
-from headcount.run.identity import NO_MATTER, PLACES
+from headcount.run.identity import FINGERPRINT, NO_MATTER, PLACES
 from headcount.run.values import at, flatten, within
 
 DESIGN = "study"  # the node of a config that describes the study
 IGNORED = (*NO_MATTER, "seed")  # settings that never separate rows
 NOT_A_ROW = (*IGNORED, *PLACES, DESIGN)
+CORPUS = ("data.seed", "data.held_out.seed", FINGERPRINT)  # settings that make another corpus of the same kind
 VOCABULARY = ("tokenizer", "data.vocab_size", "data.cleaning", "data.fingerprint")  # the text is learnt from
 
 Config = dict[str, Any]
@@ -47,8 +48,8 @@ class Unfinished:
 class RunResult:
     """A finished run.
 
-    curves: (step, value) of each column of its log. hypotheses, references: the lines of each held-out split, such as
-    valid and test, that has the file.
+    curves: (step, value) of each column of its log. hypotheses: the lines of each held-out split, such as valid and
+    test, that has the file. references: the same, from any run on the same corpus that has the file.
     """
 
     name: str
@@ -73,6 +74,16 @@ class RunResult:
         return at(self.metrics, path)
 
     @property
+    def own_corpus(self) -> str:
+        """What tells its corpus from others of the same kind."""
+        return str([self.settings.get(name) for name in CORPUS])
+
+    @property
+    def vocabulary(self) -> str:
+        """The settings that decide the pieces."""
+        return str([(name, self.settings[name]) for name in sorted(self.settings) if within(name, VOCABULARY)])
+
+    @property
     def corpus(self) -> str:
         """The corpus in words: its class, its data set, its languages."""
         paths = ("data._target_", "data.path", "data.name", "data.source", "data.target")
@@ -87,11 +98,13 @@ class Row:
     value: Any
     runs: tuple[RunResult, ...]
 
-    @property
-    def vocabulary(self) -> str:
-        """The settings that decide the pieces. Losses are per piece: they compare only between rows with the same."""
-        settings = self.runs[0].settings
-        return str([(name, settings[name]) for name in sorted(settings) if within(name, VOCABULARY)])
+    def same_pieces(self, other: "Row") -> bool:
+        """Whether the runs of the same seed have the same vocabulary. Losses are per piece: they compare only then."""
+        mine, others = ({run.seed: run.vocabulary for run in row.runs} for row in (self, other))
+        common = mine.keys() & others.keys()
+        if not common:
+            return self.runs[0].vocabulary == other.runs[0].vocabulary
+        return all(mine[seed] == others[seed] for seed in common)
 
     def figures(self, path: str) -> list[float]:
         """A figure of every run that has it as a finite number."""
@@ -104,8 +117,9 @@ class Sweep:
     """A directory of runs, read.
 
     overrides: the command line of the sweep, if known. jobs: the number of jobs. differing: the settings in which
-    finished runs differ. references, sources: of each held-out split, from any run that has them. phenomena: what each
-    sentence of such a split tests, "" for none. notes: warnings for the reader.
+    finished runs differ. corpora: whether each seed has a corpus of its own, with test sentences of its own.
+    references, sources: of each held-out split, from any run that has them; empty with such corpora. phenomena: what
+    each sentence of such a split tests, "" for none. notes: warnings for the reader.
     """
 
     directory: Path
@@ -115,6 +129,7 @@ class Sweep:
     rows: tuple[Row, ...]
     unfinished: tuple[Unfinished, ...]
     differing: tuple[str, ...]
+    corpora: bool
     references: Mapping[str, Sequence[str]]
     sources: Mapping[str, Sequence[str]]
     phenomena: Mapping[str, Sequence[str]]
@@ -123,6 +138,11 @@ class Sweep:
     @property
     def runs(self) -> list[RunResult]:
         return [run for row in self.rows for run in row.runs]
+
+    @property
+    def blocks(self) -> bool:
+        """Whether every row has a run on each of several corpora."""
+        return self.corpora and len({tuple(run.seed for run in row.runs) for row in self.rows}) == 1
 
     @property
     def shared(self) -> Config:

@@ -72,8 +72,12 @@ class Study:
         """The rows compared by validation loss; None if a row has none."""
         return self.compare_losses(self.losses) if all(self.losses) else None
 
+    def compare(self, scores: Sequence[Sequence[float]]) -> Comparison:
+        """Compare rows by a figure, over seeds alone. scores: of the runs of each row."""
+        return compare(scores, blocks=self.sweep.blocks)
+
     def compare_losses(self, scores: Sequence[Sequence[float]]) -> Comparison:
         """Compare rows with the same vocabulary by a loss. scores: of the runs of each row."""
-        compared, rows = compare(scores), self.rows
-        alike = (each for each in compared.differences if rows[each.first].vocabulary == rows[each.second].vocabulary)
+        compared, rows = self.compare(scores), self.rows
+        alike = (each for each in compared.differences if rows[each.first].same_pieces(rows[each.second]))
         return replace(compared, differences=tuple(alike))

@@ -1,8 +1,10 @@
 """Write a report: report.html, report.md, results.csv, plots, and a copy of its runs."""
 
 import csv
+import gzip
 import io
 import math
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -19,10 +21,12 @@ from headcount.report.runs import Sweep
 from headcount.report.study import Margins, Study
 from headcount.run.directory import check_links
 from headcount.run.jobs import is_sweep, read_plan, write_plan
-from headcount.run.values import flatten
+from headcount.run.values import at, flatten
 
-# The files of a finished run that a report and `is_finished` read, without the references, which belong to the corpus.
+# The files of a finished run that a report and `is_finished` read; text is compressed.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
+REFERENCES = "*.ref.*"  # belong to the corpus, so only those of the built-in one are kept, of one run on each corpus
+BUILT_IN = "headcount.grammar."
 # Columns of results.csv, beside those of the metrics.
 COST = ("parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second")
 LOSSES = ("valid.loss", "valid.ppl", "valid.bleu", "valid.length_ratio", "test.loss", "test.ppl")
@@ -79,11 +83,23 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
     """Copy the plan of the sweep and the `KEPT` files of its finished runs, for use in another place."""
     if is_sweep(sweep.directory):
         write_plan(directory, read_plan(sweep.directory))
+    corpora: set[str] = set()
     for run in sweep.runs:
-        for path in (path for pattern in KEPT for path in run.directory.glob(pattern)):
-            copy = directory / run.name / path.relative_to(run.directory)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(copy, path.read_bytes())
+        ours = str(at(run.config, "data._target_")).startswith(BUILT_IN)
+        first = run.own_corpus not in corpora and any(run.directory.glob(REFERENCES))
+        corpora |= {run.own_corpus} if first else set()
+        for pattern in (*KEPT, REFERENCES) if ours and first else KEPT:
+            for path in run.directory.glob(pattern):
+                keep_file(path, directory / run.name / path.relative_to(run.directory))
+
+
+def keep_file(path: Path, copy: Path) -> None:
+    """Copy a file. Text is compressed, to the same bytes each time."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    content = path.read_bytes()
+    if re.search(r"\.(hyp|ref)\.[^.]+$", path.name):
+        copy, content = copy.with_name(f"{copy.name}.gz"), gzip.compress(content, mtime=0)
+    write_bytes(copy, content)
 
 
 def html(page: Page, folder: str | None = None) -> str:

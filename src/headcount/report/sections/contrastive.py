@@ -49,7 +49,7 @@ class Cell:
 
 
 def section(study: Study) -> Section | None:
-    cells = contrastive_cells(study.rows)
+    cells = contrastive_cells(study.rows, study.sweep.blocks)
     if not cells:
         return None
     within = study.margins.accuracy
@@ -58,8 +58,10 @@ def section(study: Study) -> Section | None:
     return Section("Contrastive accuracy", (note, Plots(tuple(plots), small=True), _table(cells, study.names, within)))
 
 
-def contrastive_cells(rows: Sequence[Row]) -> list[Cell]:
+def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
     """All phenomena and grades that every run was tested on, then the mean over phenomena of each grade.
+
+    blocks: whether each seed has a corpus of its own, in every row.
 
     Two families, each with an error of 5 % over all its cells and pairs of rows: the phenomena, and the means. Within a
     cell, pairs of rows are compared by the studentised range; between the cells of a family the error is divided
@@ -85,7 +87,7 @@ def contrastive_cells(rows: Sequence[Row]) -> list[Cell]:
     cells = []
     for phenomenon, grade in tested:
         count, scores = pairs(phenomenon, grade), accuracies(phenomenon, grade)
-        cells.append(Cell(phenomenon, grade, count, scores, _compare(scores, [count], ERROR / len(tested))))
+        cells.append(Cell(phenomenon, grade, count, scores, _compare(scores, [count], ERROR / len(tested), blocks)))
     for grade in grades:
         phenomena = [phenomenon for phenomenon, other in tested if other == grade]
         columns = [accuracies(phenomenon, grade) for phenomenon in phenomena]
@@ -94,14 +96,14 @@ def contrastive_cells(rows: Sequence[Row]) -> list[Cell]:
             for row in range(len(rows))
         ]
         counts = [pairs(phenomenon, grade) for phenomenon in phenomena]
-        cells.append(Cell(ALL, grade, sum(counts), means, _compare(means, counts, ERROR / len(grades))))
+        cells.append(Cell(ALL, grade, sum(counts), means, _compare(means, counts, ERROR / len(grades), blocks)))
     return cells
 
 
-def _compare(scores: Sequence[Sequence[float]], pairs: Sequence[int], error: float) -> Comparison:
+def _compare(scores: Sequence[Sequence[float]], pairs: Sequence[int], error: float, blocks: bool) -> Comparison:
     """pairs: of each phenomenon whose mean the scores are."""
     least = [_binomial_variance(row, pairs) for row in scores]
-    return compare(scores, error=error, least=least, bounds=(-100.0, 100.0))
+    return compare(scores, error=error, least=least, bounds=(-100.0, 100.0), blocks=blocks)
 
 
 def _binomial_variance(row: Sequence[float], pairs: Sequence[int]) -> float:

@@ -7,6 +7,8 @@ import yaml
 
 from headcount.progress import progress_bar
 from headcount.report.blocks import Code, Section
+from headcount.report.statistics.bootstrap import Floats
+from headcount.report.statistics.comparison import Comparison
 from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import World, simulate
 from headcount.report.study import Study
@@ -33,29 +35,54 @@ def section(study: Study) -> Section | None:
             outcomes.append(outcome)
             advance(1)
     alarms, equals = (percent([getattr(each, name) for each in outcomes]) for name in ("alarm", "equal"))
+    if world.sentences is None:
+        drawn, like = "runs, each with a corpus of its own", "The spread between runs is that of this study."
+    else:
+        drawn = f"runs and {world.sentences:,} sentences"
+        like = (
+            "Mean BLEU, the length of sentences and the spread between runs are those of this study; how n-grams match "
+            "is that of docs/results/statistics.md."
+        )
     found = (
-        f"Of {study.simulate:,} simulated studies with {len(study.rows)} rows of {seeds} runs and {world.sentences:,} "
-        f"sentences, in which no row differs, {alarms} % claim that a pair differs; the verdicts allow for 5 %. Of the "
-        f"pairs in them, {equals} % are found to be equal within {study.margins.bleu:g} BLEU. In brackets are 95 % "
-        "intervals. Mean BLEU, the length of sentences and the spread between runs are those of this study; how "
-        "n-grams match is that of docs/results/statistics.md."
+        f"Of {study.simulate:,} simulated studies with {len(study.rows)} rows of {seeds} {drawn}, in which no row "
+        f"differs, {alarms} % claim that a pair differs; the verdicts allow for 5 %. Of the pairs in them, {equals} % "
+        f"are found to be equal within {study.margins.bleu:g} BLEU. In brackets are 95 % intervals. {like}"
     )
     again = command("report", f"sweep={study.sweep.directory}", f"simulate={study.simulate}")
     return Section("Error rate of this design", (found, Code(again, "bash")))
 
 
 def world_like(study: Study) -> World | None:
-    """A world with the sentences, BLEU and spread between runs of the study; None without text or spread."""
+    """A world with the sentences, BLEU and spread between runs of the study; None without text or spread.
+
+    Where each seed has a corpus of its own, the draw of its sentences is part of the spread, and the world has none.
+    """
     endpoint, comparison = study.endpoint, study.endpoint.comparison
+    if study.sweep.blocks and comparison.spread is not None:
+        whole = np.var(np.mean(endpoint.scores, axis=0), ddof=1)
+        corpora = max(float(whole) - float(np.mean(comparison.spread.variances)) / len(study.rows), 0.0)
+        return _world(comparison, np.array(comparison.spread.variances), corpus_deviation=math.sqrt(corpora))
     if not endpoint.counts or comparison.spread is None or comparison.interaction is None:
         return None
     # What the draw of the sentences adds to the variance between runs is drawn with the sentences.
     variances = np.maximum(np.array(comparison.spread.variances) - comparison.interaction.noise, 0)
+    words = float(np.mean([run[:, -1].mean() for row in endpoint.counts for run in row]))
+    return _world(comparison, variances, endpoint.sentences, max(words, 1.0))
+
+
+def _world(
+    comparison: Comparison,
+    variances: Floats,
+    sentences: int | None = None,
+    words: float = 1.0,
+    corpus_deviation: float | None = None,
+) -> World:
+    """A world with these variances between the runs of each row; the rest is that of power.yaml."""
     deviation = math.sqrt(variances.mean())
-    words = np.mean([run[:, -1].mean() for row in endpoint.counts for run in row])
     own = yaml.safe_load((CONF / "power.yaml").read_text("utf-8"))["world"] | {
-        "sentences": endpoint.sentences,
-        "words": max(float(words), 1.0),
+        "sentences": sentences,
+        "words": words,
+        "corpus_deviation": corpus_deviation,
         "bleu": float(np.clip(np.mean(comparison.means), *BLEU)),
         "seed_deviation": deviation,
         "deviations": (np.sqrt(variances) / deviation).tolist() if deviation else [],

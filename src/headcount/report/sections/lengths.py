@@ -1,6 +1,6 @@
 """BLEU by length of the reference, after Bahdanau et al. 2015, Figure 2."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ class LengthGroup:
 
 
 def section(study: Study) -> Section | None:
-    groups = by_length(study.endpoint.counts) if study.endpoint.counts else []
+    groups = by_length(study.endpoint.counts, study.compare) if study.endpoint.counts else []
     if not groups:
         return None
     seeds = ": means over seeds ± half a 95 % interval over seeds" if study.endpoint.comparison.spread else ""
@@ -46,18 +46,22 @@ def section(study: Study) -> Section | None:
     return Section("By length", (note, Plots((_plot(study, groups),)), table))
 
 
-def by_length(rows: Sequence[Sequence[Floats]]) -> list[LengthGroup]:
+def by_length(
+    rows: Sequence[Sequence[Floats]], compared: Callable[[Sequence[Sequence[float]]], Comparison] = compare
+) -> list[LengthGroup]:
     """Groups of about equally many sentences, the shortest first; none if all sentences have the same length.
 
-    rows: of each row the `sentence_counts` of its runs.
+    rows: of each row the `sentence_counts` of its runs, which may be on corpora of their own. compared: compares rows.
     """
-    lengths = rows[0][0][:, -1]
+    lengths = np.concatenate([run[:, -1] for row in rows for run in row])
     bounds = np.unique(np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)[1:], method="inverted_cdf"))
     groups, longest = [], -np.inf
     for bound in bounds:
-        chosen = (lengths > longest) & (lengths <= bound)
-        scores = [[float(bleu_of(run[chosen].sum(axis=0))) for run in row] for row in rows]
-        groups.append(LengthGroup(int(lengths[chosen].min()), int(bound), int(chosen.sum()), scores, compare(scores)))
+        chosen = [[run[(run[:, -1] > longest) & (run[:, -1] <= bound)] for run in row] for row in rows]
+        scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in chosen]
+        sentences = round(np.mean([len(run) for row in chosen for run in row]))
+        shortest = int(lengths[lengths > longest].min())
+        groups.append(LengthGroup(shortest, int(bound), sentences, scores, compared(scores)))
         longest = bound
     return groups if len(groups) > 1 else []
 

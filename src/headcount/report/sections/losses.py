@@ -17,8 +17,9 @@ def section(study: Study) -> Section | None:
     ratios = [f"{perplexity(difference.value):.3f}" for difference in loss.differences]
     cells = tuple((*line, ratio) for line, ratio in zip(pairs, ratios, strict=True))
     verdicts = tally(counted(loss.differences, within), f"{within:g} nats")
+    over, where = ("seeds and corpora", "") if study.sweep.corpora else ("seeds alone", ", on these sentences")
     note = (
-        f"Secondary. Nats a token; lower is better. Intervals and p-values hold for {family(loss)}, over seeds alone "
-        f"(deviation {deviations(loss, 4)} from run to run, {shared(loss)}), on these sentences. {verdicts}"
+        f"Secondary. Nats a token; lower is better. Intervals and p-values hold for {family(loss)}, over {over} "
+        f"(deviation {deviations(loss, 4)} from run to run, {shared(loss)}){where}. {verdicts}"
     )
     return Section("Every pair of rows: validation loss", (Table(headers, cells, note.strip(), frozenset({0, 1})),))

@@ -84,8 +84,14 @@ def pair_cells(
 def _note(endpoint: Endpoint) -> str:
     """The sources of error that the intervals include."""
     bleu, sources = endpoint.comparison, []
-    if bleu.spread:
+    if bleu.spread and endpoint.corpora > 1:
+        own = f" and {endpoint.sentences:,} held-out sentences" if endpoint.sentences else ""
+        sources.append(
+            f"seeds, each with a corpus{own} of its own (deviation {deviations(bleu, 2)} BLEU from run to run, without "
+            f"the effect of the corpus on all rows; {shared(bleu)})"
+        )
+    elif bleu.spread:
         sources.append(f"seeds (deviation {deviations(bleu, 2)} BLEU from run to run, {shared(bleu)})")
-    if endpoint.sentences:
+    if bleu.interaction:
         sources.append(f"the draw of {endpoint.sentences:,} sentences (bootstrap)")
     return f"Intervals and p-values hold for {family(bleu)}, over {' and '.join(sources)}."

@@ -5,7 +5,7 @@ from headcount.evaluation.metrics import METRICS, PRIMARY
 from headcount.report.blocks import Facts, Section
 from headcount.report.endpoint import Endpoint
 from headcount.report.measures import brevity_penalty
-from headcount.report.statistics.comparison import Comparison, compare
+from headcount.report.statistics.comparison import Comparison
 from headcount.report.statistics.letters import compact_letters
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
@@ -62,7 +62,7 @@ def _table(study: Study) -> Table:
         ]
     for key in study.sweep.metrics:
         if key != PRIMARY:
-            columns.append((_header(key), _scores(compare([row.figures(f"test.{key}") for row in rows]))))
+            columns.append((_header(key), _scores(study.compare([row.figures(f"test.{key}") for row in rows]))))
     headers, cells = zip(*columns, strict=True)
     return Table(headers, tuple(zip(*cells, strict=True)), words=frozenset({0, 1}))
 

@@ -25,7 +25,7 @@ def _facts(sweep: Sweep) -> Facts:
     runs = sweep.runs
     return Facts(
         (
-            ("corpus", runs[0].corpus),
+            ("corpus", runs[0].corpus + (", another one for each seed" if sweep.corpora else "")),
             ("seeds", ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))),
             *(
                 (name, "; ".join(dict.fromkeys(as_words(run.figure(path)) for run in runs)))

@@ -59,7 +59,7 @@ class Texts:
 
 
 def section(study: Study) -> Section | None:
-    if not study.endpoint.counts or len(study.rows) < 2:
+    if not study.endpoint.counts or study.sweep.corpora or len(study.rows) < 2:
         return None
     texts, gaps = Texts.of(study), sentence_gaps(study.endpoint.counts)
     means = study.endpoint.comparison.means

@@ -13,6 +13,14 @@ the sentences on one row. e: effect of the sentences on one run. So for two rows
 The variance between the runs of a row estimates var_a + var_e; var_a may differ between rows (variances.py). The
 bootstrap over sentences estimates var_e (1/S_i + 1/S_j) + var_c, and from contrasts within rows var_e; the difference
 of both gives var_c.
+
+If the runs of a seed share a corpus of their own, with sentences of its own, a block, then
+
+    Y_ik = mu_i + b_k + a_ik
+
+b: effect of the corpus and its sentences that is the same for all rows; it cancels in differences. a: effect of the
+seed, of the corpus on one row, and of the sentences on one run. The variance of a is that of the scores without the
+means of rows and corpora, so intervals hold for other corpora of the kind.
 """
 
 import bisect
@@ -148,20 +156,23 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows and all pairs of them. spread: between the seeds of a row; None if every row has one seed."""
+    """All rows and all pairs of them. spread: between the seeds of a row, without the effect of a corpus on all rows;
+    None if every row has one seed. whole: with that effect."""
 
     means: tuple[float, ...]
     counts: tuple[int, ...]
     spread: Spread | None
     differences: tuple[Difference, ...]
     interaction: Interaction | None
+    whole: Spread | None
 
     def margin(self, row: int) -> float | None:
-        """Half the 95 % interval of a row's mean over seeds, on these sentences (Student's t); None if unknown."""
-        if self.spread is None:
+        """Half the 95 % interval of a row's mean over seeds (Student's t), on these sentences, or over corpora; None if
+        unknown."""
+        if self.whole is None:
             return None
-        variance = self.spread.variances[row] / self.counts[row]
-        return float(stats.t.ppf(1 - ERROR / 2, tabulated(self.spread.df[row]))) * math.sqrt(variance)
+        variance = self.whole.variances[row] / self.counts[row]
+        return float(stats.t.ppf(1 - ERROR / 2, tabulated(self.whole.df[row]))) * math.sqrt(variance)
 
 
 def compare(
@@ -170,12 +181,15 @@ def compare(
     error: float = ERROR,
     least: Sequence[float] | None = None,
     bounds: tuple[float, float] = (-math.inf, math.inf),
+    blocks: bool = False,
 ) -> Comparison:
     """Compare every pair of rows, with simultaneous intervals. scores: of the runs of each row (at least one).
 
     sampling: without it, the intervals ignore the choice of test sentences. With one seed in every row they ignore the
     spread between seeds; then, and without `sampling`, nothing is compared. least: by row, a lower bound for the
     variance between seeds; by default `sampling.noise`, which is part of it. bounds: of a difference.
+    blocks: whether the runs in the same place of each row share a corpus of their own; rows of unequal size are then
+    compared as without it, with the effect of the corpus as part of that of the seed.
 
     Tukey 1953; Kramer 1956 for rows of unequal size; Games and Howell 1976 for unequal variances; Satterthwaite 1946
     for the degrees of freedom.
@@ -183,7 +197,9 @@ def compare(
     means = tuple(float(np.mean(row)) for row in scores)
     counts = tuple(len(row) for row in scores)
     floor = [sampling.noise if sampling else 0.0] * len(scores) if least is None else least
-    spread = moderated(scores, floor)
+    blocks = blocks and len(set(counts)) == 1
+    spread = moderated(scores, floor, blocks)
+    whole = moderated(scores, floor) if blocks else spread
     differences = []
     for i, j in itertools.combinations(range(len(scores)), 2):
         if not spread and not sampling:
@@ -195,7 +211,7 @@ def compare(
         value = means[i] - means[j]
         alike = spread is None or spread.alike
         differences.append(Difference(i, j, value, seeds, sentences, df, len(scores), error, alike, bounds))
-    return Comparison(means, counts, spread, tuple(differences), sampling)
+    return Comparison(means, counts, spread, tuple(differences), sampling, whole)
 
 
 def tabulated(df: float) -> float:

@@ -55,7 +55,8 @@ def power(
 def _described(world: World) -> str:
     sentences = f"{world.sentences:,} sentences" if world.sentences else "seeds alone"
     times = f" times {', '.join(f'{value:g}' for value in world.deviations)}" if world.deviations else ""
-    return f"{sentences}, run-to-run deviation {world.seed_deviation:g}{times}"
+    own = "" if world.corpus_deviation is None else f", corpus-to-corpus deviation {world.corpus_deviation:g}"
+    return f"{sentences}, run-to-run deviation {world.seed_deviation:g}{times}{own}"
 
 
 def _check(world: World, seeds: Sequence[int], rows: int, margin: float, studies: int, resamples: int) -> None:

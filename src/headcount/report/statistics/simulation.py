@@ -22,8 +22,9 @@ class World:
     sentences: of the held-out text; None: infinitely many, so that a run has its true score, as in the analysis of
     losses. words: mean length of a sentence. bleu: true score of a row without effect, over all sentences.
     seed_deviation: standard deviation of the true scores of a row's runs. deviations: that of each row, in multiples of
-    it; empty: 1 in every row. Standard deviations between sentences of the log-odds of a match: difficulty: the same
-    for all rows; interaction: of one row; noise: of one run.
+    it; empty: 1 in every row. corpus_deviation: standard deviation of what the corpus of a seed adds to all rows, in a
+    world without sentences; None: all runs share one corpus. Standard deviations between sentences of the log-odds of a
+    match: difficulty: the same for all rows; interaction: of one row; noise: of one run.
     """
 
     sentences: int | None
@@ -31,6 +32,7 @@ class World:
     bleu: float
     seed_deviation: float
     deviations: Sequence[float]
+    corpus_deviation: float | None
     difficulty: float
     interaction: float
     noise: float
@@ -43,6 +45,10 @@ class World:
         for name in ("seed_deviation", "difficulty", "interaction", "noise"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be 0 or more")
+        if self.corpus_deviation is not None and (self.corpus_deviation < 0 or self.sentences is not None):
+            raise ValueError(
+                f"corpus_deviation={self.corpus_deviation}: must be 0 or more, with sentences=null, or null"
+            )
         if any(deviation < 0 for deviation in self.deviations):
             raise ValueError(f"deviations={list(self.deviations)}: each must be 0 or more")
         if not 5 <= self.bleu <= 90:
@@ -51,7 +57,8 @@ class World:
     def runs(self, truth: Floats, seeds: int, rng: np.random.Generator) -> Floats:
         """The true scores of runs, [row, seed]. truth: the true mean score of each row."""
         deviations = self.seed_deviation * np.array(self.deviations or [1.0] * len(truth))
-        return truth[:, None] + deviations[:, None] * rng.standard_normal((len(truth), seeds))
+        scores = truth[:, None] + deviations[:, None] * rng.standard_normal((len(truth), seeds))
+        return scores if self.corpus_deviation is None else scores + self.corpus_deviation * rng.standard_normal(seeds)
 
     def draw(self, truth: Floats, seeds: int, rng: np.random.Generator) -> Floats:
         """One study: n-gram counts, [row x seed, sentence, 10]. truth: the true BLEU of each row."""
@@ -139,7 +146,7 @@ def simulate(
     for study in range(studies):
         rng = np.random.default_rng([seed, seeds, study])
         if weights is None:
-            comparison = compare(world.runs(truth, seeds, rng).tolist())
+            comparison = compare(world.runs(truth, seeds, rng).tolist(), blocks=world.corpus_deviation is not None)
         else:
             comparison = analyse(world.draw(truth, seeds, rng), len(truth), weights)
         yield outcome(comparison, truth, margin)

@@ -1,0 +1,159 @@
+"""Reports of studies in which each seed has a corpus of its own."""
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reports import job, page_of, rows_of, section_of, study_of, table_of_section
+from sweeps import STUDY, sentences, write_run
+
+from headcount.errors import InputError
+from headcount.report.flags import flagged
+from headcount.report.read import read_sweep
+from headcount.report.rows import differing_settings
+from headcount.report.sections.error_rate import section as error_rate
+from headcount.report.statistics.comparison import compare
+from headcount.report.write import keep_runs
+
+SEEDS, LINES = (1, 2, 3, 4), 60
+
+
+def write_own(folder: Path, rows: dict[int, float], seeds=SEEDS) -> Path:
+    """Corpora that differ much more than the rows do."""
+    for heads, errors in rows.items():
+        for seed in seeds:
+            config = {
+                "data": {"_target_": "headcount.grammar.Grammar", "seed": seed, "fingerprint": f"corpus {seed}"},
+                "model": {"num_heads": heads},
+                "study": STUDY,
+            }
+            luck = random.Random(f"{heads} {seed}").gauss(0, 0.004)
+            share = errors + luck + 0.05 * seed
+            write_run(folder / job(heads, seed), sentences(LINES, seed=10 * seed), share, seed, config)
+    return folder
+
+
+@pytest.fixture
+def own(tmp_path, undrawn) -> Path:
+    return write_own(tmp_path / "sweep", {1: 0.14, 2: 0.11, 4: 0.10})
+
+
+def test_the_effect_of_a_corpus_is_no_part_of_a_difference(own):
+    """The intervals are those of the differences within corpora, computed here pair by pair."""
+    study = study_of(own)
+    assert study.sweep.blocks
+    scores, comparison = np.array(study.endpoint.scores), study.endpoint.comparison
+    residuals = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    assert scores.mean(axis=0).std() > 5 * residuals.std()
+    rows, corpora = scores.shape
+    variance = (residuals**2).sum() / ((rows - 1) * (corpora - 1))  # of two-way tables without interaction
+    assert comparison.spread.pooled == pytest.approx(variance)
+    assert comparison.spread.total_df == (rows - 1) * (corpora - 1)
+    assert comparison.whole.pooled == pytest.approx(scores.var(axis=1, ddof=1).mean())
+    assert comparison.differences[0].deviation < compare(scores.tolist()).differences[0].deviation / 3
+
+
+def test_two_rows_are_compared_by_a_paired_t_test():
+    first, second = [30.0, 34.0, 41.0], [30.5, 34.1, 41.6]
+    (difference,) = compare([first, second], blocks=True).differences
+    apart = np.subtract(first, second)
+    assert difference.value == pytest.approx(apart.mean())
+    assert difference.deviation == pytest.approx(apart.std(ddof=1) / 3**0.5)
+    assert difference.df == pytest.approx(2)
+
+
+def test_a_row_that_varies_more_than_others_keeps_its_variance():
+    """Shukla 1972: the mean over rows takes some of a row's own variance from it."""
+    rng = np.random.default_rng(0)
+    estimates = []
+    for _ in range(300):
+        scores = rng.standard_normal((4, 8)) * np.array([[20.0], [1.0], [1.0], [1.0]]) + rng.standard_normal(8)
+        estimates.append(compare(scores.tolist(), blocks=True).spread.variances[0])
+    assert np.mean(estimates) == pytest.approx(400, rel=0.15)
+
+
+def test_a_report_says_what_its_verdicts_are_on(own):
+    page = page_of(own)
+    titles = [section.title for section in page.sections]
+    assert any("Each seed has a corpus of its own" in flag for flag in page.flags)
+    assert not any("more than their seed" in flag or "is missing" in flag for flag in page.flags)
+    note = table_of_section(page, "Every pair of rows: BLEU on valid + test").note
+    assert "seeds, each with a corpus and 120 held-out sentences of its own" in note
+    assert "bootstrap" not in note
+    assert "Translations that differ" not in titles
+    assert "By length" in titles
+    assert "over seeds and corpora" in table_of_section(page, "Every pair of rows: validation loss").note
+    assert rows_of(own) == ["1", "2", "4"]
+
+
+def test_rows_of_combinations_do_not_have_a_row_for_each_corpus(own):
+    for path in own.glob("*/config.yaml"):
+        path.write_text(path.read_text().replace("varies: model.num_heads", "varies: null"))
+    sweep = read_sweep(own)
+    assert [len(row.runs) for row in sweep.rows] == [4, 4, 4]
+    assert "data.seed" in sweep.differing
+
+
+def test_a_row_that_lacks_a_corpus(own):
+    """Then the effect of the corpus counts as one of the seed, and the intervals are wide."""
+    whole = study_of(own).endpoint.comparison.differences[0].margin
+    shutil.rmtree(own / job(4, 3))
+    study = study_of(own)
+    assert study.sweep.corpora
+    assert not study.sweep.blocks
+    assert study.endpoint.comparison.differences[0].margin > 2 * whole
+    assert len(study.loss.differences) == 3
+    assert "4 lacks 3" in " ".join(flagged(study.sweep))
+
+
+def test_a_sweep_with_its_first_row_alone(own):
+    for heads in (2, 4):
+        for path in own.glob(f"*heads={heads},*"):
+            shutil.rmtree(path)
+    page = page_of(own)
+    assert page.verdict == "There is a single row, so there is nothing to compare."
+    assert not any("is missing" in flag for flag in page.flags)
+
+
+def test_corpora_that_do_not_go_with_the_seed_are_refused(own):
+    path = own / job(1, 2) / "metrics.json"
+    path.write_text(path.read_text().replace('"seed": 2', '"seed": 1'))
+    with pytest.raises(InputError, match="tested on different references"):
+        read_sweep(own)
+
+
+def test_references_come_from_a_run_on_the_same_corpus(own):
+    before = study_of(own).endpoint.scores
+    for heads in (1, 4):
+        for path in own.glob(f"*heads={heads},*/*.ref.de"):
+            path.unlink()
+    assert study_of(own).endpoint.scores == before
+
+
+def test_the_error_rate_of_the_design(own):
+    section = error_rate(study_of(own, simulate=20))
+    assert "20 simulated studies with 3 rows of 4 runs, each with a corpus of its own" in section.blocks[0]
+
+
+def test_kept_runs_give_the_same_report(own, tmp_path):
+    """With the references of each corpus once, since they are those of the built-in corpus."""
+    sweep = read_sweep(own)
+    keep_runs(sweep, tmp_path / "kept")
+    texts = sorted(path.relative_to(tmp_path / "kept").as_posix() for path in (tmp_path / "kept").glob("*/*.gz"))
+    assert len([name for name in texts if ".hyp." in name]) == 2 * 12
+    assert len([name for name in texts if ".ref." in name]) == 2 * 4
+    first, again = page_of(own), page_of(tmp_path / "kept")
+    assert (again.verdict, again.flags) == (first.verdict, first.flags)
+    for title in (section.title for section in first.sections if section.title not in ("What to type next",)):
+        assert str(section_of(again, title)) == str(section_of(first, title))
+    assert differing_settings(sweep.runs) == differing_settings(read_sweep(tmp_path / "kept").runs)
+
+
+def test_compressed_text_that_is_cut_off_is_named(own, tmp_path):
+    keep_runs(read_sweep(own), tmp_path / "kept")
+    path = tmp_path / "kept" / job(1, 1) / "test.hyp.de.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"test\.hyp\.de\.gz: not UTF-8 text"):
+        read_sweep(tmp_path / "kept")
