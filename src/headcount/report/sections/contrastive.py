@@ -23,7 +23,7 @@ CEILING = 97.0  # percent
 SMALL = (250, 170)  # pixels
 NOTE = "In percent: how often the right translation is more probable than the wrong one; chance is 50 %."
 CORRECTED = (
-    "Secondary, over seeds, on these sentences. Intervals and p-values hold for all pairs of rows ({method}) in all "
+    "Secondary, over {over}. Intervals and p-values hold for all pairs of rows ({method}) in all "
     "phenomena and grades at once (Bonferroni); the means over phenomena are a separate family. Near 100 % a cell "
     "shows no difference."
 )
@@ -50,12 +50,15 @@ class Cell:
 
 def section(study: Study) -> Section | None:
     cells = contrastive_cells(study.rows, study.sweep.blocks)
+    over = "seeds and corpora" if study.sweep.corpora else "seeds, on these sentences"
     if not cells:
         return None
     within = study.margins.accuracy
     plots = [_plot(study, phenomenon, cells) for phenomenon in dict.fromkeys(cell.phenomenon for cell in cells)]
     note = f"{_verdict(cells, study.names, within)} {NOTE}"
-    return Section("Contrastive accuracy", (note, Plots(tuple(plots), small=True), _table(cells, study.names, within)))
+    return Section(
+        "Contrastive accuracy", (note, Plots(tuple(plots), small=True), _table(cells, study.names, within, over))
+    )
 
 
 def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
@@ -141,8 +144,9 @@ def _plot(study: Study, phenomenon: str, every: Sequence[Cell]) -> Plot:
     return chart(name, f"contrastive accuracy: {title}", layers, heading=f"{title}, %", width=SMALL[0], height=SMALL[1])
 
 
-def _table(cells: Sequence[Cell], names: Names, within: float) -> Table:
-    """Mean accuracy by row, and the two rows that are furthest apart. within: the margin of equality."""
+def _table(cells: Sequence[Cell], names: Names, within: float, over: str) -> Table:
+    """Mean accuracy by row, and the two rows that are furthest apart. within: the margin of equality. over: what the
+    intervals are over."""
     lines = []
     for cell in cells:
         pairs = cell.comparison.differences
@@ -161,7 +165,7 @@ def _table(cells: Sequence[Cell], names: Names, within: float) -> Table:
         )
     rows = [names.short(row) for row in range(len(names.rows))]
     headers = ("phenomenon", "grade", *rows, "furthest apart", "95 % interval", "p", "differ / equal / undecided")
-    note = CORRECTED.format(method=method([cell.comparison for cell in cells]))
+    note = CORRECTED.format(over=over, method=method([cell.comparison for cell in cells]))
     return Table(headers, tuple(lines), note, frozenset({0, 1}))
 
 

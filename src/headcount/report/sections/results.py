@@ -10,7 +10,7 @@ from headcount.report.statistics.letters import compact_letters
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
 
-SEVERAL = "Means over seeds ± half a 95 % interval (Student's t, on these sentences; not for comparing rows)."
+SEVERAL = "Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing rows)."
 SINGLE = "One seed a row, so the spread between seeds is unknown."
 
 COSTS = {  # header: figure
@@ -29,7 +29,8 @@ def section(study: Study) -> Section:
 
 
 def _note(endpoint: Endpoint) -> str:
-    parts = [SEVERAL if endpoint.comparison.spread else SINGLE]
+    where = "each on a corpus of its own" if endpoint.corpora > 1 else "on these sentences"
+    parts = [SEVERAL.format(where=where) if endpoint.comparison.spread else SINGLE]
     parts.append(f"The primary endpoint is {endpoint.name}; all other figures are secondary.")
     if endpoint.comparison.differences:
         parts.append(f"Letters: rows that share one cannot be distinguished by {endpoint.name}.")
