@@ -184,6 +184,16 @@ def test_the_verdict_comes_first(reported):
     assert "All 6 runs are finished." in lines
 
 
+def test_of_a_run_that_goes_on_the_progress_is_listed(sweep, undrawn):
+    edit(sweep / job(1, 2) / "metrics.json", config_hash=None)
+    (sweep / job(1, 2) / "job.json").write_text('{"state": "running"}', encoding="utf-8")
+    (sweep / job(1, 2) / "job.log").write_text(
+        "step 500 of 1000  loss 0.648\n   model      Der Koch\n", encoding="utf-8"
+    )
+    (unfinished,) = page_of(sweep).unfinished
+    assert unfinished.why == f"running: step 500 of 1000  loss 0.648 ({sweep / job(1, 2) / 'job.log'})"
+
+
 def test_an_unfinished_sweep_lists_the_missing_runs(sweep, undrawn):
     edit(sweep / job(1, 2) / "metrics.json", config_hash=None)
     (sweep / job(1, 2) / "job.json").write_text('{"state": "failed"}', encoding="utf-8")

@@ -148,10 +148,12 @@ def failure(directory: Path) -> str:
 
 
 def why_unfinished(directory: Path) -> str:
-    """The state of a job that is not finished, and the last line of its log."""
+    """The state of a job that is not finished, and the last line of its log, or of its progress."""
     if not directory.is_dir():
         return "not begun"
     known = read_state(directory)
+    if known and known.state == "running":
+        return f"running: {progress_of(directory)[0]} ({log_path(directory)})"
     state = f"{known.state}: " if known else ""
     for path in (log_path(directory), directory / "train.log"):
         if path.is_file():
