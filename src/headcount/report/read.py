@@ -4,7 +4,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from headcount.report.rows import (
     names_by_setting,
     natural_order,
 )
-from headcount.report.runs import CORPUS, DESIGN, Config, Design, RunResult, Sweep, Unfinished, finite
+from headcount.report.runs import CORPUS, DESIGN, Config, Design, Row, RunResult, Sweep, Unfinished, finite
 from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
@@ -59,24 +59,12 @@ def read_sweep(directory: Path) -> Sweep:
     if any(_design(run) != design for run in runs):
         notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")
     differing = differing_settings(runs)
-    varying = [name for name in differing if not (corpora and within(name, CORPUS))]
     if corpora:
         notes.append(
             "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
             "kind, not on one of them."
         )
-    if design.varies:
-        names = names_by_setting(runs, design.varies)
-        if crossed(runs, names):
-            names, label = names_by_difference(runs, jobs, varying)
-            design = replace(design, label=label)
-            notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
-        if all(name.value is None for name in names.values()):
-            notes.append(f"The study varies {design.varies}, but no run has this setting.")
-    else:
-        names, label = names_by_difference(runs, jobs, varying)
-        design = replace(design, label=label)
-    rows = make_rows(runs, names, notes, CORPUS if corpora else ())
+    design, rows = _rows(runs, jobs, design, CORPUS if corpora else (), notes)
     sources = {split: lines for split in references if (lines := _sources(runs, split, len(references[split])))}
     phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
@@ -93,6 +81,29 @@ def read_sweep(directory: Path) -> Sweep:
         phenomena=phenomena,
         notes=tuple(notes),
     )
+
+
+def _rows(
+    runs: Sequence[RunResult],
+    jobs: Mapping[str, Sequence[str]],
+    design: Design,
+    of_seeds: Sequence[str],
+    notes: list[str],
+) -> tuple[Design, tuple[Row, ...]]:
+    """The rows that runs form, and the design with the label of these rows.
+
+    jobs: the overrides of each job. of_seeds: settings that go with the seed. notes: gets warnings.
+    """
+    varying = [name for name in differing_settings(runs) if not within(name, of_seeds)]
+    if design.varies and not crossed(runs, names := names_by_setting(runs, design.varies)):
+        if all(name.value is None for name in names.values()):
+            notes.append(f"The study varies {design.varies}, but no run has this setting.")
+    else:
+        names, label = names_by_difference(runs, jobs, varying)
+        if design.varies:
+            notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
+        design = replace(design, label=label)
+    return design, make_rows(runs, names, notes, of_seeds)
 
 
 def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
