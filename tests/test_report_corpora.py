@@ -1,12 +1,15 @@
 """Reports of studies in which each seed has a corpus of its own."""
 
+import gzip
+import math
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from reports import job, page_of, rows_of, section_of, study_of, table_of_section
+from reports import edit, job, page_of, rows_of, section_of, study_of, table_of_section
 from sweeps import STUDY, sentences, write_run
 
 from headcount.errors import InputError
@@ -15,6 +18,7 @@ from headcount.report.read import read_sweep
 from headcount.report.rows import differing_settings
 from headcount.report.sections.error_rate import section as error_rate
 from headcount.report.statistics.comparison import compare
+from headcount.report.statistics.planning import plans
 from headcount.report.write import keep_runs
 
 SEEDS, LINES = (1, 2, 3, 4), 60
@@ -106,6 +110,43 @@ def test_a_row_that_lacks_a_corpus(own):
     assert study.endpoint.comparison.differences[0].margin > 2 * whole
     assert len(study.loss.differences) == 3
     assert "4 lacks 3" in " ".join(flagged(study.sweep))
+
+
+def test_runs_without_a_figure_are_not_taken_for_runs_on_another_corpus(own):
+    """A run of each of two rows has no loss, on different corpora: places in the rows are then not corpora."""
+    for heads, seed in ((1, 1), (2, 4)):
+        edit(own / job(heads, seed) / "metrics.json", valid__loss=math.nan)
+    loss = study_of(own).loss
+    assert loss.whole is loss.spread
+
+
+def test_two_seeds_with_one_test_set_have_no_corpora_of_their_own(own):
+    """As where the first runs are from before fingerprints were recorded."""
+    for heads in (1, 2, 4):
+        for seed in SEEDS:
+            for split in ("test", "valid"):
+                for kind in ("ref", "hyp"):
+                    name = f"{split}.{kind}.de"
+                    (own / job(heads, seed) / name).write_bytes((own / job(heads, 1) / name).read_bytes())
+    study = study_of(own)
+    assert not study.sweep.corpora
+    assert study.endpoint.comparison.interaction is not None
+
+
+def test_power_with_corpora_counts_their_means(own):
+    plan, _, _ = plans(study_of(own).endpoint.comparison)
+    assert plan.blocks
+    assert plan.power(2.0, 4) < replace(plan, blocks=False).power(2.0, 4)
+
+
+def test_text_that_was_kept_before_is_replaced(own, tmp_path):
+    kept = tmp_path / "kept" / job(1, 1)
+    kept.mkdir(parents=True)
+    (kept / "test.hyp.de").write_text("stale\n")
+    (own / job(1, 1) / "test.hyp.de.gz").write_bytes(gzip.compress(b"stale\n"))
+    keep_runs(read_sweep(own), tmp_path / "kept")
+    assert not (kept / "test.hyp.de").exists()
+    assert gzip.decompress((kept / "test.hyp.de.gz").read_bytes()) == (own / job(1, 1) / "test.hyp.de").read_bytes()
 
 
 def test_a_sweep_with_its_first_row_alone(own):

@@ -179,6 +179,14 @@ def _own_corpora(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
     pairs = {(run.seed, run.own_corpus) for run in runs}
     if not len(pairs) == len({run.seed for run in runs}) == len(corpora) > 1:
         return {}
+    # They are scored alike, and on other sentences: else it is one test set, of which the sentences are drawn once.
+    kinds = {(run.corpus, str(run.figure(f"test.signature.{PRIMARY}"))) for run in runs}
+    tested = [
+        next((run.references["test"] for run in own if "test" in run.references), None) for own in corpora.values()
+    ]
+    known = [tuple(lines) for lines in tested if lines is not None]
+    if len(kinds) > 1 or len(set(known)) < len(known):
+        return {}
     # With one run on each, the seeds may differ by chance, as where two corpora are compared by a run of each.
     several = any(len(group) > 1 for group in corpora.values())
     return corpora if several or all(within(name, CORPUS) for name in differing_settings(runs)) else {}

@@ -74,7 +74,9 @@ class Study:
 
     def compare(self, scores: Sequence[Sequence[float]]) -> Comparison:
         """Compare rows by a figure, over seeds alone. scores: of the runs of each row."""
-        return compare(scores, blocks=self.sweep.blocks)
+        # A run without the figure would put runs on different corpora in the same place of two rows.
+        whole = all(len(values) == len(row.runs) for values, row in zip(scores, self.rows, strict=True))
+        return compare(scores, blocks=self.sweep.blocks and whole)
 
     def compare_losses(self, scores: Sequence[Sequence[float]]) -> Comparison:
         """Compare rows with the same vocabulary by a loss. scores: of the runs of each row."""

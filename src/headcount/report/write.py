@@ -83,23 +83,29 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
     """Copy the plan of the sweep and the `KEPT` files of its finished runs, for use in another place."""
     if is_sweep(sweep.directory):
         write_plan(directory, read_plan(sweep.directory))
-    corpora: set[str] = set()
+    references: set[tuple[str, str]] = set()
     for run in sweep.runs:
-        ours = str(at(run.config, "data._target_")).startswith(BUILT_IN)
-        first = run.own_corpus not in corpora and any(run.directory.glob(REFERENCES))
-        corpora |= {run.own_corpus} if first else set()
-        for pattern in (*KEPT, REFERENCES) if ours and first else KEPT:
-            for path in run.directory.glob(pattern):
-                keep_file(path, directory / run.name / path.relative_to(run.directory))
+        files = [path for pattern in KEPT for path in run.directory.glob(pattern)]
+        if str(at(run.config, "data._target_")).startswith(BUILT_IN):
+            own = {path: (run.own_corpus, path.name.removesuffix(".gz")) for path in run.directory.glob(REFERENCES)}
+            files += [path for path, name in own.items() if name not in references]
+            references.update(own.values())
+        for path in files:
+            if path.suffix == ".gz" and path.with_suffix("").exists():
+                continue  # the plain text is the newer one, and what a report reads
+            keep_file(path, directory / run.name / path.relative_to(run.directory))
 
 
 def keep_file(path: Path, copy: Path) -> None:
-    """Copy a file. Text is compressed, to the same bytes each time."""
+    """Copy a file. Text is compressed, to the same bytes each time, and takes the place of plain text."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     content = path.read_bytes()
     if re.search(r"\.(hyp|ref)\.[^.]+$", path.name):
-        copy, content = copy.with_name(f"{copy.name}.gz"), gzip.compress(content, mtime=0)
-    write_bytes(copy, content)
+        packed = copy.with_name(f"{copy.name}.gz")
+        write_bytes(packed, gzip.compress(content, mtime=0))
+        copy.unlink(missing_ok=True)
+    else:
+        write_bytes(copy, content)
 
 
 def html(page: Page, folder: str | None = None) -> str:

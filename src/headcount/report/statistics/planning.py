@@ -22,7 +22,7 @@ class PowerAnalysis:
 
     variance: between seeds. noise: the part of it that is due to the draw of sentences. sentences: the variance that
     the draw of sentences adds with any number of seeds, estimated with `sentences_df` degrees of freedom. rows: the
-    number of rows.
+    number of rows. blocks: whether each seed has a corpus of its own, whose effect on all rows is estimated too.
     """
 
     variance: float
@@ -30,6 +30,7 @@ class PowerAnalysis:
     sentences_df: float
     rows: int
     noise: float = 0.0
+    blocks: bool = False
 
     def with_sentences(self, times: float) -> "PowerAnalysis":
         """The same plan with `times` as many sentences."""
@@ -58,7 +59,7 @@ class PowerAnalysis:
         total = between + self.sentences
         if total == 0:
             return 1.0
-        spread = between**2 / (self.rows * (seeds - 1)) + self.sentences**2 / self.sentences_df
+        spread = between**2 / ((self.rows - self.blocks) * (seeds - 1)) + self.sentences**2 / self.sentences_df
         df = min(total**2 / spread, NORMAL_DF)
         return float(stats.nct.sf(_critical(self.rows, df) / math.sqrt(2), df, effect / math.sqrt(total)))
 
@@ -91,11 +92,14 @@ def plans(comparison: Comparison) -> tuple[PowerAnalysis, PowerAnalysis, PowerAn
         return None
     typical, error, noise = (*sampling.typical, sampling.noise) if sampling else (0.0, 0.0, 0.0)
     df = sampling.df if sampling else NORMAL_DF
+    blocks = comparison.whole is not spread
     drafts = []
     low, high = (spread.total_df / float(stats.chi2.ppf(end, spread.total_df)) for end in (1 - ERROR / 2, ERROR / 2))
     for factor, errors in ((1.0, 0.0), (low, -SURE), (high, SURE)):
         seeds = max(spread.pooled * factor, noise)
-        drafts.append(PowerAnalysis(seeds, max(typical + errors * error, 0.0), df, len(comparison.means), noise))
+        drafts.append(
+            PowerAnalysis(seeds, max(typical + errors * error, 0.0), df, len(comparison.means), noise, blocks)
+        )
     return drafts[0], drafts[1], drafts[2]
 
 
