@@ -63,7 +63,7 @@ def brevity_penalty(length: float, reference: float) -> float:
 def _of_all(study: Study, path: str) -> Scores:
     """The figure at a path by row and run; empty if a run lacks it."""
     scores = [row.figures(path) for row in study.rows]
-    return scores if all(len(values) == len(row.runs) for values, row in zip(scores, study.rows, strict=True)) else []
+    return scores if study.whole(scores) else []
 
 
 def _plain(study: Study, name: str, scores: Scores, higher: bool | None = None) -> Measure:

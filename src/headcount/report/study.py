@@ -75,8 +75,11 @@ class Study:
     def compare(self, scores: Sequence[Sequence[float]]) -> Comparison:
         """Compare rows by a figure, over seeds alone. scores: of the runs of each row."""
         # A run without the figure would put runs on different corpora in the same place of two rows.
-        whole = all(len(values) == len(row.runs) for values, row in zip(scores, self.rows, strict=True))
-        return compare(scores, blocks=self.sweep.blocks and whole)
+        return compare(scores, blocks=self.sweep.blocks and self.whole(scores))
+
+    def whole(self, scores: Sequence[Sequence[float]]) -> bool:
+        """Whether every run has the figure. scores: of the runs of each row."""
+        return all(len(values) == len(row.runs) for values, row in zip(scores, self.rows, strict=True))
 
     def compare_losses(self, scores: Sequence[Sequence[float]]) -> Comparison:
         """Compare rows with the same vocabulary by a loss. scores: of the runs of each row."""

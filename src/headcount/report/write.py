@@ -85,12 +85,12 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
         write_plan(directory, read_plan(sweep.directory))
     references: set[tuple[str, str]] = set()
     for run in sweep.runs:
-        files = [path for pattern in KEPT for path in run.directory.glob(pattern)]
+        found = [path for pattern in KEPT for path in run.directory.glob(pattern)]
         if str(at(run.config, "data._target_")).startswith(BUILT_IN):
             own = {path: (run.own_corpus, path.name.removesuffix(".gz")) for path in run.directory.glob(REFERENCES)}
-            files += [path for path, name in own.items() if name not in references]
+            found += [path for path, name in own.items() if name not in references]
             references.update(own.values())
-        for path in files:
+        for path in found:
             if path.suffix == ".gz" and path.with_suffix("").exists():
                 continue  # the plain text is the newer one, and what a report reads
             keep_file(path, directory / run.name / path.relative_to(run.directory))
