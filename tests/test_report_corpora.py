@@ -1,8 +1,10 @@
 """Reports of studies in which each seed has a corpus of its own."""
 
 import gzip
+import json
 import math
 import random
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from headcount.report.sections.error_rate import section as error_rate
 from headcount.report.statistics.comparison import compare
 from headcount.report.statistics.planning import plans
 from headcount.report.write import keep_runs
+from headcount.run.jobs import Plan, write_plan
 
 SEEDS, LINES = (1, 2, 3, 4), 60
 
@@ -78,6 +81,29 @@ def test_a_row_that_varies_more_than_others_keeps_its_variance():
     assert np.mean(estimates) == pytest.approx(400, rel=0.15)
 
 
+def test_a_row_that_varies_much_does_not_hide_differences_of_steady_rows():
+    """Its noise is no part of a difference of two others."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        scores = rng.standard_normal((4, 5)) * np.array([[20.0], [1.0], [1.0], [1.0]]) + rng.standard_normal(5)
+        scores[3] += 6
+        pairs = {(each.first, each.second): each for each in compare(scores.tolist(), blocks=True).differences}
+        found.append(pairs[2, 3].differs)
+        assert pairs[0, 3].deviation > 3 * pairs[2, 3].deviation
+    assert np.mean(found) > 0.8
+
+
+@pytest.mark.parametrize("deviations", [(1, 1, 1), (1, 1, 20), (1, 1, 1, 3), (1, 1, 5, 20, 1, 2)])
+def test_false_alarms_on_three_corpora(deviations):
+    rng = np.random.default_rng(0)
+    alarms = []
+    for _ in range(300):
+        scores = rng.standard_normal((len(deviations), 3)) * np.array(deviations)[:, None] + 3 * rng.standard_normal(3)
+        alarms.append(any(each.differs for each in compare(scores.tolist(), blocks=True).differences))
+    assert np.mean(alarms) < 0.1
+
+
 def test_a_report_says_what_its_verdicts_are_on(own):
     page = page_of(own)
     titles = [section.title for section in page.sections]
@@ -100,6 +126,30 @@ def test_rows_of_combinations_do_not_have_a_row_for_each_corpus(own):
     assert "data.seed" in sweep.differing
 
 
+def test_a_corpus_that_the_command_line_names_is_no_part_of_the_name_of_a_row(own):
+    for path in own.glob("*/config.yaml"):
+        path.write_text(path.read_text().replace("varies: model.num_heads", "varies: null"))
+    jobs = {job(h, s): [f"model.num_heads={h}", f"data.seed={s}", f"seed={s}"] for h in (1, 2, 4) for s in SEEDS}
+    write_plan(own, Plan((), jobs))
+    assert rows_of(own) == ["1", "2", "4"]
+
+
+def test_rows_without_a_common_corpus_have_losses_to_compare(own):
+    for heads, seeds in ((1, (1, 2)), (2, (3, 4)), (4, (3, 4))):
+        for seed in seeds:
+            shutil.rmtree(own / job(heads, seed))
+    study = study_of(own)
+    assert study.sweep.corpora
+    assert len(study.loss.differences) == 3
+    assert not any("vocabulary" in flag for flag in page_of(own).flags)
+
+
+def test_ticks_are_differences_on_the_same_corpus(own):
+    (plot,) = section_of(page_of(own), "Every pair of rows: BLEU on valid + test").blocks[1].plots
+    ticks = set(re.findall(r'"seed": "(\d − \d)"', json.dumps(plot.spec, ensure_ascii=False)))
+    assert ticks == {f"{seed} − {seed}" for seed in SEEDS}
+
+
 def test_a_row_that_lacks_a_corpus(own):
     """Then the effect of the corpus counts as one of the seed, and the intervals are wide."""
     whole = study_of(own).endpoint.comparison.differences[0].margin
@@ -109,6 +159,7 @@ def test_a_row_that_lacks_a_corpus(own):
     assert not study.sweep.blocks
     assert study.endpoint.comparison.differences[0].margin > 2 * whole
     assert len(study.loss.differences) == 3
+    assert "a row lacks a run" in error_rate(study_of(own, simulate=20)).blocks[0]
     assert "4 lacks 3" in " ".join(flagged(study.sweep))
 
 
@@ -146,7 +197,14 @@ def test_text_that_was_kept_before_is_replaced(own, tmp_path):
     (own / job(1, 1) / "test.hyp.de.gz").write_bytes(gzip.compress(b"stale\n"))
     keep_runs(read_sweep(own), tmp_path / "kept")
     assert not (kept / "test.hyp.de").exists()
-    assert gzip.decompress((kept / "test.hyp.de.gz").read_bytes()) == (own / job(1, 1) / "test.hyp.de").read_bytes()
+    text = (own / job(1, 1) / "test.hyp.de").read_bytes()
+    assert gzip.decompress((kept / "test.hyp.de.gz").read_bytes()) == text
+    (kept / "test.hyp.de").write_text("stale\n")
+    packed = own / job(1, 1) / "test.hyp.de.gz"
+    packed.write_bytes(gzip.compress(text))
+    packed.with_suffix("").unlink()
+    keep_runs(read_sweep(own), tmp_path / "kept")
+    assert {path.name for path in kept.glob("test.hyp.*")} == {packed.name}
 
 
 def test_a_sweep_with_its_first_row_alone(own):

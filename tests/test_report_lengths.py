@@ -31,3 +31,10 @@ def test_each_group_is_scored_as_a_test_set_of_its_own():
 def test_sentences_of_one_length_make_no_groups():
     references = ["a b c d e."] * 20
     assert by_length([[sentence_counts(references, references, "13a")]]) == []
+
+
+def test_a_corpus_without_sentences_of_a_length_has_no_bleu_of_them():
+    short, long = [["a b c d"] * 4 + [f"{'a b ' * 4}c d"] * more for more in (0, 4)]
+    counts = [[sentence_counts(lines, lines, "13a") for lines in (short, long, long)] for _ in range(2)]
+    assert by_length(counts) == []
+    assert [group.sentences for group in by_length([row[1:] for row in counts])] == [4, 4]

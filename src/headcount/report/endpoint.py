@@ -18,9 +18,10 @@ UNSAMPLED = "Intervals are over seeds, on this test set; they do not account for
 class Endpoint:
     """BLEU of every run, and all pairs of rows compared by BLEU.
 
-    splits: the held-out splits that it is computed on. sentences: the number of sentences of these, 0 if text is
-    missing. scores: by row and run. counts: by row and run, from `sentence_counts`; empty if text is missing. flags:
-    warnings for the reader. corpora: the number of corpora, each with sentences of its own; 1 if all runs share one.
+    splits: the held-out splits that it is computed on. sentences: the number of sentences of these, the mean over
+    corpora if each seed has one; 0 if text is missing. scores: by row and run. counts: by row and run, from
+    `sentence_counts`; empty if text is missing. flags: warnings for the reader. corpora: the number of corpora, each
+    with sentences of its own; 1 if all runs share one.
     """
 
     splits: tuple[str, ...]
@@ -61,7 +62,7 @@ def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
         comparison = compare(scores, least=[least] * len(scores), blocks=sweep.blocks)
     else:
         comparison = compare(scores, _sampling(counts, resamples))
-    sentences, frozen = len(counts[0][0]), tuple(map(tuple, counts))
+    sentences, frozen = round(np.mean([len(run) for row in counts for run in row])), tuple(map(tuple, counts))
     return Endpoint(tuple(splits), sentences, _frozen(scores), frozen, comparison, tuple(flags), corpora)
 
 

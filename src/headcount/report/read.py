@@ -95,6 +95,7 @@ def _rows(
     jobs: the overrides of each job. of_seeds: settings that go with the seed. notes: gets warnings.
     """
     varying = [name for name in differing_settings(runs) if not within(name, of_seeds)]
+    jobs = {name: [each for each in given if not within(_setting(each), of_seeds)] for name, given in jobs.items()}
     if design.varies and not crossed(runs, names := names_by_setting(runs, design.varies)):
         if all(name.value is None for name in names.values()):
             notes.append(f"The study varies {design.varies}, but no run has this setting.")
@@ -104,6 +105,10 @@ def _rows(
             notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
         design = replace(design, label=label)
     return design, make_rows(runs, names, notes, of_seeds)
+
+
+def _setting(override: str) -> str:
+    return override.lstrip("+").partition("=")[0]
 
 
 def _read_run(name: str, directory: Path) -> RunResult | Unfinished:

@@ -78,10 +78,10 @@ class RunResult:
         """What tells its corpus from others of the same kind."""
         return str([self.settings.get(name) for name in CORPUS])
 
-    @property
-    def vocabulary(self) -> str:
-        """The settings that decide the pieces."""
-        return str([(name, self.settings[name]) for name in sorted(self.settings) if within(name, VOCABULARY)])
+    def vocabulary(self, other: tuple[str, ...] = ()) -> str:
+        """The settings that decide the pieces, without those in `other`."""
+        names = (name for name in sorted(self.settings) if within(name, VOCABULARY) and not within(name, other))
+        return str([(name, self.settings[name]) for name in names])
 
     @property
     def corpus(self) -> str:
@@ -99,11 +99,12 @@ class Row:
     runs: tuple[RunResult, ...]
 
     def same_pieces(self, other: "Row") -> bool:
-        """Whether the runs of the same seed have the same vocabulary. Losses are per piece: they compare only then."""
-        mine, others = ({run.seed: run.vocabulary for run in row.runs} for row in (self, other))
+        """Whether the runs of the same seed have the same vocabulary; without a common seed, whether they have the same
+        settings of it, on corpora of the same kind. Losses are per piece: they compare only then."""
+        mine, others = ({run.seed: run.vocabulary() for run in row.runs} for row in (self, other))
         common = mine.keys() & others.keys()
         if not common:
-            return self.runs[0].vocabulary == other.runs[0].vocabulary
+            return self.runs[0].vocabulary(CORPUS) == other.runs[0].vocabulary(CORPUS)
         return all(mine[seed] == others[seed] for seed in common)
 
     def figures(self, path: str) -> list[float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, Difference, Verdict
 from headcount.report.statistics.planning import plans
+from headcount.report.statistics.variances import PairedSpread
 
 ONE_SEED = "With one seed a row, this holds for these runs only; the spread between seeds is unknown."
 
@@ -166,5 +167,7 @@ def deviations(comparison: Comparison, digits: int) -> str:
 
 def shared(comparison: Comparison) -> str:
     """Whether rows share the deviation between seeds."""
-    alike = comparison.spread is None or comparison.spread.alike
-    return "the same for all rows, which the data do not contradict" if alike else "a moderated one for each row"
+    if comparison.spread is None or comparison.spread.alike:
+        return "the same for all rows, which the data do not contradict"
+    of = "pair of rows" if isinstance(comparison.spread, PairedSpread) else "row"
+    return f"a moderated one for each {of}"

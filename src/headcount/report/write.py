@@ -100,12 +100,12 @@ def keep_file(path: Path, copy: Path) -> None:
     """Copy a file. Text is compressed, to the same bytes each time, and takes the place of plain text."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     content = path.read_bytes()
-    if re.search(r"\.(hyp|ref)\.[^.]+$", path.name):
-        packed = copy.with_name(f"{copy.name}.gz")
-        write_bytes(packed, gzip.compress(content, mtime=0))
-        copy.unlink(missing_ok=True)
-    else:
+    if not (text := re.search(r"\.(hyp|ref)\.[^.]+(\.gz)?$", path.name)):
         write_bytes(copy, content)
+        return
+    plain = copy.with_name(copy.name.removesuffix(".gz"))
+    write_bytes(plain.with_name(f"{plain.name}.gz"), content if text[2] else gzip.compress(content, mtime=0))
+    plain.unlink(missing_ok=True)
 
 
 def html(page: Page, folder: str | None = None) -> str:

@@ -22,6 +22,8 @@ def section(study: Study) -> Section | None:
         return None
     seeds = min(study.endpoint.comparison.counts)
     world = world_like(study)
+    if study.sweep.corpora and not study.sweep.blocks:
+        return Section("Error rate of this design", ("Not simulated: a row lacks a run on one of the corpora.",))
     if world is None or seeds < 2 or len(study.rows) < 2:
         return Section(
             "Error rate of this design",

@@ -49,7 +49,8 @@ def section(study: Study) -> Section | None:
 def by_length(
     rows: Sequence[Sequence[Floats]], compared: Callable[[Sequence[Sequence[float]]], Comparison] = compare
 ) -> list[LengthGroup]:
-    """Groups of about equally many sentences, the shortest first; none if all sentences have the same length.
+    """Groups of about equally many sentences, the shortest first, without those in which a run has no sentence; none if
+    fewer than two are left.
 
     rows: of each row the `sentence_counts` of its runs, which may be on corpora of their own. compared: compares rows.
     """
@@ -58,11 +59,12 @@ def by_length(
     groups, longest = [], -np.inf
     for bound in bounds:
         chosen = [[run[(run[:, -1] > longest) & (run[:, -1] <= bound)] for run in row] for row in rows]
+        shortest, longest = int(lengths[lengths > longest].min()), bound
+        sizes = [len(run) for row in chosen for run in row]
+        if not min(sizes):
+            continue  # a corpus of its own may lack sentences of a length, and no sentence has no BLEU
         scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in chosen]
-        sentences = round(np.mean([len(run) for row in chosen for run in row]))
-        shortest = int(lengths[lengths > longest].min())
-        groups.append(LengthGroup(shortest, int(bound), sentences, scores, compared(scores)))
-        longest = bound
+        groups.append(LengthGroup(shortest, int(bound), round(np.mean(sizes)), scores, compared(scores)))
     return groups if len(groups) > 1 else []
 
 

@@ -12,8 +12,8 @@ from headcount.report.table import Table, interval, p_value, pair
 from headcount.report.verdicts import Names, deviations, family, needed, pair_verdict, shared
 
 PLOT = (
-    "A point is the difference of two rows with the interval of the table below; a tick is that of two runs of theirs. "
-    "The band holds differences that count as equal."
+    "A point is the difference of two rows with the interval of the table below; a tick is that of two runs of "
+    "theirs{same}. The band holds differences that count as equal."
 )
 
 
@@ -24,7 +24,8 @@ def section(study: Study) -> Section | None:
     headers = ("pair", "verdict", "difference", "95 % interval", "p", f"p (equal within {within:g})")
     note = f"{_note(study.endpoint)} {needed(bleu, study.effect, 'BLEU')}".strip()
     table = Table(headers, pair_cells(bleu, study.names, within, "BLEU"), note, frozenset({0, 1}))
-    return Section(f"Every pair of rows: {study.endpoint.name}", (PLOT, Plots((_plot(study),)), table))
+    plot = PLOT.format(same=" on the same corpus" if study.sweep.blocks else "")
+    return Section(f"Every pair of rows: {study.endpoint.name}", (plot, Plots((_plot(study),)), table))
 
 
 def _plot(study: Study) -> Plot:
@@ -42,6 +43,7 @@ def _plot(study: Study) -> Plot:
                 {**which, "value": number(one - other), "seed": f"{run.seed} − {against.seed}"}
                 for run, one in zip(study.rows[each.first].runs, measure.scores[each.first], strict=True)
                 for against, other in zip(study.rows[each.second].runs, measure.scores[each.second], strict=True)
+                if run.seed == against.seed or not study.sweep.blocks
             ]
         if measure.within:
             bands.append({"measure": measure.name, "low": -measure.within, "high": measure.within})

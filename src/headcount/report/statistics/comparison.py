@@ -19,8 +19,8 @@ If the runs of a seed share a corpus of their own, with sentences of its own, a 
     Y_ik = mu_i + b_k + a_ik
 
 b: effect of the corpus and its sentences that is the same for all rows; it cancels in differences. a: effect of the
-seed, of the corpus on one row, and of the sentences on one run. The variance of a is that of the scores without the
-means of rows and corpora, so intervals hold for other corpora of the kind.
+seed, of the corpus on one row, and of the sentences on one run. The variance of a difference is that of the differences
+within corpora, so intervals hold for other corpora of the kind.
 """
 
 import bisect
@@ -35,7 +35,7 @@ import numpy as np
 from scipy import stats
 
 from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.variances import Spread, moderated
+from headcount.report.statistics.variances import Spread, moderated, moderated_pairs
 
 Verdict = Literal["differ", "equal", "undecided"]
 
@@ -197,9 +197,9 @@ def compare(
     means = tuple(float(np.mean(row)) for row in scores)
     counts = tuple(len(row) for row in scores)
     floor = [sampling.noise if sampling else 0.0] * len(scores) if least is None else least
-    blocks = blocks and len(set(counts)) == 1
-    spread = moderated(scores, floor, blocks)
-    whole = moderated(scores, floor) if blocks else spread
+    blocks = blocks and len(scores) > 1 and len(set(counts)) == 1
+    whole = moderated(scores, floor)
+    spread = moderated_pairs(scores, floor) if blocks else whole
     differences = []
     for i, j in itertools.combinations(range(len(scores)), 2):
         if not spread and not sampling:

@@ -13,19 +13,23 @@ distribution, whose degrees of freedom and scale are estimated from the spread o
   rules, ten rows of three seeds with unequal variances raised three times the nominal number of false alarms in
   simulated studies.
 
-If the runs of a seed share a corpus of their own, their mean over rows is subtracted first: the effect of the corpus
-cancels in every difference of rows. The variance of what is left is that of runs after a correction for the mean that
-was subtracted; for rows with unequal variances, that of Shukla 1972.
+If the runs of a seed share a corpus of their own, the same is done with pairs of rows in place of rows: the variance of
+a pair is that of its differences within corpora, in which the effect of the corpus on all rows cancels. So a row that
+varies much is only in its own pairs.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from headcount.report.statistics.bootstrap import Floats
+
+Integers = NDArray[np.int64]
 
 PRECISION = 1e-6  # relative error of the prior's degrees of freedom
 
@@ -59,44 +63,89 @@ class Spread:
         return sum(parts), min(df, self.total_df)
 
 
-def moderated(scores: Sequence[Sequence[float]], least: Sequence[float], blocks: bool = False) -> Spread | None:
+@dataclass(frozen=True)
+class PairedSpread(Spread):
+    """The spread where the runs of a seed share a corpus: without the corpus's effect on all rows.
+
+    alike: whether all pairs of rows share one variance of differences. pairs: the variance of the difference of two
+    rows' means, and its degrees of freedom.
+    """
+
+    pairs: Mapping[tuple[int, int], tuple[float, float]]
+
+    def of_difference(self, i: int, j: int) -> tuple[float, float]:
+        return self.pairs[i, j]
+
+
+def moderated(scores: Sequence[Sequence[float]], least: Sequence[float]) -> Spread | None:
     """The spread between seeds; None if no row has two runs.
 
-    scores: of the runs of each row. least: by row, a lower bound of its variance. blocks: whether the runs in the same
-    place of each row share a corpus of their own, whose effect on all rows is not part of the spread.
+    scores: of the runs of each row. least: by row, a lower bound of its variance.
     """
-    own_df, rows = np.array([len(row) - 1 for row in scores]), len(scores)
+    own_df = np.array([len(row) - 1 for row in scores])
     if not own_df.any():
         return None
-    blocks = blocks and rows > 1
-    values = (np.array(scores) - np.mean(scores, axis=0)).tolist() if blocks else scores
-    observed = np.array([np.var(row, ddof=1) if len(set(row)) > 1 else 0.0 for row in values])
-    total_df = int(own_df.sum())
-    if blocks:
-        observed *= rows / (rows - 1)
-        total_df -= int(own_df[0])
-    pooled = float(observed @ own_df / own_df.sum())
-    positive = observed > 0  # seeds that agree to the last digit are at a limit
-    prior_df, scale = _prior(observed[positive], own_df[positive])
-    if math.isinf(prior_df):
-        variances, df = np.full(rows, pooled), np.full(rows, float(total_df))
-    else:
-        if blocks and rows > 2:
-            # Shukla 1972: a row that varies more than the others loses more of it to their mean.
-            observed = np.maximum(observed, ((rows - 1) * observed - pooled) / (rows - 2))
-        variances = np.maximum((prior_df * scale + own_df * observed) / (prior_df + own_df), observed)
-        df = np.minimum(own_df + prior_df**2 / (prior_df + total_df), total_df)
+    observed = np.array([np.var(row, ddof=1) if len(set(row)) > 1 else 0.0 for row in scores])
+    total_df, pooled = int(own_df.sum()), float(observed @ own_df / own_df.sum())
+    variances, df, alike = _moderate(observed, own_df, total_df)
     return Spread(
         tuple(np.maximum(variances, least).tolist()),
         tuple(df.tolist()),
         tuple(own_df.tolist()),
         total_df,
         max(pooled, float(np.mean(least))),
-        math.isinf(prior_df),
+        alike,
     )
 
 
-def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
+def moderated_pairs(scores: Sequence[Sequence[float]], least: Sequence[float]) -> PairedSpread | None:
+    """The spread of two rows or more where the runs in the same place of each share a corpus; None if there is one such
+    place.
+
+    The variance of a row is that of Shukla 1972, who subtracts from it what the mean over rows has of the others; it is
+    at least half of the smallest variance of differences with another row.
+    """
+    values, floor = np.array(scores), np.array(least)
+    rows, corpora = values.shape
+    if corpora < 2:
+        return None
+    first, second = np.array(list(itertools.combinations(range(rows), 2))).T
+    apart = values[first] - values[second]  # [pair, corpus]
+    observed = np.where(np.ptp(apart, axis=1) > 0, apart.var(axis=1, ddof=1), 0.0)
+    total_df, pooled = (rows - 1) * (corpora - 1), float(observed.mean()) / 2
+    variances, df, alike = _moderate(observed, np.full(len(observed), corpora - 1), total_df)
+    bounded = np.maximum(variances, floor[first] + floor[second]) / corpora
+    known = zip(bounded.tolist(), df.tolist(), strict=True)
+    pairs = dict(zip(zip(first.tolist(), second.tolist(), strict=True), known, strict=True))
+    of_rows = np.full(rows, pooled)
+    if not alike:
+        members = [(first == row) | (second == row) for row in range(rows)]
+        means = np.array([observed[own].mean() for own in members])
+        half = np.array([observed[own].min() / 2 for own in members])
+        of_rows = np.maximum(((rows - 1) * means - rows * pooled) / (rows - 2), half)
+    return PairedSpread(
+        tuple(np.maximum(of_rows, floor).tolist()),
+        (float(total_df if alike else corpora - 1),) * rows,
+        (corpora - 1,) * rows,
+        total_df,
+        max(pooled, float(floor.mean())),
+        alike,
+        pairs,
+    )
+
+
+def _moderate(observed: Floats, own_df: Integers, total_df: int) -> tuple[Floats, Floats, bool]:
+    """Moderated variances, their degrees of freedom, and whether they are one pooled variance."""
+    positive = observed > 0  # seeds that agree to the last digit are at a limit
+    prior_df, scale = _prior(observed[positive], own_df[positive])
+    if math.isinf(prior_df):
+        pooled = float(observed @ own_df / own_df.sum())
+        return np.full(len(observed), pooled), np.full(len(observed), float(total_df)), True
+    variances = np.maximum((prior_df * scale + own_df * observed) / (prior_df + own_df), observed)
+    return variances, np.minimum(own_df + prior_df**2 / (prior_df + total_df), total_df), False
+
+
+def _prior(variances: Floats, df: Integers) -> tuple[float, float]:
     """Degrees of freedom and scale of the prior of the variances (Smyth 2004, section 6.2).
 
     The degrees of freedom are infinite if the logarithms vary no more than those of equal variances would.
