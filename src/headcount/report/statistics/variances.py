@@ -5,13 +5,13 @@ rows differ: the seeds of a row that fails to learn may be a hundred times as fa
 Empirical Bayes is between the two (Smyth 2004, limma): the variances of rows come from a scaled inverse chi-square
 distribution, whose degrees of freedom and scale are estimated from the spread of their logarithms.
 
-- If chance explains that spread, the prior has infinitely many degrees of freedom, and all rows share the pooled
-  variance.
+- If the spread is at most half of what chance explains, all rows share the pooled variance.
 - If not, a row keeps its own variance, or gets the moderated one if that is larger, since a few seeds may agree by
-  luck. A variance is never moderated downwards, and a prior that is fitted to a few rows counts for less than its
-  degrees of freedom. Both are stricter than limma, which has thousands of rows to fit the prior to. With limma's own
-  rules, ten rows of three seeds with unequal variances raised three times the nominal number of false alarms in
-  simulated studies.
+  luck. If chance explains the spread, the prior has infinitely many degrees of freedom, and the moderated variance is
+  the pooled one: with few seeds, rows that differ by a factor of three often look alike. A variance is never moderated
+  downwards, and a prior that is fitted to a few rows counts for less than its degrees of freedom. Both are stricter
+  than limma, which has thousands of rows to fit the prior to. With limma's own rules, ten rows of three seeds with
+  unequal variances raised three times the nominal number of false alarms in simulated studies.
 
 If the runs of a seed share a corpus of their own, the same is done with pairs of rows in place of rows: the variance of
 a pair is that of its differences within corpora, in which the effect of the corpus on all rows cancels. So a row that
@@ -32,6 +32,7 @@ from headcount.report.statistics.bootstrap import Floats
 Integers = NDArray[np.int64]
 
 PRECISION = 1e-6  # relative error of the prior's degrees of freedom
+ALIKE = 0.5  # of the spread of logarithms that chance explains; rows that spread more do not share a variance
 
 
 @dataclass(frozen=True)
@@ -137,27 +138,28 @@ def moderated_pairs(scores: Sequence[Sequence[float]], least: Sequence[float]) -
 def _moderate(observed: Floats, own_df: Integers, total_df: int) -> tuple[Floats, Floats, bool]:
     """Moderated variances, their degrees of freedom, and whether they are one pooled variance."""
     positive = observed > 0  # seeds that agree to the last digit are at a limit
-    prior_df, scale = _prior(observed[positive], own_df[positive])
+    prior_df, scale, alike = _prior(observed[positive], own_df[positive])
     if math.isinf(prior_df):
-        pooled = float(observed @ own_df / own_df.sum())
-        return np.full(len(observed), pooled), np.full(len(observed), float(total_df)), True
+        pooled = np.full(len(observed), float(observed @ own_df / own_df.sum()))
+        return pooled if alike else np.maximum(pooled, observed), np.full(len(observed), float(total_df)), alike
     variances = np.maximum((prior_df * scale + own_df * observed) / (prior_df + own_df), observed)
     return variances, np.minimum(own_df + prior_df**2 / (prior_df + total_df), total_df), False
 
 
-def _prior(variances: Floats, df: Integers) -> tuple[float, float]:
-    """Degrees of freedom and scale of the prior of the variances (Smyth 2004, section 6.2).
+def _prior(variances: Floats, df: Integers) -> tuple[float, float, bool]:
+    """Degrees of freedom and scale of the prior of the variances (Smyth 2004, section 6.2), and whether they are alike.
 
     The degrees of freedom are infinite if the logarithms vary no more than those of equal variances would.
     """
     if len(variances) < 2:
-        return math.inf, math.nan
+        return math.inf, math.nan, True
     logs = np.log(variances) - special.digamma(df / 2) + np.log(df / 2)
-    excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2).mean())
+    spread, chance = float(logs.var(ddof=1)), float(special.polygamma(1, df / 2).mean())
+    excess = spread - chance
     if excess <= 0:
-        return math.inf, math.nan
+        return math.inf, math.nan, spread <= ALIKE * chance
     half = _inverse_trigamma(excess)
-    return 2 * half, math.exp(logs.mean() + special.digamma(half) - math.log(half))
+    return 2 * half, math.exp(logs.mean() + special.digamma(half) - math.log(half)), False
 
 
 def _inverse_trigamma(value: float) -> float:
