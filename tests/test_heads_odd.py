@@ -27,6 +27,7 @@ MODELS = {
     "no cross-attention": {"encoder_heads": [0, 1], "decoder_heads": 1, "cross_heads": 0, "head_size": 8},
     "shared keys": {"num_heads": 4, "kv_heads": 2, "positions": "rotary"},
 }
+QUICK = ("a single head", "no cross-attention")
 
 
 def twinned(count: int, seed: int) -> Dataset:
@@ -42,7 +43,9 @@ def twinned(count: int, seed: int) -> Dataset:
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def test_every_part_measures_a_model_with_odd_heads(model, undrawn):
     torch.manual_seed(0)
     made = built("model/nano", **{**TWO_LAYERS, **MODELS[model]}, vocab_size=EOS + 2 + len(planted.WORDS)).eval()
