@@ -101,21 +101,24 @@ def tally(counts: Mapping[Verdict, int], margin: str) -> str:
 
 
 def needed(comparison: Comparison, effect: float, unit: str) -> str:
-    """The seeds per row that detect a difference of `effect`, in a sentence with an interval; empty for one row, or one
-    seed a row."""
+    """The smallest difference that this study detects, and the seeds per row that detect one of `effect`, with an
+    interval; empty for one row, or one seed a row."""
     known = plans(comparison)
     if known is None or len(comparison.means) < 2:
         return ""
+    seeds = min(comparison.counts)
+    power = f"A power of 80 %, if all rows vary alike, is reached for differences of {known[0].detectable(seeds):.1f} {unit}"
+    power += f" with {seeds} seeds a row, as here." if seeds > 1 else "."
     about, least, most = (plan.seeds_needed(effect) for plan in known)
     if math.isinf(least):
-        return f"No number of seeds a row would detect a difference of {effect:g} {unit} on these sentences."
+        return f"{power} For {effect:g} {unit} no number of seeds is enough on these sentences."
     low, high = f"{least:g}", "any number" if math.isinf(most) else f"{most:g}"
-    seeds = "More seeds a row than can be trained" if math.isinf(about) else f"About {about:g} seeds a row"
+    wanted = "more seeds a row than can be trained" if math.isinf(about) else f"about {about:g} seeds a row"
     explained = known[0].sampling_explains_all
     drawn = " The draw of sentences alone explains the spread of these runs." if explained else ""
     return (
-        f"{seeds} would be needed to detect a difference of {effect:g} {unit} four times in five (95 % interval, "
-        f"since the deviations are estimates: {low} to {high}).{drawn}"
+        f"{power} For {effect:g} {unit} it takes {wanted} (95 % interval, since the deviations are estimates: {low} to "
+        f"{high}).{drawn}"
     )
 
 

@@ -23,9 +23,11 @@ from headcount.run.directory import check_links
 from headcount.run.jobs import is_sweep, read_plan, write_plan
 from headcount.run.values import at, flatten
 
-# The files of a finished run that a report and `is_finished` read; text is compressed.
+# The files of each finished run that a report and `is_finished` read; text is compressed.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
-REFERENCES = "*.ref.*"  # belong to the corpus, so only those of the built-in one are kept, of one run on each corpus
+# They belong to the corpus, so only those of the built-in one are kept, of one run on each corpus.
+REFERENCES = ("*.ref.*",)
+SOURCES = ("*.src.*", "*.pairs.npz")  # read where all runs share a corpus
 BUILT_IN = "headcount.grammar."
 # Columns of results.csv, beside those of the metrics.
 COST = ("parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second")
@@ -87,7 +89,9 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
     for run in sweep.runs:
         found = [path for pattern in KEPT for path in run.directory.glob(pattern)]
         if str(at(run.config, "data._target_")).startswith(BUILT_IN):
-            own = {path: (run.own_corpus, path.name.removesuffix(".gz")) for path in run.directory.glob(REFERENCES)}
+            patterns = REFERENCES if sweep.corpora else REFERENCES + SOURCES
+            text = [path for pattern in patterns for path in run.directory.glob(pattern)]
+            own = {path: (run.own_corpus, path.name.removesuffix(".gz")) for path in text}
             found += [path for path, name in own.items() if name not in references]
             references.update(own.values())
         for path in found:
@@ -100,7 +104,7 @@ def keep_file(path: Path, copy: Path) -> None:
     """Copy a file. Text is compressed, to the same bytes each time, and takes the place of plain text."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     content = path.read_bytes()
-    if not (text := re.search(r"\.(hyp|ref)\.[^.]+(\.gz)?$", path.name)):
+    if not (text := re.search(r"\.(hyp|ref|src)\.[^.]+(\.gz)?$", path.name)):
         write_bytes(copy, content)
         return
     plain = copy.with_name(copy.name.removesuffix(".gz"))

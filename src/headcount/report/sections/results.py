@@ -10,7 +10,10 @@ from headcount.report.statistics.letters import compact_letters
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
 
-SEVERAL = "Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing rows)."
+SEVERAL = (
+    "Means over seeds ± half a 95 % interval (Student's t, {where}, by a variance that rows may share; not for comparing "
+    "rows)."
+)
 SINGLE = "One seed a row, so the spread between seeds is unknown."
 
 COSTS = {  # header: figure

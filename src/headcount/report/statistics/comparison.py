@@ -8,11 +8,11 @@ row i is
 a: effect of the seed. b: effect of the sentences that is the same for all rows; it cancels in differences. c: effect of
 the sentences on one row. e: effect of the sentences on one run. So for two rows with S_i and S_j runs
 
-    Var(mean_i - mean_j) = (var_a + var_e) (1/S_i + 1/S_j) + var_c
+    Var(mean_i - mean_j) = var_a,i / S_i + var_a,j / S_j + var_e (1/S_i + 1/S_j) + var_c,ij
 
-The variance between the runs of a row estimates var_a + var_e; var_a may differ between rows (variances.py). The
-bootstrap over sentences estimates var_e (1/S_i + 1/S_j) + var_c, and from contrasts within rows var_e; the difference
-of both gives var_c.
+with var_c,ij the variance of c_i - c_j. The variance between the runs of a row estimates var_a,i + var_e, and may differ
+between rows (variances.py). The bootstrap over sentences estimates var_e (1/S_i + 1/S_j) + var_c,ij, and from contrasts
+within rows var_e; the difference of both gives var_c,ij.
 
 If the runs of a seed share a corpus of their own, with sentences of its own, a block, then
 
@@ -48,8 +48,8 @@ TABLE = (*map(float, range(1, 21)), 24.0, 30.0, 40.0, 60.0, 120.0, NORMAL_DF)
 class Interaction:
     """Variance of differences between rows due to the draw of sentences, from a bootstrap.
 
-    variance: var_c of rows i and j, [row, row]. noise: var_e. imprecision: half the variance of the estimate
-    `variance`, [row, row]. df: degrees of freedom of the bootstrap. typical: the mean of var_c over pairs, which is
+    variance: var_c,ij, [row, row]. noise: var_e. imprecision: half the variance of the estimate
+    `variance`, [row, row]. df: degrees of freedom of the bootstrap. typical: the mean of var_c,ij over pairs, which is
     more precise than a single one, and an upper bound of its standard error.
     """
 
