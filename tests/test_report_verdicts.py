@@ -50,7 +50,7 @@ def test_seeds_needed_come_with_their_interval():
     assert low < about < high
     assert 40 <= about < 50
     assert text.startswith(
-        "A power of 80 %, if all rows vary alike, is reached for differences of 1.3 BLEU with 3 seeds"
+        "A power of 80 %, if all rows vary alike, is reached for differences of 1.5 BLEU with 3 seeds"
     )
     drawn = np.random.default_rng(0).normal(size=(1000, 2))
     of_sentences = interaction(np.repeat(drawn, 2, axis=1), [0, 0, 1, 1], 1000)

@@ -107,17 +107,22 @@ def needed(comparison: Comparison, effect: float, unit: str) -> str:
     if known is None or len(comparison.means) < 2:
         return ""
     seeds = min(comparison.counts)
-    power = f"A power of 80 %, if all rows vary alike, is reached for differences of {known[0].detectable(seeds):.1f} {unit}"
-    power += f" with {seeds} seeds a row, as here." if seeds > 1 else "."
+    power = ""
+    if seeds > 1:
+        found = known[0].detectable(seeds)
+        power = (
+            f"A power of 80 %, if all rows vary alike, is reached for differences of {found:.1f} {unit} with {seeds} "
+            "seeds a row, as here. "
+        )
     about, least, most = (plan.seeds_needed(effect) for plan in known)
     if math.isinf(least):
-        return f"{power} For {effect:g} {unit} no number of seeds is enough on these sentences."
+        return f"{power}For {effect:g} {unit} no number of seeds is enough on these sentences."
     low, high = f"{least:g}", "any number" if math.isinf(most) else f"{most:g}"
     wanted = "more seeds a row than can be trained" if math.isinf(about) else f"about {about:g} seeds a row"
     explained = known[0].sampling_explains_all
     drawn = " The draw of sentences alone explains the spread of these runs." if explained else ""
     return (
-        f"{power} For {effect:g} {unit} it takes {wanted} (95 % interval, since the deviations are estimates: {low} to "
+        f"{power}For {effect:g} {unit} it takes {wanted} (95 % interval, since the deviations are estimates: {low} to "
         f"{high}).{drawn}"
     )
 

@@ -10,9 +10,9 @@ the sentences on one row. e: effect of the sentences on one run. So for two rows
 
     Var(mean_i - mean_j) = var_a,i / S_i + var_a,j / S_j + var_e (1/S_i + 1/S_j) + var_c,ij
 
-with var_c,ij the variance of c_i - c_j. The variance between the runs of a row estimates var_a,i + var_e, and may differ
-between rows (variances.py). The bootstrap over sentences estimates var_e (1/S_i + 1/S_j) + var_c,ij, and from contrasts
-within rows var_e; the difference of both gives var_c,ij.
+with var_c,ij the variance of c_i - c_j. The variance between the runs of a row estimates var_a,i + var_e, and may
+differ between rows (variances.py). The bootstrap over sentences estimates var_e (1/S_i + 1/S_j) + var_c,ij, and from
+contrasts within rows var_e; the difference of both gives var_c,ij.
 
 If the runs of a seed share a corpus of their own, with sentences of its own, a block, then
 
