@@ -11,8 +11,8 @@ from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
 
 SEVERAL = (
-    "Means over seeds ± half a 95 % interval (Student's t, {where}, by a variance that rows may share; not for comparing "
-    "rows)."
+    "Means over seeds ± half a 95 % interval (Student's t, {where}, by a variance that rows may share; not for "
+    "comparing rows)."
 )
 SINGLE = "One seed a row, so the spread between seeds is unknown."
 
