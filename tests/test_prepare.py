@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from built import cleaning, sentence_piece
-from conftest import completed
+from conftest import completed, failed
 from datasets import Dataset, DatasetDict
 
 from headcount.data.arrow import read_sentences, read_tables, write_tables
@@ -25,6 +25,7 @@ from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.data.workers import Workers
 from headcount.errors import InputError
 from headcount.progress import progress_bar
+from headcount.run.directory import read_config
 
 WORDS = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
 
@@ -353,3 +354,57 @@ def test_the_command_prepares_what_training_reads(tiny, tmp_path):
     completed("train", *line, "hydra.run.dir=run", cwd=tmp_path)
     assert folder.stat().st_ctime_ns == before
     assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
+
+
+def test_the_command_prepares_for_a_run_that_begins_with_another(home, tmp_path):
+    settings = ("data=multi30k", f"data.root={tmp_path / 'text'}", "data.directory=prepared", "init_from=runs/first")
+    shutil.copytree(home / "runs", tmp_path / "runs")
+    shutil.copytree(read_config(home / "runs" / "first").data.root, tmp_path / "text")
+    completed("prepare", *settings, cwd=tmp_path)
+    (folder,) = (path for path in (tmp_path / "prepared" / "prepared").iterdir() if path.is_dir())
+    completed("train", *settings, "trainer.max_steps=2", "schedule.warmup_steps=1", "hydra.run.dir=run", cwd=tmp_path)
+    assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
+    (line,) = failed("prepare", "resume=runs/first", cwd=tmp_path)
+    assert line.startswith("resume=runs/first: the corpus of that run is prepared by resuming it")
+    (line,) = failed("prepare", "threads=-3", cwd=tmp_path)
+    assert line.startswith("threads=-3: must be a number of processor cores")
+
+
+def stopped_preparation(tmp_path, monkeypatch):
+    """The folder of one that was stopped before its last part."""
+
+    def full(*_):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headcount.data.prepare.write_tables", full)
+        with pytest.raises(OSError, match="full"):
+            prepare(Untidy(), *SMALL, tmp_path / "whole")
+    return tmp_path / "whole.part"
+
+
+@pytest.mark.parametrize(
+    ("path", "damage"),
+    [
+        ("checked/number.json", b"garbage"),
+        ("checked/number.json", b""),
+        ("checked/00000.arrow", None),
+        ("filtered/report.json", None),
+    ],
+)
+def test_what_is_missing_in_a_stopped_preparation_is_made_again(tmp_path, monkeypatch, path, damage):
+    stopped = stopped_preparation(tmp_path, monkeypatch)
+    (stopped / path).unlink() if damage is None else (stopped / path).write_bytes(damage)
+    prepare(Untidy(), *SMALL, tmp_path / "whole")
+    prepare(Untidy(), *SMALL, tmp_path / "other")
+    assert content(tmp_path / "whole") == content(tmp_path / "other")
+
+
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_damaged_part_of_a_stopped_preparation_ends_it_once(tmp_path, monkeypatch, share):
+    path = stopped_preparation(tmp_path, monkeypatch) / "checked" / "00000.arrow"
+    shutil.rmtree(path.parent.with_name("filtered"))
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(InputError, match=r"00000.arrow is damaged .*begins anew: type the same again$"):
+        prepare(Untidy(), *SMALL, tmp_path / "whole")
+    prepare(Untidy(), *SMALL, tmp_path / "whole")

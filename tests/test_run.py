@@ -134,6 +134,9 @@ def test_metrics_are_merged(tmp_path):
 def test_processes_must_be_those_that_torchrun_started(monkeypatch):
     config = OmegaConf.create({"trainer": {"devices": 1}})
     check_processes(config)
+    for wrong in (0, -1, "auto", [0]):
+        with pytest.raises(InputError, match=r"^trainer.devices=.*: must be a whole number of 1 or more$"):
+            check_processes(OmegaConf.create({"trainer": {"devices": wrong}}))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(InputError, match="add trainer=ddp"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_module import made, module, planned_epochs
 
-from headcount.data.shared import remove_older, shared_arrays
+from headcount.data.shared import remove, remove_older, shared_arrays
 from headcount.data.subword_sampling import BpeDropout
 from headcount.errors import InputError
 
@@ -174,3 +174,29 @@ print(json.dumps([before, own()]))
         ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
         before, after = json.loads(ended.stdout)
     assert after - before < 400_000  # bytes; the plan alone has four times as many
+
+
+def test_what_a_killed_process_half_removed_is_made_again(tmp_path):
+    made = {"a": np.arange(3), "b": np.arange(2)}
+    shared_arrays(tmp_path / "x", lambda: made)
+    (tmp_path / "x" / "b.npy").unlink()
+    assert shared_arrays(tmp_path / "x", lambda: made).keys() == made.keys()
+    (tmp_path / "x" / "names.json").write_text("")
+    assert shared_arrays(tmp_path / "x", lambda: made).keys() == made.keys()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_folder_that_others_remove_is_whole_or_made_again(tmp_path):
+    made = {name: np.arange(4) for name in "abcdef"}
+
+    def remover():
+        while True:
+            remove(tmp_path / "x")
+
+    process = multiprocessing.get_context("fork").Process(target=remover, daemon=True)
+    process.start()
+    try:
+        for _ in range(50):
+            assert shared_arrays(tmp_path / "x", lambda: made).keys() == made.keys()
+    finally:
+        process.kill()

@@ -27,7 +27,7 @@ from headcount.run.sweep import (
     command_of_a_job,
     environment_of_a_job,
     gpus_of_a_job,
-    threads_of_a_job,
+    threads_of_a_process,
     train_in_child,
 )
 from headcount.run.sweep_status import SweepStatus
@@ -250,7 +250,8 @@ def test_jobs_share_the_processor(settings, cores, threads, tmp_path, monkeypatc
     launcher(monkeypatch, **settings)
     monkeypatch.setattr("headcount.run.sweep.cores", lambda: cores)
     plan(tmp_path, "abcd")
-    assert threads_of_a_job(tmp_path) == threads
+    assert threads_of_a_process(tmp_path, 1) == threads
+    assert threads_of_a_process(tmp_path, 2) == (threads and max(1, threads // 2))
 
 
 def test_a_job_has_an_environment_of_its_own(monkeypatch):

@@ -116,6 +116,7 @@ class TranslationData(pl.LightningDataModule):
         self.pad_to = pad_to
         self.start_step = 0
         self.shares = False
+        self.threads: int | None = None  # cores that prepare the corpus; None: all
         self.source_language, self.target_language = language_codes(corpus.source_language, corpus.target_language)
         self._tokenizer = tokenizer
         self._sentences: dict[str, tuple[Sentences, Sentences]] = {}
@@ -173,7 +174,8 @@ class TranslationData(pl.LightningDataModule):
         lock = FileLock(self.prepared.with_suffix(f".{machine}.lock"))
         with waiting(lock, "another process prepares this corpus"), naming(self.prepared):
             if not self.prepared.is_dir():
-                prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, self.prepared)
+                what = self.corpus, self.cleaning, self._tokenizer, self.max_length
+                prepare(*what, self.prepared, threads=self.threads)
 
     def _folder(self) -> Path:
         settings = {

@@ -8,7 +8,6 @@ Lengths are tokens of source and target with the end of sentence.
 """
 
 import heapq
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headcount.data.shared import remove_older, shared_arrays
+from headcount.data.shared import remove, remove_older, shared_arrays
 from headcount.errors import InputError
 
 Lengths = tuple[np.ndarray, np.ndarray]  # tokens of every source, and of every target
@@ -311,7 +310,7 @@ class Epochs:
     def _shared(self, shared: tuple[Path, str], epoch: int) -> EpochPlan:
         folder, name = shared
         remove_older(folder, ONE_DAY)  # plans of other runs
-        shutil.rmtree(folder / f"{name}-{epoch - 2}", ignore_errors=True)  # a process may still need that before this
+        remove(folder / f"{name}-{epoch - 2}")  # a process may still need that before this
         return EpochPlan.from_arrays(shared_arrays(folder / f"{name}-{epoch}", lambda: self._planned(epoch).arrays()))
 
     def _planned(self, epoch: int) -> EpochPlan:

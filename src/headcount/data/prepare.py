@@ -53,6 +53,7 @@ def prepare(
     max_length: int | None,
     folder: Path,
     processes: int | None = None,
+    threads: int | None = None,
 ) -> None:
     """Write an Arrow file a split, the tokenizer and the cleaning report into `folder`, which appears when it is whole.
 
@@ -60,12 +61,12 @@ def prepare(
     works in it, this goes on with what is missing.
 
     tokenizer: a trained one, or the settings of its training. max_length: most pieces of either side in train; longer
-    pairs are dropped. processes: None for one a core, or only one for a small corpus.
+    pairs are dropped. processes: None for one a core, or only one for a small corpus. threads: cores to use; None: all.
     Raises InputError for errors in the text, see the parts, or if a process was killed.
     """
     part = folder.with_suffix(".part")
     try:
-        _prepare(corpus, cleaning, tokenizer, max_length, folder, part, processes)
+        _prepare(corpus, cleaning, tokenizer, max_length, folder, part, processes, threads or cores())
     except (OSError, InputError) as error:
         if not folder.is_dir():  # else another machine has finished, and removed what this one was to read
             if isinstance(error, InputError) and not isinstance(error, WorkerKilledError):
@@ -82,6 +83,7 @@ def _prepare(
     folder: Path,
     part: Path,
     processes: int | None,
+    threads: int,
 ) -> None:
     logger.info("reading the corpus")
     splits = corpus.load()
@@ -89,7 +91,7 @@ def _prepare(
     further_names(splits)
     total = count_pairs(splits)
     if processes is None:
-        processes = min(cores(), MOST_PROCESSES) if total is None or total > SMALL else 1
+        processes = min(threads, MOST_PROCESSES) if total is None or total > SMALL else 1
     with Workers(processes) as workers:
         logger.info("cleaning %s pairs", "the" if total is None else f"{total:,}")
         with progress_bar("cleaning", total) as advance:
@@ -98,7 +100,8 @@ def _prepare(
             checked = check_train(splits["train"], cleaning, forbidden, workers, part / "checked", advance)
         with waiting(FileLock(part / "filtered.lock"), "another process filters this corpus"):
             filtered = part / "filtered"
-            if not filtered.is_dir():
+            if not (filtered / "report.json").is_file():
+                shutil.rmtree(filtered, ignore_errors=True)
                 with new_directory(filtered) as new:
                     report = filter_train(checked, cleaning, counts, names, new)
                     report.require_pairs()
@@ -108,7 +111,7 @@ def _prepare(
         logger.info("encoding")
         with progress_bar("encoding", sum(each["kept"] for each in report.counts.values())) as advance:
             encoded = Shards(part / "encoded")
-            encode = partial(_encode, tokenizer=tokenizer, workers=workers)
+            encode = partial(_encode, tokenizer=tokenizer, workers=workers, threads=threads)
             encoded.fill(lambda: kept_text(checked, filtered), encode, advance)
             with waiting(FileLock(part / "whole.lock"), "another process puts this corpus together"):
                 if folder.is_dir():
@@ -222,9 +225,11 @@ def training_text(text: Numbered, side: str, share: float) -> Iterator[str]:
         yield from table[side].filter(pa.array(random.random(len(table)) < share)).to_pylist()
 
 
-def _encode(tables: Numbered, tokenizer: AnyTokenizer, workers: Workers) -> Iterator[tuple[int, pa.Table]]:
+def _encode(
+    tables: Numbered, tokenizer: AnyTokenizer, workers: Workers, threads: int
+) -> Iterator[tuple[int, pa.Table]]:
     """The tables with the columns `source_ids` and `target_ids`, int32 lists."""
-    encode = partial(_piece_numbers, tokenizer, threads=cores() if workers.processes == 1 else 1)
+    encode = partial(_piece_numbers, tokenizer, threads=threads if workers.processes == 1 else 1)
     for shard, table, ids in workers.each(encode, tables):
         for side, column in zip(SIDES, ids, strict=True):
             table = table.append_column(f"{side}_ids", column)

@@ -5,7 +5,6 @@ finished. A file with its final name is whole; what a killed process had begun i
 """
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from headcount.data.arrow import read_tables, write_tables
+from headcount.errors import InputError
 from headcount.files import replacing, waiting, write_text
 
 CHUNKS = 16  # chunks of one shard
@@ -32,10 +32,18 @@ class Shards:
         return self.folder / f"{shard:05}.arrow"
 
     def read(self) -> Iterator[tuple[int, pa.Table]]:
-        """All tables of all shards in order, memory-mapped; only when `fill` has returned."""
-        for shard in range(json.loads((self.folder / "number.json").read_text(encoding="utf-8"))):
-            for table in read_tables(self.file(shard)):
-                yield shard, table
+        """All tables of all shards in order, memory-mapped; only when `fill` has returned.
+
+        Raises InputError for a damaged file.
+        """
+        for shard in range(self._number() or 0):
+            try:
+                for table in read_tables(self.file(shard)):
+                    yield shard, table
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(
+                    f"{self.file(shard)} is damaged ({error}), so this preparation begins anew: type the same again"
+                ) from error
 
     def fill(
         self, tables: Callable[[], Numbered], work: Callable[[Numbered], Numbered], advance: Callable[[int], None]
@@ -45,7 +53,7 @@ class Shards:
         tables: reads all tables from the first, in order. work: makes the tables of the files from them; it may take
         some in advance. advance: gets the number of rows that are done, here or elsewhere.
         """
-        if (self.folder / "number.json").exists():
+        if self._number():
             return
         while True:
             number, missing = self._fill_free(tables(), work, advance)
@@ -54,6 +62,14 @@ class Shards:
                 return
             with waiting(self._lock(missing[0]), "another process works on a part of this corpus"):
                 advance = ignore  # the rows were counted as the others'
+
+    def _number(self) -> int | None:
+        """The number of shards; None if one is not there."""
+        try:
+            number = int((self.folder / "number.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        return number if all(self.file(shard).exists() for shard in range(number)) else None
 
     def _fill_free(
         self, tables: Numbered, work: Callable[[Numbered], Numbered], advance: Callable[[int], None]

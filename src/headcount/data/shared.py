@@ -1,5 +1,8 @@
 """Arrays that processes share: one makes them, all map the same files into memory."""
 
+import contextlib
+import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -9,28 +12,47 @@ import numpy as np
 from filelock import FileLock
 
 from headcount.errors import InputError
-from headcount.files import new_directory, replacing, waiting
+from headcount.files import new_directory, replacing, waiting, write_text
+
+NAMES = "names.json"  # the arrays of a folder, so that one from which some were removed is not taken for whole
 
 
 def shared_arrays(folder: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The arrays of a folder by name, memory-mapped and not to be written; where there is none, it is made.
+    """The arrays of a folder by name, memory-mapped and not to be written; where it is not whole, it is made.
 
     make: computes the arrays. Of several processes, also of several machines, one calls it, and the others wait.
     Raises InputError for a damaged file, OSError.
     """
     while True:
-        if not folder.is_dir():
+        if not (files := _files(folder)):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with waiting(FileLock(folder.parent / "making.lock"), "another process makes arrays to be shared"):
-                if not folder.is_dir():
-                    with new_directory(folder) as new:
-                        for name, array in make().items():
-                            with replacing(new / f"{name}.npy") as beside, beside.open("wb") as file:
-                                np.save(file, array)
+                if not _files(folder):
+                    remove(folder)
+                    _make(folder, make)
+            continue
         try:
-            return {path.stem: _mapped(path) for path in folder.glob("*.npy")}
+            return {path.stem: _mapped(path) for path in files}
         except FileNotFoundError:  # removed in between
             continue
+
+
+def _make(folder: Path, make: Callable[[], dict[str, np.ndarray]]) -> None:
+    with new_directory(folder) as new:
+        arrays = make()
+        for name, array in arrays.items():
+            with replacing(new / f"{name}.npy") as beside, beside.open("wb") as file:
+                np.save(file, array)
+        write_text(new / NAMES, json.dumps(list(arrays)) + "\n")
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder, one an array; empty if one is missing."""
+    try:
+        files = [folder / f"{name}.npy" for name in json.loads((folder / NAMES).read_text(encoding="utf-8"))]
+    except (FileNotFoundError, ValueError):
+        return []
+    return files if all(path.is_file() for path in files) else []
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -40,11 +62,19 @@ def _mapped(path: Path) -> np.ndarray:
         raise InputError(f"{path} is damaged ({error}); delete {path.parent}, it will be made again") from error
 
 
+def remove(folder: Path) -> None:
+    """Remove what `shared_arrays` made, at once for all other processes. Who has it mapped, keeps it."""
+    hidden = folder.with_name(f".{folder.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):  # another process was first
+        folder.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
 def remove_older(folder: Path, seconds: float) -> None:
     """Remove what `shared_arrays` made in a folder more than so many seconds ago. Who has it mapped, keeps it."""
     for path in folder.glob("*/"):
         try:
             if path.stat().st_mtime < time.time() - seconds:
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
         except FileNotFoundError:
             continue  # another process was first

@@ -203,6 +203,8 @@ class SearchMethod(ABC):
     def check_shortlist(self, shortlist: Mapping[str, Any]) -> None:
         """Raises ValueError for a shortlist that this search cannot use."""
         ranges = {"frequent": (1, math.inf), "per_piece": (0, MOST_PER_PIECE)}
+        if not isinstance(shortlist, Mapping):
+            raise ValueError(f"search.shortlist={shortlist}: must be {{frequent:N,per_piece:K}}, or null")
         if shortlist.keys() != ranges.keys() or not all(
             type(shortlist[name]) is int and least <= shortlist[name] <= most for name, (least, most) in ranges.items()
         ):

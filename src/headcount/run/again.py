@@ -40,6 +40,8 @@ def start(config: DictConfig, directory: Path) -> Start:
     overrides = command_line()
     if config.if_exists not in IF_EXISTS:
         raise InputError(f"if_exists={typed(config.if_exists)}: must be one of {', '.join(IF_EXISTS)}")
+    if not isinstance(config.resume, str | None):
+        raise InputError(f"resume={typed(config.resume)}: must be the directory of a run, or {AUTO}")
     if config.resume not in (None, AUTO):
         return Start(directory, True, overrides)
     if not (directory / "config.yaml").exists():

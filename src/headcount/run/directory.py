@@ -47,11 +47,11 @@ def read_config(directory: Path) -> DictConfig:
     if not path.is_file():
         hint = f"train one with `{command('train')}`" if not directory.exists() else "it has no config.yaml"
         raise InputError(f"{directory} is not a run directory: {hint}")
-    config = OmegaConf.create(read_settings(path))
+    settings = read_settings(path)
     groups = ("data", "tokenizer", "model", "search")
-    if not isinstance(config, DictConfig) or not all(isinstance(config.get(name), DictConfig) for name in groups):
+    if not isinstance(settings, dict) or not all(isinstance(settings.get(name), dict) for name in groups):
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
-    return config
+    return OmegaConf.create(settings)
 
 
 def read_settings(path: Path) -> Any:

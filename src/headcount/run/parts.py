@@ -266,7 +266,10 @@ def unfit_for_shards(config: DictConfig) -> list[str]:
 def check_processes(config: DictConfig) -> None:
     """Raises InputError where the processes that torchrun started are not those that the trainer expects."""
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    devices = config.trainer.devices
+    devices, machines = config.trainer.devices, config.trainer.get("num_nodes", 1)
+    for name, value in (("devices", devices), ("num_nodes", machines)):
+        if type(value) is not int or value < 1:
+            raise InputError(f"trainer.{name}={typed(value)}: must be a whole number of 1 or more")
     if devices != local:
         raise InputError(
             f"trainer.devices={devices}, but one process was started: start one a device with "
@@ -274,7 +277,6 @@ def check_processes(config: DictConfig) -> None:
             if world == 1
             else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
         )
-    machines = config.trainer.get("num_nodes", 1)
     if machines != world // local:  # the others would be waited for
         raise InputError(
             f"trainer.num_nodes={machines}, but processes were started on {world // local}: add "

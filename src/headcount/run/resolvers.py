@@ -25,7 +25,8 @@ TUNED_TOKENS = 4096  # data.batch_tokens that the rates in conf/optimizer count 
 def run_directory(resume: str | None) -> str:
     """The directory of a single run: that of the run to resume, or a new one named after the time."""
     if resume and resume != "auto":
-        return str(Path(resume).resolve()) if Path(resume).is_dir() else "."  # `train` reports a missing one
+        known = isinstance(resume, str) and Path(resume).is_dir()  # `train` reports others
+        return str(Path(resume).resolve()) if known else "."
     if int(os.environ.get("RANK", 0)) > 0:
         return "."  # the first process chooses: see `shared_directory`
     name = first = Path(f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}")

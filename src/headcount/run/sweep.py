@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
@@ -66,7 +66,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
         resume = bool(checkpoints(directory))
         if not resume:
             (directory / "config.yaml").unlink(missing_ok=True)  # of a run that ended before its first checkpoint
-        threads = config.threads or threads_of_a_job(directory.parent)
+        threads = config.threads or threads_of_a_process(directory.parent, config.trainer.devices)
         command = command_of_a_job(config, directory, resume) + ([f"threads={threads}"] if threads else [])
         with gpus_of_a_job(directory.parent, config.trainer.devices) as gpus:
             environment = environment_of_a_job(threads, gpus)
@@ -156,6 +156,12 @@ def jobs_at_once(sweep: Path) -> int | None:
         return None
     at_once = launcher.n_jobs if launcher.n_jobs > 0 else cores() + 1 + launcher.n_jobs  # -1 is a job a core
     return max(1, min(at_once, len(read_plan(sweep).jobs) or 1))
+
+
+def threads_of_a_process(sweep: Path, devices: Any) -> int | None:
+    """Processor cores for each process of a job, which has one a device; None to leave it to torch."""
+    threads = threads_of_a_job(sweep)
+    return max(1, threads // devices) if threads and isinstance(devices, int) and devices > 1 else threads
 
 
 def threads_of_a_job(sweep: Path) -> int | None:

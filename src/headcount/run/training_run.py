@@ -38,6 +38,7 @@ from headcount.run.directory import (
 )
 from headcount.run.identity import identified
 from headcount.run.jobs import is_sweep
+from headcount.run.lexicon import FILE as LEXICON
 from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes
@@ -113,6 +114,7 @@ def open_training_run(
         only_read(parts.data)
     else:
         parts.data.shares = True
+    parts.data.threads = config.get("threads")
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
     if source is None:
@@ -206,6 +208,8 @@ class OpenDirectory(Callback):
         if not run.is_first_process:
             return
         remove_parts(run.directory)
+        if not resumed:
+            (run.directory / LEXICON).unlink(missing_ok=True)  # of a run that was there before
         if resumed:
             make_newest(run.directory)
         begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
