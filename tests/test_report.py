@@ -450,6 +450,16 @@ def test_a_margin_that_cannot_be_is_one_line(argument, message, sweep):
     assert refused("report", f"sweep={sweep}", argument, cwd=sweep) == [message]
 
 
+def test_a_published_table_shares_an_axis_only_with_rows_of_its_shape(sweep):
+    """Rows with heads of constant size have attention of another width."""
+    assert "published" in {plot.name for plot in page_of(sweep).plots}
+    for path in sweep.glob("*/config.yaml"):
+        path.write_text(path.read_text().replace("num_heads:", "head_size: 16\n  num_heads:"))
+    page = page_of(sweep)
+    assert "published" not in {plot.name for plot in page.plots}
+    assert "Beside published figures" in [section.title for section in page.sections]
+
+
 def test_published_tables_are_whole():
     keys = ["vaswani2017_a", "vaswani2017_b", "shazeer2019", "bhojanapalli2020", "liu2021", "wu2021"]
     for table in published(keys):

@@ -10,6 +10,7 @@ from headcount.errors import InputError
 from headcount.report.blocks import Plots, Section
 from headcount.report.charts import BESIDE, INTERVAL, Rows, chart, dots, hover, layer, number, quantity
 from headcount.report.plot import COLOURS, Plot
+from headcount.report.runs import RunResult
 from headcount.report.study import Study
 from headcount.report.table import Table
 from headcount.report.verdicts import capital
@@ -33,12 +34,14 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper, or a claim without rows. read: read off the paper, not recalled."""
+    """A table of a paper, or a claim without rows. read: read off the paper, not recalled. constant_width: whether
+    heads times their size is the same in all its rows, so that it is of one shape only with such rows of ours."""
 
     key: str
     source: str
     about: str
     read: bool
+    constant_width: bool = False
     convention: str = ""
     label: str = ""
     rows: tuple[PublishedRow, ...] = ()
@@ -50,9 +53,20 @@ def section(study: Study) -> Section | None:
     if not tables:
         return None
     # Rows that are numbers of the same thing share an axis with ours.
-    alike = [table for table in tables if len(table.rows) > 1 and _numbers(row.value for row in table.rows)]
+    constant = len({_attention_width(run) for run in study.sweep.runs}) == 1
+    alike = [
+        table
+        for table in tables
+        if len(table.rows) > 1 and _numbers(row.value for row in table.rows) and (constant or not table.constant_width)
+    ]
     plots = (SHAPE, Plots((_plot(study, alike),))) if alike and _numbers(row.value for row in study.rows) else ()
     return Section("Beside published figures", (NOTE, *plots, *map(_part, tables)))
+
+
+def _attention_width(run: RunResult) -> int | None:
+    """Heads times their size; None where the config does not say."""
+    heads, size, width = (run.settings.get(f"model.{name}") for name in ("num_heads", "head_size", "d_model"))
+    return width if size is None else heads * size if isinstance(heads, int) and isinstance(size, int) else None
 
 
 def _numbers(values: Iterable[object]) -> bool:
