@@ -23,7 +23,7 @@ from headcount.data.prepare import prepare, training_text
 from headcount.data.shards import numbered
 from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.data.workers import Workers
-from headcount.errors import InputError
+from headcount.errors import InputError, UnreachableError
 from headcount.progress import progress_bar
 from headcount.run.directory import read_config
 
@@ -398,6 +398,20 @@ def test_what_is_missing_in_a_stopped_preparation_is_made_again(tmp_path, monkey
     prepare(Untidy(), *SMALL, tmp_path / "whole")
     prepare(Untidy(), *SMALL, tmp_path / "other")
     assert content(tmp_path / "whole") == content(tmp_path / "other")
+
+
+def test_a_machine_that_cannot_reach_the_corpus_leaves_the_work_of_the_others(tmp_path, monkeypatch):
+    stopped = stopped_preparation(tmp_path, monkeypatch)
+    before = content(stopped / "checked")
+
+    def unreachable():
+        raise UnreachableError("no network")
+
+    corpus = Untidy()
+    corpus.load = unreachable
+    with pytest.raises(UnreachableError):
+        prepare(corpus, *SMALL, tmp_path / "whole")
+    assert content(stopped / "checked") == before
 
 
 @pytest.mark.parametrize("share", [0, 0.5])

@@ -2,12 +2,14 @@ import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+from conftest import completed
 from test_module import made, module, planned_epochs
 
 from headcount.data.shared import remove, remove_older, shared_arrays
@@ -200,3 +202,12 @@ def test_a_folder_that_others_remove_is_whole_or_made_again(tmp_path):
             assert shared_arrays(tmp_path / "x", lambda: made).keys() == made.keys()
     finally:
         process.kill()
+
+
+def test_a_resumed_run_shares_too(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
+    completed("train", *tiny[:-1], "trainer.max_steps=2", "hydra.run.dir=run", cwd=tmp_path)
+    (folder,) = (tmp_path / "data" / "prepared").glob("*.shared")
+    shutil.rmtree(folder)
+    completed("train", "resume=run", "trainer.max_steps=4", cwd=tmp_path)
+    assert folder.is_dir()

@@ -8,14 +8,16 @@ import pytest
 import torch
 from built import ONE_LAYER, built
 from conftest import completed, refused, rewrite
+from datasets import Dataset
 from toy import CLAUSES, NOUNS, VERBS
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding import shortlist
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.shortlist import NONE, Lexicon, Pieces, learn_lexicon, translation_probabilities
+from headcount.decoding.shortlist import NONE, Lexicon, Pieces, learn_lexicon, sample, translation_probabilities
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
+from headcount.run import lexicon as kept
 from headcount.run.opened import open_run
 
 VOCABULARY = 30
@@ -72,17 +74,18 @@ def test_a_lexicon_knows_the_words_of_a_small_language():
 
 
 def test_of_a_large_text_a_sample_is_read(monkeypatch):
-    sentences = pieces([[row % 5, (row + 1) % 5] for row in range(400)])
-    whole = learn_lexicon(sentences, sentences, (5, 5), shared=True)
-    seen = []
-    real = translation_probabilities
+    lengths = np.full(400, 2)
+    assert sample(lengths, lengths).all()
     monkeypatch.setattr(shortlist, "MOST_CELLS", 600)
-    monkeypatch.setattr(
-        shortlist, "translation_probabilities", lambda *each: seen.append(len(each[0].lengths)) or real(*each)
-    )
-    sampled = learn_lexicon(sentences, sentences, (5, 5), shared=True)
-    assert 70 < seen[0] < 130  # of 400 pairs with 6 cells each
-    assert sampled.translations.shape == whole.translations.shape
+    assert 70 < sample(lengths, lengths).sum() < 130  # of 400 pairs with 6 cells each
+
+
+def test_a_lexicon_reads_the_sample_alone(monkeypatch):
+    ids = {"source_ids": [[1], [2, 3], [4], []], "target_ids": [[5, 6], [7], [8], [9]]}
+    monkeypatch.setattr(kept, "sample", lambda *_: np.array([True, False, True, True]))
+    source, target = kept._pieces(Dataset.from_dict(ids))
+    assert (source.tokens.tolist(), source.lengths.tolist()) == ([1, 4], [1, 1, 0])
+    assert (target.tokens.tolist(), target.lengths.tolist()) == ([5, 6, 8, 9], [2, 1, 1])
 
 
 @pytest.mark.parametrize(

@@ -308,12 +308,13 @@ class TranslationData(pl.LightningDataModule):
     @property
     def mean_lengths(self) -> tuple[int, int]:
         """Mean tokens of a source and of a target in train, rounded, with EOS."""
-        source, target = (round(float(side.lengths.mean())) for side in self._sentences["train"])
+        source, target = (round(float(lengths.mean())) for lengths in self._lengths())
         return source, target
 
     def longest(self, split: str) -> tuple[int, int]:
         """Most tokens of a source and of a target of a split, with EOS; with subword sampling, the most possible."""
-        source, target = (int(side.lengths.max(initial=0)) for side in self._sentences[split])
+        every = self._lengths() if split == "train" else (side.lengths for side in self._sentences[split])
+        source, target = (int(lengths.max(initial=0)) for lengths in every)
         if split == "train" and self.segmentation is not None:
             most = self._most_sampled()
             return source if self.hide_source else max(source, most), max(target, most)

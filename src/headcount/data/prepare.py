@@ -33,7 +33,7 @@ from headcount.data.corpora.corpus import SPLITS, Corpus, Pairs, further_names, 
 from headcount.data.shards import Numbered, Shards, numbered
 from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer, save_tokenizer
 from headcount.data.workers import SIDES, WorkerKilledError, Workers
-from headcount.errors import InputError
+from headcount.errors import InputError, UnreachableError
 from headcount.files import new_directory, read_json, waiting, write_text
 from headcount.machine import cores
 from headcount.progress import progress_bar
@@ -69,7 +69,7 @@ def prepare(
         _prepare(corpus, cleaning, tokenizer, max_length, folder, part, processes, threads or cores())
     except (OSError, InputError) as error:
         if not folder.is_dir():  # else another machine has finished, and removed what this one was to read
-            if isinstance(error, InputError) and not isinstance(error, WorkerKilledError):
+            if isinstance(error, InputError) and not isinstance(error, WorkerKilledError | UnreachableError):
                 shutil.rmtree(part, ignore_errors=True)  # the same text would have the same error
             raise
     shutil.rmtree(part, ignore_errors=True)

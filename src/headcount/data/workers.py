@@ -65,7 +65,7 @@ class Workers:
         except BrokenProcessPool as error:
             raise WorkerKilledError(
                 "a process that helped to prepare the data was killed; if memory was short, start again with fewer "
-                "cores, such as `taskset -c 0` before the command"
+                "cores, such as threads=1"
             ) from error
 
     def _spread(

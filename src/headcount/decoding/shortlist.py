@@ -25,10 +25,6 @@ class Pieces(NamedTuple):
     tokens: np.ndarray
     lengths: np.ndarray
 
-    def of(self, sentences: np.ndarray) -> "Pieces":
-        """Those of the sentences that are True in `sentences`."""
-        return Pieces(self.tokens[np.repeat(sentences, self.lengths)], self.lengths[sentences])
-
 
 @dataclass(frozen=True)
 class Lexicon:
@@ -57,13 +53,15 @@ class Lexicon:
         return found
 
 
+def sample(source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
+    """Which sentence pairs a lexicon is learned from, bool [sentence]: all, or of more text than `MOST_CELLS` a random
+    sample, which is always the same. source_lengths, target_lengths: in pieces, int [sentence]."""
+    cells = int(np.dot(source_lengths.astype(np.int64) + 1, target_lengths.astype(np.int64)))
+    return np.random.default_rng(0).random(len(source_lengths)) < MOST_CELLS / max(1, cells)
+
+
 def learn_lexicon(source: Pieces, target: Pieces, sizes: tuple[int, int], shared: bool) -> Lexicon:
-    """The lexicon of sentence pairs; sizes: of the vocabularies of source and target. Of more text than `MOST_CELLS`, a
-    random sample of its pairs, which is always the same."""
-    share = MOST_CELLS / max(1, int(((source.lengths + 1) * target.lengths).sum()))
-    if share < 1:
-        sample = np.random.default_rng(0).random(len(source.lengths)) < share
-        source, target = source.of(sample), target.of(sample)
+    """The lexicon of sentence pairs; sizes: of the vocabularies of source and target."""
     giver, taker, probability = translation_probabilities(source, target, sizes)
     order = np.lexsort((-probability, giver))
     order = order[giver[order] < sizes[0]]  # without those of the empty word

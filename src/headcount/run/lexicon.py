@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from headcount.data.tokenizer import AnyTokenizer
 from headcount.decoding.search import SearchMethod
-from headcount.decoding.shortlist import MOST_PER_PIECE, NONE, Lexicon, Pieces, learn_lexicon
+from headcount.decoding.shortlist import MOST_PER_PIECE, NONE, Lexicon, Pieces, learn_lexicon, sample
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.run.arrays import read_arrays, write_arrays
@@ -45,7 +45,7 @@ def lexicon_of(
                 f"search.shortlist: {show(directory)} has no {FILE}, which is learned from its training text: {error}"
             ) from error
         logger.info("learning the lexicon of %s from %s pairs (IBM model 1)", show(directory), f"{len(train):,}")
-        learned = learn_lexicon(_pieces(train, "source_ids"), _pieces(train, "target_ids"), sizes, shared)
+        learned = learn_lexicon(*_pieces(train), sizes, shared)
         try:
             write_arrays(path, {name: getattr(learned, name) for name in ARRAYS})
         except OSError as error:
@@ -56,8 +56,16 @@ def lexicon_of(
     return Lexicon(arrays["translations"], arrays["frequent"], shared)
 
 
-def _pieces(pairs: Dataset, column: str) -> Pieces:
-    ids = pa.table(pairs.select_columns(column).with_format("arrow")[:])[column]
+def _pieces(pairs: Dataset) -> tuple[Pieces, Pieces]:
+    """Source and target of a sample of the pairs, which alone is read into memory."""
+    names = ["source_ids", "target_ids"]
+    text = pa.table(pairs.select_columns(names).with_format("arrow")[:])
+    chosen = sample(*(pc.list_value_length(text[name]).to_numpy() for name in names))
+    source, target = (text[name].filter(pa.array(chosen)) for name in names)
+    return _of_lists(source), _of_lists(target)
+
+
+def _of_lists(ids: pa.ChunkedArray) -> Pieces:
     return Pieces(pc.list_flatten(ids).to_numpy(), pc.list_value_length(ids).to_numpy().astype(np.int64))
 
 

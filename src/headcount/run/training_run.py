@@ -110,10 +110,10 @@ def open_training_run(
     source = directory if resumed else Path(config.init_from) if config.init_from else None
     if source is not None:
         parts.data.use_tokenizer(load_tokenizer(source))
-    if resumed and "data.directory" not in [each.key_or_group for each in start.overrides]:
+    is_given = "data.directory" in [each.key_or_group for each in start.overrides]
+    if resumed and not is_given:
         only_read(parts.data)
-    else:
-        parts.data.shares = True
+    parts.data.shares = not resumed or parts.data.directory == OWN_DATA or is_given
     parts.data.threads = config.get("threads")
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)

@@ -16,7 +16,7 @@ from headcount.data.corpora.files import SplitTexts, named_tests, text_at
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import text_column
 from headcount.data.corpora.text import ParallelText
-from headcount.errors import InputError, first_line
+from headcount.errors import InputError, UnreachableError, first_line
 
 HUB_TIMEOUT = 10.0  # seconds in which the hub must answer
 FIELD_SETTINGS = "set data.source_field and data.target_field, or data.source and data.target"
@@ -165,7 +165,7 @@ class HubCorpus:
             if unreachable is None and isinstance(error, ValueError):
                 self._require_configuration()
             cause = unreachable or error
-            raise InputError(
+            raise UnreachableError(
                 f"data.path={self.path} cannot be loaded from the Hugging Face hub ({_reason(cause)}); check the name "
                 f"and the network, or use local files: data.root=DIR with {self._file_names()} (plain or .gz), "
                 "or data=files"
@@ -198,7 +198,7 @@ class HubCorpus:
             try:
                 table = next(tables, None)
             except Exception as error:  # of the network or the format, of many classes
-                raise InputError(
+                raise UnreachableError(
                     f"{self.path}: the stream of the split {split} broke off after {done:,} pairs ({_reason(error)}); "
                     "nothing of it is kept: check the network and start again, or set data.streaming=false"
                 ) from error
