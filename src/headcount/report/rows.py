@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -16,10 +16,12 @@ LONGEST = 40  # characters of the name of a row
 
 @dataclass(frozen=True)
 class RowName:
-    """The label of a row in tables. value: of the setting that names the rows, if it is a single one."""
+    """The label of a row in tables. value: of the setting that names the rows, if it is a single one. settings: all
+    that name the row, with their values."""
 
     label: str
     value: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def names_by_setting(runs: Sequence[RunResult], setting: str) -> dict[str, RowName]:
@@ -29,7 +31,7 @@ def names_by_setting(runs: Sequence[RunResult], setting: str) -> dict[str, RowNa
         value = at(run.config, setting)
         if isinstance(value, dict) and "_target_" in value:
             value = value["_target_"].rpartition(".")[2]
-        names[run.name] = RowName(typed(value), value)
+        names[run.name] = RowName(typed(value), value, {setting: value})
     return names
 
 
@@ -86,9 +88,9 @@ def _row_name(settings: Mapping[str, Any], run: str, values_alone: bool) -> RowN
     """run: the name of the row's first run, without its seed the name of a row that would else have a long one."""
     if len(settings) == 1:
         (value,) = settings.values()
-        return RowName(typed(value), value)
+        return RowName(typed(value), value, settings)
     label = (", ".join(settings.values()) if values_alone else _listed(settings)) if settings else "all runs"
-    return RowName(label if len(label) <= LONGEST else re.sub(r",?seed=\d+", "", run))
+    return RowName(label if len(label) <= LONGEST else re.sub(r",?seed=\d+", "", run), None, settings)
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
@@ -139,7 +141,8 @@ def make_rows(
                 f"The runs of {label} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
                 "of seeds alone."
             )
-        rows.append(Row(label, names[found[0].name].value, tuple(kept[seed] for seed in sorted(kept))))
+        name = names[found[0].name]
+        rows.append(Row(label, name.value, tuple(kept[seed] for seed in sorted(kept)), name.settings))
     return tuple(sorted(rows, key=_order))
 
 

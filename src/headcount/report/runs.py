@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -92,11 +92,13 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ only in their seed. value: of the setting that varies, if there is one such setting."""
+    """Runs that differ only in their seed. value: of the setting that varies, if there is one such setting. settings:
+    those that name the row, with their values."""
 
     label: str
     value: Any
     runs: tuple[RunResult, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def same_pieces(self, other: "Row") -> bool:
         """Whether the runs of the same seed have the same vocabulary; without a common seed, whether they have the same

@@ -6,6 +6,7 @@ from headcount.report.sections import (
     cost,
     curves,
     error_rate,
+    factors,
     lengths,
     losses,
     next_steps,
@@ -21,6 +22,7 @@ from headcount.report.sections import (
 SECTIONS = (
     results,
     quality,
+    factors,
     pairs,
     losses,
     error_rate,
