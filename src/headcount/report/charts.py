@@ -24,6 +24,7 @@ INTERVAL: Spec = {"type": "errorbar", "ticks": True}  # a mark between two field
 MEAN: Spec = {"type": "point", "size": 80, "filled": True, "opacity": 1}
 BESIDE = 9  # pixels from a mean to the dots of its runs
 WIDTH, HEIGHT = 400, 230  # pixels of the drawing without its axes
+LETTER, SYMBOL = 7, 26  # pixels of a letter in a legend, and of its symbol
 FIGURE = ".5~g"  # format of figures
 WORDS = ("row", "seed", "grade", "source", "weights", "group", "pair", "verdict")  # fields that are text
 CONFIG: Spec = {
@@ -134,7 +135,10 @@ class Rows:
     def _channel(self, values: Sequence[str]) -> Spec:
         several = [values[index % len(values)] for index in range(len(self.labels))]
         scale = {"domain": self.labels, "range": several}
-        return {"field": "row", "type": "nominal", "scale": scale, "title": self.name}
+        columns = max(1, min(4, WIDTH // (LETTER * max(map(len, self.labels)) + SYMBOL)))  # as wide as the drawing
+        return {
+            "field": "row", "type": "nominal", "scale": scale, "title": self.name, "legend": {"columns": columns}
+        }  # fmt: skip
 
     def record(self, index: int, **figures: float) -> Record:
         """A mark of a row."""
