@@ -208,10 +208,10 @@ class OpenDirectory(Callback):
         if not run.is_first_process:
             return
         remove_parts(run.directory)
-        if not resumed:
-            (run.directory / LEXICON).unlink(missing_ok=True)  # of a run that was there before
         if resumed:
             make_newest(run.directory)
+        else:
+            (run.directory / LEXICON).unlink(missing_ok=True)  # of a run that was there before
         begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
         write_config(run.directory, run.config)
         if resumed:
