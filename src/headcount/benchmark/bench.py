@@ -137,7 +137,7 @@ class Bench:
             shapes = own_shapes(size, config.vocab_size, config.batch_tokens) if case.model else [(self.square,) * 3]
             job |= {"shapes": shapes, "seconds": min(5, config.seconds)}
             return [System("torch", each, "ceiling", job, keep=True) for each in self._precisions(FP32_AND_BF16)]
-        if case.work in ("start", "prepare"):
+        if case.work in ("start", "prepare", "profile"):
             if case.work == "prepare":
                 job["overrides"] = self.inputs.write_files()
             return [System("headcount", "auto", "headcount", job)]

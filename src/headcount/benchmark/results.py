@@ -38,8 +38,11 @@ class Results:
         return [row for work in chosen for case in self.cases if case.work == work for row in self._rows(case)]
 
     def _rows(self, case: Case) -> Iterator[dict[str, Any]]:
-        """A row for each system, in its best precision (or in all, where it keeps all)."""
+        """A row for each system, in its best precision (or in all, where it keeps all); of a profile, for each part."""
         measurements = self.cases[case]
+        if case.work == "profile":
+            yield from self._parts(case, measurements)
+            return
         first = next(name for name, _ in measurements)
         ours = best(measurements, first if case.work == "rows" else "headcount")
         for (name, precision), measured in measurements.items():
@@ -80,6 +83,28 @@ class Results:
                 row["difference"] = statistics.mean(our_loss - loss for our_loss, loss in pairs)
             yield {**row, **self.common}
 
+    def _parts(self, case: Case, measurements: Measurements) -> Iterator[dict[str, Any]]:
+        """A row for each part of a training step, the largest first, and one for the whole step."""
+        ((_, precision), measured) = next(iter(measurements.items()))
+        whole = statistics.median(rates(measured))
+        parts = {name: [each["parts"][name] for each in measured] for name in measured[0]["parts"]}
+        figures = sorted(parts.items(), key=lambda part: -statistics.median(part[1]))
+        for name, times in [*figures, ("whole step", rates(measured))]:
+            median = statistics.median(times)
+            yield {
+                "work": case.work,
+                "peer": name,
+                "model": case.model,
+                "precision": precision,
+                "milliseconds": median,
+                "share_of_step": median / whole,
+                "spread": [min(times), max(times)],
+                "peak_memory": max(each["peak_memory"] for each in measured),
+                "rounds": len(measured),
+                "versions": measured[0]["versions"],
+                **self.common,
+            }
+
     def _shares(self, case: Case, precision: str, rate: float) -> dict[str, float | None]:
         """The share reached of the rate of matrix products: of a large square, and of the model's own shapes."""
         operations, whole = self.inputs.operations(case)
@@ -109,11 +134,11 @@ def ceiling_precision(precision: str) -> str | None:
 
 
 def tables(rows: Sequence[Mapping[str, Any]], style: str) -> list[str]:
-    """A titled table for each work, and for train and decode one for each model. style: of tabulate."""
+    """A titled table for each work, and for train, decode and profile one for each model. style: of tabulate."""
     parts: list[str] = []
     for work, (_, title) in WORKS.items():
         of_work = [row for row in rows if row["work"] == work]
-        models = dict.fromkeys(row["model"] if work in ("train", "decode") else "" for row in of_work)
+        models = dict.fromkeys(row["model"] if work in ("train", "decode", "profile") else "" for row in of_work)
         for model in models:
             cells = [_cells(row) for row in of_work if not model or row["model"] == model]
             titled = f"{title[0].upper()}{title[1:]}{f', {model}' if model else ''}"
@@ -148,13 +173,14 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "model": str(row["model"]) if work in FIRST_MODEL_ONLY else "",
         "precision": row["precision"] if work != "prepare" else "",
         unit: number(row[name] / scale),
+        "of the step": f"{row['share_of_step']:.0%}" if "share_of_step" in row else "",
         "spread": " to ".join(number(value / scale) for value in row["spread"]),
         "BLEU": f"{row['bleu']:.2f}" if "bleu" in row else "",
         "headcount is": f"{ratio:.2f} x" if ratio else "",
         "time, first row 1": "{:.3f} [{:.3f}, {:.3f}]".format(*row["time"]) if "time" in row else "",
         "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
         **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
-        "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB",
+        "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB" if work != "profile" else "",
         "slower": ", ".join(f"{other} {number(value)}" for other, value in row.get("other_precisions", {}).items()),
     }
 

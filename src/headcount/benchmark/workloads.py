@@ -31,6 +31,7 @@ WORKS = {
     ),
     "rows": Work("tokens_per_second", "training with the settings of each row of a study"),
     "crowded": Work("tokens_per_second", "training beside busy programs, one for two threads"),
+    "profile": Work("milliseconds", "the parts of a training step, with the profiler on"),
     "start": Work("seconds", "from the end of Python's imports to the end of the first step"),
     "prepare": Work("seconds", "preparing text"),
     "quality": Work("loss", "validation loss at the end of training, a seed each round, computed in float32"),
@@ -43,6 +44,7 @@ UNITS = {
     "sentences_per_second": Unit("sentences/s", 1),
     "operations_per_second": Unit("Gop/s", 1e9),
     "seconds": Unit("s", 1),
+    "milliseconds": Unit("ms", 1),
     "loss": Unit("nats a token", 1),
 }
 SQUARES = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices whose product gives the machine's rate

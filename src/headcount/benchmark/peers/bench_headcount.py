@@ -4,7 +4,9 @@ import contextlib
 import logging
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +74,19 @@ def train(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -
     first_step = job["work"] == "start"
     meter = Meter({"warmup": 0, "seconds": 0, "least": (1, 0)} if first_step else job)
 
-    def with_meter(parts: Parts) -> None:
-        trainer: Any = parts.trainer
-        trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, LastCheckpoint)]
-        trainer.callbacks.append(StepCounter(meter, job["work"] == "lightning"))
-        parts.data.prepare_data()
-        tokenizer: Any = PaddedVocabulary(parts.data.tokenizer, job["vocab_size"])
-        parts.data.tokenizer = tokenizer
-
-    precision = train_until_over(config, folder, with_meter)
+    counter = StepCounter(meter, job["work"] == "lightning")
+    precision = train_until_over(config, folder, lambda parts: with_job(parts, job, counter))
     return {"rate": meter.times[0] - begin} if first_step else meter.result(), precision
+
+
+def with_job(parts: Parts, job: dict[str, Any], callback: pl.Callback) -> None:
+    """Add a callback, and take out what the others do not do either: checkpoints, and a vocabulary of another size."""
+    trainer: Any = parts.trainer
+    trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, LastCheckpoint)]
+    trainer.callbacks.append(callback)
+    parts.data.prepare_data()
+    tokenizer: Any = PaddedVocabulary(parts.data.tokenizer, job["vocab_size"])
+    parts.data.tokenizer = tokenizer
 
 
 def train_until_over(config: DictConfig, folder: Path, adapt: Callable[[Parts], None]) -> str:
@@ -156,6 +161,68 @@ def decode(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) 
     # Several batches at once, as from a file.
     parts = [[" ".join(map(str, row)) for row in part] for part in several(decode_batches(job))]
     return Meter(job).measure(endless(parts), lambda lines: len(translator.translate(lines))), job["precision"]
+
+
+# Parts of a training step by torch's operators, forward and backward; a name with * stands for all that begin so.
+PARTS = {
+    "products of linear layers": ("mm", "addmm", "linear", "mkldnn_linear*", "addmv*"),
+    "products of attention": ("bmm", "baddbmm"),
+    "softmax": ("_softmax*", "_log_softmax*"),
+    "layer norms": ("native_layer_norm*", "_fused_rms_norm*"),
+    "dropout masks": ("random_", "bernoulli*", "ge", "lt"),
+    "copies and casts": ("copy_", "cat", "fill_", "index*", "embedding*"),
+    "operations by element": ("add*", "sub*", "mul*", "div*", "sum", "neg", "clamp*", "threshold*", "silu*"),
+    "optimizer and clipping": ("_fused*", "_foreach*", "linalg_vector_norm", "_amp*"),
+}
+OTHER, OUTSIDE = "other operators", "Python and autograd, between operators"
+
+
+def part_of(operator: str) -> str:
+    """The part of a training step that an operator of torch belongs to, such as "softmax" for aten::_softmax."""
+    name = operator.removeprefix("aten::")
+    if name == operator:
+        return OUTSIDE
+    return next((part for part, patterns in PARTS.items() if any(fnmatch(name, each) for each in patterns)), OTHER)
+
+
+class StepProfiler(pl.Callback):
+    """Profiles every second step of the window, one at a time: over many steps, the profiler's own records would lie
+    between the tensors of a step, and the memory that is freed could not be used again."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.steps: list[float] = []
+        self.parts: Counter[str] = Counter()
+        self.profiler: Any = None
+
+    def on_train_batch_start(self, trainer: Any, task: Any, batch: Any, batch_idx: int) -> None:
+        if self.meter.first is not None and batch_idx % 2:
+            self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+            self.profiler.start()
+            self.begin = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.profiler is not None:
+            self.steps.append(1e3 * (time.perf_counter() - self.begin))
+            self.profiler.stop()
+            within = Counter[str]()
+            for event in self.profiler.events():
+                within[part_of(event.name)] += event.self_cpu_time_total / 1e3
+            within[OUTSIDE] = self.steps[-1] - sum(within[part] for part in within if part != OUTSIDE)
+            self.parts += within
+            self.profiler = None
+        self.meter.step(batch.tokens)
+        if self.meter.done and self.steps:
+            raise WindowOverError
+
+
+def profile(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
+    """Milliseconds of a training step, and of its parts."""
+    profiler = StepProfiler(Meter(job))
+    precision = train_until_over(config, folder, lambda parts: with_job(parts, job, profiler))
+    count = len(profiler.steps)
+    milliseconds = {part: profiler.parts[part] / count for part in (*PARTS, OTHER, OUTSIDE)}
+    return {"rate": sum(profiler.steps) / count, "parts": milliseconds}, precision
 
 
 def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
@@ -252,7 +319,7 @@ def main() -> None:
         training += [f"trainer.precision={job['precision']}"] * (job["work"] != "decode")
         changes += job.get("changes", [])
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
-        work = {"decode": decode, "prepare": prepare, "quality": quality}.get(job["work"], train)
+        work = {"decode": decode, "prepare": prepare, "profile": profile, "quality": quality}.get(job["work"], train)
         result, precision = work(job, config, Path(name), begin)
     report(result, precision, PACKAGES, job["device"])
 
