@@ -4,7 +4,7 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -192,7 +192,7 @@ class StepProfiler(pl.Callback):
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.steps: list[float] = []
-        self.parts: Counter[str] = Counter()
+        self.parts: dict[str, float] = defaultdict(float)
         self.profiler: Any = None
 
     def on_train_batch_start(self, trainer: Any, task: Any, batch: Any, batch_idx: int) -> None:
@@ -205,11 +205,12 @@ class StepProfiler(pl.Callback):
         if self.profiler is not None:
             self.steps.append(1e3 * (time.perf_counter() - self.begin))
             self.profiler.stop()
-            within = Counter[str]()
+            inside = 0.0
             for event in self.profiler.events():
-                within[part_of(event.name)] += event.self_cpu_time_total / 1e3
-            within[OUTSIDE] = self.steps[-1] - sum(within[part] for part in within if part != OUTSIDE)
-            self.parts += within
+                if (part := part_of(event.name)) != OUTSIDE:
+                    self.parts[part] += event.self_cpu_time_total / 1e3
+                    inside += event.self_cpu_time_total / 1e3
+            self.parts[OUTSIDE] += self.steps[-1] - inside
             self.profiler = None
         self.meter.step(batch.tokens)
         if self.meter.done and self.steps:
