@@ -1,0 +1,112 @@
+"""Main effect of each setting: its values compared, averaged over the values of all other settings (Fisher 1935)."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headcount.report.blocks import Section
+from headcount.report.endpoint import Endpoint
+from headcount.report.runs import Row
+from headcount.report.statistics.bootstrap import bootstrapped_bleu
+from headcount.report.statistics.comparison import ERROR, Comparison, Difference, compare, interaction
+from headcount.report.study import Study
+from headcount.report.table import Table, interval, p_value
+from headcount.run.values import typed
+
+Levels = Mapping[str, Mapping[str, Sequence[int]]]  # of each setting, the rows of each of its values
+
+
+def section(study: Study) -> Section | None:
+    """None unless the rows are all combinations of two settings or more, with the same seeds, two at least."""
+    levels = crossed_settings(study.rows)
+    if levels is None:
+        return None
+    error = ERROR / len(levels)
+    cells = [
+        _cells(study, name, list(rows), list(rows.values()), difference)
+        for name, rows in levels.items()
+        for difference in main_effects(study, list(rows.values()), error).differences
+    ]
+    text = (
+        "Two values of a setting, each averaged over all rows that have it, so that the other settings are the same on "
+        "both sides. The last column has the difference of two single rows with the same other settings, from the "
+        "smallest to the largest: where these lie far apart, the effect may depend on the other settings."
+    )
+    seeds = "seeds, each with a corpus of its own" if study.sweep.blocks else "seeds and sentences"
+    note = (
+        f"{study.endpoint.name}. Intervals are over {seeds}, and hold for all {len(cells)} lines at once: each of the "
+        f"{len(levels)} settings has 1/{len(levels)} of the error."
+    )
+    headers = ("setting", "values", "verdict", "difference", "95 % interval", "p", "between single rows")
+    return Section("Effect of each setting", (text, Table(headers, tuple(cells), note, frozenset({0, 1, 2}))))
+
+
+def crossed_settings(rows: Sequence[Row]) -> Levels | None:
+    """The rows of each value of each setting that has several; None unless the rows are all combinations of two such
+    settings or more, each once, with the same seeds, two at least."""
+    seeds = {tuple(run.seed for run in row.runs) for row in rows}
+    names = list(rows[0].settings)
+    if len(seeds) != 1 or len(rows[0].runs) < 2 or any(list(row.settings) != names for row in rows):
+        return None
+    levels: dict[str, dict[str, list[int]]] = {}
+    for name in names:
+        for index, row in enumerate(rows):
+            levels.setdefault(name, {}).setdefault(_value(row.settings[name]), []).append(index)
+    levels = {name: values for name, values in levels.items() if len(values) > 1}
+    combinations = {tuple(_value(row.settings[name]) for name in levels) for row in rows}
+    if len(levels) < 2 or not len(combinations) == len(rows) == math.prod(map(len, levels.values())):
+        return None
+    return levels
+
+
+def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float) -> Comparison:
+    """The values of a setting compared as rows are, where the score of a seed is the mean over the rows of a value."""
+    endpoint = study.endpoint
+    scores = [np.mean([endpoint.scores[row] for row in rows], axis=0).tolist() for rows in levels]
+    if study.sweep.corpora or not endpoint.counts:
+        return compare(scores, error=error, blocks=study.sweep.blocks)
+    return compare(scores, interaction(*_resampled(endpoint, levels, study.resamples), endpoint.sentences), error)
+
+
+def _resampled(
+    endpoint: Endpoint, levels: Sequence[Sequence[int]], resamples: int
+) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """Bootstrapped scores [resample, value x seed], and the number of the value of each column."""
+    seeds = len(endpoint.scores[0])
+    every = np.stack([run for row in endpoint.counts for run in row])
+    by_row = bootstrapped_bleu(every, resamples).reshape(-1, len(endpoint.scores), seeds)
+    means = [by_row[:, list(rows)].mean(axis=1) for rows in levels]  # each [resample, seed]
+    return np.concatenate(means, axis=1), [value for value in range(len(levels)) for _ in range(seeds)]
+
+
+def _cells(
+    study: Study, name: str, values: Sequence[str], levels: Sequence[Sequence[int]], difference: Difference
+) -> tuple[str, ...]:
+    first, second = difference.first, difference.second
+    within, means = study.margins.bleu, study.endpoint.comparison.means
+    others = [{key: value for key, value in study.rows[row].settings.items() if key != name} for row in levels[first]]
+    single = [
+        means[row] - means[match]
+        for row, other in zip(levels[first], others, strict=True)
+        for match in levels[second]
+        if all(study.rows[match].settings[key] == value for key, value in other.items())
+    ]
+    verdict = {"equal": f"equal within {within:g} BLEU"}.get(difference.verdict(within), difference.verdict(within))
+    if difference.differs:
+        verdict += f": {values[first] if difference.value > 0 else values[second]} is better"
+    return (
+        re.split(r"[./]", name)[-1],
+        f"{values[first]} − {values[second]}",
+        verdict,
+        f"{difference.value:+z.2f}",
+        interval(difference.interval),
+        p_value(difference.p),
+        f"{min(single):+z.2f} to {max(single):+z.2f}",
+    )
+
+
+def _value(value: Any) -> str:
+    return typed(value).rpartition("headcount.")[2]
