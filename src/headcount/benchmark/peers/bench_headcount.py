@@ -318,6 +318,8 @@ def main() -> None:
         changes += [f"seed={job['seed']}"] if job["work"] == "quality" else [f"trainer.max_steps={ENDLESS}"]
         training = [f"trainer={'cpu' if job['device'] == 'cpu' else 'gpu'}"]
         training += [f"trainer.precision={job['precision']}"] * (job["work"] != "decode")
+        if job["work"] in ("train", "lightning", "profile", "start") and "changes" not in job:
+            changes += ["optimizer=adamw"]  # as everybody
         changes += job.get("changes", [])
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
         work = {"decode": decode, "prepare": prepare, "profile": profile, "quality": quality}.get(job["work"], train)
