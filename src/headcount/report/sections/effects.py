@@ -1,5 +1,6 @@
 """Main effect of each setting: its values compared, averaged over the values of all other settings (Fisher 1935)."""
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -8,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from headcount.report.blocks import Section
-from headcount.report.endpoint import Endpoint
 from headcount.report.runs import Row
-from headcount.report.statistics.bootstrap import bootstrapped_bleu
+from headcount.report.statistics.bootstrap import Floats, bootstrapped_bleu
 from headcount.report.statistics.comparison import ERROR, Comparison, Difference, compare, interaction
 from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value
@@ -24,11 +24,11 @@ def section(study: Study) -> Section | None:
     levels = crossed_settings(study.rows)
     if levels is None:
         return None
-    error = ERROR / len(levels)
+    error, resampled = ERROR / len(levels), _resampled(study)
     cells = [
         _cells(study, name, list(rows), list(rows.values()), difference)
         for name, rows in levels.items()
-        for difference in main_effects(study, list(rows.values()), error).differences
+        for difference in main_effects(study, list(rows.values()), error, resampled).differences
     ]
     text = (
         "Two values of a setting, each averaged over all rows that have it, so that the other settings are the same on "
@@ -62,24 +62,27 @@ def crossed_settings(rows: Sequence[Row]) -> Levels | None:
     return levels
 
 
-def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float) -> Comparison:
-    """The values of a setting compared as rows are, where the score of a seed is the mean over the rows of a value."""
+def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float, resampled: Floats | None) -> Comparison:
+    """The values of a setting compared as rows are, where the score of a seed is the mean over the rows of a value.
+
+    resampled: bootstrapped scores [resample, row, seed]; None to ignore the draw of sentences.
+    """
     endpoint = study.endpoint
     scores = [np.mean([endpoint.scores[row] for row in rows], axis=0).tolist() for rows in levels]
-    if study.sweep.corpora or not endpoint.counts:
+    if resampled is None:
         return compare(scores, error=error, blocks=study.sweep.blocks)
-    return compare(scores, interaction(*_resampled(endpoint, levels, study.resamples), endpoint.sentences), error)
+    means = np.concatenate([resampled[:, list(rows)].mean(axis=1) for rows in levels], axis=1)
+    value_of = [value for value, seeds in enumerate(scores) for _ in seeds]
+    return compare(scores, interaction(means, value_of, endpoint.sentences), error)
 
 
-def _resampled(
-    endpoint: Endpoint, levels: Sequence[Sequence[int]], resamples: int
-) -> tuple[np.ndarray[Any, Any], list[int]]:
-    """Bootstrapped scores [resample, value x seed], and the number of the value of each column."""
-    seeds = len(endpoint.scores[0])
-    every = np.stack([run for row in endpoint.counts for run in row])
-    by_row = bootstrapped_bleu(every, resamples).reshape(-1, len(endpoint.scores), seeds)
-    means = [by_row[:, list(rows)].mean(axis=1) for rows in levels]  # each [resample, seed]
-    return np.concatenate(means, axis=1), [value for value in range(len(levels)) for _ in range(seeds)]
+def _resampled(study: Study) -> Floats | None:
+    """Bootstrapped scores [resample, row, seed]; None where each seed has sentences of its own, or text is missing."""
+    counts = study.endpoint.counts
+    if study.sweep.corpora or not counts:
+        return None
+    every = np.stack([run for row in counts for run in row])
+    return bootstrapped_bleu(every, study.resamples).reshape(-1, len(counts), len(counts[0]))
 
 
 def _cells(
@@ -87,13 +90,12 @@ def _cells(
 ) -> tuple[str, ...]:
     first, second = difference.first, difference.second
     within, means = study.margins.bleu, study.endpoint.comparison.means
-    others = [{key: value for key, value in study.rows[row].settings.items() if key != name} for row in levels[first]]
-    single = [
-        means[row] - means[match]
-        for row, other in zip(levels[first], others, strict=True)
-        for match in levels[second]
-        if all(study.rows[match].settings[key] == value for key, value in other.items())
-    ]
+
+    def others(row: int) -> dict[str, Any]:
+        return {**study.rows[row].settings, name: None}
+
+    pairs = itertools.product(levels[first], levels[second])
+    single = [means[row] - means[match] for row, match in pairs if others(row) == others(match)]
     verdict = {"equal": f"equal within {within:g} BLEU"}.get(difference.verdict(within), difference.verdict(within))
     if difference.differs:
         verdict += f": {values[first] if difference.value > 0 else values[second]} is better"
