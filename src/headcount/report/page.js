@@ -3,10 +3,15 @@ for (const script of document.querySelectorAll("figure > script")) {
   const figure = script.parentElement, still = figure.querySelector("svg"), place = document.createElement("div");
   figure.append(place);
   place.hidden = true;
-  vegaEmbed(place, JSON.parse(script.textContent), { actions: false, renderer: "svg", tooltip: { theme: "page" } }).then(
+  unpacked(script.textContent).then((spec) => vegaEmbed(place, spec, { actions: false, renderer: "svg", tooltip: { theme: "page" } })).then(
     () => { place.hidden = false; still.remove(); figure.dataset.live = ""; },
     () => place.remove(), // the SVG stays
   );
+}
+
+async function unpacked(text) { // JSON from gzip in base64
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
 // Translations of two rows, side by side; a word that the reference does not have in this place is marked.
