@@ -125,9 +125,9 @@ def test_both_formats_say_the_same(reported, undrawn):
     sentences = [page.title, page.verdict, page.about, page.progress]
     for section in page.sections:
         sentences += [section.title, *(block for block in section.blocks if isinstance(block, str))]
-    # One setting varies, without which two sections are missing; nothing is simulated; all is decided, so there is no
-    # next step.
-    assert len(page.sections) == len(SECTIONS) - 4
+    # One setting varies, without which two sections are missing; none is chosen for each row; nothing is simulated; all
+    # is decided, so there is no next step.
+    assert len(page.sections) == len(SECTIONS) - 5
     for sentence in sentences:
         assert all(re.sub(r"\s+", "", sentence) in text for text in plain), sentence
 

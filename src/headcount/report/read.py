@@ -22,6 +22,7 @@ from headcount.report.rows import (
     natural_order,
 )
 from headcount.report.runs import CORPUS, DESIGN, Config, Design, Row, RunResult, Sweep, Unfinished, finite
+from headcount.report.tuning import tune
 from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
@@ -31,9 +32,11 @@ MOST_TEXT = 2**28  # bytes of translations, or of curves
 NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
 
 
-def read_sweep(directory: Path) -> Sweep:
-    """All runs of a directory. Raises InputError if no run is finished, a file is damaged, or runs were tested on
-    different text."""
+def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
+    """All runs of a directory. tuned: a setting of which each row keeps the value with the lowest validation loss.
+
+    Raises InputError if no run is finished, a file is damaged, or runs were tested on different text.
+    """
     if not directory.is_dir():
         raise InputError(f"sweep={directory}: no such directory; give one that holds a directory for each run")
     plan = read_plan(directory)
@@ -55,6 +58,11 @@ def read_sweep(directory: Path) -> Sweep:
     whole = [run for group in (corpora or {"": runs}).values() for run in _with_references(group)]
     runs = sorted(whole, key=lambda run: place[run.name])
     references = {} if corpora else runs[0].references
+    of_seeds: tuple[str, ...] = CORPUS if corpora else ()
+    tuning = None
+    if tuned is not None:
+        runs, tuning = tune(runs, tuned, of_seeds)
+        of_seeds = (*of_seeds, tuned)
     design, notes = _design(runs[0]), []
     if any(_design(run) != design for run in runs):
         notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")
@@ -64,7 +72,7 @@ def read_sweep(directory: Path) -> Sweep:
             "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
             "kind, not on one of them."
         )
-    design, rows = _rows(runs, jobs, design, CORPUS if corpora else (), notes)
+    design, rows = _rows(runs, jobs, design, of_seeds, notes)
     sources = {split: lines for split in references if (lines := _sources(runs, split, len(references[split])))}
     phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
@@ -80,6 +88,7 @@ def read_sweep(directory: Path) -> Sweep:
         sources=sources,
         phenomena=phenomena,
         notes=tuple(notes),
+        tuning=tuning,
     )
 
 
@@ -92,7 +101,7 @@ def _rows(
 ) -> tuple[Design, tuple[Row, ...]]:
     """The rows that runs form, and the design with the label of these rows.
 
-    jobs: the overrides of each job. of_seeds: settings that go with the seed. notes: gets warnings.
+    jobs: the overrides of each job. of_seeds: settings that do not separate rows. notes: gets warnings.
     """
     varying = [name for name in differing_settings(runs) if not within(name, of_seeds)]
     jobs = {name: [each for each in given if not within(_setting(each), of_seeds)] for name, given in jobs.items()}

@@ -1,6 +1,5 @@
 """Rows of a study: which runs differ only in their seed, and a short name for each row."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from headcount.report.runs import IGNORED, Row, RunResult
+from headcount.report.runs import IGNORED, Row, RunResult, key_of
 from headcount.run.values import at, typed, within
 
 LONGEST = 40  # characters of the name of a row
@@ -45,7 +44,7 @@ def names_by_difference(
     determine the row, by as few of its settings as distinguish all rows. If that is long for a row, all rows are named
     by values alone, where these are words (gru, before, additive); else that row after its first run.
     """
-    combinations = {run.name: _key([run.settings.get(setting) for setting in differing]) for run in runs}
+    combinations = {run.name: key_of([run.settings.get(setting) for setting in differing]) for run in runs}
     naming = _overrides_of_rows({run.name: jobs[run.name] for run in runs}, combinations)
     if naming is None:
         naming = _distinguishing({run.name: run.settings for run in runs}, differing)
@@ -64,7 +63,7 @@ def _overrides_of_rows(
     """The overrides that distinguish the jobs, by run; None if runs of two rows have the same ones."""
     overrides = {run: dict(each.lstrip("+").partition("=")[::2] for each in given) for run, given in jobs.items()}
     naming = _distinguishing(overrides, dict.fromkeys(name for given in overrides.values() for name in given))
-    groups = {run: _key(settings) for run, settings in naming.items()}
+    groups = {run: key_of(settings) for run, settings in naming.items()}
     if len({(combinations[run], group) for run, group in groups.items()}) > len(set(groups.values())):
         return None
     return {run: {name: _parsed(text) for name, text in settings.items()} for run, settings in naming.items()}
@@ -79,7 +78,7 @@ def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[s
         if within(name, IGNORED):
             continue
         longer = {run: {**chosen[run], name: settings[run].get(name)} for run in settings}
-        if (count := len(set(map(_key, longer.values())))) > groups:
+        if (count := len(set(map(key_of, longer.values())))) > groups:
             chosen, groups = longer, count
     return chosen
 
@@ -114,7 +113,7 @@ def crossed(runs: Sequence[RunResult], names: Mapping[str, RowName]) -> bool:
     """Whether every row has two runs of the same seed with different settings: a second setting varies too."""
     settings: dict[str, dict[int, set[str]]] = {}
     for run in runs:
-        settings.setdefault(names[run.name].label, {}).setdefault(run.seed, set()).add(_key(run.settings))
+        settings.setdefault(names[run.name].label, {}).setdefault(run.seed, set()).add(key_of(run.settings))
     return all(any(len(several) > 1 for several in seeds.values()) for seeds in settings.values())
 
 
@@ -149,11 +148,7 @@ def make_rows(
 def differing_settings(runs: Sequence[RunResult]) -> tuple[str, ...]:
     """The settings of which two runs have different values."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
-    return tuple(name for name in names if len({_key(run.settings.get(name)) for run in runs}) > 1)
-
-
-def _key(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
+    return tuple(name for name in names if len({key_of(run.settings.get(name)) for run in runs}) > 1)
 
 
 def _order(row: Row) -> tuple[int, float, list[tuple[int, float, str]]]:

@@ -1,5 +1,6 @@
 """Finished runs, the rows they form, and the sweep they belong to."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,13 +117,34 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """The values of a setting that a row was trained with. losses: each value, and the mean validation loss of its runs
+    in nats, over `seeds`, which all values have. chosen: the value with the lowest loss."""
+
+    losses: tuple[tuple[Any, float], ...]
+    seeds: tuple[int, ...]
+    chosen: Any
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A setting that each row chose for itself. tried: by name of a run, the values of its row. left_out: the runs with
+    other values than the chosen ones."""
+
+    setting: str
+    tried: Mapping[str, Tried]
+    left_out: tuple[RunResult, ...]
+
+
+@dataclass(frozen=True)
 class Sweep:
     """A directory of runs, read.
 
     overrides: the command line of the sweep, if known. jobs: the number of jobs. differing: the settings in which
     finished runs differ. corpora: whether each seed has a corpus of its own, with test sentences of its own.
     references, sources: of each held-out split, from any run that has them; empty with such corpora. phenomena: what
-    each sentence of such a split tests, "" for none. notes: warnings for the reader.
+    each sentence of such a split tests, "" for none. notes: warnings for the reader. tuning: of a setting that each
+    row chose for itself.
     """
 
     directory: Path
@@ -137,6 +159,7 @@ class Sweep:
     sources: Mapping[str, Sequence[str]]
     phenomena: Mapping[str, Sequence[str]]
     notes: tuple[str, ...]
+    tuning: Tuning | None = None
 
     @property
     def runs(self) -> list[RunResult]:
@@ -148,6 +171,11 @@ class Sweep:
         return self.corpora and len({tuple(run.seed for run in row.runs) for row in self.rows}) == 1
 
     @property
+    def left_out(self) -> tuple[RunResult, ...]:
+        """The runs with values of a setting that their row did not choose."""
+        return self.tuning.left_out if self.tuning else ()
+
+    @property
     def shared(self) -> Config:
         """The settings that all finished runs share."""
         first = self.runs[0].settings
@@ -157,6 +185,11 @@ class Sweep:
     def metrics(self) -> list[str]:
         """The metrics whose test score every run has. Older runs lack a metric that was added later."""
         return [key for key in METRICS if all(finite(run.figure(f"test.{key}")) for run in self.runs)]
+
+
+def key_of(value: Any) -> str:
+    """A value of a config as text, the same for equal values."""
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def finite(value: Any) -> bool:

@@ -10,6 +10,7 @@ from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.verdicts import Names
+from headcount.run.place import command
 from headcount.run.values import fits, typed, wrong_values
 
 
@@ -57,6 +58,12 @@ class Study:
     @property
     def rows(self) -> tuple[Row, ...]:
         return self.sweep.rows
+
+    def command(self, *settings: str) -> str:
+        """The command that writes this report again, with more settings."""
+        tuning = self.sweep.tuning
+        tuned = [f"tuned={tuning.setting}"] if tuning else []
+        return command("report", f"sweep={self.sweep.directory}", *tuned, *settings)
 
     @cached_property
     def names(self) -> Names:

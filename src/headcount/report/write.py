@@ -43,13 +43,15 @@ def report(
     margin: Mapping[str, float],
     simulate: int,
     keep: bool,
+    tuned: str | None = None,
 ) -> Path:
     """Write report.html, report.md, results.csv and plots/ on the runs in `sweep`, to `output` or to `sweep` itself.
 
     effect: the BLEU difference that the study should detect. resamples: of the held-out sentences. margin: the
     differences of bleu, loss and accuracy below which rows are equal. simulate: how many studies like this one are
     simulated, for the error rate of its design; 0: none. keep: copy figures and translations of the
-    finished runs to `output`/runs. Returns the HTML file. Raises InputError.
+    finished runs to `output`/runs. tuned: a setting that each row chooses by validation loss. Returns the HTML file.
+    Raises InputError.
     """
     if not 0 < effect < math.inf:
         raise InputError(
@@ -62,7 +64,7 @@ def report(
     if keep and output is None:
         raise InputError("keep=true: needs a directory, output=DIR")
     margins = Margins.of(margin)
-    found = read_sweep(Path(sweep))
+    found = read_sweep(Path(sweep), tuned)
     page = make_page(Study.of(found, effect, resamples, margins, simulate))
     directory = Path(output or sweep)
     if output is None:
@@ -86,7 +88,7 @@ def keep_runs(sweep: Sweep, directory: Path) -> None:
     if is_sweep(sweep.directory):
         write_plan(directory, read_plan(sweep.directory))
     references: set[tuple[str, str]] = set()
-    for run in sweep.runs:
+    for run in (*sweep.runs, *sweep.left_out):
         found = [path for pattern in KEPT for path in run.directory.glob(pattern)]
         if str(at(run.config, "data._target_")).startswith(BUILT_IN):
             patterns = REFERENCES if sweep.corpora else REFERENCES + SOURCES
@@ -122,7 +124,7 @@ def html(page: Page, folder: str | None = None) -> str:
 
 
 def results_csv(sweep: Sweep) -> str:
-    """A line for each run, also the unfinished ones; a column for each figure."""
+    """A line for each run, also those of no row: left out or unfinished; a column for each figure."""
     phenomena = sorted(
         {
             f"test.contrastive.{name}"
@@ -137,10 +139,10 @@ def results_csv(sweep: Sweep) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["run", "row", "seed", "finished", *columns])
-    for row in sweep.rows:
-        for run in row.runs:
-            figures = [run.figure(column) for column in columns]
-            writer.writerow([run.name, row.label, run.seed, "yes", *("" if v is None else v for v in figures)])
+    finished = [(row.label, run) for row in sweep.rows for run in row.runs]
+    for label, run in (*finished, *(("", run) for run in sweep.left_out)):
+        figures = [run.figure(column) for column in columns]
+        writer.writerow([run.name, label, run.seed, "yes", *("" if v is None else v for v in figures)])
     for job in sweep.unfinished:
         writer.writerow([job.name, "", "", "no", *[""] * len(columns)])
     return text.getvalue()

@@ -18,10 +18,12 @@ from headcount.report.sections import (
     runs,
     settings,
     translations,
+    tuning,
 )
 
 SECTIONS = (
     results,
+    tuning,
     quality,
     factors,
     effects,

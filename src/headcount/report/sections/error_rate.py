@@ -12,7 +12,7 @@ from headcount.report.statistics.comparison import Comparison
 from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import World, simulate
 from headcount.report.study import Study
-from headcount.run.place import CONF, command
+from headcount.run.place import CONF
 
 BLEU = (5.0, 90.0)  # that a world may have
 
@@ -50,7 +50,7 @@ def section(study: Study) -> Section | None:
         f"differs, {alarms} % claim that a pair differs; the verdicts allow for 5 %. Of the pairs in them, {equals} % "
         f"are found to be equal within {study.margins.bleu:g} BLEU. In brackets are 95 % intervals. {like}"
     )
-    again = command("report", f"sweep={study.sweep.directory}", f"simulate={study.simulate}")
+    again = study.command(f"simulate={study.simulate}")
     return Section("Error rate of this design", (found, Code(again, "bash")))
 
 

@@ -31,8 +31,7 @@ def next_steps(study: Study) -> list[Step]:
     if more := _more(study):
         steps.append(more)
     if steps:
-        report = command("report", f"sweep={sweep.directory}")
-        steps.append(("Then write this report again:", report))
+        steps.append(("Then write this report again:", study.command()))
     return steps
 
 

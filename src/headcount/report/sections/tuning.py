@@ -1,0 +1,46 @@
+"""The choice of a setting for each row: the values tried, their losses, and the one chosen."""
+
+from collections.abc import Mapping
+
+from headcount.report.blocks import Section
+from headcount.report.runs import Tried, finite
+from headcount.report.study import Study
+from headcount.report.table import Table
+from headcount.report.verdicts import capital, listed
+from headcount.run.values import typed
+
+
+def section(study: Study) -> Section | None:
+    tuning = study.sweep.tuning
+    if tuning is None:
+        return None
+    tried = {row.label: tuning.tried[row.runs[0].name] for row in study.rows}
+    values = list(dict.fromkeys(value for each in tried.values() for value, _ in each.losses))
+    values = sorted(values) if all(map(finite, values)) else values
+    cells = []
+    for label, each in tried.items():
+        losses = dict(each.losses)
+        shown = [f"{losses[value]:.4f}" if value in losses else "–" for value in values]
+        cells.append((label, *shown, typed(each.chosen), " ".join(map(str, each.seeds))))
+    headers = (study.sweep.design.label or "row", *map(typed, values), "chosen", "seeds of the choice")
+    note = (
+        "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the value of the "
+        "lowest loss are the row; the others are left out. The intervals do not allow for this choice, which the "
+        "sentences of validation made."
+    )
+    paragraphs = [note, *([edges] if (edges := _edges(tried)) else [])]
+    table = Table(headers, tuple(cells), words=frozenset({0}))
+    return Section(f"Choice of {tuning.setting}", (*paragraphs, table))
+
+
+def _edges(tried: Mapping[str, Tried]) -> str:
+    """Rows that chose the smallest or the largest of their values, beyond which the best may lie."""
+    found: dict[str, list[str]] = {}
+    for label, each in tried.items():
+        values = [value for value, _ in each.losses]
+        if len(values) == 1:
+            found.setdefault("one value only, so nothing was chosen", []).append(label)
+        elif all(map(finite, values)) and each.chosen in (values[0], values[-1]):
+            end = "smallest" if each.chosen == values[0] else "largest"
+            found.setdefault(f"the {end} value tried is chosen, and a better one may lie beyond it", []).append(label)
+    return " ".join(f"{capital(listed(labels))}: {what}." for what, labels in found.items())

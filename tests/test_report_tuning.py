@@ -1,0 +1,93 @@
+"""The choice of a setting for each row by validation loss."""
+
+from pathlib import Path
+
+import pytest
+from reports import MARGINS, edit, table_of_section
+from sweeps import STUDY, sentences, write_run
+
+from headcount.errors import InputError
+from headcount.report.page import make_page
+from headcount.report.read import read_sweep
+from headcount.report.study import Study
+from headcount.report.write import keep_runs, results_csv
+
+# Validation loss by heads and rate, of the seeds 1, 2, ...
+LOSSES = {(1, 0.1): [2.0, 2.2], (1, 0.2): [1.0], (1, 0.4): [3.0], (4, 0.1): [1.0, 1.4], (4, 0.2): [1.1, 1.2]}
+
+
+def write_rates(folder: Path, losses=LOSSES) -> Path:
+    for (heads, rate), of_seeds in losses.items():
+        for seed, loss in enumerate(of_seeds, 1):
+            job = folder / f"model.num_heads={heads},optimizer.lr={rate},seed={seed}"
+            config = {"model": {"num_heads": heads}, "optimizer": {"lr": rate}, "study": STUDY}
+            write_run(job, sentences(40), 0.1 + 0.02 * heads + 0.01 * seed, seed, config)
+            edit(job / "metrics.json", valid__loss=loss)
+    return folder
+
+
+def rates(folder: Path) -> dict[str, list[tuple[float, int]]]:
+    rows = read_sweep(folder, "optimizer.lr").rows
+    return {row.label: [(run.config["optimizer"]["lr"], run.seed) for run in row.runs] for row in rows}
+
+
+def test_each_row_keeps_the_value_of_the_lowest_loss_on_seeds_that_all_values_have(tmp_path):
+    assert rates(write_rates(tmp_path)) == {"1": [(0.2, 1)], "4": [(0.2, 1), (0.2, 2)]}
+
+
+def test_a_run_that_diverged_is_not_chosen(tmp_path):
+    folder = write_rates(tmp_path)
+    edit(folder / "model.num_heads=1,optimizer.lr=0.2,seed=1" / "metrics.json", valid__loss=None)
+    assert rates(folder)["1"] == [(0.1, 1), (0.1, 2)]
+
+
+def test_rows_are_named_without_the_chosen_setting(tmp_path):
+    folder = write_rates(tmp_path)
+    assert [row.label for row in read_sweep(folder).rows] != ["1", "4"]
+    assert [row.label for row in read_sweep(folder, "optimizer.lr").rows] == ["1", "4"]
+
+
+def test_the_page_tells_what_was_tried_and_where_the_choice_is_at_an_edge(tmp_path, undrawn):
+    sweep = read_sweep(write_rates(tmp_path), "optimizer.lr")
+    study = Study.of(sweep, 0.3, 100, MARGINS, 0)
+    page = make_page(study)
+    table = table_of_section(page, "Choice of optimizer.lr")
+    assert table.headers[1:] == ("0.1", "0.2", "0.4", "chosen", "seeds of the choice")
+    assert table.cells == (
+        ("1", "2.0000", "1.0000", "3.0000", "0.2", "1"),
+        ("4", "1.2000", "1.1500", "–", "0.2", "1 2"),
+    )
+    (section,) = (each for each in page.sections if each.title == "Choice of optimizer.lr")
+    assert section.blocks[1] == "4: the largest value tried is chosen, and a better one may lie beyond it."
+    assert "tuned=optimizer.lr simulate=7" in study.command("simulate=7")
+
+
+def test_runs_left_out_are_listed_and_kept(tmp_path):
+    sweep = read_sweep(write_rates(tmp_path / "sweep"), "optimizer.lr")
+    lines = results_csv(sweep).splitlines()[1:]
+    assert len(lines) == sum(map(len, LOSSES.values()))
+    assert sum(",,1,yes," in line or ",,2,yes," in line for line in lines) == len(sweep.left_out) == 5
+    keep_runs(sweep, tmp_path / "kept")
+    again = read_sweep(tmp_path / "kept", "optimizer.lr")
+    assert [run.name for run in again.left_out] == [run.name for run in sweep.left_out]
+
+
+@pytest.mark.parametrize(
+    ("losses", "tuned", "message"),
+    [
+        (LOSSES, "optimizer.rate", "no run has this setting"),
+        ({(1, 0.1): [1.0], (4, 0.1): [1.0]}, "optimizer.lr", "no row has runs with two values"),
+    ],
+)
+def test_nothing_to_choose(tmp_path, losses, tuned, message):
+    with pytest.raises(InputError, match=f"tuned={tuned}: {message}"):
+        read_sweep(write_rates(tmp_path, losses), tuned)
+
+
+def test_values_without_a_common_seed_are_not_compared(tmp_path):
+    folder = write_rates(tmp_path)
+    name = "model.num_heads=1,optimizer.lr=0.1,seed={}"
+    (folder / name.format(1)).rename(folder / "away")
+    (folder / "away" / "config.yaml").unlink()
+    with pytest.raises(InputError, match=r"no seed that was trained with all of 0\.1, 0\.2, 0\.4; train one seed"):
+        read_sweep(folder, "optimizer.lr")
