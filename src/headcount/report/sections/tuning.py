@@ -43,4 +43,6 @@ def _edges(tried: Mapping[str, Tried]) -> str:
         elif all(map(finite, values)) and each.chosen in (values[0], values[-1]):
             end = "smallest" if each.chosen == values[0] else "largest"
             found.setdefault(f"the {end} value tried is chosen, and a better one may lie beyond it", []).append(label)
-    return " ".join(f"{capital(listed(labels))}: {what}." for what, labels in found.items())
+    every = len(tried)
+    who = {what: "All rows" if len(rows) == every else capital(listed(rows)) for what, rows in found.items()}
+    return " ".join(f"{rows}: {what}." for what, rows in who.items())
