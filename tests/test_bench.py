@@ -23,6 +23,7 @@ from headcount.benchmark.inputs import repeated
 from headcount.benchmark.peers.measure import Meter
 from headcount.benchmark.results import BEGIN, END, best, page_with_tables
 from headcount.benchmark.settings import as_lists, rows_of
+from headcount.benchmark.turns import in_turn, relative_time
 from headcount.benchmark.workloads import UNITS
 from headcount.run.place import CONF
 
@@ -323,6 +324,44 @@ PARTS = {
     "Python and autograd, between operators",
 }
 MAY_BE_NOTHING = {"dropout masks"}  # the model has none
+
+
+class FakeTurn:
+    """Steps take `seconds` each; `log` gets who made how many."""
+
+    def __init__(self, name: str, seconds: float, log: list) -> None:
+        self.name, self.seconds, self.log = name, seconds, log
+
+    def steps(self, count: int) -> dict:
+        self.log.append((self.name, count))
+        return {"seconds": count * self.seconds}
+
+
+def test_turns_are_of_equal_steps_and_go_backwards_every_second_round():
+    log: list = []
+    turns = [FakeTurn("a", 0.1, log), FakeTurn("b", 0.2, log)]
+    order = [index for index, _ in in_turn(turns, rounds=2, seconds=1, warmup=2)]
+    assert order == [0, 1, 1, 0]
+    assert log[-6:] == [("a", 20), ("b", 20), ("a", 10), ("b", 10), ("b", 10), ("a", 10)]
+
+
+def test_the_relative_time_is_of_rounds_so_a_slow_machine_does_not_matter():
+    rates = np.array([100.0, 20, 55, 80])
+    mean, low, high = relative_time(rates, rates / [1.1, 1.2, 1.1, 1.2])
+    assert mean == pytest.approx((1.1 * 1.2) ** 0.5)
+    assert 1.05 < low < 1.1 < 1.2 < high < 1.25
+    assert relative_time(rates, rates) == pytest.approx([1, 1, 1])
+    assert relative_time([2.0], [1.0]) == [2, 0, np.inf]
+
+
+@pytest.mark.slow
+def test_a_row_that_cannot_be_trained_is_one_line(tmp_path):
+    arguments = ["work=rows", "model=nano", "rounds=1", 'rows=["model.num_heads=1","model.num_heads=3"]']
+    code = [sys.executable, str(SCRIPTS / "bench.py"), *arguments, "data.vocab_size=600", *SMALL_CORPUS]
+    result = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "does not divide" in result.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.slow

@@ -8,19 +8,31 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.progress import Progress
 
-from headcount.benchmark.environments import PeerError, busy_programs, environment, watch
+from headcount.benchmark.environments import PeerError, busy_programs, environment, last_complaint, watch
 from headcount.benchmark.inputs import Inputs, own_shapes
-from headcount.benchmark.results import Measurement, Results, best, ceiling_precision, page_with_tables, shown, tables
+from headcount.benchmark.results import (
+    Measurement,
+    Measurements,
+    Results,
+    best,
+    ceiling_precision,
+    page_with_tables,
+    shown,
+    tables,
+)
 from headcount.benchmark.settings import check, read_rows, rows_of
+from headcount.benchmark.turns import Turn, in_turn
 from headcount.benchmark.workloads import (
     FIRST_MODEL_ONLY,
     FP32_AND_BF16,
@@ -54,6 +66,15 @@ class System:
     script: str
     job: Mapping[str, Any]
     keep: bool = False
+
+
+class Process(NamedTuple):
+    """How a script is started, and the files for its output and its complaints."""
+
+    command: list[str]
+    environ: dict[str, str]
+    out: Path
+    err: Path
 
 
 def benchmark(config: DictConfig, overrides: Sequence[str]) -> str:
@@ -153,7 +174,7 @@ class Bench:
             return list(self._searches(job))
         if case.work == "rows":
             rows = rows_of(config.rows)
-            return [System(name, "auto", "headcount", {**job, "work": "train", "changes": rows[name]}) for name in rows]
+            return [System(name, "auto", "headcount", {**job, "changes": rows[name]}) for name in rows]
         if case.work == "crowded":
             return list(self._crowded({**job, "work": "train"}))
         if case.work == "quality":
@@ -202,6 +223,9 @@ class Bench:
         """Everybody in turn, once a round."""
         remaining = self.systems(case)
         results = self.results.cases.setdefault(case, {})
+        if case.work == "rows":
+            self._measure_in_turn(remaining, results)
+            return
         if case.work == "start":
             self._try(case, 0, remaining[0])  # which fills the system's caches
         for round_ in range(1, self.config.rounds + 1):
@@ -216,6 +240,23 @@ class Bench:
             if round_ == 1:
                 fastest = {system.name: best(results, system.name)[0]["requested"] for system in remaining}
                 remaining = [each for each in remaining if each.keep or each.requested == fastest[each.name]]
+
+    def _measure_in_turn(self, systems: Sequence[System], results: Measurements) -> None:
+        """Everybody at once, in processes that take short turns. Raises InputError where one of them ends."""
+        config = self.config
+        with ExitStack() as running, Progress(console=Console(stderr=True), transient=True) as bar:
+            started = (self._process(system, self._job(system, 1), run) for run, system in enumerate(systems))
+            turns = [running.enter_context(Turn(each.command, each.environ, each.err)) for each in started]
+            done = bar.add_task("training in turn", total=config.rounds * len(systems))
+            try:
+                for index, result in in_turn(turns, config.rounds, config.seconds, config.warmup):
+                    result |= {"requested": "auto", "keep": False}
+                    results.setdefault((systems[index].name, result["precision"]), []).append(result)
+                    bar.advance(done)
+                    if len(results) == len(systems):
+                        self._save()
+            except PeerError as error:
+                raise InputError(f"rows: {error}") from error
 
     def _try(self, case: Case, round_: int, system: System) -> Measurement | None:
         """One measurement, logged in one line; None where a peer fails. Raises InputError where headcount does."""
@@ -235,6 +276,12 @@ class Bench:
 
     def run_job(self, system: System, round_: int = 1) -> Measurement:
         """The report of the system's script; of several runs at once, rate and memory are summed. Raises PeerError."""
+        job = self._job(system, round_)
+        with ThreadPoolExecutor(job.get("runs", 1)) as pool:
+            results = list(pool.map(lambda run: self._run(system, job, run), range(job.get("runs", 1))))
+        return results[0] | {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
+
+    def _job(self, system: System, round_: int) -> dict[str, Any]:
         config = self.config
         same = ("device", "seconds", "warmup", "vocab_size", "batch_tokens", "decode_batch", "beam", "new_tokens")
         job = {name: config[name] for name in same} | {
@@ -247,12 +294,10 @@ class Bench:
             "precision": system.requested,
             "seed": round_,
         }
-        job |= system.job
-        with ThreadPoolExecutor(job.get("runs", 1)) as pool:
-            results = list(pool.map(lambda run: self._run(system, job, run), range(job.get("runs", 1))))
-        return results[0] | {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
+        return job | dict(system.job)
 
-    def _run(self, system: System, job: Mapping[str, Any], run: int) -> Measurement:
+    def _process(self, system: System, job: Mapping[str, Any], run: int) -> Process:
+        """How to start the system's script; writes its job to a file."""
         path, out, err = (self.folder / f"{name}{run}" for name in ("job.json", "out.txt", "err.txt"))
         path.write_text(json.dumps(job), encoding="utf-8")
         threads = str(job["threads"])
@@ -261,16 +306,17 @@ class Bench:
         environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
         environ |= job.get("environ", {})
         python = self.pythons.get(system.name, sys.executable)
-        command = [python, str(SCRIPTS / f"bench_{system.script}.py"), str(path)]
+        return Process([python, str(SCRIPTS / f"bench_{system.script}.py"), str(path)], environ, out, err)
+
+    def _run(self, system: System, job: Mapping[str, Any], run: int) -> Measurement:
+        command, environ, out, err = self._process(system, job, run)
         with out.open("wb") as report, err.open("wb") as errors, busy_programs(job.get("busy", 0)):
             code, peak = watch(command, environ, report, errors, with_children=job["work"] == "prepare")
         reports = [line for line in out.read_text(errors="replace").splitlines() if line.startswith("{")]
         if code or not reports:
-            complaints = err.read_text(errors="replace")
             if self.config.debug:
-                sys.stderr.write(complaints)
-            lines = [line for line in complaints.splitlines() if line.strip()]
-            raise PeerError(lines[-1] if lines else f"ended with code {code}")
+                sys.stderr.write(err.read_text(errors="replace"))
+            raise PeerError(last_complaint(err) or f"ended with code {code}")
         result = json.loads(reports[-1])
         return result if job["device"] == "cuda" else {**result, "peak_memory": max(result["peak_memory"], peak)}
 
@@ -280,6 +326,12 @@ class Bench:
         for case in cases:
             if case.work == "prepare":
                 count, each = self.config.rounds, self.config.pairs / 10_000
+            elif case.work == "rows":
+                rows = len(self.systems(case))
+                count, each = (
+                    self.config.rounds * rows,
+                    self.config.seconds + (8 + self.config.warmup) / self.config.rounds,
+                )
             elif case.work == "search":
                 count, each = self.config.rounds * len(self.systems(case)), 8 + self.config.warmup + self.config.seconds
             elif case.work == "quality":

@@ -71,6 +71,12 @@ def watch(
             raise
 
 
+def last_complaint(errors: Path) -> str | None:
+    """The last line that a process has written to its standard error; None where there is none."""
+    lines = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else None
+
+
 def group_memory(group: int) -> int:
     """Bytes held by the processes of a group, shared memory counted once; 0 on systems without /proc."""
     total = 0

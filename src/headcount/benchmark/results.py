@@ -7,6 +7,7 @@ from typing import Any
 from tabulate import tabulate
 
 from headcount.benchmark.inputs import Inputs
+from headcount.benchmark.turns import relative_time
 from headcount.benchmark.workloads import FIRST_MODEL_ONLY, SQUARES, UNITS, WORKS, Case
 from headcount.errors import InputError
 
@@ -63,9 +64,7 @@ class Results:
             if case.work in ("train", "decode", "lightning", "together", "crowded") and ours:
                 row["ratio"] = statistics.median(rates(ours)) / median  # headcount's speed over this one's
             if case.work == "rows":
-                # What slows the machine for minutes slows the whole round.
-                times = sorted(slow / fast for slow, fast in zip(rates(ours), rates(measured), strict=False))
-                row["time"] = [statistics.median(times), times[0], times[-1]]
+                row["time"] = relative_time(rates(ours), rates(measured))
             if case.work in ("train", "decode"):
                 row |= self._shares(case, precision, median)
                 row["per_step"] = statistics.median(each["per_step"] for each in measured)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -56,6 +57,29 @@ class StepCounter(pl.Callback):
         self.meter.step(batch.tokens)
         if self.meter.done:
             raise WindowOverError
+
+
+class OnRequest(pl.Callback):
+    """Makes as many steps as a line of standard input says, reports them and waits for the next line; leaves training
+    at the end of the input."""
+
+    def __init__(self, report_steps: Callable[[dict[str, Any]], None]) -> None:
+        self.report_steps = report_steps
+        self.steps = self.left = 0
+
+    def on_train_batch_start(self, trainer: Any, task: Any, batch: Any, batch_idx: int) -> None:
+        if not self.left:
+            if not (line := sys.stdin.readline()):
+                raise WindowOverError
+            self.steps = self.left = int(line)
+            self.tokens, self.begin = 0, time.perf_counter()
+
+    def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.tokens += batch.tokens
+        self.left -= 1
+        if not self.left:
+            seconds = time.perf_counter() - self.begin
+            self.report_steps({"rate": self.tokens / seconds, "seconds": seconds, "steps": self.steps})
 
 
 class PaddedVocabulary:
@@ -119,6 +143,16 @@ def bare_loop(trainer: Any, task: Any, meter: Meter) -> None:
         meter.step(batch.tokens)
         if meter.done:
             return
+
+
+def rows(job: dict[str, Any], config: DictConfig, folder: Path) -> None:
+    """Train as `train` does, a few steps whenever it is asked to."""
+
+    def adapt(parts: Parts) -> None:
+        precision = parts.precision.partition(",")[0]
+        with_job(parts, job, OnRequest(lambda result: report(result, precision, PACKAGES, job["device"])))
+
+    train_until_over(config, folder, adapt)
 
 
 class TokenIds:
@@ -322,6 +356,9 @@ def main() -> None:
             changes += ["optimizer=adamw"]  # as everybody
         changes += job.get("changes", [])
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
+        if job["work"] == "rows":
+            rows(job, config, Path(name))
+            return
         work = {"decode": decode, "prepare": prepare, "profile": profile, "quality": quality}.get(job["work"], train)
         result, precision = work(job, config, Path(name), begin)
     report(result, precision, PACKAGES, job["device"])

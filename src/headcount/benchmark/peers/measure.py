@@ -100,6 +100,7 @@ def report(result: Result, precision: str, packages: tuple[str, ...], device: st
         "versions": {name: _version(name) for name in packages},
     }
     sys.stdout.write("\n" + json.dumps(result) + "\n")
+    sys.stdout.flush()
 
 
 def peak_memory(device: str) -> int:
