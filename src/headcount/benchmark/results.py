@@ -41,6 +41,8 @@ class Results:
     def _rows(self, case: Case) -> Iterator[dict[str, Any]]:
         """A row for each system, in its best precision (or in all, where it keeps all); of a profile, for each part."""
         measurements = self.cases[case]
+        if not measurements:
+            return  # stopped before the first was made
         if case.work == "profile":
             yield from self._parts(case, measurements)
             return
@@ -176,12 +178,16 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "spread": " to ".join(number(value / scale) for value in row["spread"]),
         "BLEU": f"{row['bleu']:.2f}" if "bleu" in row else "",
         "headcount is": f"{ratio:.2f} x" if ratio else "",
-        "time, first row 1": "{:.3f} [{:.3f}, {:.3f}]".format(*row["time"]) if "time" in row else "",
+        "time, first row 1": _relative(*row["time"]) if "time" in row else "",
         "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
         **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
         "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB" if work != "profile" else "",
         "slower": ", ".join(f"{other} {number(value)}" for other, value in row.get("other_precisions", {}).items()),
     }
+
+
+def _relative(time: float, low: float | None, high: float | None) -> str:
+    return f"{time:.3f}" if low is None else f"{time:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def number(value: float) -> str:

@@ -77,13 +77,14 @@ def in_turn(turns: Sequence[Turn], rounds: int, seconds: float, warmup: float) -
             yield index, turns[index].steps(count)
 
 
-def relative_time(first: Sequence[float], other: Sequence[float]) -> list[float]:
+def relative_time(first: Sequence[float], other: Sequence[float]) -> list[float | None]:
     """The time of a row for the work that takes the first row 1, and its 95 % interval, from the rates of both in each
-    round: the mean of the logarithms of the rounds' ratios, with Student's t. After one round the interval is infinite.
+    round: the mean of the logarithms of the rounds' ratios, with Student's t. One round
+    gives no interval.
     """
     ratios = [math.log(ours / theirs) for ours, theirs in zip(first, other, strict=False)]
     mean = sum(ratios) / len(ratios)
     if len(ratios) == 1:
-        return [math.exp(mean), 0.0, math.inf]
+        return [math.exp(mean), None, None]
     reach = float(stats.sem(ratios) * stats.t.ppf(0.975, len(ratios) - 1))
     return [math.exp(mean), math.exp(mean - reach), math.exp(mean + reach)]
