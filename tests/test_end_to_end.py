@@ -363,6 +363,9 @@ def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     # Each process counts its own, and takes the others for alike.
     assert metrics(one)["train"]["tokens"] == metrics(two)["train"]["tokens"]
     assert metrics(one)["test"]["bleu"] == metrics(two)["test"]["bleu"]
+    # The loss that is shown is that of all parts of a step.
+    losses = ([float(row["train/loss"]) for row in curves(run) if row["train/loss"]] for run in (one, two))
+    assert next(losses) == pytest.approx(next(losses), rel=1e-5)
 
 
 @pytest.mark.slow

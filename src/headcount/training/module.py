@@ -76,6 +76,7 @@ class TranslationTask(pl.LightningModule):
         # Pairs, tokens of a source and of a target; None outside of a batch.
         self.batch_shape: tuple[int, int, int] | None = None
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
+        self._logged: list[Tensor] = []  # likelihood of each, in a step that is logged
         self._valid_sums: list[Tensor] = []
         self._rates: list[float] = []  # of each parameter group, in the config
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
@@ -115,7 +116,7 @@ class TranslationTask(pl.LightningModule):
         norm = gathered(norm)
         rate = optimizer.param_groups[0]["lr"]
         step = Step(self.trainer.global_step + 1, rate, norm, self._parts_of_step)
-        self._parts_of_step = []
+        self._parts_of_step, self._logged = [], []
         own: Any = optimizer.optimizer
         here = norm.device.type in SYNCHRONOUS or is_sharded(self.model)
         if not here and getattr(own, "_step_supports_amp_scaling", False):
@@ -151,7 +152,11 @@ class TranslationTask(pl.LightningModule):
         micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
         # The step at which Lightning writes to the loggers.
         if (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            self.log("train/loss", likelihood / len(batch.real), prog_bar=True)
+            # Of the whole step, as the gradient is: all ranks, and all micro-batches, the last of which logs last.
+            self._logged.append(likelihood.detach())
+            ranks = self.trainer.world_size
+            whole = torch.stack(self._logged).sum() / batch.step_tokens * ranks
+            self.log("train/loss", whole, prog_bar=True, sync_dist=ranks > 1)
             self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
         self._parts_of_step.append((loss.detach(), batch.rows))
         # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
