@@ -115,7 +115,15 @@ def test_every_weight_learns(kind):
     model, (source, mask, target) = make(kind).train(), batch()
     model.output(model(source, mask, target)).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    assert operations_per_token(model, 6, 5) > 0
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
+def test_operations_of_a_cell_are_counted(cell, gates):
+    model, width, vocab = built("model/rnn", vocab_size=50, d_model=16, cell=cell, look="none"), 16, 50
+    encoder = 2 * gates * (width * width // 2 + (width // 2) ** 2)  # two directions, each half as wide
+    decoder = gates * 2 * width * width
+    expected = 6 * encoder + width * width + 5 * (decoder + width * vocab)
+    assert operations_per_token(model, 6, 5) == round(expected / (6 + 5))
 
 
 @pytest.mark.parametrize(
