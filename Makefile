@@ -51,7 +51,7 @@ serve: .venv/serve  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
 	@$(BIN)/python scripts/serve.py "run='$(RUN)'" $(ARGS)
 
 # A job may fail; there is a report of the rest all the same.
-RUNS = runs/$(STUDY)_$(or $(RECIPE),$(DATA),grammar)
+RUNS = $(or $(patsubst hydra.sweep.dir=%,%,$(filter hydra.sweep.dir=%,$(ARGS))),runs/$(STUDY)_$(or $(RECIPE),$(DATA),grammar))
 ablate: .venv/study  ## Run STUDY, JOBS runs at once, and report: STUDY=kv_heads RECIPE=multi30k_study
 	@$(BIN)/python scripts/train.py --multirun study=$(STUDY) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(CHOICES); \
 	status=$$?; $(BIN)/python scripts/report.py sweep=$(RUNS) && exit $$status
