@@ -41,6 +41,25 @@ def test_a_run_that_diverged_is_not_chosen(tmp_path):
     assert rates(folder)["1"] == [(0.1, 1), (0.1, 2)]
 
 
+def test_a_row_without_any_loss_chooses_nothing(tmp_path):
+    folder = write_rates(tmp_path)
+    for job in folder.glob("model.num_heads=1,*"):
+        edit(job / "metrics.json", valid__loss=None)
+    with pytest.raises(InputError, match="has a validation loss in all of the seeds 1, so none can be chosen"):
+        read_sweep(folder, "optimizer.lr")
+
+
+def test_values_may_be_lists(tmp_path, undrawn):
+    for heads, loss in (([1, 4], 1.5), ([4, 1], 1.0)):
+        config = {"model": {"num_heads": 4, "cross_heads": heads}, "study": STUDY}
+        job = tmp_path / f"model.cross_heads={heads},seed=1"
+        write_run(job, sentences(40), 0.2, 1, config)
+        edit(job / "metrics.json", valid__loss=loss)
+    study = Study.of(read_sweep(tmp_path, "model.cross_heads"), 0.3, 100, MARGINS, 0)
+    table = table_of_section(make_page(study), "Choice of model.cross_heads")
+    assert table.cells == (("4", "1.5000", "1.0000", "[4,1]", "1"),)
+
+
 def test_rows_are_named_without_the_chosen_setting(tmp_path):
     folder = write_rates(tmp_path)
     assert [row.label for row in read_sweep(folder).rows] != ["1", "4"]

@@ -12,8 +12,8 @@ def tune(runs: Sequence[RunResult], setting: str, of_seeds: Sequence[str]) -> tu
     """The runs with the value of `setting` that has the lowest validation loss in their row, and how it was chosen.
 
     Values are compared by means over the seeds that all of them have; a run that diverged counts as infinite. of_seeds:
-    settings that go with the seed. Raises InputError if no run has the setting, no row has two values of it, or two
-    values have no seed in common.
+    settings that go with the seed. Raises InputError if no run has the setting, no row has two values of it, two
+    values have no seed in common, or no value of a row has a loss.
     """
     if all(setting not in run.settings for run in runs):
         raise InputError(f"tuned={setting}: no run has this setting; name one of config.yaml, such as optimizer.lr")
@@ -42,6 +42,11 @@ def _tried(group: Sequence[RunResult], setting: str) -> Tried:
             "one seed with each"
         )
     losses = tuple((same[0].settings.get(setting), _loss(same, seeds)) for same in values.values())
+    if not any(finite(loss) for _, loss in losses):
+        raise InputError(
+            f"tuned={setting}: no value of the runs like {group[0].name} has a validation loss in all of the seeds "
+            f"{', '.join(map(str, sorted(seeds)))}, so none can be chosen; train these again, or remove their folders"
+        )
     return Tried(losses, tuple(sorted(seeds)), min(losses, key=lambda each: each[1])[0])
 
 

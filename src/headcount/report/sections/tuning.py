@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headcount.report.blocks import Section
-from headcount.report.runs import Tried, finite
+from headcount.report.runs import Tried, finite, key_of
 from headcount.report.study import Study
 from headcount.report.table import Table
 from headcount.report.verdicts import capital, listed
@@ -15,12 +15,13 @@ def section(study: Study) -> Section | None:
     if tuning is None:
         return None
     tried = {row.label: tuning.tried[row.runs[0].name] for row in study.rows}
-    values = list(dict.fromkeys(value for each in tried.values() for value, _ in each.losses))
+    values = list({key_of(value): value for each in tried.values() for value, _ in each.losses}.values())
     values = sorted(values) if all(map(finite, values)) else values
+    keys = [key_of(value) for value in values]  # a value may be a list
     cells = []
     for label, each in tried.items():
-        losses = dict(each.losses)
-        shown = [f"{losses[value]:.4f}" if value in losses else "–" for value in values]
+        losses = {key_of(value): loss for value, loss in each.losses}
+        shown = [f"{losses[key]:.4f}" if key in losses else "–" for key in keys]
         cells.append((label, *shown, typed(each.chosen), " ".join(map(str, each.seeds))))
     headers = (study.sweep.design.label or "row", *map(typed, values), "chosen", "seeds of the choice")
     note = (
