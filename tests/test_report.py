@@ -291,6 +291,11 @@ FLAGS = {
     "versions": ({"versions__torch": "2.0"}, "The runs differ in their versions"),
     "precision": ({"train__precision": "32-true"}, "The runs differ in their precision"),
     "another score": ({"test__bleu": 1.0}, r"seed=2: its test\.hyp has BLEU .*, and its metrics\.json says 1\.00"),
+    "a run without a loss": ({"valid__loss": None}, "No finite validation loss: .*seed=2"),
+    "a run without a score": (
+        {"valid__bleu": None},
+        "No valid.bleu of .*seed=2, so the verdicts on BLEU do not use the valid",
+    ),
     "a run that diverged": ({"valid__ppl": float("nan")}, "seed=2 has no finite validation perplexity"),
 }
 

@@ -89,12 +89,19 @@ def _frozen(scores: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
 
 
 def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
-    """The splits on which all runs have BLEU and text, in the order of the first run, and a flag for each other one."""
+    """The splits on which all runs have BLEU and text, in the order of the first run, and a flag for each other one
+    that some run has."""
     complete, flags = [], []
-    for split in sweep.runs[0].metrics:
-        if not all(finite(run.figure(f"{split}.bleu")) for run in sweep.runs):
+    for split in dict.fromkeys(name for run in sweep.runs for name in run.metrics):
+        without = [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))]
+        if len(without) == len(sweep.runs):
             continue
-        if missing := _missing_text(sweep, split):
+        if without:
+            more = f" and {len(without) - 1} other runs" if len(without) > 1 else ""
+            flags.append(
+                f"No {split}.bleu of {without[0]}{more}, so the verdicts on BLEU do not use the {split} sentences."
+            )
+        elif missing := _missing_text(sweep, split):
             flags.append(f"{missing}, so the verdicts on BLEU do not use the {split} sentences.")
         else:
             complete.append(split)

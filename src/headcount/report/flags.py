@@ -17,6 +17,7 @@ def flagged(sweep: Sweep) -> list[str]:
     runs = sweep.runs
     return [
         *_diverged(runs),
+        *_without_loss(runs),
         *_averages(runs),
         *_seeds(sweep),
         *_inconstant(sweep),
@@ -31,6 +32,17 @@ def _diverged(runs: Sequence[RunResult]) -> list[str]:
         f"{run.name} has no finite validation perplexity: it seems to have diverged."
         for run in runs
         if run.figure("valid.ppl") is not None and not finite(run.figure("valid.ppl"))
+    ]
+
+
+def _without_loss(runs: Sequence[RunResult]) -> list[str]:
+    """Runs that the mean loss of their row leaves out, which can make a row look better."""
+    without = [run.name for run in runs if not finite(run.figure("valid.loss"))]
+    if not without or len(without) == len(runs):
+        return []
+    return [
+        f"No finite validation loss: {listed(without)}. The losses of their rows, and the verdicts on loss, are without "
+        "them."
     ]
 
 
