@@ -41,7 +41,7 @@ def _without_loss(runs: Sequence[RunResult]) -> list[str]:
     if not without or len(without) == len(runs):
         return []
     return [
-        f"No finite validation loss: {listed(without)}. The losses of their rows, and the verdicts on loss, are without "
+        f"No finite validation loss: {listed(without)}. The losses of their rows and the verdicts on loss are without "
         "them."
     ]
 
