@@ -115,6 +115,7 @@ def test_every_weight_learns(kind):
     model, (source, mask, target) = make(kind).train(), batch()
     model.output(model(source, mask, target)).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+    assert operations_per_token(model, 6, 5) > 0
 
 
 @pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])

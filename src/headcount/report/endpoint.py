@@ -93,19 +93,18 @@ def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
     that some run has."""
     complete, flags = [], []
     for split in dict.fromkeys(name for run in sweep.runs for name in run.metrics):
-        without = [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))]
-        if len(without) == len(sweep.runs):
+        unscored = [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))]
+        if len(unscored) == len(sweep.runs):
             continue
-        if without:
-            more = f" and {len(without) - 1} other runs" if len(without) > 1 else ""
-            flags.append(
-                f"No {split}.bleu of {without[0]}{more}, so the verdicts on BLEU do not use the {split} sentences."
-            )
-        elif missing := _missing_text(sweep, split):
+        if missing := f"No {split}.bleu of {_shortened(unscored)}" if unscored else _missing_text(sweep, split):
             flags.append(f"{missing}, so the verdicts on BLEU do not use the {split} sentences.")
         else:
             complete.append(split)
     return complete, flags
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} other runs" if len(names) > 1 else names[0]
 
 
 def _missing_text(sweep: Sweep, split: str) -> str:
@@ -115,8 +114,7 @@ def _missing_text(sweep: Sweep, split: str) -> str:
     if unknown:
         seed = f" on the corpus of seed {unknown[0]}" if sweep.corpora else ""
         return f"No run{seed} has the {split} references ({split}.ref)"
-    more = f" and {len(without) - 1} other runs" if len(without) > 1 else ""
-    return f"{without[0]}{more} lack the {split} translations ({split}.hyp)" if without else ""
+    return f"{_shortened(without)} lack the {split} translations ({split}.hyp)" if without else ""
 
 
 def _counts(run: RunResult, splits: Sequence[str], tokenizer: str, flags: list[str]) -> Floats:
