@@ -210,7 +210,8 @@ def test_an_unfinished_sweep_lists_the_missing_runs(sweep, undrawn):
     assert "the spread between seeds is unknown" in page.verdict
     plan = "python scripts/train.py --multirun study=heads_fixed_width model.num_heads=1,4"
     commands = [block.text for block in section_of(page, "What to type next").blocks if isinstance(block, Code)]
-    assert commands == [f"{plan} seed=1,2", f"{plan} seed=1,2,3", f"python scripts/report.py sweep={sweep}"]
+    again = f"python scripts/report.py sweep={sweep} resamples=100"
+    assert commands == [f"{plan} seed=1,2", f"{plan} seed=1,2,3", again]
 
 
 def test_without_a_plan_the_folders_are_the_runs(sweep):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
 from headcount.report.runs import Row, RunResult, Sweep, finite
 from headcount.report.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
@@ -54,7 +55,10 @@ def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
         unsampled = () if sweep.corpora else (UNSAMPLED,)
         comparison = compare(scores, blocks=sweep.blocks)
         return Endpoint(("test",), 0, _frozen(scores), (), comparison, (*flags, *unsampled), corpora)
-    tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
+    try:
+        tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
+    except InputError as error:
+        raise InputError(f"{sweep.runs[0].directory / 'metrics.json'}: {error}; evaluate the runs again") from error
     counts = [[_counts(run, splits, tokenizer, flags) for run in row.runs] for row in sweep.rows]
     scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in counts]
     if sweep.corpora:
@@ -114,7 +118,8 @@ def _missing_text(sweep: Sweep, split: str) -> str:
     if unknown:
         seed = f" on the corpus of seed {unknown[0]}" if sweep.corpora else ""
         return f"No run{seed} has the {split} references ({split}.ref)"
-    return f"{_shortened(without)} lack the {split} translations ({split}.hyp)" if without else ""
+    verb = "lacks" if len(without) == 1 else "lack"
+    return f"{_shortened(without)} {verb} the {split} translations ({split}.hyp)" if without else ""
 
 
 def _counts(run: RunResult, splits: Sequence[str], tokenizer: str, flags: list[str]) -> Floats:

@@ -9,6 +9,7 @@ from headcount.report.verdicts import listed
 from headcount.run.values import at
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
+NOTHING = 1.0  # BLEU that models reach which have not learnt to translate
 CLEARLY = 0.01  # nats, more than the loss of the same weights differs between two precisions
 
 
@@ -16,6 +17,7 @@ def flagged(sweep: Sweep) -> list[str]:
     """A line for each warning, the gravest first."""
     runs = sweep.runs
     return [
+        *_untranslated(sweep),
         *_diverged(runs),
         *_without_loss(runs),
         *_averages(runs),
@@ -24,6 +26,18 @@ def flagged(sweep: Sweep) -> list[str]:
         *_same(sweep),
         *_vocabularies(sweep),
         *_machines(runs),
+    ]
+
+
+def _untranslated(sweep: Sweep) -> list[str]:
+    """Rows that have learnt next to nothing, which all look equal."""
+    rows = [row.label for row in sweep.rows if max(row.figures("test.bleu")) < NOTHING]
+    if not rows:
+        return []
+    who = "All runs" if len(rows) == len(sweep.rows) else f"All runs of {listed(rows)}"
+    return [
+        f"{who} have a test BLEU below {NOTHING:g}: they have not learnt to translate, so that they are alike says "
+        "nothing about what the study varies."
     ]
 
 

@@ -61,5 +61,5 @@ def make_page(study: Study) -> Page:
 def _progress(sweep: Sweep) -> str:
     finished = sweep.jobs - len(sweep.unfinished)
     if not sweep.unfinished:
-        return f"All {sweep.jobs} runs are finished."
+        return f"All {sweep.jobs} runs are finished." if sweep.jobs > 1 else "The one run is finished."
     return f"{finished} of {sweep.jobs} runs are finished. The figures below may change when the others are:"

@@ -4,7 +4,8 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from headcount.report.rows import (
     names_by_setting,
     natural_order,
 )
-from headcount.report.runs import CORPUS, DESIGN, Config, Design, Row, RunResult, Sweep, Unfinished, finite
+from headcount.report.runs import CORPUS, Config, Row, RunResult, Sweep, Unfinished, finite
 from headcount.report.tuning import tune
 from headcount.run.arrays import read_arrays
+from headcount.run.design import Design
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
 from headcount.run.values import at, within
@@ -72,7 +74,7 @@ def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
             "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
             "kind, not on one of them."
         )
-    design, rows = _rows(runs, jobs, design, of_seeds, notes)
+    design, rows, repeated = _rows(runs, jobs, design, of_seeds, notes)
     sources = {split: lines for split in references if (lines := _sources(runs, split, len(references[split])))}
     phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
@@ -89,6 +91,7 @@ def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
         phenomena=phenomena,
         notes=tuple(notes),
         tuning=tuning,
+        repeated=repeated,
     )
 
 
@@ -98,14 +101,14 @@ def _rows(
     design: Design,
     of_seeds: Sequence[str],
     notes: list[str],
-) -> tuple[Design, tuple[Row, ...]]:
-    """The rows that runs form, and the design with the label of these rows.
+) -> tuple[Design, tuple[Row, ...], tuple[RunResult, ...]]:
+    """The design with the label of the rows that runs form, these rows, and the runs left out of them.
 
     jobs: the overrides of each job. of_seeds: settings that do not separate rows. notes: gets warnings.
     """
     varying = [name for name in differing_settings(runs) if not within(name, of_seeds)]
     jobs = {name: [each for each in given if not within(_setting(each), of_seeds)] for name, given in jobs.items()}
-    if design.varies and not crossed(runs, names := names_by_setting(runs, design.varies)):
+    if design.varies and not crossed(runs, names := names_by_setting(runs, design.varies), jobs, of_seeds):
         if all(name.value is None for name in names.values()):
             notes.append(f"The study varies {design.varies}, but no run has this setting.")
     else:
@@ -113,7 +116,7 @@ def _rows(
         if design.varies:
             notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
         design = replace(design, label=label)
-    return design, make_rows(runs, names, notes, of_seeds)
+    return design, *make_rows(runs, names, notes, of_seeds)
 
 
 def _setting(override: str) -> str:
@@ -135,25 +138,30 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
                 f"{directory / 'metrics.json'}: has no {path}, although the run is marked as finished; move the file "
                 "away, and start the sweep again"
             )
+    if not isinstance(at(metrics, "test.contrastive") or {}, dict):
+        raise InputError(
+            f"{directory / 'metrics.json'}: test.contrastive is no group of figures; evaluate the run again"
+        )
     return RunResult(
         name,
         directory,
         config,
         metrics,
         _read_curves(directory / "logs" / "metrics.csv"),
-        _read_lines(directory, metrics, "hyp"),
-        _read_lines(directory, metrics, "ref"),
+        _read_lines(directory, config, metrics, "hyp"),
+        _read_lines(directory, config, metrics, "ref"),
     )
 
 
-def _read_lines(directory: Path, metrics: Config, kind: str) -> dict[str, list[str]]:
+def _read_lines(directory: Path, config: Config, metrics: Config, kind: str) -> dict[str, list[str]]:
     """The lines of <split>.<kind>.<language> of every split that was scored. kind: hyp or ref."""
     lines = {}
     for split in (name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))):
-        path = min(directory.glob(f"{split}.{kind}.*"), default=None)  # not every config names the language
-        if path is None:
-            continue
-        lines[split] = _lines(path)
+        found = sorted(directory.glob(f"{split}.{kind}.*"))  # plain text before compressed text
+        # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
+        own = [path for path in found if path.name.removesuffix(".gz").endswith(f".{at(config, 'data.target')}")]
+        if own or found:
+            lines[split] = _lines((own or found)[0])
     return lines
 
 
@@ -208,7 +216,7 @@ def _own_corpora(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
 
 def _with_references(runs: Sequence[RunResult]) -> list[RunResult]:
     """The runs, each with all references of their corpus. Raises InputError if they were tested on different ones."""
-    first = runs[0]
+    first = _usual(runs, lambda run: (run.corpus, run.figure(f"test.signature.{PRIMARY}")))
     for run in runs:
         unread = "test" not in run.references or "test" not in first.references
         if unread and run.corpus != first.corpus:
@@ -227,11 +235,18 @@ def _with_references(runs: Sequence[RunResult]) -> list[RunResult]:
     return [replace(run, references=references) for run in runs]
 
 
+def _usual(runs: Sequence[RunResult], key: Callable[[RunResult], Hashable]) -> RunResult:
+    """The first of the runs that are most alike by `key`, so that an odd one is compared to the others."""
+    keys = [key(run) for run in runs]
+    return runs[keys.index(Counter(keys).most_common(1)[0][0])]
+
+
 def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:
     """The references of a split, None if no run has them. Raises InputError if runs differ."""
-    known = next((run for run in runs if split in run.references), None)
-    if known is None:
+    having = [run for run in runs if split in run.references]
+    if not having:
         return None
+    known = _usual(having, lambda run: tuple(run.references[split]))
     lines = known.references[split]
     for run in runs:
         if run.references.get(split, lines) != lines:
@@ -271,14 +286,8 @@ def _phenomena(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
 
 
 def _design(run: RunResult) -> Design:
-    node = at(run.config, DESIGN)
-    if not isinstance(node, dict):
-        return Design()
-    return Design(
-        title=node.get("title"),
-        varies=node.get("varies"),
-        label=node.get("label") or (node["varies"].rpartition(".")[2] if node.get("varies") else None),
-        constant=tuple(node.get("constant") or ()),
-        about=node.get("about"),
-        published=tuple(node.get("published") or ()),
-    )
+    try:
+        return Design.of(run.config)
+    except InputError as error:
+        path = run.directory / "config.yaml"
+        raise InputError("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from error

@@ -1,5 +1,6 @@
 """Rows of a study: which runs differ only in their seed, and a short name for each row."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any
 import yaml
 
 from headcount.report.runs import IGNORED, Row, RunResult, key_of
+from headcount.run.identity import PLACES
 from headcount.run.values import at, typed, within
 
 LONGEST = 40  # characters of the name of a row
@@ -45,7 +47,7 @@ def names_by_difference(
     by values alone, where these are words (gru, before, additive); else that row after its first run.
     """
     combinations = {run.name: key_of([run.settings.get(setting) for setting in differing]) for run in runs}
-    naming = _overrides_of_rows({run.name: jobs[run.name] for run in runs}, combinations)
+    naming = _overrides_of_rows(jobs, combinations)
     if naming is None:
         naming = _distinguishing({run.name: run.settings for run in runs}, differing)
     words = all(isinstance(value, str) for settings in naming.values() for value in settings.values())
@@ -60,13 +62,17 @@ def names_by_difference(
 def _overrides_of_rows(
     jobs: Mapping[str, Sequence[str]], combinations: Mapping[str, str]
 ) -> dict[str, dict[str, Any]] | None:
-    """The overrides that distinguish the jobs, by run; None if runs of two rows have the same ones."""
-    overrides = {run: dict(each.lstrip("+").partition("=")[::2] for each in given) for run, given in jobs.items()}
+    """The overrides that distinguish the jobs, by run; None if runs of two rows have the same ones.
+
+    Those of unfinished jobs count too: a row keeps its name, and no name hides a setting that differs, whatever is
+    finished.
+    """
+    overrides = {job: _overrides(given) for job, given in jobs.items() if given or job in combinations}
     naming = _distinguishing(overrides, dict.fromkeys(name for given in overrides.values() for name in given))
-    groups = {run: key_of(settings) for run, settings in naming.items()}
+    groups = {run: key_of(naming[run]) for run in combinations}
     if len({(combinations[run], group) for run, group in groups.items()}) > len(set(groups.values())):
         return None
-    return {run: {name: _parsed(text) for name, text in settings.items()} for run, settings in naming.items()}
+    return {run: {name: _parsed(text) for name, text in naming[run].items()} for run in combinations}
 
 
 def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -109,32 +115,63 @@ def _parsed(text: str | None) -> Any:
         return text
 
 
-def crossed(runs: Sequence[RunResult], names: Mapping[str, RowName]) -> bool:
-    """Whether every row has two runs of the same seed with different settings: a second setting varies too."""
+def crossed(
+    runs: Sequence[RunResult], names: Mapping[str, RowName], jobs: Mapping[str, Sequence[str]], of_seeds: Sequence[str]
+) -> bool:
+    """Whether a setting varies within the rows `names`: the plan crosses two settings, it has two kinds of runs of one
+    row, or every row has two runs of the same seed with different settings.
+
+    jobs: the overrides of each job, planned or finished, empty if unknown. of_seeds: settings that go with the seed.
+    """
+    overrides = {job: _without(_overrides(given), (*IGNORED, *PLACES)) for job, given in jobs.items() if given}
+    if _crossing(list(overrides.values())):
+        return True
+    kinds: dict[str, set[tuple[str, str]]] = {}
     settings: dict[str, dict[int, set[str]]] = {}
     for run in runs:
+        if run.name in overrides:
+            kind = (key_of(overrides[run.name]), key_of(_without(run.settings, of_seeds)))
+            kinds.setdefault(names[run.name].label, set()).add(kind)
         settings.setdefault(names[run.name].label, {}).setdefault(run.seed, set()).add(key_of(run.settings))
-    return all(any(len(several) > 1 for several in seeds.values()) for seeds in settings.values())
+    planned = any(all(len(set(each)) > 1 for each in zip(*of_row, strict=True)) for of_row in kinds.values())
+    return planned or all(any(len(several) > 1 for several in seeds.values()) for seeds in settings.values())
+
+
+def _crossing(jobs: Sequence[Mapping[str, str]]) -> bool:
+    """Whether of two settings each has a value that comes with several values of the other. jobs: overrides by name."""
+    together: dict[tuple[str, str, str], set[str]] = {}
+    for given in jobs:
+        for name, other in itertools.permutations(given, 2):
+            together.setdefault((name, other, given[name]), set()).add(given[other])
+    several = {(name, other) for (name, other, _), values in together.items() if len(values) > 1}
+    return any((other, name) in several for name, other in several)
+
+
+def _overrides(given: Sequence[str]) -> dict[str, str]:
+    """The overrides of a job by name."""
+    return {name: value for each in given for name, _, value in [each.lstrip("+").partition("=")]}
+
+
+def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if not within(name, names)}
 
 
 def make_rows(
     runs: Sequence[RunResult], names: Mapping[str, RowName], notes: list[str], of_seeds: Sequence[str]
-) -> tuple[Row, ...]:
-    """Runs of the same label as rows, sorted by value or label.
+) -> tuple[tuple[Row, ...], tuple[RunResult, ...]]:
+    """Runs of the same label as rows, sorted by value or label; and the runs left out, with the seed of another.
 
     notes: gets a line for each run that does not fit. of_seeds: settings that go with the seed.
     """
     members: dict[str, list[RunResult]] = {}
     for run in runs:
         members.setdefault(names[run.name].label, []).append(run)
-    rows = []
+    rows, repeated = [], []
     for label, found in members.items():
         kept = {run.seed: run for run in reversed(found)}
-        notes += [
-            f"{run.name} has the seed of {kept[run.seed].name}, and is left out."
-            for run in found
-            if kept[run.seed] is not run
-        ]
+        more = [run for run in found if kept[run.seed] is not run]
+        notes += [f"{run.name} has the seed of {kept[run.seed].name}, and is left out." for run in more]
+        repeated += more
         if differing := [name for name in differing_settings(list(kept.values())) if not within(name, of_seeds)]:
             notes.append(
                 f"The runs of {label} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
@@ -142,7 +179,7 @@ def make_rows(
             )
         name = names[found[0].name]
         rows.append(Row(label, name.value, tuple(kept[seed] for seed in sorted(kept)), name.settings))
-    return tuple(sorted(rows, key=_order))
+    return tuple(sorted(rows, key=_order)), tuple(repeated)
 
 
 def differing_settings(runs: Sequence[RunResult]) -> tuple[str, ...]:

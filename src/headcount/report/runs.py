@@ -9,32 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from headcount.evaluation.metrics import METRICS
+from headcount.run.design import DESIGN, Design
 from headcount.run.identity import FINGERPRINT, NO_MATTER, PLACES
 from headcount.run.values import at, flatten, within
 
-DESIGN = "study"  # the node of a config that describes the study
 IGNORED = (*NO_MATTER, "seed")  # settings that never separate rows
 NOT_A_ROW = (*IGNORED, *PLACES, DESIGN)
 CORPUS = ("data.seed", "data.held_out.seed", FINGERPRINT)  # settings that make another corpus of the same kind
 VOCABULARY = ("tokenizer", "data.vocab_size", "data.cleaning", "data.fingerprint")  # the text is learnt from
 
 Config = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Design:
-    """What a study compares, as the node `study` of its config says; without that node, all None or empty.
-
-    varies: the setting whose values are the rows. label: its name in tables and plots. constant: figures that the study
-    claims to be equal in all rows. published: keys of published.yaml.
-    """
-
-    title: str | None = None
-    varies: str | None = None
-    label: str | None = None
-    constant: tuple[str, ...] = ()
-    about: str | None = None
-    published: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,7 +128,7 @@ class Sweep:
     finished runs differ. corpora: whether each seed has a corpus of its own, with test sentences of its own.
     references, sources: of each held-out split, from any run that has them; empty with such corpora. phenomena: what
     each sentence of such a split tests, "" for none. notes: warnings for the reader. tuning: of a setting that each
-    row chose for itself.
+    row chose for itself. repeated: runs that have the seed of another run of their row.
     """
 
     directory: Path
@@ -160,6 +144,7 @@ class Sweep:
     phenomena: Mapping[str, Sequence[str]]
     notes: tuple[str, ...]
     tuning: Tuning | None = None
+    repeated: tuple[RunResult, ...] = ()
 
     @property
     def runs(self) -> list[RunResult]:
@@ -172,8 +157,8 @@ class Sweep:
 
     @property
     def left_out(self) -> tuple[RunResult, ...]:
-        """The runs with values of a setting that their row did not choose."""
-        return self.tuning.left_out if self.tuning else ()
+        """The finished runs of no row: with the seed of another run, or a value that their row did not choose."""
+        return (*self.repeated, *(self.tuning.left_out if self.tuning else ()))
 
     @property
     def shared(self) -> Config:

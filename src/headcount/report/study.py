@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import get_type_hints
+
+import yaml
 
 from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.verdicts import Names
-from headcount.run.place import command
-from headcount.run.values import fits, typed, wrong_values
+from headcount.run.place import CONF, command
+from headcount.run.values import fits, flatten, typed, wrong_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,9 @@ class Margins:
             f"margin.{name}={typed(value)}: must be a number above 0"
             for name, value in settings.items()
             if not fits(value, float) or not 0 < value < math.inf
+        ]
+        wrong += [
+            f"margin.{name}: is missing; give a number above 0" for name in get_type_hints(cls) if name not in settings
         ]
         if wrong := wrong or wrong_values(cls, settings, lambda name: f"margin.{name}"):
             raise InputError("\n".join(wrong))
@@ -61,9 +67,12 @@ class Study:
 
     def command(self, *settings: str) -> str:
         """The command that writes this report again, with more settings."""
-        tuning = self.sweep.tuning
-        tuned = [f"tuned={tuning.setting}"] if tuning else []
-        return command("report", f"sweep={self.sweep.directory}", *tuned, *settings)
+        usual = flatten(yaml.safe_load((CONF / "report.yaml").read_text("utf-8")))
+        given = flatten({"effect": self.effect, "resamples": self.resamples, "margin": asdict(self.margins)})
+        if self.sweep.tuning:
+            given["tuned"] = self.sweep.tuning.setting
+        words = [f"{name}={typed(value)}" for name, value in given.items() if value != usual[name]]
+        return command("report", f"sweep={self.sweep.directory}", *words, *settings)
 
     @cached_property
     def names(self) -> Names:

@@ -32,7 +32,7 @@ class Table:
 
 def _shown(cell: str) -> str:
     """Text that Markdown shows unchanged in a cell: no tag, link or code begins in it."""
-    return re.sub(r"[\\|`]|<(?=[a-zA-Z/!?])|\](?=[(\[:])", r"\\\g<0>", cell).replace("\n", " ")
+    return re.sub(r"[\\|`*]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|\](?=[(\[:])", r"\\\g<0>", cell).replace("\n", " ")
 
 
 def mean(values: Sequence[float], digits: int = 0) -> str:

@@ -20,7 +20,7 @@ from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.study import Margins, Study
 from headcount.run.directory import check_links
-from headcount.run.jobs import is_sweep, read_plan, write_plan
+from headcount.run.jobs import begun_jobs, is_sweep, read_plan, write_plan
 from headcount.run.values import at, flatten
 
 # The files of each finished run that a report and `is_finished` read; text is compressed.
@@ -65,6 +65,8 @@ def report(
         raise InputError("keep=true: needs a directory, output=DIR")
     margins = Margins.of(margin)
     found = read_sweep(Path(sweep), tuned)
+    if keep and output is not None:
+        _check_kept(found, Path(output) / "runs")
     page = make_page(Study.of(found, effect, resamples, margins, simulate))
     directory = Path(output or sweep)
     if output is None:
@@ -81,6 +83,17 @@ def report(
     except OSError as error:
         raise InputError(f"output={directory}: can't be written to ({reason(error)}); name another") from error
     return directory / "report.html"
+
+
+def _check_kept(sweep: Sweep, directory: Path) -> None:
+    """Raises InputError if runs of another sweep are in `directory`: a report on what is kept would count them."""
+    runs = {run.name for run in (*sweep.runs, *sweep.left_out, *sweep.unfinished)}
+    strange = [name for name in (begun_jobs(directory) if directory.is_dir() else ()) if name not in runs]
+    if strange:
+        raise InputError(
+            f"keep=true: {directory} has {len(strange)} that {sweep.directory} lacks, such as {strange[0]}; move them "
+            "away, or name another output"
+        )
 
 
 def keep_runs(sweep: Sweep, directory: Path) -> None:

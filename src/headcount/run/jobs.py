@@ -16,12 +16,15 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from headcount.errors import InputError
 from headcount.files import read_json, require_regular, write_text
 from headcount.run.identity import ASIDE
 
 PLAN = "sweep.json"
 SWEEP = "HEADCOUNT_SWEEP"  # environment variable: the number of the process of a sweep, for those of its launcher
+JOB_LOCK = ".job.lock"  # held by the process of the sweep that a job is a child of
 LAST_BYTES = 4096  # of a log, in which its last lines are
 
 
@@ -95,8 +98,9 @@ def is_sweep(directory: Path) -> bool:
 
 
 def begun_jobs(sweep: Path) -> list[str]:
-    """The folders of all runs in a sweep's directory, planned or not."""
-    return sorted(folder.name for folder in sweep.iterdir() if (folder / "config.yaml").is_file())
+    """The folders of all runs in a sweep's directory, planned or not; a link, such as runs/latest, is no other run."""
+    folders = (folder for folder in sweep.iterdir() if not folder.is_symlink())
+    return sorted(folder.name for folder in folders if (folder / "config.yaml").is_file())
 
 
 def write_state(directory: Path, state: str, seconds: float | None = None) -> None:
@@ -147,11 +151,24 @@ def failure(directory: Path) -> str:
     return "; ".join(dict.fromkeys(complaints)) or lines[-1].strip()
 
 
+def _killed(directory: Path) -> bool:
+    """Whether the process of a job that is said to be running is gone, which would hold its lock."""
+    if not (directory / JOB_LOCK).is_file():
+        return False  # as in a copy: nothing is known
+    try:
+        with FileLock(directory / JOB_LOCK, blocking=False):
+            return True
+    except (Timeout, OSError):  # held, or not ours to open
+        return False
+
+
 def why_unfinished(directory: Path) -> str:
     """The state of a job that is not finished, and the last line of its log, or of its progress."""
     if not directory.is_dir():
         return "not begun"
     known = read_state(directory)
+    if known and known.state == "running" and _killed(directory):
+        return f"killed: {progress_of(directory)[0]} ({log_path(directory)}); the sweep's command goes on with it"
     if known and known.state == "running":
         return f"running: {progress_of(directory)[0]} ({log_path(directory)})"
     state = f"{known.state}: " if known else ""

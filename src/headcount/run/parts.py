@@ -21,6 +21,7 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_precision
 from headcount.model.dropout import DropoutRates
 from headcount.run.config import Problems, build, build_data
+from headcount.run.design import Design
 from headcount.run.values import fits, typed
 from headcount.training.averaging import MONITORED, Averaging, ExponentialAverage, ScheduleFreeAverage
 from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
@@ -81,6 +82,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     # A run from before the setting stops at the first such step, as it did then.
     task["skipped"] = attempt(SkippedSteps, OmegaConf.select(config, "divergence.stop_after", default=1))
     attempt(check_values, config)
+    attempt(Design.of, OmegaConf.to_container(config, resolve=True))
     interrupt, progress = StopOnInterrupt(), TrainingProgress(task["skipped"])
     callbacks = [interrupt, progress, averaging]
     if config.validation.patience is not None:

@@ -26,7 +26,7 @@ from headcount.files import show
 from headcount.machine import END_WITH_PARENT, cores, end_with_parent, visible_gpus
 from headcount.run.again import check_same
 from headcount.run.directory import is_finished
-from headcount.run.jobs import SWEEP, failure, log_path, read_plan, write_state
+from headcount.run.jobs import JOB_LOCK, SWEEP, failure, log_path, read_plan, write_state
 from headcount.run.place import quoted
 from headcount.run.resume import GIVEN_AGAIN, TEXTS, checkpoints
 from headcount.run.values import within
@@ -57,7 +57,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
     queue does so then.
     """
     end_with_sweep()
-    with FileLock(directory / ".job.lock"):
+    with FileLock(directory / JOB_LOCK):
         with FileLock(directory / ".lock"):  # a sweep that was killed may have left a child behind: let it finish
             if (directory / "config.yaml").exists():
                 check_same(directory, config, "move it away, or give the sweep another name=...")

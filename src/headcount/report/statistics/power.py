@@ -34,7 +34,7 @@ def power(
     the third every second row is better by exactly the `margin` of equality. Both are multiples of the deviation
     between seeds. advance: called after each of the 3 x studies x len(seeds) studies.
     """
-    _check(world, seeds, rows, margin, studies, resamples)
+    _check(world, seeds, rows, margin, studies, resamples, seed)
     unit, row = world.seed_deviation, np.arange(rows, dtype=np.float64)
     truths = [world.bleu + unit * shift for shift in (0 * row, effect * (row == rows - 1), margin * (row % 2))]
     table = []
@@ -59,12 +59,21 @@ def _described(world: World) -> str:
     return f"{sentences}, run-to-run deviation {world.seed_deviation:g}{times}{own}"
 
 
-def _check(world: World, seeds: Sequence[int], rows: int, margin: float, studies: int, resamples: int) -> None:
+def _check(
+    world: World, seeds: Sequence[int], rows: int, margin: float, studies: int, resamples: int, seed: int
+) -> None:
     wrong = [
         f"{name}={value}: must be {least} or more"
-        for name, value, least in (("rows", rows, 2), ("studies", studies, 1), ("resamples", resamples, 2))
+        for name, value, least in (
+            ("rows", rows, 2),
+            ("studies", studies, 1),
+            ("resamples", resamples, 2),
+            ("seed", seed, 0),
+        )
         if value < least
     ]
+    if not world.seed_deviation:
+        wrong.append("world.seed_deviation=0: must be more than 0; effect and margin are multiples of it")
     if margin <= 0:
         wrong.append(f"margin={margin:g}: must be more than 0")
     if world.deviations and len(world.deviations) != rows:

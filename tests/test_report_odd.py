@@ -1,0 +1,194 @@
+"""Reports on odd sweeps: half finished, killed, edited by hand, mixed with files of somebody's."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import completed, refused, rewrite
+from reports import ROWS, edit, job, page_of, rows_of, study_of
+from sweeps import STUDY, sentences, write_run, write_sweep
+
+from headcount.report.read import read_sweep
+from headcount.report.study import Margins, Study
+from headcount.report.write import keep_runs, results_csv
+from headcount.run.jobs import JOB_LOCK
+
+
+def write_plan(folder, jobs) -> None:
+    """The plan of a sweep. jobs: overrides by folder."""
+    (folder / "sweep.json").write_text(json.dumps({"overrides": ["..."], "jobs": jobs}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("finished", [("1,0.1", "1,0.2", "4,0.1"), ("1,0.1", "4,0.2"), ("1,0.1", "4,0.1")])
+def test_two_settings_that_are_planned_make_rows_however_few_runs_are_finished(finished, tmp_path):
+    jobs = {}
+    for heads in (1, 4):
+        for rate in (0.1, 0.2):
+            name = f"{heads},{rate}"
+            jobs[name] = [f"model.num_heads={heads}", f"optimizer.lr={rate}", "seed=1"]
+            if name in finished:
+                config = {"model": {"num_heads": heads}, "optimizer": {"lr": rate}, "study": STUDY}
+                write_run(tmp_path / name, sentences(30), 0.2, 1, config)
+    write_plan(tmp_path, jobs)
+    sweep = read_sweep(tmp_path)
+    assert [len(row.runs) for row in sweep.rows] == [1] * len(finished)
+    assert any("each combination of settings is a row" in note for note in sweep.notes)
+    rates = {run.config["optimizer"]["lr"] for run in sweep.runs}
+    assert all(f"lr={rate}" in " ".join(rows_of(tmp_path)) for rate in rates if len(rates) > 1)
+
+
+def test_options_of_one_class_are_rows(tmp_path):
+    jobs = {}
+    for index, option in enumerate(("muon", "muon_large", "adamw")):
+        optimizer = {"_target_": "torch.optim.AdamW" if option == "adamw" else "some.Muon", "lr": 0.1 * index}
+        write_run(tmp_path / option, sentences(30), 0.2, 1, {"optimizer": optimizer, "study": {"varies": "optimizer"}})
+        jobs[option] = [f"optimizer={option}", "seed=1"]
+    write_plan(tmp_path, jobs)
+    assert rows_of(tmp_path) == ["adamw", "muon", "muon_large"]
+
+
+def test_settings_that_go_together_are_one(tmp_path):
+    jobs = {}
+    for heads, size in ((1, 64), (4, 16)):
+        write_run(
+            tmp_path / str(heads),
+            sentences(30),
+            0.2,
+            1,
+            {"model": {"num_heads": heads, "head_size": size}, "study": STUDY},
+        )
+        jobs[str(heads)] = [f"model.num_heads={heads}", f"model.head_size={size}", "seed=1"]
+    write_plan(tmp_path, jobs)
+    assert rows_of(tmp_path) == ["1", "4"]
+
+
+def test_a_link_is_no_other_run(sweep):
+    (sweep / "sweep.json").unlink()
+    (sweep / "latest").symlink_to(job(4, 1))
+    assert read_sweep(sweep).jobs == 4
+
+
+def test_a_copy_beside_a_translation_is_not_read(sweep, undrawn):
+    for config in sweep.glob("*/config.yaml"):
+        rewrite(config, lambda text: text.replace("data:\n", "data:\n  target: de\n"))
+    (sweep / job(4, 1) / "test.hyp.bak").write_text("x\n" * 30, encoding="utf-8")
+    assert page_of(sweep).flags == ()
+
+
+def test_a_run_with_the_seed_of_another_is_listed_and_kept(sweep, tmp_path):
+    shutil.copytree(sweep / job(4, 1), sweep / "again")
+    found = read_sweep(sweep)
+    assert [run.name for run in found.left_out] == ["again"]
+    lines = list(csv.DictReader(results_csv(found).splitlines()))
+    assert [(line["row"], line["finished"]) for line in lines if line["run"] == "again"] == [("", "yes")]
+    keep_runs(found, tmp_path / "kept")
+    assert (tmp_path / "kept" / "again" / "metrics.json").is_file()
+
+
+def test_runs_of_another_sweep_are_not_mixed_with_those_kept(sweep, tmp_path, undrawn):
+    completed("report", f"sweep={sweep}", f"output={tmp_path / 'kept'}", "keep=true")
+    completed("report", f"sweep={tmp_path / 'kept' / 'runs'}", f"output={tmp_path / 'kept'}", "keep=true")
+    other = write_sweep(tmp_path / "other", {8: 0.2}, (1,))
+    (line,) = refused("report", f"sweep={other}", f"output={tmp_path / 'kept'}", "keep=true", cwd=tmp_path)
+    assert re.match(r"keep=true: \S+/kept/runs has 4 that \S+/other lacks, such as model\.num_heads=1,seed=1", line)
+    assert not (tmp_path / "kept" / "runs" / job(8, 1)).exists()
+
+
+def test_the_command_has_every_setting_that_was_given(sweep):
+    assert study_of(sweep).command("simulate=1").endswith(f"sweep={sweep} resamples=100 simulate=1")
+    other = Study.of(read_sweep(sweep), 0.4, 1000, Margins(bleu=1.0, loss=0.02, accuracy=5.0), 0)
+    assert other.command().endswith(f"sweep={sweep} effect=0.4 margin.bleu=1.0")
+
+
+def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
+    folder = write_sweep(tmp_path / "sweep", {1: 1.0, 4: 1.0}, (1, 2), 30)
+    for path in folder.glob("*/test.hyp.de"):
+        path.write_text("x\n" * 30, encoding="utf-8")
+        edit(path.with_name("metrics.json"), test__bleu=0.0)
+    assert page_of(folder).flags[0].startswith("All runs have a test BLEU below 1: they have not learnt to translate")
+
+
+HOLDING = """
+import sys, filelock
+with filelock.FileLock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_job_whose_process_was_killed_is_not_said_to_be_running(sweep):
+    folder = sweep / job(4, 2)
+    (folder / "metrics.json").unlink()
+    (folder / "job.json").write_text('{"state": "running", "since": 1}', encoding="utf-8")
+    (folder / "job.log").write_text("step 5 of 9\n", encoding="utf-8")
+    command = [sys.executable, "-c", HOLDING, str(folder / JOB_LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert read_sweep(sweep).unfinished[0].why.startswith("running: step 5 of 9")
+        process.communicate()
+    (folder / JOB_LOCK).touch()  # where the library removes it
+    assert re.fullmatch(r"killed: step 5 of 9 \(.*\); the sweep's command goes on with it", why_of(sweep))
+    if os.geteuid():
+        (folder / JOB_LOCK).chmod(0)
+        assert why_of(sweep).startswith("running")
+
+
+def why_of(sweep) -> str:
+    (job,) = read_sweep(sweep).unfinished
+    return job.why
+
+
+STUDIES = {
+    "a number as the title": ({"title": 2017}, ["study.title=2017: must be text or null"]),
+    "a number as the setting": ({"varies": 5, "label": 3}, ["study.varies=5", "study.label=3"]),
+    "a list of words": ({"about": ["x"]}, ["study.about=[x]: must be text or null"]),
+    "text for a list": ({"constant": "parameters"}, ["study.constant=parameters: must be a list"]),
+    "a group": ({"label": {"de": "Köpfe"}}, ["study.label: must not be a group"]),
+}
+
+
+@pytest.mark.parametrize(("study", "messages"), STUDIES.values(), ids=STUDIES)
+def test_a_study_of_other_types_is_a_line(study, messages, tmp_path, undrawn):
+    write_run(tmp_path / "run", sentences(30), 0.2, 1, {"study": STUDY | study})
+    lines = refused("report", f"sweep={tmp_path}", cwd=tmp_path)
+    assert [line.startswith(f"{tmp_path / 'run' / 'config.yaml'}: {start}") for line, start in zip(lines, messages)]
+    assert len(lines) == len(messages)
+
+
+def test_a_study_is_checked_before_training(tmp_path):
+    lines = refused("train", "+study.title=2017", "+study.constant=parameters", cwd=tmp_path)
+    assert lines == ["study.title=2017: must be text or null", "study.constant=parameters: must be a list"]
+
+
+def test_one_odd_run_is_named_and_not_the_others(tmp_path, undrawn):
+    folder = write_sweep(tmp_path / "sweep", ROWS, (1, 2), 30)
+    first = folder / job(1, 1)
+    (first / "test.ref.de").write_text("x\n" * 30, encoding="utf-8")
+    (line,) = refused("report", f"sweep={folder}", cwd=folder)
+    assert re.match(r"\S+heads=1,seed=2 and \S+heads=1,seed=1 were tested on different references", line)
+
+
+FIGURES = {
+    "a number for a group": ({"test__contrastive": 5}, r"\S+metrics\.json: test\.contrastive is no group of figures"),
+    "a signature of nothing": (
+        {"test__signature__bleu": "x"},
+        r"\S+heads=1,seed=1/metrics\.json: a BLEU signature names no tokenizer; evaluate the runs again",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), FIGURES.values(), ids=FIGURES)
+def test_figures_edited_by_hand_are_a_line(changes, message, sweep, undrawn):
+    for path in sweep.glob("*/metrics.json"):
+        edit(path, **changes)
+    (line,) = refused("report", f"sweep={sweep}", cwd=sweep)
+    assert re.match(message, line)
+
+
+def test_a_margin_that_is_missing_is_a_line(sweep):
+    assert refused("report", f"sweep={sweep}", "~margin.loss", cwd=sweep) == ["margin.loss: is missing; give a number above 0"]
