@@ -471,6 +471,8 @@ def test_power_prints_a_table():
         ("rows=1", "rows=1: must be 2 or more"),
         ("studies=0", "studies=0: must be 1 or more"),
         ("margin=0", "margin=0: must be more than 0"),
+        ("seed=-1", "seed=-1: must be 0 or more"),
+        ("world.seed_deviation=0", "world.seed_deviation=0: must be more than 0"),
         ("world.deviations=[1,3]", "world.deviations=[1, 3]: must be one for each of the 4 rows, or none"),
         ("world.deviations=[-1]", "world.deviations=[-1]: each must be 0 or more"),
         ("world.sentences=0", "world.sentences=0: must be 1 or more"),

@@ -87,7 +87,7 @@ def report(
 
 def _check_kept(sweep: Sweep, directory: Path) -> None:
     """Raises InputError if runs of another sweep are in `directory`: a report on what is kept would count them."""
-    runs = {run.name for run in (*sweep.runs, *sweep.left_out, *sweep.unfinished)}
+    runs = {run.name for run in (*sweep.runs, *sweep.left_out)} | {job.name for job in sweep.unfinished}
     strange = [name for name in (begun_jobs(directory) if directory.is_dir() else ()) if name not in runs]
     if strange:
         raise InputError(

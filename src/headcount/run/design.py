@@ -37,7 +37,9 @@ class Design:
         ]
         if wrong := groups + wrong_values(cls, known, lambda name: f"{DESIGN}.{name}"):
             raise InputError("\n".join(wrong))
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
+        }
         if "varies" in values:
             values.setdefault("label", values["varies"].rpartition(".")[2])
         return cls(**values)
