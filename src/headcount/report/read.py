@@ -216,7 +216,7 @@ def _own_corpora(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
 
 def _with_references(runs: Sequence[RunResult]) -> list[RunResult]:
     """The runs, each with all references of their corpus. Raises InputError if they were tested on different ones."""
-    first = _usual(runs, lambda run: (run.corpus, run.figure(f"test.signature.{PRIMARY}")))
+    first = _usual(runs, lambda run: (run.corpus, str(run.figure(f"test.signature.{PRIMARY}"))))
     for run in runs:
         unread = "test" not in run.references or "test" not in first.references
         if unread and run.corpus != first.corpus:
