@@ -101,11 +101,7 @@ def test_the_engine_finds_the_translations_and_scores_of_the_search(alpha, beam,
     run = open_run(home / "runs" / "first", device="cpu", search=ENOUGH | {"beam": beam, "alpha": alpha})
     found, expected = (each.translator.nbest(["", *TEXTS], 1) for each in (with_ctranslate2(run), run))
     assert [each[0].text for each in found] == [each[0].text for each in expected]
-    # By greedy search a model may repeat itself without end: the score of what is cut lacks the end in the engine.
-    ended = [len(each[0].text) < 3 * len(text) + 30 for text, each in zip(["", *TEXTS], expected, strict=True)]
-    assert sum(ended) >= len(ended) - (beam == 1)
-    scores = [np.array([each[0].score for each in every])[ended] for every in (found, expected)]
-    np.testing.assert_allclose(*scores, atol=1e-4)
+    np.testing.assert_allclose([each[0].score for each in found], [each[0].score for each in expected], atol=1e-4)
 
 
 def test_the_engine_gives_as_many_translations_as_it_is_asked_for(run):

@@ -51,8 +51,8 @@ class CTranslate2Translator(Translator):
     """A `Translator` with the search of CTranslate2, which ends as `Beams` does: once `beam` hypotheses have finished.
 
     Scores are those of headcount. CTranslate2 divides by length^penalty, headcount by ((5 + length) / 6)^alpha, lengths
-    with the end: so the log-probability is computed back, and hypotheses are ranked anew. They differ in a translation
-    that reaches the most tokens that it may have: CTranslate2 cuts it, headcount makes it end.
+    with the end: so the log-probability is computed back, and hypotheses are ranked anew. CTranslate2 cuts a translation
+    that reaches the most tokens that it may have, headcount makes it end: it is scored again, with the end.
     """
 
     search: BeamSearch
@@ -102,7 +102,7 @@ class CTranslate2Translator(Translator):
             min_decoding_length=0,  # by default 1: no empty translation, and more probable others
             return_scores=True,
         )
-        return [self._ranked(each, penalty, limit) for each in found]
+        return [self._ranked(*each, penalty, limit) for each in zip(found, sources, strict=True)]
 
     def penalty(self, length: int) -> float:
         """The exponent with which length^exponent grows as ((5 + length) / 6)^alpha does at this length, so that
@@ -112,15 +112,23 @@ class CTranslate2Translator(Translator):
             return 0.0
         return max(self.search.alpha * length / (5 + length), 1e-6)
 
-    def _ranked(self, found: Any, penalty: float, limit: int) -> list[Hypothesis]:
+    def _ranked(self, found: Any, source: list[int], penalty: float, limit: int) -> list[Hypothesis]:
         pairs = list(zip(found.hypotheses, found.scores, strict=True))
         ended = [pair for pair in pairs if len(pair[0]) <= limit]
-        each = [self._hypothesis(*pair, penalty, limit) for pair in ended or pairs[:1]]
+        each = [self._hypothesis(pieces, score * (len(pieces) + 1) ** penalty) for pieces, score in ended]
+        if not ended:
+            pieces = pairs[0][0][:limit]
+            each = [self._hypothesis(pieces, self._log_probability(source, pieces))]
         return sorted(each, key=lambda hypothesis: -hypothesis.score)
 
-    def _hypothesis(self, pieces: list[str], score: float, penalty: float, limit: int) -> Hypothesis:
-        tokens = [self.numbers[piece] for piece in pieces]
-        if not math.isfinite(score):
+    def _log_probability(self, source: list[int], pieces: list[str]) -> float:
+        """Of a translation, with its end."""
+        given = [self.pieces[number] for number in source]
+        return sum(self.engine.score_batch([given], [pieces], max_input_length=0)[0].log_probs)
+
+    def _hypothesis(self, pieces: list[str], log_probability: float) -> Hypothesis:
+        if not math.isfinite(log_probability):
             raise NotFiniteError(self.name)
-        length = len(tokens) + 1  # with the end
-        return Hypothesis(tokens[:limit], float(score * length**penalty / length_penalty(length, self.search.alpha)))
+        length = len(pieces) + 1  # with the end
+        score = log_probability / length_penalty(length, self.search.alpha)
+        return Hypothesis([self.numbers[piece] for piece in pieces], float(score))
