@@ -1,7 +1,6 @@
 """Reports on odd sweeps: half finished, killed, edited by hand, mixed with files of somebody's."""
 
 import csv
-import json
 import os
 import re
 import shutil
@@ -16,12 +15,7 @@ from sweeps import STUDY, sentences, write_run, write_sweep
 from headcount.report.read import read_sweep
 from headcount.report.study import Margins, Study
 from headcount.report.write import keep_runs, results_csv
-from headcount.run.jobs import JOB_LOCK
-
-
-def write_plan(folder, jobs) -> None:
-    """The plan of a sweep. jobs: overrides by folder."""
-    (folder / "sweep.json").write_text(json.dumps({"overrides": ["..."], "jobs": jobs}), encoding="utf-8")
+from headcount.run.jobs import JOB_LOCK, Plan, write_plan
 
 
 @pytest.mark.parametrize("finished", [("1,0.1", "1,0.2", "4,0.1"), ("1,0.1", "4,0.2"), ("1,0.1", "4,0.1")])
@@ -34,7 +28,7 @@ def test_two_settings_that_are_planned_make_rows_however_few_runs_are_finished(f
             if name in finished:
                 config = {"model": {"num_heads": heads}, "optimizer": {"lr": rate}, "study": STUDY}
                 write_run(tmp_path / name, sentences(30), 0.2, 1, config)
-    write_plan(tmp_path, jobs)
+    write_plan(tmp_path, Plan(jobs=jobs))
     sweep = read_sweep(tmp_path)
     assert [len(row.runs) for row in sweep.rows] == [1] * len(finished)
     assert any("each combination of settings is a row" in note for note in sweep.notes)
@@ -49,7 +43,7 @@ def test_options_of_one_class_are_rows(tmp_path):
         optimizer = {"_target_": "torch.optim.AdamW" if option == "adamw" else "some.Muon", "lr": 0.1 * index}
         write_run(tmp_path / option, sentences(30), 0.2, 1, {"optimizer": optimizer, "study": {"varies": "optimizer"}})
         jobs[option] = [f"optimizer={option}", "seed=1"]
-    write_plan(tmp_path, jobs)
+    write_plan(tmp_path, Plan(jobs=jobs))
     assert rows_of(tmp_path) == ["adamw", "muon", "muon_large"]
 
 
@@ -64,7 +58,7 @@ def test_settings_that_go_together_are_one(tmp_path):
             {"model": {"num_heads": heads, "head_size": size}, "study": STUDY},
         )
         jobs[str(heads)] = [f"model.num_heads={heads}", f"model.head_size={size}", "seed=1"]
-    write_plan(tmp_path, jobs)
+    write_plan(tmp_path, Plan(jobs=jobs))
     assert rows_of(tmp_path) == ["1", "4"]
 
 
@@ -130,7 +124,7 @@ def test_a_job_whose_process_was_killed_is_not_said_to_be_running(sweep):
     command = [sys.executable, "-c", HOLDING, str(folder / JOB_LOCK)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        assert read_sweep(sweep).unfinished[0].why.startswith("running: step 5 of 9")
+        assert why_of(sweep).startswith("running: step 5 of 9")
         process.communicate()
     (folder / JOB_LOCK).touch()  # where the library removes it
     assert re.fullmatch(r"killed: step 5 of 9 \(.*\); the sweep's command goes on with it", why_of(sweep))

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.run.console import run_script
-from headcount.run.values import typed, within
+from headcount.run.values import named_by, typed, within
 
 OWN = ("run", "json", "checkpoint", "device", "trust", "debug")
 CORPUS = ("data", "tokenizer", "segmentation", "recipe")  # settings that choose a corpus
@@ -45,11 +45,6 @@ def run(config: DictConfig) -> tuple[str, bool]:
         text = json.dumps(diagnosis.as_json(found, findings, name), indent=2, ensure_ascii=False)
         write_text(Path(config.json), text + "\n")
     return diagnosis.report(found, findings, name), any(each.warning for each in findings)
-
-
-def named_by(override: str) -> str:
-    """The setting of an override, such as model.dropout of ++model.dropout=0."""
-    return override.lstrip("+~").partition("=")[0]
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from headcount.report.rows import (
     names_by_difference,
     names_by_setting,
     natural_order,
+    without,
 )
 from headcount.report.runs import CORPUS, Config, Row, RunResult, Sweep, Unfinished, finite
 from headcount.report.tuning import tune
@@ -28,7 +29,7 @@ from headcount.run.arrays import read_arrays
 from headcount.run.design import Design
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
-from headcount.run.values import at, within
+from headcount.run.values import at, named_by, within
 
 MOST_TEXT = 2**28  # bytes of translations, or of curves
 NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
@@ -74,7 +75,8 @@ def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
             "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
             "kind, not on one of them."
         )
-    design, rows, repeated = _rows(runs, jobs, design, of_seeds, notes)
+    given = {job: {named_by(each): each.partition("=")[2] for each in overrides} for job, overrides in jobs.items()}
+    design, rows, repeated = _rows(runs, given, design, of_seeds, notes)
     sources = {split: lines for split in references if (lines := _sources(runs, split, len(references[split])))}
     phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
@@ -97,17 +99,17 @@ def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
 
 def _rows(
     runs: Sequence[RunResult],
-    jobs: Mapping[str, Sequence[str]],
+    jobs: Mapping[str, Mapping[str, str]],
     design: Design,
     of_seeds: Sequence[str],
     notes: list[str],
 ) -> tuple[Design, tuple[Row, ...], tuple[RunResult, ...]]:
     """The design with the label of the rows that runs form, these rows, and the runs left out of them.
 
-    jobs: the overrides of each job. of_seeds: settings that do not separate rows. notes: gets warnings.
+    jobs: the overrides of each job, by name. of_seeds: settings that do not separate rows. notes: gets warnings.
     """
     varying = [name for name in differing_settings(runs) if not within(name, of_seeds)]
-    jobs = {name: [each for each in given if not within(_setting(each), of_seeds)] for name, given in jobs.items()}
+    jobs = {job: without(given, of_seeds) for job, given in jobs.items()}
     if design.varies and not crossed(runs, names := names_by_setting(runs, design.varies), jobs, of_seeds):
         if all(name.value is None for name in names.values()):
             notes.append(f"The study varies {design.varies}, but no run has this setting.")
@@ -117,10 +119,6 @@ def _rows(
             notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
         design = replace(design, label=label)
     return design, *make_rows(runs, names, notes, of_seeds)
-
-
-def _setting(override: str) -> str:
-    return override.lstrip("+").partition("=")[0]
 
 
 def _read_run(name: str, directory: Path) -> RunResult | Unfinished:

@@ -37,14 +37,14 @@ def names_by_setting(runs: Sequence[RunResult], setting: str) -> dict[str, RowNa
 
 
 def names_by_difference(
-    runs: Sequence[RunResult], jobs: Mapping[str, Sequence[str]], differing: Sequence[str]
+    runs: Sequence[RunResult], jobs: Mapping[str, Mapping[str, str]], differing: Sequence[str]
 ) -> tuple[dict[str, RowName], str | None]:
     """The row of each run, where every combination of the settings `differing` is a row; and a label for all rows, if a
     single setting names them.
 
-    jobs: the overrides of each job, empty if unknown. A row is named by the overrides of its jobs; if these do not
-    determine the row, by as few of its settings as distinguish all rows. If that is long for a row, all rows are named
-    by values alone, where these are words (gru, before, additive); else that row after its first run.
+    jobs: the overrides of each job by name, empty if unknown. A row is named by the overrides of its jobs; if these do
+    not determine the row, by as few of its settings as distinguish all rows. If that is long for a row, all rows are
+    named by values alone, where these are words (gru, before, additive); else that row after its first run.
     """
     combinations = {run.name: key_of([run.settings.get(setting) for setting in differing]) for run in runs}
     naming = _overrides_of_rows(jobs, combinations)
@@ -60,14 +60,14 @@ def names_by_difference(
 
 
 def _overrides_of_rows(
-    jobs: Mapping[str, Sequence[str]], combinations: Mapping[str, str]
+    jobs: Mapping[str, Mapping[str, str]], combinations: Mapping[str, str]
 ) -> dict[str, dict[str, Any]] | None:
     """The overrides that distinguish the jobs, by run; None if runs of two rows have the same ones.
 
     Those of unfinished jobs count too: a row keeps its name, and no name hides a setting that differs, whatever is
     finished.
     """
-    overrides = {job: _overrides(given) for job, given in jobs.items() if given or job in combinations}
+    overrides = {job: given for job, given in jobs.items() if given or job in combinations}
     naming = _distinguishing(overrides, dict.fromkeys(name for given in overrides.values() for name in given))
     groups = {run: key_of(naming[run]) for run in combinations}
     if len({(combinations[run], group) for run, group in groups.items()}) > len(set(groups.values())):
@@ -116,21 +116,25 @@ def _parsed(text: str | None) -> Any:
 
 
 def crossed(
-    runs: Sequence[RunResult], names: Mapping[str, RowName], jobs: Mapping[str, Sequence[str]], of_seeds: Sequence[str]
+    runs: Sequence[RunResult],
+    names: Mapping[str, RowName],
+    jobs: Mapping[str, Mapping[str, str]],
+    of_seeds: Sequence[str],
 ) -> bool:
     """Whether a setting varies within the rows `names`: the plan crosses two settings, it has two kinds of runs of one
     row, or every row has two runs of the same seed with different settings.
 
-    jobs: the overrides of each job, planned or finished, empty if unknown. of_seeds: settings that go with the seed.
+    jobs: the overrides of each job by name, planned or finished, empty if unknown. of_seeds: settings that go with the
+    seed.
     """
-    overrides = {job: _without(_overrides(given), (*IGNORED, *PLACES)) for job, given in jobs.items() if given}
+    overrides = {job: without(given, (*IGNORED, *PLACES)) for job, given in jobs.items() if given}
     if _crossing(list(overrides.values())):
         return True
     kinds: dict[str, set[tuple[str, str]]] = {}
     settings: dict[str, dict[int, set[str]]] = {}
     for run in runs:
         if run.name in overrides:
-            kind = (key_of(overrides[run.name]), key_of(_without(run.settings, of_seeds)))
+            kind = (key_of(overrides[run.name]), key_of(without(run.settings, of_seeds)))
             kinds.setdefault(names[run.name].label, set()).add(kind)
         settings.setdefault(names[run.name].label, {}).setdefault(run.seed, set()).add(key_of(run.settings))
     planned = any(all(len(set(each)) > 1 for each in zip(*of_row, strict=True)) for of_row in kinds.values())
@@ -147,12 +151,8 @@ def _crossing(jobs: Sequence[Mapping[str, str]]) -> bool:
     return any((other, name) in several for name, other in several)
 
 
-def _overrides(given: Sequence[str]) -> dict[str, str]:
-    """The overrides of a job by name."""
-    return {name: value for each in given for name, _, value in [each.lstrip("+").partition("=")]}
-
-
-def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The settings that are none of `names`, and below none."""
     return {name: value for name, value in settings.items() if not within(name, names)}
 
 

@@ -41,5 +41,5 @@ class Design:
             name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
         }
         if "varies" in values:
-            values.setdefault("label", values["varies"].rpartition(".")[2])
+            values["label"] = values.get("label") or values["varies"].rpartition(".")[2]
         return cls(**values)

@@ -29,7 +29,7 @@ from headcount.run.directory import is_finished
 from headcount.run.jobs import JOB_LOCK, SWEEP, failure, log_path, read_plan, write_state
 from headcount.run.place import quoted
 from headcount.run.resume import GIVEN_AGAIN, TEXTS, checkpoints
-from headcount.run.values import within
+from headcount.run.values import named_by, within
 from headcount.signals import STOP, signals_to
 
 START = ("-m", "headcount", "train")  # of Python, for a job
@@ -132,9 +132,9 @@ def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[
     start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), *START, *own_configs()]
     task = list(HydraConfig.get().overrides.task)
     if resume:
-        again = [each for each in task if within(_setting(each), GIVEN_AGAIN)]
+        again = [each for each in task if within(named_by(each), GIVEN_AGAIN)]
         # The default corpus of conf/ may lack these settings: ++ adds them.
-        again = ["++" + each.lstrip("+") if _setting(each) in TEXTS else each for each in again]
+        again = ["++" + each.lstrip("+") if named_by(each) in TEXTS else each for each in again]
         return [*start, f"resume={place}", *again]
     return [*start, *task, f"hydra.run.dir={place}"]
 
@@ -143,10 +143,6 @@ def own_configs() -> list[str]:
     """The --config-dir of the sweep, if it has one."""
     sources = HydraConfig.get().runtime.config_sources
     return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-
-
-def _setting(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
 
 
 def jobs_at_once(sweep: Path) -> int | None:

@@ -43,6 +43,11 @@ def at(tree: Any, path: str) -> Any:
     return tree
 
 
+def named_by(override: str) -> str:
+    """The setting of an override, such as model.dropout of ++model.dropout=0."""
+    return override.lstrip("+~").partition("=")[0]
+
+
 def within(name: str, groups: Collection[str]) -> bool:
     """Whether a dotted name is one of `groups`, or below one."""
     return any(name == group or name.startswith(f"{group}.") for group in groups)
