@@ -51,8 +51,8 @@ class CTranslate2Translator(Translator):
     """A `Translator` with the search of CTranslate2, which ends as `Beams` does: once `beam` hypotheses have finished.
 
     Scores are those of headcount. CTranslate2 divides by length^penalty, headcount by ((5 + length) / 6)^alpha, lengths
-    with the end: so the log-probability is computed back, and hypotheses are ranked anew. A translation that reaches the
-    most tokens that it may have is cut by CTranslate2; headcount makes it end, so it is scored again, with the end.
+    with the end: so the log-probability is computed back, and hypotheses are ranked anew. A translation that reaches
+    the most tokens that it may have is cut by CTranslate2; headcount makes it end, so it is scored again, with the end.
     """
 
     search: BeamSearch
