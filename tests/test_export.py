@@ -124,6 +124,17 @@ def test_sources_of_different_lengths_are_in_different_batches(home):
     assert sorted(translator._batches(tokens * 2)) == [[row, row + 8] for row in range(8)]
 
 
+def test_the_engine_leaves_torch_its_threads(run):
+    """By which the translator has several batches searched at once."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with_ctranslate2(run).translator.translate(TEXTS)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_sources_longer_than_their_translations(home):
     run = open_run(home / "runs" / "first", device="cpu", search={"max_ratio": 0.1, "max_extra": 3, "max_source": 40})
     once, texts = by_greedy(run), [" ".join(TEXTS)[:80]]

@@ -77,6 +77,7 @@ class CTranslate2Translator(Translator):
             self.engine = ctranslate2.Translator(
                 folder, device=kind, compute_type=precision, inter_threads=threads, intra_threads=1
             )
+        torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
 
     def _tokens(self, pieces: int, count: int) -> int:
         return self.search.rows(count) * (pieces + 1)  # one for each length: `_batches` goes by it
