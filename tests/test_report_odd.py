@@ -98,6 +98,10 @@ def test_the_command_has_every_setting_that_was_given(sweep):
     assert study_of(sweep).command("simulate=1").endswith(f"sweep={sweep} resamples=100 simulate=1")
     other = Study.of(read_sweep(sweep), 0.4, 1000, Margins(bleu=1.0, loss=0.02, accuracy=5.0), 0)
     assert other.command().endswith(f"sweep={sweep} effect=0.4 margin.bleu=1.0")
+    kept = Study.of(
+        read_sweep(sweep), 0.3, 1000, Margins(bleu=0.5, loss=0.02, accuracy=5.0), 20, output="kept here", keep=True
+    )
+    assert kept.command().endswith(f"sweep={sweep} 'output=kept here' simulate=20 keep=true")
 
 
 def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):

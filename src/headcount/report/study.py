@@ -47,7 +47,8 @@ class Study:
     """A sweep and its primary endpoint.
 
     effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal. resamples: of
-    the held-out sentences. simulate: how many studies like this one are simulated.
+    the held-out sentences. simulate: how many studies like this one are simulated. output, keep: as `report` was given
+    them, for the command that writes it again.
     """
 
     sweep: Sweep
@@ -56,10 +57,21 @@ class Study:
     effect: float
     resamples: int
     simulate: int
+    output: str | None = None
+    keep: bool = False
 
     @classmethod
-    def of(cls, sweep: Sweep, effect: float, resamples: int, margins: Margins, simulate: int) -> "Study":
-        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples, simulate)
+    def of(
+        cls,
+        sweep: Sweep,
+        effect: float,
+        resamples: int,
+        margins: Margins,
+        simulate: int,
+        output: str | None = None,
+        keep: bool = False,
+    ) -> "Study":
+        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples, simulate, output, keep)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -68,7 +80,8 @@ class Study:
     def command(self, *settings: str) -> str:
         """The command that writes this report again, with more settings."""
         usual = flatten(yaml.safe_load((CONF / "report.yaml").read_text("utf-8")))
-        given = flatten({"effect": self.effect, "resamples": self.resamples, "margin": asdict(self.margins)})
+        own = {name: getattr(self, name) for name in ("output", "effect", "resamples", "simulate", "keep")}
+        given = flatten(own | {"margin": asdict(self.margins)})
         if self.sweep.tuning:
             given["tuned"] = self.sweep.tuning.setting
         words = [f"{name}={typed(value)}" for name, value in given.items() if value != usual[name]]

@@ -67,7 +67,7 @@ def report(
     found = read_sweep(Path(sweep), tuned)
     if keep and output is not None:
         _check_kept(found, Path(output) / "runs")
-    page = make_page(Study.of(found, effect, resamples, margins, simulate))
+    page = make_page(Study.of(found, effect, resamples, margins, simulate, output, keep))
     directory = Path(output or sweep)
     if output is None:
         check_links(directory, "plots")

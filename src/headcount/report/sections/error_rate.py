@@ -50,8 +50,7 @@ def section(study: Study) -> Section | None:
         f"differs, {alarms} % claim that a pair differs; the verdicts allow for 5 %. Of the pairs in them, {equals} % "
         f"are found to be equal within {study.margins.bleu:g} BLEU. In brackets are 95 % intervals. {like}"
     )
-    again = study.command(f"simulate={study.simulate}")
-    return Section("Error rate of this design", (found, Code(again, "bash")))
+    return Section("Error rate of this design", (found, Code(study.command(), "bash")))
 
 
 def world_like(study: Study) -> World | None:
