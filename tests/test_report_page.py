@@ -205,6 +205,8 @@ choice.value = value;
 for (const kind of ["input", "change"]) choice.dispatchEvent(new Event(kind, { bubbles: true }));
 setTimeout(() => done(document.querySelector("figure").textContent), 300);
 """
+NAMES = "return Math.max(...[...document.querySelectorAll('th[scope=row]')].map((each) => each.offsetWidth))"
+OPTIONS = "return [...document.querySelectorAll('select')[arguments[0]].options].map((each) => each.value)"
 
 
 @pytest.mark.slow
@@ -230,4 +232,8 @@ def test_the_page_in_a_browser(tmp_path, browser):
     choices = browser.execute_script("return [...document.querySelectorAll('select')].map((each) => each.name)")
     browser.execute_async_script(CHOOSE, choices.index("length"), "short")
     assert 0 < browser.execute_script(count) < everything
+    assert 0 < browser.execute_script(NAMES) <= 0.5 * browser.execute_script("return window.innerWidth")
+    for place, name in enumerate(choices):
+        for value in browser.execute_script(OPTIONS, place) if name.startswith("measure") else ():
+            browser.execute_async_script(CHOOSE, place, value)
     assert browser.get_log("browser") == []

@@ -2,7 +2,7 @@
 
 import logging
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.files import show
@@ -15,7 +15,7 @@ logger = logging.getLogger("headcount.report")
 def run(config: DictConfig) -> None:
     from headcount.report.write import report  # imported here: it takes longer than the rest
 
-    if config.sweep is None:
+    if OmegaConf.select(config, "sweep") is None:
         raise InputError("sweep=null: must be the directory of a sweep, such as runs/sweep_grammar")
     logger.info("written: %s", show(report(**keyword_arguments(report, config))))
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Collection
 from importlib.util import find_spec
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
@@ -103,11 +104,14 @@ def keyword_arguments(
     """The settings of `config`, less those of `without`, as keyword arguments of `function`.
 
     prefix: of the settings' names in messages. Raises InputError with a line for each value that `function` cannot
-    take.
+    take, and for each that it needs and `config` lacks; `without` are also those that its caller gives.
     """
     values: Any = OmegaConf.to_container(config)
     values = {name: value for name, value in values.items() if name not in without}
-    if wrong := wrong_values(function, values, lambda name: f"{prefix}{name}"):
+    wrong = wrong_values(function, values, lambda name: f"{prefix}{name}")
+    needed = [each.name for each in signature(function).parameters.values() if each.default is each.empty]
+    wrong += [f"{prefix}{name}: is missing; give it a value" for name in needed if name not in {*values, *without}]
+    if wrong:
         raise InputError("\n".join(wrong))
     return values
 

@@ -154,7 +154,7 @@ def open_from_config(config: DictConfig, directory: str) -> Run:
     """`open_run` with the settings of conf/evaluate.yaml, translate.yaml or score.yaml. Raises InputError."""
     if not isinstance(directory, str):
         raise InputError(f"run={typed(directory)}: must be text or a path")
-    return open_run(directory, **keyword_arguments(open_run, config, without=set(config) - OPENING))
+    return open_run(directory, **keyword_arguments(open_run, config, without={"directory", *config} - OPENING))
 
 
 def ensemble(runs: Sequence[Run]) -> Run:

@@ -27,6 +27,7 @@ from headcount.files import show
 from headcount.run.directory import is_finished
 from headcount.run.jobs import SWEEP, Plan, failure, progress_of, read_state, write_plan
 from headcount.run.place import command
+from headcount.run.values import named_by
 
 
 @dataclass
@@ -116,13 +117,14 @@ class SweepView(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Write the plan and begin to show the status. If a job cannot be composed, Hydra's sweeper says so."""
         self.sweep, self.since = Path(config.hydra.sweep.dir), time.time()
-        command_line = list(config.hydra.overrides.task)
+        task = list(config.hydra.overrides.task)
+        ours = [each for each in config.hydra.overrides.hydra if named_by(each) != "hydra.mode"]
         params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
         loader = GlobalHydra.instance().config_loader()
         _ = config.hydra.sweep.subdir  # resolved once for all jobs: their names hold the settings that are swept
         jobs: dict[str, list[str]] = {}
         try:
-            parsed = OverridesParser.create(loader).parse_overrides([*params, *command_line])
+            parsed = OverridesParser.create(loader).parse_overrides([*params, *task])
             for overrides in itertools.chain.from_iterable(BasicSweeper.split_arguments(parsed, None)):
                 jobs[loader.load_sweep_config(config, overrides).hydra.sweep.subdir] = overrides
         except (HydraException, OmegaConfBaseException):
@@ -130,7 +132,7 @@ class SweepView(Callback):
         common = set.intersection(*map(set, jobs.values()))
         different = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
         self.jobs = {job: ",".join(overrides) or job for job, overrides in different.items()}
-        write_plan(self.sweep, Plan(tuple(command_line), jobs))
+        write_plan(self.sweep, Plan((*task, *ours), jobs))
         os.environ[SWEEP] = str(os.getpid())
         self.thread = threading.Thread(target=self.show, daemon=True)
         self.thread.start()

@@ -11,6 +11,7 @@ from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value, pair
 from headcount.report.verdicts import Names, deviations, family, needed, pair_verdict, shared
 
+LABEL = 440  # pixels of the names of two rows
 PLOT = (
     "A point is the difference of two rows with the interval of the table below; a tick is that of two runs of "
     "theirs{same}. The band holds differences that count as equal."
@@ -45,10 +46,11 @@ def _plot(study: Study) -> Plot:
                 for against, other in zip(study.rows[each.second].runs, measure.scores[each.second], strict=True)
                 if run.seed == against.seed or not study.sweep.blocks
             ]
-        if measure.within:
-            bands.append({"measure": measure.name, "low": -measure.within, "high": measure.within})
+        # No width where there is no margin: Vega warns of a layer without data.
+        within = measure.within or 0
+        bands.append({"measure": measure.name, "low": -within, "high": within})
     names = list(dict.fromkeys(each["pair"] for each in pairs))
-    y = {"field": "pair", "type": "nominal", "sort": names, "title": None, "axis": {"labelLimit": 220}}
+    y = {"field": "pair", "type": "nominal", "sort": names, "title": None, "axis": {"labelLimit": LABEL}}
     x, start, end = quantity("value"), quantity("low"), {"field": "high"}
     verdicts = {"domain": ["differ", "equal", "undecided"], "range": [COLOURS[3], COLOURS[2], GREY]}
     colour = {"field": "verdict", "type": "nominal", "scale": verdicts, "title": None}
