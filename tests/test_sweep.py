@@ -98,7 +98,8 @@ def test_a_job_that_fails_fails_alone_and_only_what_is_missing_is_done_again(pre
 def test_a_plan_has_the_folder_that_was_typed(pretended):
     """Or the command that a report prints would begin another sweep."""
     multirun(pretended, "hydra.sweep.dir=elsewhere", "model.num_heads=1")
-    assert read_plan(pretended / "elsewhere").overrides == ("model.num_heads=1", "threads=1", "hydra.sweep.dir=elsewhere")
+    typed = ("model.num_heads=1", "threads=1", "hydra.sweep.dir=elsewhere")
+    assert read_plan(pretended / "elsewhere").overrides == typed
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ ON_WHITE = "#1f2328"  # that colour in a PNG, which has no page
 GREY = "#8a8f98"
 BASE = "https://vega.github.io/vega-datasets/"  # vl-convert puts it before links within the page
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right")
-INTERVAL: Spec = {"type": "errorbar", "ticks": True}  # a mark between two fields
 MEAN: Spec = {"type": "point", "size": 80, "filled": True, "opacity": 1}
 BESIDE = 9  # pixels from a mean to the dots of its runs
 WIDTH, HEIGHT = 400, 230  # pixels of the drawing without its axes
@@ -77,6 +76,12 @@ def library() -> str:
 def layer(mark: str | Spec, records: Iterable[Mapping[str, Any]], **encoding: Any) -> Spec:
     """Marks of the same kind, one for each record. encoding: channels of Vega-Lite."""
     return {"data": {"values": [dict(record) for record in records]}, "mark": mark, "encoding": encoding}
+
+
+def whiskers(records: Iterable[Mapping[str, Any]], **encoding: Any) -> Spec:
+    """Intervals from the field `low` to `high` on the vertical axis."""
+    encoding |= {"y2": {"field": "high"}, "tooltip": hover(low="interval from", high="to")}
+    return layer({"type": "errorbar", "ticks": True}, records, **encoding)
 
 
 def number(value: float) -> float:

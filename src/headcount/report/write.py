@@ -55,7 +55,7 @@ def report(
     """
     if not 0 < effect < math.inf:
         raise InputError(
-            f"effect={effect:g}: must be more than 0, and finite; it is the BLEU difference that the study should detect"
+            f"effect={effect:g}: must be more than 0, and finite: the BLEU difference that the study should detect"
         )
     if resamples < 100:
         raise InputError(f"resamples={resamples}: must be 100 or more")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import BESIDE, INK, INTERVAL, MEAN, Rows, Spec, chart, dots, hover, layer, number, quantity
+from headcount.report.charts import BESIDE, INK, MEAN, Rows, Spec, chart, dots, hover, layer, number, quantity, whiskers
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import Row
 from headcount.report.statistics.comparison import ERROR, Comparison, compare
@@ -137,7 +137,7 @@ def _plot(study: Study, phenomenon: str, every: Sequence[Cell]) -> Plot:
     layers = [
         layer({"type": "rule", "strokeDash": [2, 3], "color": INK}, [{"value": 50}], y=y),
         dots(runs, BESIDE, x=x, y=y, color=colour, tooltip=each),
-        layer(INTERVAL, means, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=colour),
+        whiskers(means, x=x, y=y | {"field": "low"}, color=colour),
         layer(line if rows.logarithmic else MEAN, means, x=x, y=y, color=colour, tooltip=seen),
     ]
     name = "contrastive_" + re.sub(r"\W+", "_", phenomenon)

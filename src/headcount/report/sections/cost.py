@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import CHOSEN, INTERVAL, MEAN, Rows, chart, dots, faded, hover, layer, number, quantity
+from headcount.report.charts import CHOSEN, MEAN, Rows, chart, dots, faded, hover, layer, number, quantity, whiskers
 from headcount.report.plot import Plot
 from headcount.report.study import Study
 
@@ -37,7 +37,7 @@ def _plot(study: Study, name: str, label: str, costs: Sequence[Sequence[float]],
     seen = hover(row=rows.name, seed="seed", value=endpoint.name, cost=label)
     layers = [
         dots(runs, x=x, y=y, color=colour, opacity=faded(0.5), tooltip=seen),
-        layer(INTERVAL, centres, x=x, y=quantity("low"), y2={"field": "high"}, color=colour, opacity=faded()),
+        whiskers(centres, x=x, y=quantity("low"), color=colour, opacity=faded()),
         layer(
             MEAN, centres, x=x, y=y, color=colour, shape=rows.shape, opacity=faded(),
             tooltip=hover(row=rows.name, value="mean", low="95 % interval from", high="to", cost=label),

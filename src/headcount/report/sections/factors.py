@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import BESIDE, INTERVAL, Record, Rows, chart, dots, hover, layer, quantity
+from headcount.report.charts import BESIDE, Record, Rows, chart, dots, hover, layer, quantity, whiskers
 from headcount.report.measures import measures
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import Row
@@ -52,7 +52,7 @@ def _plot(study: Study, axis: str, other: str) -> Plot:
     seen = hover(row="row", value="mean", low="95 % interval from", high="to")
     layers = [
         dots(runs, BESIDE, x=x, y=y, color=colour, tooltip=hover(row="row", seed="seed", value="value")),
-        layer(INTERVAL, means, x=x, y=quantity("low"), y2={"field": "high"}, color=colour),
+        whiskers(means, x=x, y=quantity("low"), color=colour),
         layer({"type": "line", "point": {"size": 55}, "strokeWidth": 1.4}, means, x=x, y=y, color=colour, tooltip=seen),
     ]
     title = f"{first} by {_short(axis)} and {_short(other)}"

@@ -8,7 +8,7 @@ import yaml
 
 from headcount.errors import InputError
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import BESIDE, INTERVAL, Rows, chart, dots, hover, layer, number, quantity
+from headcount.report.charts import BESIDE, Rows, chart, dots, hover, layer, number, quantity, whiskers
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import RunResult
 from headcount.report.study import Study
@@ -138,7 +138,7 @@ def _plot(study: Study, tables: Sequence[PublishedTable]) -> Plot:
             runs, BESIDE, x=x, y=y, color=colour,
             tooltip=hover(row=rows.name, seed="seed", value="BLEU", percent="% of best"),
         ),
-        layer(INTERVAL, ours, x=x, y=y | {"field": "low"}, y2={"field": "high"}, color=colour),
+        whiskers(ours, x=x, y=y | {"field": "low"}, color=colour),
         layer(
             {"type": "line", "point": {"size": 55}, "strokeWidth": 1.4}, means, x=x, y=y, color=colour,
             tooltip=hover(source="source", row=rows.name, value="BLEU", percent="% of best"),

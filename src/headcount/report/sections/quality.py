@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import BESIDE, GREY, INTERVAL, MEAN, Rows, Spec, chart, dots, hover, layer, quantity
+from headcount.report.charts import BESIDE, GREY, MEAN, Rows, Spec, chart, dots, hover, layer, quantity, whiskers
 from headcount.report.measures import Measure, loss_name, measures
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.study import Study
@@ -43,7 +43,7 @@ def _plot(study: Study, name: str, known: Sequence[Measure], first: str) -> Plot
     seen = hover(row=rows.name, value="mean", low="95 % interval from", high="to")
     layers = [
         dots(runs, BESIDE, x=x, y=y, color={"value": GREY}, tooltip=hover(row=rows.name, seed="seed", value="value")),
-        layer(INTERVAL, means, x=x, y=quantity("low"), y2={"field": "high"}, color=colour),
+        whiskers(means, x=x, y=quantity("low"), color=colour),
         layer(MEAN | {"shape": "diamond"}, means, x=x, y=y, color=colour, tooltip=seen),
     ]
     if rows.logarithmic:
