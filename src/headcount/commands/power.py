@@ -15,7 +15,7 @@ def run(config: DictConfig) -> None:
     from headcount.report.statistics.simulation import World
 
     problems = Problems()
-    settings = problems.attempt(keyword_arguments, power, config, without=("debug", "world"))
+    settings = problems.attempt(keyword_arguments, power, config, without=("debug", "world", "sink", "advance"))
     sizes = problems.attempt(keyword_arguments, World, config.world, "world.")
     problems.raise_all()
     try:

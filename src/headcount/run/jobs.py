@@ -146,9 +146,13 @@ def progress_of(directory: Path) -> tuple[str, float]:
 
 def failure(directory: Path) -> str:
     """The error messages of a job that failed, or the last line of its traceback."""
-    lines = last_lines(log_path(directory)) or ["no output"]
-    complaints = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return "; ".join(dict.fromkeys(complaints)) or lines[-1].strip()
+    return "; ".join(each.removeprefix("error: ") for each in _complaints(log_path(directory)))
+
+
+def _complaints(log: Path) -> list[str]:
+    """The error messages at the end of a log, each once; its last line if it has none."""
+    lines = last_lines(log) or ["no output"]
+    return list(dict.fromkeys(line for line in lines if line.startswith("error: "))) or [lines[-1].strip()]
 
 
 def _killed(directory: Path) -> bool:
@@ -163,7 +167,7 @@ def _killed(directory: Path) -> bool:
 
 
 def why_unfinished(directory: Path) -> str:
-    """The state of a job that is not finished, and the last line of its log, or of its progress."""
+    """The state of a job that is not finished, and its error messages, the last line of its log, or its progress."""
     if not directory.is_dir():
         return "not begun"
     known = read_state(directory)
@@ -174,6 +178,5 @@ def why_unfinished(directory: Path) -> str:
     state = f"{known.state}: " if known else ""
     for path in (log_path(directory), directory / "train.log"):
         if path.is_file():
-            lines = last_lines(path) or ["no output"]
-            return f"{state}{lines[-1].strip()} ({path})"
+            return f"{state}{'; '.join(_complaints(path))} ({path})"
     return f"{state}begun, and not finished"
