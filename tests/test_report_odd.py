@@ -12,7 +12,9 @@ from conftest import completed, refused, rewrite
 from reports import ROWS, edit, job, page_of, rows_of, study_of
 from sweeps import STUDY, sentences, write_run, write_sweep
 
+from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
+from headcount.report.statistics.comparison import compare
 from headcount.report.study import Margins, Study
 from headcount.report.write import keep_runs, results_csv
 from headcount.run.jobs import JOB_LOCK, Plan, write_plan
@@ -102,6 +104,13 @@ def test_the_command_has_every_setting_that_was_given(sweep):
         read_sweep(sweep), 0.3, 1000, Margins(bleu=0.5, loss=0.02, accuracy=5.0), 20, output="kept here", keep=True
     )
     assert kept.command().endswith(f"sweep={sweep} 'output=kept here' simulate=20 keep=true")
+
+
+def test_rows_that_vary_very_unlike_are_flagged():
+    even = [[30.0, 30.2, 30.1], [29.0, 29.3, 29.1], [31.0, 31.2, 31.3]]
+    assert unlike(compare(even)) == []
+    (line,) = unlike(compare([*even, [10.0, 12.0, 30.0]]))
+    assert line.startswith("The runs of a row deviate by 0.11 to 11.02 BLEU")
 
 
 def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):

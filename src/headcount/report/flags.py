@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.report.runs import RunResult, Sweep, finite
+from headcount.report.statistics.comparison import Comparison
 from headcount.report.table import mean
-from headcount.report.verdicts import listed
+from headcount.report.verdicts import deviations, listed
 from headcount.run.values import at
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
 NOTHING = 1.0  # BLEU that models reach which have not learnt to translate
+UNLIKE = 10  # times the least deviation between runs that another row has; then tests with few runs claim too much
 CLEARLY = 0.01  # nats, more than the loss of the same weights differs between two precisions
 
 
@@ -26,6 +28,17 @@ def flagged(sweep: Sweep) -> list[str]:
         *_same(sweep),
         *_vocabularies(sweep),
         *_machines(runs),
+    ]
+
+
+def unlike(comparison: Comparison) -> list[str]:
+    """A line if the runs of some rows vary so much more than those of others that verdicts may be too bold."""
+    spread = comparison.spread
+    if spread is None or spread.alike or max(spread.variances) < UNLIKE**2 * min(spread.variances):
+        return []
+    return [
+        f"The runs of a row deviate by {deviations(comparison, 2)} BLEU. With few runs of rows so unlike, "
+        "more than 5 % of studies in which no row differs may claim a difference; simulate=300 measures how many."
     ]
 
 

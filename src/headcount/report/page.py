@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headcount.errors import InputError
 from headcount.report.blocks import Section
-from headcount.report.flags import flagged
+from headcount.report.flags import flagged, unlike
 from headcount.report.plot import Plot
 from headcount.report.runs import Sweep, Unfinished
 from headcount.report.sections import SECTIONS
@@ -53,7 +53,7 @@ def make_page(study: Study) -> Page:
         about=sweep.design.about or "",
         progress=_progress(sweep),
         unfinished=sweep.unfinished,
-        flags=(*failures, *sweep.notes, *endpoint.flags, *flagged(sweep)),
+        flags=(*failures, *sweep.notes, *endpoint.flags, *unlike(endpoint.comparison), *flagged(sweep)),
         sections=tuple(sections),
     )
 

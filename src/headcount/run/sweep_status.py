@@ -118,7 +118,7 @@ class SweepView(Callback):
         """Write the plan and begin to show the status. If a job cannot be composed, Hydra's sweeper says so."""
         self.sweep, self.since = Path(config.hydra.sweep.dir), time.time()
         task = list(config.hydra.overrides.task)
-        ours = [each for each in config.hydra.overrides.hydra if named_by(each) != "hydra.mode"]
+        of_hydra = [each for each in config.hydra.overrides.hydra if named_by(each) != "hydra.mode"]
         params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
         loader = GlobalHydra.instance().config_loader()
         _ = config.hydra.sweep.subdir  # resolved once for all jobs: their names hold the settings that are swept
@@ -132,7 +132,7 @@ class SweepView(Callback):
         common = set.intersection(*map(set, jobs.values()))
         different = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
         self.jobs = {job: ",".join(overrides) or job for job, overrides in different.items()}
-        write_plan(self.sweep, Plan((*task, *ours), jobs))
+        write_plan(self.sweep, Plan((*task, *of_hydra), jobs))
         os.environ[SWEEP] = str(os.getpid())
         self.thread = threading.Thread(target=self.show, daemon=True)
         self.thread.start()
