@@ -97,7 +97,7 @@ def test_runs_of_another_sweep_are_not_mixed_with_those_kept(sweep, tmp_path, un
 
 
 def test_the_command_has_every_setting_that_was_given(sweep):
-    assert study_of(sweep).command("simulate=1").endswith(f"sweep={sweep} resamples=100 simulate=1")
+    assert study_of(sweep, simulate=1).command().endswith(f"sweep={sweep} resamples=100 simulate=1")
     other = Study.of(read_sweep(sweep), 0.4, 1000, Margins(bleu=1.0, loss=0.02, accuracy=5.0), 0)
     assert other.command().endswith(f"sweep={sweep} effect=0.4 margin.bleu=1.0")
     kept = Study.of(

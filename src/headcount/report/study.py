@@ -77,15 +77,22 @@ class Study:
     def rows(self) -> tuple[Row, ...]:
         return self.sweep.rows
 
-    def command(self, *settings: str) -> str:
-        """The command that writes this report again, with more settings."""
+    def command(self) -> str:
+        """The command that writes this report again."""
         usual = flatten(yaml.safe_load((CONF / "report.yaml").read_text("utf-8")))
-        own = {name: getattr(self, name) for name in ("output", "effect", "resamples", "simulate", "keep")}
-        given = flatten(own | {"margin": asdict(self.margins)})
-        if self.sweep.tuning:
-            given["tuned"] = self.sweep.tuning.setting
+        given = flatten(
+            {
+                "output": self.output,
+                "effect": self.effect,
+                "resamples": self.resamples,
+                "margin": asdict(self.margins),
+                "tuned": self.sweep.tuning.setting if self.sweep.tuning else None,
+                "simulate": self.simulate,
+                "keep": self.keep,
+            }
+        )
         words = [f"{name}={typed(value)}" for name, value in given.items() if value != usual[name]]
-        return command("report", f"sweep={self.sweep.directory}", *words, *settings)
+        return command("report", f"sweep={self.sweep.directory}", *words)
 
     @cached_property
     def names(self) -> Names:
