@@ -14,7 +14,7 @@ from sweeps import changed, sentences
 from headcount.report.sections.contrastive import contrastive_cells
 from headcount.report.statistics import bootstrap
 from headcount.report.statistics.bootstrap import bleu_of, resampled_bleu, resamples, sentence_counts
-from headcount.report.statistics.comparison import compare, critical, interaction
+from headcount.report.statistics.comparison import Interaction, compare, critical, interaction
 from headcount.report.statistics.planning import PowerAnalysis, _critical, plans
 from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import World, analyse, simulate
@@ -190,6 +190,13 @@ def test_an_unlike_row_widens_its_own_pairs_alone():
         assert pair.margin > 4 if pair.second == 4 else pair.margin < 0.2
 
 
+def test_unlike_rows_whose_seeds_agree_by_luck_do_not_look_precise():
+    """The draw of sentences, which is known well, lends a difference none of its degrees of freedom."""
+    rows, same = [*LINEAGE[1:4], [5.0, 9.0, 1.0]], np.ones((4, 4))
+    found = compare(rows, Interaction(0.1 * same, 0.0, 1e-6 * same, 1000.0, (0.1, 0.0)))
+    assert [pair.df <= found.spread.of_difference(pair.first, pair.second)[1] for pair in found.differences] == [1] * 6
+
+
 def test_rows_that_vary_alike_share_one_variance():
     assert compare(ROWS).spread.alike
     assert len(set(compare(ROWS).spread.variances)) == 1
@@ -357,6 +364,9 @@ def test_the_errors_of_whole_studies(seeds):
     assert np.mean([outcome.covered for outcome in [*without, *with_effect]]) >= 0.93
     if seeds >= 5:
         assert np.mean([outcome.found > 0 for outcome in with_effect]) > 0.45  # more than half are meant
+    unlike = world_of(sentences=2014, deviations=(0.3, 0.6, 1.4, 3.0))
+    outcomes = simulate(unlike, same, seeds, 600, 300, seed=1)
+    assert np.mean([outcome.alarm for outcome in outcomes]) <= 0.07
 
 
 @pytest.mark.slow

@@ -207,9 +207,13 @@ def compare(
         seeds, seeds_df = spread.of_difference(i, j) if spread else (0.0, math.inf)
         sentences = float(sampling.variance[i, j]) if sampling else 0.0
         imprecision = seeds**2 / seeds_df + (float(sampling.imprecision[i, j]) if sampling else 0.0)
-        df = max((seeds + sentences) ** 2 / imprecision, 1.0) if imprecision else math.inf
-        value = means[i] - means[j]
+        df = (seeds + sentences) ** 2 / imprecision if imprecision else math.inf
         alike = spread is None or spread.alike
+        if (
+            not alike
+        ):  # a variance of few seeds that is small by luck has a small part in the sum, which then looks precise
+            df = min(df, seeds_df)
+        df, value = max(df, 1.0), means[i] - means[j]
         differences.append(Difference(i, j, value, seeds, sentences, df, len(scores), error, alike, bounds))
     return Comparison(means, counts, spread, tuple(differences), sampling, whole)
 
