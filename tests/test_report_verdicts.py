@@ -85,12 +85,19 @@ def test_sentences_of_a_study(scores, text, sweep):
     assert re.match(text, summary(compare(scores), named(sweep), "test BLEU", 0.5))
 
 
-def test_rows_whose_names_begin_with_a_number_are_not_counted(tmp_path):
-    for arm in ("1 rnn", "8 dot"):
+@pytest.mark.parametrize(
+    ("arms", "words"),
+    [
+        (("1 rnn", "8 dot"), "differ: step 1 rnn beats step 8 dot"),  # no counts
+        (("gru, after", "lstm"), 'differ: "gru, after" beats lstm'),  # no two rows
+    ],
+)
+def test_labels_read_as_one_name_each(arms, words, tmp_path):
+    for arm in arms:
         study = STUDY | {"varies": "study.arm", "arm": arm, "label": "step"}
         write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
     (pair,) = compare([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]]).differences
-    assert pair_verdict(pair, named(tmp_path), 0.5, "BLEU") == "differ: step 1 rnn beats step 8 dot"
+    assert pair_verdict(pair, named(tmp_path), 0.5, "BLEU") == words
 
 
 def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):

@@ -15,7 +15,8 @@ ONE_SEED = "With one seed a row, this holds for these runs only; the spread betw
 
 @dataclass(frozen=True)
 class Names:
-    """Names of rows in sentences: "8 heads" and "1 head" if the study varies a count, else their labels."""
+    """Names of rows in sentences: "8 heads" and "1 head" if the study varies a count, else their labels, in quotation
+    marks if they have a comma."""
 
     label: str | None
     rows: Sequence[Row]
@@ -38,8 +39,9 @@ class Names:
 
     def full(self, row: int) -> str:
         if not self._counted(row):  # "1 rnn" is not a count
-            numbered = self.label and re.match(r"\d+ ", self.short(row))
-            return f"{self.label} {self.short(row)}" if numbered else self.short(row)
+            label = self.short(row)
+            numbered = self.label and re.match(r"\d+ ", label)
+            return f"{self.label} {label}" if numbered else f'"{label}"' if "," in label else label
         thing, more = self._things()
         return f"{self.short(row)} {thing[:-1] if self.rows[row].value == 1 else thing}{more}"
 
