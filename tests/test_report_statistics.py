@@ -191,10 +191,12 @@ def test_an_unlike_row_widens_its_own_pairs_alone():
 
 
 def test_unlike_rows_whose_seeds_agree_by_luck_do_not_look_precise():
-    """The draw of sentences, which is known well, lends a difference none of its degrees of freedom."""
+    """Seeds count for their share of the variance, not for its square."""
     rows, same = [*LINEAGE[1:4], [5.0, 9.0, 1.0]], np.ones((4, 4))
-    found = compare(rows, Interaction(0.1 * same, 0.0, 1e-6 * same, 1000.0, (0.1, 0.0)))
-    assert [pair.df <= found.spread.of_difference(pair.first, pair.second)[1] for pair in found.differences] == [1] * 6
+    found = compare(rows, Interaction(1e-4 * same, 0.0, 1e-15 * same, 1000.0, (1e-4, 0.0)))
+    for pair in found.differences:
+        alone = found.spread.of_difference(pair.first, pair.second)[1]
+        assert pair.df == pytest.approx(alone * (pair.seeds + 1e-4) / pair.seeds, rel=1e-3)
 
 
 def test_rows_that_vary_alike_share_one_variance():

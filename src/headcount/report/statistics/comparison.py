@@ -206,14 +206,13 @@ def compare(
             continue
         seeds, seeds_df = spread.of_difference(i, j) if spread else (0.0, math.inf)
         sentences = float(sampling.variance[i, j]) if sampling else 0.0
-        imprecision = seeds**2 / seeds_df + (float(sampling.imprecision[i, j]) if sampling else 0.0)
-        df = (seeds + sentences) ** 2 / imprecision if imprecision else math.inf
+        # A variance that few seeds give may be small by luck, and its square would make the sum look precise.
+        few = spread is not None and seeds_df < spread.total_df
+        weight = seeds + sentences if few else seeds
+        imprecision = seeds * weight / seeds_df + (float(sampling.imprecision[i, j]) if sampling else 0.0)
+        df = max((seeds + sentences) ** 2 / imprecision, 1.0) if imprecision else math.inf
+        value = means[i] - means[j]
         alike = spread is None or spread.alike
-        if (
-            not alike
-        ):  # a variance of few seeds that is small by luck has a small part in the sum, which then looks precise
-            df = min(df, seeds_df)
-        df, value = max(df, 1.0), means[i] - means[j]
         differences.append(Difference(i, j, value, seeds, sentences, df, len(scores), error, alike, bounds))
     return Comparison(means, counts, spread, tuple(differences), sampling, whole)
 
