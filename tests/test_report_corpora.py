@@ -152,12 +152,12 @@ def test_ticks_are_differences_on_the_same_corpus(own):
 
 def test_a_row_that_lacks_a_corpus(own):
     """Then the effect of the corpus counts as one of the seed, and the intervals are wide."""
-    whole = study_of(own).endpoint.comparison.differences[0].margin
+    whole = study_of(own).endpoint.comparison.differences[0].half_width
     shutil.rmtree(own / job(4, 3))
     study = study_of(own)
     assert study.sweep.corpora
     assert not study.sweep.blocks
-    assert study.endpoint.comparison.differences[0].margin > 2 * whole
+    assert study.endpoint.comparison.differences[0].half_width > 2 * whole
     assert len(study.loss.differences) == 3
     assert "a row lacks a run" in error_rate(study_of(own, simulate=20)).blocks[0]
     assert "4 lacks 3" in " ".join(flagged(study.sweep))

@@ -110,7 +110,7 @@ def test_the_interval_of_a_mean_is_students_with_the_pooled_variance():
     found = compare(ROWS)
     pooled = sum(np.var(row, ddof=1) * (len(row) - 1) for row in ROWS) / (12 - 4)
     assert found.spread.total_df == 8
-    assert found.margin(2) == pytest.approx(stats.t.ppf(0.975, 8) * math.sqrt(pooled / 2))
+    assert found.half_width(2) == pytest.approx(stats.t.ppf(0.975, 8) * math.sqrt(pooled / 2))
 
 
 @pytest.mark.parametrize("seeds", [2, 4])
@@ -154,7 +154,7 @@ def test_one_seed_a_row_leaves_the_sentences():
     (pair,) = comparison.differences
     deviation = np.diff(resampled_bleu(counts, resamples(300, 500, 1)), axis=1).std(ddof=1)
     assert pair.deviation == pytest.approx(deviation)
-    assert comparison.margin(0) is None
+    assert comparison.half_width(0) is None
     assert plans(comparison) is None
     assert compare([[30.0], [36.0]]).differences == ()
 
@@ -178,7 +178,7 @@ def test_the_same_runs_give_the_same_verdict_in_whatever_company():
     assert few.differs
     assert many.differs
     assert max(few.p, many.p) < 0.005
-    assert many.margin < 3 * few.margin
+    assert many.half_width < 3 * few.half_width
     assert few.interval == pytest.approx((0.0323, 0.0412), abs=2e-4)
     assert many.interval == pytest.approx((0.029, 0.045), abs=0.005)
 
@@ -187,7 +187,7 @@ def test_an_unlike_row_widens_its_own_pairs_alone():
     wild = [5.0, 9.0, 1.0]
     steady = compare([*LINEAGE[1:5], wild]).differences
     for pair in steady:
-        assert pair.margin > 4 if pair.second == 4 else pair.margin < 0.2
+        assert pair.half_width > 4 if pair.second == 4 else pair.half_width < 0.2
 
 
 def test_unlike_rows_whose_seeds_agree_by_luck_do_not_look_precise():

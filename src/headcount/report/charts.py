@@ -168,8 +168,8 @@ class Rows:
         """The mean of each row, with the ends of its interval over seeds if that is known."""
         records = []
         for index, mean in enumerate(comparison.means):
-            margin = comparison.margin(index) or 0.0
-            records.append(self.record(index, value=mean, low=mean - margin, high=mean + margin))
+            half = comparison.half_width(index) or 0.0
+            records.append(self.record(index, value=mean, low=mean - half, high=mean + half))
         return records
 
 

@@ -47,7 +47,8 @@ class Endpoint:
 
 
 def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
-    """resamples: of the sentences."""
+    """BLEU of all runs on the splits whose text all of them have, and its comparison; without such text on test, the
+    test BLEU of metrics.json. resamples: of the sentences. Raises InputError for a signature that is not known."""
     splits, flags = _complete_splits(sweep)
     corpora = len({run.seed for run in sweep.runs}) if sweep.corpora else 1
     if "test" not in splits:

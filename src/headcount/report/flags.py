@@ -11,7 +11,7 @@ from headcount.run.values import at
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
 NOTHING = 1.0  # BLEU that models reach which have not learnt to translate
-UNLIKE = 10  # times the least deviation between runs that another row has; then tests with few runs claim too much
+UNLIKE = 10  # ratio of the largest to the smallest deviation between the runs of a row; above it, a warning
 CLEARLY = 0.01  # nats, more than the loss of the same weights differs between two precisions
 
 

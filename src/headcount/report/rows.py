@@ -90,7 +90,7 @@ def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[s
 
 
 def _row_name(settings: Mapping[str, Any], run: str, values_alone: bool) -> RowName:
-    """run: the name of the row's first run, without its seed the name of a row that would else have a long one."""
+    """The label of a row: its settings; if that is too long, `run`, the name of its first run, without the seed."""
     if len(settings) == 1:
         (value,) = settings.values()
         return RowName(typed(value), value, settings)

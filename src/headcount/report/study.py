@@ -71,6 +71,7 @@ class Study:
         output: str | None = None,
         keep: bool = False,
     ) -> "Study":
+        """The study of a sweep, with its primary endpoint computed. Raises InputError, as `bleu_endpoint` does."""
         return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples, simulate, output, keep)
 
     @property

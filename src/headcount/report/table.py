@@ -41,8 +41,8 @@ def mean(values: Sequence[float], digits: int = 0) -> str:
 
 def score(comparison: Comparison, row: int, digits: int = 2) -> str:
     """The mean of a row ± half its interval over seeds."""
-    margin = comparison.margin(row)
-    return f"{comparison.means[row]:.{digits}f}" + (f" ± {margin:.{digits}f}" if margin is not None else "")
+    half = comparison.half_width(row)
+    return f"{comparison.means[row]:.{digits}f}" + (f" ± {half:.{digits}f}" if half is not None else "")
 
 
 def pair(difference: Difference, names: Names) -> str:

@@ -45,10 +45,11 @@ def section(study: Study) -> Section | None:
             "Mean BLEU, the length of sentences and the spread between runs are those of this study; how n-grams match "
             "is that of docs/results/statistics.md."
         )
+    fewest = " (the fewest of any row here)" if len(set(study.endpoint.comparison.counts)) > 1 else ""
     found = (
-        f"Of {study.simulate:,} simulated studies with {len(study.rows)} rows of {seeds} {drawn}, in which no row "
-        f"differs, {alarms} % claim that a pair differs; the verdicts allow for 5 %. Of the pairs in them, {equals} % "
-        f"are found to be equal within {study.margins.bleu:g} BLEU. In brackets are 95 % intervals. {like}"
+        f"Of {study.simulate:,} simulated studies with {len(study.rows)} rows of {seeds}{fewest} {drawn}, in which "
+        f"no row differs, {alarms} % claim that a pair differs; the verdicts allow for 5 %. Of the pairs in them, "
+        f"{equals} % are found to be equal within {study.margins.bleu:g} BLEU. In brackets are 95 % intervals. {like}"
     )
     return Section("Error rate of this design", (found, Code(study.command(), "bash")))
 

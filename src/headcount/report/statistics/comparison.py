@@ -86,8 +86,9 @@ def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Inter
 class Difference:
     """The mean of the first row minus that of the second, with an interval that holds for all pairs at once.
 
-    seeds, sentences: the parts of its variance. rows: the number of rows. alike: whether they share one variance.
-    bounds: the smallest and the largest possible difference.
+    first, second: indices of the rows. value: in BLEU, nats or points. seeds, sentences: the parts of its variance; df:
+    the degrees of freedom of their sum. rows: the number of rows compared. error: of the family of all their pairs.
+    alike: whether the rows share one variance. bounds: the smallest and the largest possible difference.
     """
 
     first: int
@@ -107,19 +108,19 @@ class Difference:
         return math.sqrt(self.seeds + self.sentences)
 
     @property
-    def margin(self) -> float:
-        """Half the simultaneous interval (Tukey-Kramer; Games-Howell if variances are unequal)."""
+    def half_width(self) -> float:
+        """Half the simultaneous interval: see `critical`."""
         return critical(self.rows, self.df, self.error, self.alike) * self.deviation / math.sqrt(2)
 
     @property
     def interval(self) -> tuple[float, float]:
         low, high = self.bounds
-        return max(self.value - self.margin, low), min(self.value + self.margin, high)
+        return max(self.value - self.half_width, low), min(self.value + self.half_width, high)
 
     @property
     def differs(self) -> bool:
         """Whether the interval excludes 0, which is the same as p < error."""
-        return abs(self.value) > self.margin
+        return abs(self.value) > self.half_width
 
     @functools.cached_property
     def p(self) -> float:
@@ -166,7 +167,7 @@ class Comparison:
     interaction: Interaction | None
     whole: Spread | None
 
-    def margin(self, row: int) -> float | None:
+    def half_width(self, row: int) -> float | None:
         """Half the 95 % interval of a row's mean over seeds (Student's t), on these sentences, or over corpora; None if
         unknown."""
         if self.whole is None:
@@ -191,8 +192,9 @@ def compare(
     blocks: whether the runs in the same place of each row share a corpus of their own; rows of unequal size are then
     compared as without it, with the effect of the corpus as part of that of the seed.
 
-    Tukey 1953; Kramer 1956 for rows of unequal size; Games and Howell 1976 for unequal variances; Satterthwaite 1946
-    for the degrees of freedom.
+    Tukey 1953; Kramer 1956 for rows of unequal size; Games and Howell 1976 for unequal variances. Degrees of freedom
+    are those of Satterthwaite 1946, but if a variance between seeds has fewer than all seeds together, its part of the
+    sum counts by its share, not by the square of that.
     """
     means = tuple(float(np.mean(row)) for row in scores)
     counts = tuple(len(row) for row in scores)
@@ -206,7 +208,7 @@ def compare(
             continue
         seeds, seeds_df = spread.of_difference(i, j) if spread else (0.0, math.inf)
         sentences = float(sampling.variance[i, j]) if sampling else 0.0
-        # A variance that few seeds give may be small by luck, and its square would make the sum look precise.
+        # Few seeds may agree by luck: the square of a variance that is too small makes the sum look too precise.
         few = spread is not None and seeds_df < spread.total_df
         weight = seeds + sentences if few else seeds
         imprecision = seeds * weight / seeds_df + (float(sampling.imprecision[i, j]) if sampling else 0.0)

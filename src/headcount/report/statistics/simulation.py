@@ -117,7 +117,7 @@ class Outcome:
 
 
 def outcome(comparison: Comparison, truth: Floats, margin: float) -> Outcome:
-    """Compare the verdicts with the true score of every row."""
+    """Compare the verdicts with the true score of every row. margin: of equality, in BLEU."""
     covered: list[bool] = []
     alarms: list[bool] = []
     found: list[bool] = []
@@ -125,7 +125,7 @@ def outcome(comparison: Comparison, truth: Floats, margin: float) -> Outcome:
     wrong: list[bool] = []
     for difference in comparison.differences:
         true = truth[difference.first] - truth[difference.second]
-        covered.append(abs(difference.value - true) <= difference.margin)
+        covered.append(abs(difference.value - true) <= difference.half_width)
         if true:
             found.append(difference.differs and difference.value * true > 0)
         else:
@@ -141,7 +141,8 @@ def _mean(shares: Sequence[bool]) -> float:
 def simulate(
     world: World, truth: Floats, seeds: int, studies: int, draws: int, seed: int = 0, margin: float = math.inf
 ) -> Iterator[Outcome]:
-    """Outcomes of simulated studies. truth: the true score of each row. draws: resamples in the analysis."""
+    """Outcomes of simulated studies. truth: the true score of each row. seeds: runs a row. draws: resamples in the
+    analysis. seed: of the simulation. margin: of equality, in BLEU."""
     weights = resamples(world.sentences, draws, seed) if world.sentences else None
     for study in range(studies):
         rng = np.random.default_rng([seed, seeds, study])

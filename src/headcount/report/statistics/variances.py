@@ -40,8 +40,8 @@ class Spread:
     """The variance between the seeds of each row.
 
     variances: by row. df: the degrees of freedom of each. own_df: those from the row's own seeds. total_df: those of
-    all seeds. pooled: the mean variance, weighted by `own_df`. alike: whether all rows share it, because the data do
-    not contradict that.
+    all seeds. pooled: the mean variance, weighted by `own_df`, at least the mean lower bound. alike: whether all rows
+    share it: their logarithms spread by at most `ALIKE` of what chance explains.
     """
 
     variances: tuple[float, ...]
@@ -149,7 +149,8 @@ def _moderate(observed: Floats, own_df: Integers, total_df: int) -> tuple[Floats
 def _prior(variances: Floats, df: Integers) -> tuple[float, float, bool]:
     """Degrees of freedom and scale of the prior of the variances (Smyth 2004, section 6.2), and whether they are alike.
 
-    The degrees of freedom are infinite if the logarithms vary no more than those of equal variances would.
+    The degrees of freedom are infinite if the logarithms vary no more than those of equal variances would; the rows are
+    alike if they vary by at most `ALIKE` of that.
     """
     if len(variances) < 2:
         return math.inf, math.nan, True
