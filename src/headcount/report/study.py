@@ -1,5 +1,6 @@
 """The study of a report: what all its sections share, computed once."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -120,6 +121,12 @@ class Study:
 
     def compare_losses(self, scores: Sequence[Sequence[float]]) -> Comparison:
         """Compare rows with the same vocabulary by a loss. scores: of the runs of each row."""
-        compared, rows = self.compare(scores), self.rows
-        alike = (each for each in compared.differences if rows[each.first].same_pieces(rows[each.second]))
+        compared = self.compare(scores)
+        alike = (each for each in compared.differences if (each.first, each.second) in self._same_pieces)
         return replace(compared, differences=tuple(alike))
+
+    @cached_property
+    def _same_pieces(self) -> frozenset[tuple[int, int]]:
+        """The pairs of rows with the same vocabulary."""
+        pairs = itertools.combinations(enumerate(self.rows), 2)
+        return frozenset((i, j) for (i, row), (j, other) in pairs if row.same_pieces(other))

@@ -1,9 +1,11 @@
 """Bootstrap of corpus BLEU (Koehn 2004): BLEU from sums over sentences, so that a resample costs a matrix product."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU
 
 from headcount.evaluation.metrics import bleu, composed
 
@@ -19,11 +21,20 @@ def sentence_counts(hypotheses: Sequence[str], references: Sequence[str], tokeni
 
     tokenizer: sacrebleu's name of BLEU's tokenizer. Both sides in NFC, as for every BLEU here.
     """
-    metric = bleu(tokenizer, effective_order=True)  # avoids a warning for each sentence; counts are the same
     lines = zip(composed(hypotheses), composed(references), strict=True)
-    scores = [metric.sentence_score(hypothesis, [reference]) for hypothesis, reference in lines]
-    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
+    rows = [_counts(tokenizer, hypothesis, reference) for hypothesis, reference in lines]
     return np.array(rows, dtype=np.float64).reshape(-1, COUNTS)
+
+
+@functools.lru_cache(maxsize=100_000)  # different runs, and a model without one head, translate many sentences alike
+def _counts(tokenizer: str, hypothesis: str, reference: str) -> tuple[float, ...]:
+    score = _metric(tokenizer).sentence_score(hypothesis, [reference])
+    return *score.counts, *score.totals, score.sys_len, score.ref_len
+
+
+@functools.cache
+def _metric(tokenizer: str) -> BLEU:
+    return bleu(tokenizer, effective_order=True)  # avoids a warning for each sentence; counts are the same
 
 
 def bleu_of(counts: Floats) -> Floats:
