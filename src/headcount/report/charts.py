@@ -173,6 +173,21 @@ class Rows:
         return records
 
 
+def chosen(options: Sequence[str], first: str) -> Spec:
+    """Properties of a chart that shows one of several measures; `measure` names it."""
+    return {
+        "params": [
+            {"name": "measure", "value": first, "bind": {"input": "select", "options": list(options), "name": ""}}
+        ],
+        "heading": {"text": {"expr": "measure"}},
+    }
+
+
+def only(marks: Spec) -> Spec:
+    """The layer with the marks of the chosen measure alone."""
+    return {**marks, "transform": [{"filter": "datum.measure == measure"}]}
+
+
 def anchor(number: int) -> str:
     """The place of a run on the page. number: among all runs, from 0."""
     return f"run-{number + 1}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from headcount.report.statistics.comparison import Comparison, Difference
-from headcount.report.verdicts import Names
+from headcount.report.verdicts import Names, pair_verdict
 
 
 @dataclass(frozen=True)
@@ -56,3 +56,20 @@ def interval(ends: tuple[float, float], digits: int = 2) -> str:
 def p_value(p: float) -> str:
     """Rounded up where it is significant, so that no p of 0.05 looks smaller."""
     return "< 0.001" if p < 0.001 else f"{min(math.ceil(p * 1000) / 1000, 1):.3f}" if p < 0.05 else f"{p:.3f}"
+
+
+def pair_cells(
+    comparison: Comparison, names: Names, within: float, unit: str, digits: int = 2, higher: bool = True
+) -> tuple[tuple[str, ...], ...]:
+    """A line for each pair. within: the margin of equality. higher: whether more is better."""
+    return tuple(
+        (
+            pair(difference, names),
+            pair_verdict(difference, names, within, unit, higher),
+            f"{difference.value:+z.{digits}f}",
+            interval(difference.interval, digits),
+            p_value(difference.p),
+            p_value(difference.p_equal(within)),
+        )
+        for difference in comparison.differences
+    )

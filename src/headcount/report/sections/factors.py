@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import BESIDE, Record, Rows, chart, dots, hover, layer, quantity, whiskers
+from headcount.report.charts import BESIDE, Record, Rows, chart, chosen, dots, hover, layer, only, quantity, whiskers
 from headcount.report.measures import measures
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import Row
-from headcount.report.sections.quality import chosen, only
 from headcount.report.study import Study
 
 
@@ -56,7 +55,7 @@ def _plot(study: Study, axis: str, other: str) -> Plot:
         layer({"type": "line", "point": {"size": 55}, "strokeWidth": 1.4}, means, x=x, y=y, color=colour, tooltip=seen),
     ]
     title = f"{first} by {_short(axis)} and {_short(other)}"
-    return chart("factors", title, map(only, layers), **chosen(known, first))
+    return chart("factors", title, map(only, layers), **chosen([each.name for each in known], first))
 
 
 def _short(name: str) -> str:

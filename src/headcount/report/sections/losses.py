@@ -2,9 +2,8 @@
 
 from headcount.evaluation.likelihood import perplexity
 from headcount.report.blocks import Section
-from headcount.report.sections.pairs import pair_cells
 from headcount.report.study import Study
-from headcount.report.table import Table
+from headcount.report.table import Table, pair_cells
 from headcount.report.verdicts import counted, deviations, family, shared, tally
 
 

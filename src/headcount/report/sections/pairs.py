@@ -1,15 +1,13 @@
 """Every pair of rows by the primary endpoint, BLEU."""
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import GREY, INK, MEAN, WIDTH, chart, hover, layer, number, quantity
+from headcount.report.charts import GREY, INK, MEAN, WIDTH, chart, chosen, hover, layer, number, only, quantity
 from headcount.report.endpoint import Endpoint
 from headcount.report.measures import measures
 from headcount.report.plot import COLOURS, Plot
-from headcount.report.sections.quality import chosen, only
-from headcount.report.statistics.comparison import Comparison
 from headcount.report.study import Study
-from headcount.report.table import Table, interval, p_value, pair
-from headcount.report.verdicts import Names, deviations, family, needed, pair_verdict, shared
+from headcount.report.table import Table, pair, pair_cells
+from headcount.report.verdicts import deviations, family, needed, shared
 
 LABEL = 440  # pixels of the names of two rows
 PLOT = (
@@ -64,25 +62,8 @@ def _plot(study: Study) -> Plot:
         only(layer(MEAN, pairs, x=x, y=y, color=colour, tooltip=seen)),
     ]
     first = study.endpoint.name
-    more = chosen(known, first) | {"height": {"step": 18}, "width": WIDTH - 60}
+    more = chosen([each.name for each in known], first) | {"height": {"step": 18}, "width": WIDTH - 60}
     return chart("differences", f"differences of every pair of rows by {first}", layers, **more)
-
-
-def pair_cells(
-    comparison: Comparison, names: Names, within: float, unit: str, digits: int = 2, higher: bool = True
-) -> tuple[tuple[str, ...], ...]:
-    """A line for each pair. within: the margin of equality. higher: whether more is better."""
-    return tuple(
-        (
-            pair(difference, names),
-            pair_verdict(difference, names, within, unit, higher),
-            f"{difference.value:+z.{digits}f}",
-            interval(difference.interval, digits),
-            p_value(difference.p),
-            p_value(difference.p_equal(within)),
-        )
-        for difference in comparison.differences
-    )
 
 
 def _note(endpoint: Endpoint) -> str:

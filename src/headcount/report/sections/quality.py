@@ -3,7 +3,20 @@
 from collections.abc import Sequence
 
 from headcount.report.blocks import Plots, Section
-from headcount.report.charts import BESIDE, GREY, MEAN, Rows, Spec, chart, dots, hover, layer, quantity, whiskers
+from headcount.report.charts import (
+    BESIDE,
+    GREY,
+    MEAN,
+    Rows,
+    chart,
+    chosen,
+    dots,
+    hover,
+    layer,
+    only,
+    quantity,
+    whiskers,
+)
 from headcount.report.measures import Measure, loss_name, measures
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.study import Study
@@ -17,20 +30,6 @@ def section(study: Study) -> Section:
         plots.append(_plot(study, "loss", known, loss))
     interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
     return Section("Quality", (f"A dot is a run; a diamond the mean of its row{interval}.", Plots(tuple(plots))))
-
-
-def chosen(known: Sequence[Measure], first: str) -> Spec:
-    """Properties of a chart that shows one of several measures; `measure` names it."""
-    options = [measure.name for measure in known]
-    return {
-        "params": [{"name": "measure", "value": first, "bind": {"input": "select", "options": options, "name": ""}}],
-        "heading": {"text": {"expr": "measure"}},
-    }
-
-
-def only(layer: Spec) -> Spec:
-    """The layer with the marks of the chosen measure alone."""
-    return {**layer, "transform": [{"filter": "datum.measure == measure"}]}
 
 
 def _plot(study: Study, name: str, known: Sequence[Measure], first: str) -> Plot:
@@ -48,4 +47,4 @@ def _plot(study: Study, name: str, known: Sequence[Measure], first: str) -> Plot
     ]
     if rows.logarithmic:
         layers.insert(1, layer({"type": "line", "strokeWidth": 1.2}, means, x=x, y=y, color=colour))
-    return chart(name, f"{first} by {rows.name}", map(only, layers), **chosen(known, first))
+    return chart(name, f"{first} by {rows.name}", map(only, layers), **chosen([each.name for each in known], first))
