@@ -1,6 +1,7 @@
 """Reports of studies in which each seed has a corpus of its own."""
 
 import gzip
+import itertools
 import json
 import math
 import random
@@ -16,8 +17,11 @@ from sweeps import STUDY, sentences, write_run
 
 from headcount.errors import InputError
 from headcount.report.flags import flagged
+from headcount.report.markdown import markdown
 from headcount.report.read import read_sweep
 from headcount.report.rows import differing_settings
+from headcount.report.sections import effects
+from headcount.report.sections.effects import crossed_settings, main_effects
 from headcount.report.sections.error_rate import section as error_rate
 from headcount.report.statistics.comparison import compare
 from headcount.report.statistics.planning import plans
@@ -159,8 +163,32 @@ def test_a_row_that_lacks_a_corpus(own):
     assert not study.sweep.blocks
     assert study.endpoint.comparison.differences[0].half_width > 2 * whole
     assert len(study.loss.differences) == 3
+    assert "with the effect of the corpus on all rows, since a row lacks a corpus" in markdown(page_of(own))
     assert "a row lacks a run" in error_rate(study_of(own, simulate=20)).blocks[0]
     assert "4 lacks 3" in " ".join(flagged(study.sweep))
+
+
+def test_an_effect_varies_by_what_the_draw_of_sentences_gives_at_least(tmp_path, undrawn):
+    """Where the differences between two values agree by luck on all corpora."""
+    folder = tmp_path / "sweep"
+    for width, heads, seed in itertools.product((64, 128), (1, 4), (1, 2, 3)):
+        config = {
+            "data": {"_target_": "headcount.grammar.Grammar", "seed": seed, "fingerprint": f"corpus {seed}"},
+            "model": {"num_heads": heads, "d_model": width},
+            "study": STUDY | {"varies": None},
+        }
+        write_run(folder / f"{width} {heads} {seed}", sentences(LINES, seed=seed), 0.1 + 0.02 * heads, seed, config)
+    study = study_of(folder)
+    levels = list(crossed_settings(study.rows)["model.num_heads"].values())
+    resampled = effects._resampled(study)
+    assert resampled.shape == (100, 4, 3)
+    lucky = tuple((50.0 - row % 2,) * 3 for row in range(4))
+    study = replace(study, endpoint=replace(study.endpoint, scores=lucky))
+    (without,) = main_effects(study, levels, 0.05, None).differences
+    (found,) = main_effects(study, levels, 0.05, resampled).differences
+    assert without.seeds == 0
+    apart = resampled[:, levels[0]].mean(axis=1) - resampled[:, levels[1]].mean(axis=1)  # [resample, seed]
+    assert found.seeds == pytest.approx(apart.var(axis=0, ddof=1).mean() / 3)
 
 
 def test_runs_without_a_figure_are_not_taken_for_runs_on_another_corpus(own):

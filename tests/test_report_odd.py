@@ -1,6 +1,7 @@
 """Reports on odd sweeps: half finished, killed, edited by hand, mixed with files of somebody's."""
 
 import csv
+import math
 import os
 import re
 import shutil
@@ -9,13 +10,16 @@ import sys
 
 import pytest
 from conftest import completed, refused, rewrite
-from reports import ROWS, edit, job, page_of, rows_of, study_of
+from reports import ROWS, edit, job, page_of, rows_of, section_of, study_of
 from sweeps import STUDY, sentences, write_run, write_sweep
 
+from headcount.errors import InputError
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
-from headcount.report.statistics.comparison import compare
+from headcount.report.statistics.comparison import Difference, compare
 from headcount.report.study import Margins, Study
+from headcount.report.table import of_difference, p_value
+from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
 from headcount.run.jobs import JOB_LOCK, Plan, write_plan
 
@@ -111,6 +115,37 @@ def test_rows_that_vary_very_unlike_are_flagged():
     assert unlike(compare(even)) == []
     (line,) = unlike(compare([*even, [10.0, 12.0, 30.0]]))
     assert line.startswith("The runs of a row deviate by 0.11 to 11.02 BLEU")
+
+
+def test_a_number_is_not_rounded_across_a_verdict():
+    assert [p_value(p) for p in (0.0004, 0.0483, 0.0496, 0.0504)] == ["< 0.001", "0.049", "< 0.050", "0.050"]
+    shown = [of_difference(Difference(0, 1, value, 0.1, 0.0, math.inf, 2)) for value in (0.615, 0.6242, -0.65)]
+    assert shown == ["[0.00, 1.23]", "[0.004, 1.244]", "[-1.27, -0.03]"]
+
+
+def test_runs_without_learning_curves_are_flagged(sweep, undrawn):
+    (sweep / job(4, 2) / "logs" / "metrics.csv").write_text("\0garbage", encoding="utf-8")
+    assert f"No learning curves (logs/metrics.csv): {job(4, 2)}. Those of their rows" in " ".join(page_of(sweep).flags)
+
+
+def test_figures_of_phenomena_that_are_no_figures_are_left_out(sweep, undrawn):
+    for name, tree in (("a", 3), ("b", {"hard": {"accuracy": 90.0, "pairs": 0}}), ("c", {"hard": {"accuracy": "x"}})):
+        for folder in sweep.glob("*/"):
+            edit(folder / "metrics.json", **{f"test__contrastive__{name}": tree})
+    page = page_of(sweep)
+    assert not any("failed" in flag for flag in page.flags)
+    assert "agreement" in str(section_of(page, "Contrastive accuracy").blocks)
+
+
+def test_a_seed_is_a_whole_number(sweep):
+    edit(sweep / job(4, 2) / "metrics.json", seed=1.5)
+    with pytest.raises(InputError, match="has no seed"):
+        read_sweep(sweep)
+
+
+def test_rows_of_unequal_size_are_not_all_like_the_smallest():
+    uneven = compare([[36.0, 37.0, 36.5], [36.4, 36.9]])
+    assert "with 2 seeds a row, the fewest of any row here." in needed(uneven, 0.3, "BLEU")
 
 
 def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):

@@ -6,7 +6,7 @@ from typing import Any
 from headcount.report.runs import RunResult, Sweep, finite
 from headcount.report.statistics.comparison import Comparison
 from headcount.report.table import mean
-from headcount.report.verdicts import deviations, listed
+from headcount.report.verdicts import deviations, listed, quoted
 from headcount.run.values import at
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
@@ -22,6 +22,7 @@ def flagged(sweep: Sweep) -> list[str]:
         *_untranslated(sweep),
         *_diverged(runs),
         *_without_loss(runs),
+        *_without_curves(runs),
         *_averages(runs),
         *_seeds(sweep),
         *_inconstant(sweep),
@@ -44,7 +45,7 @@ def unlike(comparison: Comparison) -> list[str]:
 
 def _untranslated(sweep: Sweep) -> list[str]:
     """Rows that have learnt next to nothing, which all look equal."""
-    rows = [row.label for row in sweep.rows if max(row.figures("test.bleu")) < NOTHING]
+    rows = [quoted(row.label) for row in sweep.rows if max(row.figures("test.bleu")) < NOTHING]
     if not rows:
         return []
     who = "All runs" if len(rows) == len(sweep.rows) else f"All runs of {listed(rows)}"
@@ -71,6 +72,14 @@ def _without_loss(runs: Sequence[RunResult]) -> list[str]:
         f"No finite validation loss: {listed(without)}. The losses of their rows and the verdicts on loss are without "
         "them."
     ]
+
+
+def _without_curves(runs: Sequence[RunResult]) -> list[str]:
+    """Runs that the learning curves of their row leave out."""
+    without = [run.name for run in runs if not run.curves]
+    if not without or len(without) == len(runs):
+        return []
+    return [f"No learning curves (logs/metrics.csv): {listed(without)}. Those of their rows are without them."]
 
 
 def _seeds(sweep: Sweep) -> list[str]:

@@ -131,7 +131,8 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
         raise InputError(f"{config_path}: not the config of a run")
     for path in NEEDED:
         value = at(metrics, path)
-        if value is None or not (finite(value) or ".signature." in path):
+        whole = path != "seed" or (finite(value) and float(value).is_integer())
+        if value is None or not whole or not (finite(value) or ".signature." in path):
             raise InputError(
                 f"{directory / 'metrics.json'}: has no {path}, although the run is marked as finished; move the file "
                 "away, and start the sweep again"

@@ -53,9 +53,19 @@ def interval(ends: tuple[float, float], digits: int = 2) -> str:
     return f"[{ends[0]:z.{digits}f}, {ends[1]:z.{digits}f}]"
 
 
+def of_difference(difference: Difference, digits: int = 2) -> str:
+    """The interval of a difference, with as many digits as it takes to see that it leaves 0 out."""
+    nearest = min(map(abs, difference.interval))
+    if difference.differs and nearest > 0:
+        digits = max(digits, min(6, math.ceil(-math.log10(2 * nearest))))
+    return interval(difference.interval, digits)
+
+
 def p_value(p: float) -> str:
     """Rounded up where it is significant, so that no p of 0.05 looks smaller."""
-    return "< 0.001" if p < 0.001 else f"{min(math.ceil(p * 1000) / 1000, 1):.3f}" if p < 0.05 else f"{p:.3f}"
+    if p < 0.001 or p >= 0.05:
+        return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return f"{math.ceil(p * 1000) / 1000:.3f}" if p <= 0.049 else "< 0.050"
 
 
 def pair_cells(
@@ -67,7 +77,7 @@ def pair_cells(
             pair(difference, names),
             pair_verdict(difference, names, within, unit, higher),
             f"{difference.value:+z.{digits}f}",
-            interval(difference.interval, digits),
+            of_difference(difference, digits),
             p_value(difference.p),
             p_value(difference.p_equal(within)),
         )

@@ -15,8 +15,8 @@ ONE_SEED = "With one seed a row, this holds for these runs only; the spread betw
 
 @dataclass(frozen=True)
 class Names:
-    """Names of rows in sentences: "8 heads" and "1 head" if the study varies a count, else their labels, in quotation
-    marks if they have a comma."""
+    """Names of rows: "8 heads" and "1 head" if the study varies a count, else their labels; `title` by itself, `full`
+    in a sentence."""
 
     label: str | None
     rows: Sequence[Row]
@@ -37,13 +37,15 @@ class Names:
     def short(self, row: int) -> str:
         return self.rows[row].label
 
-    def full(self, row: int) -> str:
+    def title(self, row: int) -> str:
         if not self._counted(row):  # "1 rnn" is not a count
             label = self.short(row)
-            numbered = self.label and re.match(r"\d+ ", label)
-            return f"{self.label} {label}" if numbered else f'"{label}"' if "," in label else label
+            return f"{self.label} {label}" if self.label and re.match(r"\d+ ", label) else label
         thing, more = self._things()
         return f"{self.short(row)} {thing[:-1] if self.rows[row].value == 1 else thing}{more}"
+
+    def full(self, row: int) -> str:
+        return quoted(self.title(row))
 
     def other(self, row: int) -> str:
         """The name after another row was named in full: 8 heads beat 1."""
@@ -63,6 +65,11 @@ class Names:
 
 def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def quoted(label: str) -> str:
+    """A label in quotation marks if it has a comma, for a sentence."""
+    return f'"{label}"' if "," in label else label
 
 
 def listed(words: Sequence[str]) -> str:
@@ -114,7 +121,7 @@ def needed(comparison: Comparison, effect: float, unit: str) -> str:
         found = known[0].detectable(seeds)
         power = (
             f"A power of 80 %, if all rows vary alike, is reached for differences of {found:.1f} {unit} with {seeds} "
-            "seeds a row, as here. "
+            f"seeds a row, {'as here' if len(set(comparison.counts)) == 1 else 'the fewest of any row here'}. "
         )
     about, least, most = (plan.seeds_needed(effect) for plan in known)
     if math.isinf(least):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headcount.report.blocks import Plots, Section
 from headcount.report.charts import BESIDE, INK, MEAN, Rows, Spec, chart, dots, hover, layer, number, quantity, whiskers
 from headcount.report.plot import COLOURS, Plot
-from headcount.report.runs import Row
+from headcount.report.runs import Row, finite
 from headcount.report.statistics.comparison import ERROR, Comparison, compare
 from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value, pair
@@ -76,8 +76,10 @@ def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
     tested = [
         (phenomenon, grade)
         for phenomenon, grades in trees[0].items()
-        for grade in grades
-        if all(at(tree, f"{phenomenon}.{grade}.accuracy") is not None for tree in trees)
+        for grade in (grades if isinstance(grades, dict) else ())
+        if all(finite(at(tree, f"{phenomenon}.{grade}.accuracy")) for tree in trees)
+        and finite(count := at(trees[0], f"{phenomenon}.{grade}.pairs"))
+        and count >= 1
     ]
     grades = list(dict.fromkeys(grade for _, grade in tested))
 

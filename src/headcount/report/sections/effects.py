@@ -13,7 +13,7 @@ from headcount.report.runs import Row
 from headcount.report.statistics.bootstrap import Floats, bootstrapped_bleu
 from headcount.report.statistics.comparison import ERROR, Comparison, Difference, compare, interaction
 from headcount.report.study import Study
-from headcount.report.table import Table, interval, p_value
+from headcount.report.table import Table, of_difference, p_value
 from headcount.run.values import typed
 
 Levels = Mapping[str, Mapping[str, Sequence[int]]]  # of each setting, the rows of each of its values
@@ -67,20 +67,27 @@ def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float, re
 
     resampled: bootstrapped scores [resample, row, seed]; None to ignore the draw of sentences.
     """
-    endpoint = study.endpoint
+    endpoint, blocks = study.endpoint, study.sweep.blocks
     scores = [np.mean([endpoint.scores[row] for row in rows], axis=0).tolist() for rows in levels]
     if resampled is None:
-        return compare(scores, error=error, blocks=study.sweep.blocks)
-    means = np.concatenate([resampled[:, list(rows)].mean(axis=1) for rows in levels], axis=1)
-    value_of = [value for value, seeds in enumerate(scores) for _ in seeds]
-    return compare(scores, interaction(means, value_of, endpoint.sentences), error)
+        return compare(scores, error=error, blocks=blocks)
+    means = np.stack([resampled[:, list(rows)].mean(axis=1) for rows in levels], axis=1)  # [resample, value, seed]
+    if study.sweep.corpora:
+        alone = [interaction(means[..., seed], range(len(levels)), 0).typical[0] for seed in range(means.shape[2])]
+        return compare(scores, error=error, least=[float(np.mean(alone)) / 2] * len(levels), blocks=blocks)
+    value_of = np.repeat(np.arange(len(levels)), means.shape[2])
+    return compare(scores, interaction(means.reshape(len(means), -1), value_of.tolist(), endpoint.sentences), error)
 
 
 def _resampled(study: Study) -> Floats | None:
-    """Bootstrapped scores [resample, row, seed]; None where each seed has sentences of its own, or text is missing."""
+    """Bootstrapped scores [resample, row, seed], with the same resamples for all runs on the same sentences; None where
+    text is missing."""
     counts = study.endpoint.counts
-    if study.sweep.corpora or not counts:
+    if not counts:
         return None
+    if study.sweep.corpora:
+        corpora = [np.stack(runs) for runs in zip(*counts, strict=True)]  # of each seed, [row, sentence, 10]
+        return np.stack([bootstrapped_bleu(runs, study.resamples) for runs in corpora], axis=2)
     every = np.stack([run for row in counts for run in row])
     return bootstrapped_bleu(every, study.resamples).reshape(-1, len(counts), len(counts[0]))
 
@@ -104,7 +111,7 @@ def _cells(
         f"{values[first]} − {values[second]}",
         verdict,
         f"{difference.value:+z.2f}",
-        interval(difference.interval),
+        of_difference(difference),
         p_value(difference.p),
         f"{min(single):+z.2f} to {max(single):+z.2f}",
     )

@@ -38,16 +38,16 @@ def section(study: Study) -> Section | None:
             advance(1)
     alarms, equals = (percent([getattr(each, name) for each in outcomes]) for name in ("alarm", "equal"))
     if world.sentences is None:
-        drawn, like = "runs, each with a corpus of its own", "The spread between runs is that of this study."
+        drawn, like = ", each with a corpus of its own", "The spread between runs is that of this study."
     else:
-        drawn = f"runs and {world.sentences:,} sentences"
+        fewest = " (the fewest of any row here)" if len(set(study.endpoint.comparison.counts)) > 1 else ""
+        drawn = f"{fewest} and {world.sentences:,} sentences"
         like = (
             "Mean BLEU, the length of sentences and the spread between runs are those of this study; how n-grams match "
             "is that of docs/results/statistics.md."
         )
-    fewest = " (the fewest of any row here)" if len(set(study.endpoint.comparison.counts)) > 1 else ""
     found = (
-        f"Of {study.simulate:,} simulated studies with {len(study.rows)} rows of {seeds}{fewest} {drawn}, in which "
+        f"Of {study.simulate:,} simulated studies with {len(study.rows)} rows of {seeds} runs{drawn}, in which "
         f"no row differs, {alarms} % claim that a pair differs; the verdicts allow for 5 %. Of the pairs in them, "
         f"{equals} % are found to be equal within {study.margins.bleu:g} BLEU. In brackets are 95 % intervals. {like}"
     )

@@ -71,10 +71,11 @@ def _note(endpoint: Endpoint) -> str:
     bleu, sources = endpoint.comparison, []
     if bleu.spread and endpoint.corpora > 1:
         own = f" and {endpoint.sentences:,} held-out sentences" if endpoint.sentences else ""
-        sources.append(
-            f"seeds, each with a corpus{own} of its own (deviation {deviations(bleu, 2)} BLEU from run to run, without "
-            f"the effect of the corpus on all rows; {shared(bleu)})"
-        )
+        effect = "without the effect of the corpus on all rows"
+        if bleu.whole is bleu.spread:
+            effect = "with the effect of the corpus on all rows, since a row lacks a corpus that others have"
+        spread = f"deviation {deviations(bleu, 2)} BLEU from run to run, {effect}; {shared(bleu)}"
+        sources.append(f"seeds, each with a corpus{own} of its own ({spread})")
     elif bleu.spread:
         sources.append(f"seeds (deviation {deviations(bleu, 2)} BLEU from run to run, {shared(bleu)})")
     if bleu.interaction:

@@ -120,7 +120,7 @@ def _data(study: Study, texts: Texts, gaps: Floats, most: int, first: tuple[int,
         f"{better} {worse}": [[place[each], round(float(gaps[better, worse, each]), 1)] for each in found]
         for (better, worse), found in chosen.items()
     }
-    names = [study.names.full(row) for row in range(len(study.rows))]
+    names = [study.names.title(row) for row in range(len(study.rows))]
     phenomena = sorted(set(texts.phenomena.tolist()) - {""})
     page = {"rows": names, "first": first, "phenomena": phenomena, "lengths": LENGTHS, "pairs": pairs}
     return json.dumps({**page, "sentences": list(sentences.values())}, ensure_ascii=False, separators=(",", ":"))

@@ -6,7 +6,7 @@ from headcount.report.blocks import Section
 from headcount.report.runs import Tried, finite, key_of
 from headcount.report.study import Study
 from headcount.report.table import Table
-from headcount.report.verdicts import capital, listed
+from headcount.report.verdicts import capital, listed, quoted
 from headcount.run.values import typed
 
 
@@ -45,5 +45,8 @@ def _edges(tried: Mapping[str, Tried]) -> str:
             end = "smallest" if each.chosen == values[0] else "largest"
             found.setdefault(f"the {end} value tried is chosen, and a better one may lie beyond it", []).append(label)
     every = len(tried)
-    who = {what: "All rows" if len(rows) == every else capital(listed(rows)) for what, rows in found.items()}
+    who = {
+        what: "All rows" if len(rows) == every else capital(listed([*map(quoted, rows)]))
+        for what, rows in found.items()
+    }
     return " ".join(f"{rows}: {what}." for what, rows in who.items())
