@@ -127,8 +127,8 @@ def multiplies_bf16() -> bool:
 
 
 def use_faster_products() -> None:
-    """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take half the time. A
-    GPU gets TF32 for its own.
+    """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take less time. A GPU
+    gets TF32 for its own.
 
     torch takes them only if float32 products may be rounded to bf16, so one product checks that they are not. Where
     there is a GPU, which would round, too, its float32 products round their factors to TF32 (10 bits of fraction).
