@@ -58,3 +58,23 @@ def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     model.decoder[0].cross_attention.head_gate[0] = 0
     torch.testing.assert_close(compiled(*given), model(*given))
     assert not torch.allclose(compiled(*given), before)
+
+
+def test_compiled_layers_share_their_kernels_and_act_in_training_alone():
+    model, plain = (random_model(12, encoder_layers=3, decoder_layers=3, dropout=0.0).train() for _ in range(2))
+    plain.load_state_dict(model.state_dict())
+    backend = Counted()
+    model.compile_layers(backend)
+    for given in (batch(*shape) for shape in SHAPES):
+        outputs = [each(*given) for each in (model, plain)]
+        torch.testing.assert_close(*outputs)
+        for output in outputs:
+            output.square().sum().backward()
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, atol=1e-4, rtol=1e-4)
+    assert 2 <= backend.graphs <= 4
+    model.eval()
+    backend.graphs = 0
+    model(*batch(5, 9, 17))
+    assert backend.graphs == 0
+    assert not any("_orig_mod" in name for name in model.state_dict())

@@ -40,24 +40,36 @@ class Batch:
     step_tokens: int
     tokens: int
     has_padding: bool
+    counted: Bool[Tensor, " real"] | None = None
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         """The batch on that device, to which it is copied at once."""
         if self.source.device == torch.device(device):
             return self
-        return self._unpacked(self._packed().to(device, non_blocking=non_blocking))
+        return self._unpacked(self.packed().to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory, from which a copy to a GPU need not be waited for."""
-        return self._unpacked(self._packed().pin_memory())
+        return self._unpacked(self.packed().pin_memory())
 
-    def _packed(self) -> Tensor:
+    def packed(self) -> Tensor:
         """All numbers that a device needs, one after the other in one tensor."""
         first, *others = (getattr(self, name) for name in PACKED)
         whole = first._base
         if whole is not None and whole.dim() == 1 and all(part._base is whole for part in others):
             return whole  # a batch that was unpacked
         return torch.cat([part.flatten() for part in (first, *others)])
+
+    def placed(self, memory: Tensor, room: int, tokens: Tensor) -> "Batch":
+        """A batch of this shape whose numbers are read from `memory`, where `packed` of another may be copied.
+
+        memory: int64, as long as `packed` with `room` places in `real`. tokens: how many of these are tokens, a number
+        on the device.
+        """
+        real = memory[len(memory) - room :]
+        numbered = torch.arange(room, device=memory.device) < tokens
+        whole = replace(self, real=real)._unpacked(memory)
+        return replace(whole, counted=numbered, real=whole.real.where(numbered, 0))
 
     def _unpacked(self, packed: Tensor) -> "Batch":
         shapes = [getattr(self, name).shape for name in PACKED]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headcount.model.dropout import dropout_mask
+from headcount.model.short_attention import short_attention, supports
 
 Query = Float[Tensor, "batch head query d_head"]
 Key = Float[Tensor, "batch head key d_head"]
@@ -126,8 +127,11 @@ class ScaledDotProduct(SoftmaxAttention):
         dropout = self.dropout if self.training else 0.0
         if query.device.type == "cpu":
             output = _ShortSequences.apply(query, key, value, mask, self.d_head**-0.5, dropout)
+            return AttentionOutput(output, None, None)
+        mask = None if positions.causal else mask  # a mask would rule out the fastest of torch's kernels
+        if self.training and supports(query, key, value, mask, dropout=dropout):
+            output = short_attention(query, key, value, mask, positions.causal)
         else:
-            mask = None if positions.causal else mask  # a mask would rule out the fastest of torch's kernels
             output = F.scaled_dot_product_attention(query, key, value, mask, dropout, positions.causal)
         return AttentionOutput(output, None, None)
 

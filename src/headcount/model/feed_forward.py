@@ -16,9 +16,7 @@ class ReluFeedForward(nn.Sequential):
     """max(0, x W_1 + b_1) W_2 + b_2: Vaswani et al. 2017, equation 2."""
 
     def __init__(self, d_model: int, d_hidden: int, dropout: float) -> None:
-        super().__init__(
-            nn.Linear(d_model, d_hidden), nn.ReLU(inplace=True), Dropout(dropout), nn.Linear(d_hidden, d_model)
-        )
+        super().__init__(nn.Linear(d_model, d_hidden), nn.ReLU(), Dropout(dropout), nn.Linear(d_hidden, d_model))
 
 
 class GeluFeedForward(nn.Sequential):

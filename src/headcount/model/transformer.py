@@ -1,8 +1,8 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, logits out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,7 @@ from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
 from headcount.model.positions import new_positions
 from headcount.model.settings import check_choice, positive
 
+Layer = TypeVar("Layer", bound=nn.Module)
 INITS = ("xavier", "zero_output")
 CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
 
@@ -129,6 +130,7 @@ class Transformer(EncoderDecoder):
         self.decoder = layers.decoder(heads.decoder, heads.cross, sides["target"])
         self.encoder_norm, self.decoder_norm = layers.final_norm(), layers.final_norm()
         self.output = OutputLayer(d_model, vocab_size, logit_cap)
+        self._compiled: dict[nn.Module, Any] = {}
         self._initialise(init, embedding_std, tied_embeddings)
 
     def _initialise(self, init: str, embedding_std: float | None, tied_embeddings: bool) -> None:
@@ -149,6 +151,17 @@ class Transformer(EncoderDecoder):
             nn.init.zeros_(matrix)
         if tied_embeddings:
             self.output.weight = self.target_embedding.weight
+
+    def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
+        """Let torch.compile make the kernels of each layer, for training: layers of one kind share them, and they fit
+        batches of any size. The first steps wait for the compiler. Dropout draws other masks than without."""
+        layers = (*self.encoder, *self.decoder)
+        self._compiled = {each: torch.compile(each, backend=backend, dynamic=True, fullgraph=True) for each in layers}
+
+    def _running(self, stack: Iterable[Layer]) -> list[Layer]:
+        """The layers of a pass over whole sentences, in order."""
+        layers = self.layer_dropout(stack)
+        return [self._compiled.get(each, each) for each in layers] if self.training else layers
 
     def _last_matrices(self) -> Iterator[Tensor]:
         """The last matrix of each sublayer: W_O of an attention, the second (of SwiGLU: third) of a feed-forward."""
@@ -195,7 +208,7 @@ class Transformer(EncoderDecoder):
     ) -> Float[Tensor, "batch target d_model"]:
         """Decoder output at every position of a whole target, given the encoder's output; `weights` collects the
         attention weights of each layer."""
-        layers = self.layer_dropout(self.decoder)
+        layers = self._running(self.decoder)
         states = [LayerState(None, layer.cross_attention.project(memory)) for layer in layers]
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
@@ -216,7 +229,7 @@ class Transformer(EncoderDecoder):
         x = self._embed("source", self.source_embedding, source)
         mask = None if source_mask is None else source_mask[:, None, None, :]
         positions = torch.arange(source.shape[1], device=source.device)
-        for layer in self.layer_dropout(self.encoder):
+        for layer in self._running(self.encoder):
             x, layer_weights = layer(x, mask, TokenPositions(positions, positions, None), weights is not None)
             if weights is not None:
                 weights.encoder.append(layer_weights)

@@ -72,6 +72,7 @@ NOT_HASHED = {  # settings that came later, by dotted name, with the value that 
     "data.batch_ramp": None,
     "data.batch_ramp_start": 0.25,
     "data.pad_to": 1,
+    "compile": False,
     "loss.start": 0,
     "segmentation.start_epoch": 0,
     "model.qk_norm": None,

@@ -20,7 +20,7 @@ from headcount.run.values import flatten, within
 FINGERPRINT = "data.fingerprint"
 # Settings that make no difference to what is learnt: names, and how much of the machine to use.
 NO_MATTER = frozenset({"name", "debug", "trust", "resume", "threads", "logger", "data.directory", "data.workers"})
-NO_MATTER |= {"checkpoint", "divergence", "if_exists"}
+NO_MATTER |= {"checkpoint", "divergence", "if_exists", "cuda_graphs"}
 PLACES = frozenset({"data.root"})  # of text that is the same wherever it lies
 ASIDE = NO_MATTER | PLACES
 # All other settings of data say which text it is, and the fingerprint says that better.

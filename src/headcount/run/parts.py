@@ -20,6 +20,7 @@ from headcount.errors import InputError, first_line
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.machine import choose_precision
 from headcount.model.dropout import DropoutRates
+from headcount.model.transformer import Transformer
 from headcount.run.config import Problems, build, build_data
 from headcount.run.design import Design
 from headcount.run.values import fits, typed
@@ -96,6 +97,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     trainer = attempt(build_trainer, config, directory, precision, [each for each in callbacks if each is not None])
     problems.raise_all()
     task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
+    task |= {"cuda_graphs": config.get("cuda_graphs") == "auto"}
     return Parts(
         data, trainer, task, averaging, checkpoint, loggers, interrupt, progress, search, f"{precision}, {why}"
     )
@@ -212,6 +214,12 @@ def check_values(config: DictConfig) -> None:
             wrong.append(f"{setting}={typed(value)}: must be a whole number")
         elif isinstance(value, int | float) and value < least:
             wrong.append(f"{setting}={value}: must be {least} or more")
+    if (graphs := config.get("cuda_graphs", False)) not in ("auto", False):
+        wrong.append(f"cuda_graphs={typed(graphs)}: must be auto or false")
+    if not isinstance(config.get("compile", False), bool):
+        wrong.append(f"compile={typed(config.compile)}: must be true or false")
+    if config.get("compile") and config.model.get("_target_") != class_path(Transformer):
+        wrong.append("compile=true: only a Transformer's layers can be compiled; leave it out")
     if config.validation.metric not in MONITORED:
         wrong.append(f"validation.metric={typed(config.validation.metric)}: must be one of {', '.join(MONITORED)}")
     if config.trainer.precision in (16, "16", "16-mixed", "16-true"):  # clipping would not undo the scale

@@ -32,7 +32,8 @@ from headcount.training.seal import check_seal, read_checkpoint
 STOP_AFTER = "divergence.stop_after"
 VALIDATION = tuple(f"validation.{name}" for name in ("every", "samples", "patience", "metric"))
 CHECKPOINTS = ("checkpoint.every", "checkpoint.every_minutes")
-SETTINGS = ("trainer.max_steps", "threads", "data.workers", "data.directory", STOP_AFTER, *VALIDATION, *CHECKPOINTS)
+MACHINE = ("threads", "data.workers", "data.directory", "cuda_graphs")
+SETTINGS = ("trainer.max_steps", *MACHINE, STOP_AFTER, *VALIDATION, *CHECKPOINTS)
 GROUPS = ("logger", "search")  # to exchange, or to change within
 DEVICES = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy"))
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay

@@ -5,7 +5,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch.distributed as dist
 from omegaconf import DictConfig
@@ -16,6 +16,7 @@ from headcount.errors import InputError
 from headcount.files import first_error, show
 from headcount.machine import hardware, refused_memory, versions
 from headcount.model.flops import operations_per_token
+from headcount.model.transformer import Transformer
 from headcount.openmp import sleeping_when_crowded
 from headcount.run.again import start
 from headcount.run.console import no_memory
@@ -73,6 +74,8 @@ def fit(run: TrainingRun) -> TranslationTask:
     cannot stop between two steps.
     """
     valid = run.parts.data.data["valid"]
+    if run.config.get("compile"):
+        cast("Transformer", run.model).compile_layers()
     task = TranslationTask(
         model=run.model,
         translator=run.translator(greedy(run.parts.search)),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headcount.model.encoder_decoder import soft_capped
 
+IGNORED = -1  # the label of a place without a token
 GRAIN = 64  # tokens that a product has a multiple of, the last ones zeros: oneDNN compiles it for every new number
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
@@ -38,7 +39,8 @@ class Loss(Protocol):
         """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens, in nats; the mean over
         the passes that have a cross-entropy. Only the first has a gradient. cap: of the logits, see `soft_capped`.
 
-        hidden [pass * token, d_model], one whole pass after another; weight [vocab, d_model]; labels [pass * token].
+        hidden [pass * token, d_model], one whole pass after another; weight [vocab, d_model]; labels [pass * token]. A
+        token with the label IGNORED counts for nothing: its hidden must be zeros.
         """
         ...
 
@@ -218,6 +220,7 @@ def _losses(
         rows = hidden[part]
         count = len(rows)
         own = slice(count * objective.labelled // len(hidden))  # those with a cross-entropy
+        counted = labels[part] != IGNORED
         right = torch.arange(count, device=rows.device), labels[part]
         rows = F.pad(rows, (0, 0, 0, -count % GRAIN))
         logits, p = scratch.pair(len(rows), weight)
@@ -230,9 +233,9 @@ def _losses(
         else:
             logits = logits.to(exact)  # the difference of two passes is small
             p = logits.softmax(dim=1)
-        log_right = p[right].to(exact).clamp(min=tiny).log()
+        log_right = p[right].to(exact).clamp(min=tiny).log() * counted
         likelihood -= log_right[own].sum()
-        log_total = logits[right] - log_right
+        log_total = logits[right] * counted - log_right
         if smoothing:
             total = (rows[own].to(exact) @ all_words).sum() if cap is None else logits[own].sum(dtype=exact)
             loss += smoothing * log_total[own].sum() - spread * total

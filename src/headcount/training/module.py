@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from pytorch_lightning.core.optimizer import LightningOptimizer
+from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 
 from headcount.data.batches import Batch
@@ -19,9 +20,11 @@ from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
+from headcount.model.transformer import Transformer
 from headcount.training.cutoff import token_cutoff
 from headcount.training.divergence import SkippedSteps, Step
-from headcount.training.loss import LabelSmoothing, Loss
+from headcount.training.graphs import StepGraphs
+from headcount.training.loss import IGNORED, LabelSmoothing, Loss
 from headcount.training.sharded import FullySharded, fill_whole, gathered, is_sharded, sharded
 
 logger = logging.getLogger(__name__)
@@ -42,7 +45,8 @@ class TranslationTask(pl.LightningModule):
     optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. skipped: the steps that
     are skipped, where gradients are not finite. translator: translates the validation sentences with the present
     weights. sources and references: those sentences, as text. bleu_tokenizer: sacrebleu's name of the tokenizer for
-    their BLEU. samples: how many of their translations to log.
+    their BLEU. samples: how many of their translations to log. cuda_graphs: records steps as CUDA graphs where that is
+    possible, see `StepGraphs`.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class TranslationTask(pl.LightningModule):
         bleu_tokenizer: str,
         samples: int,
         seed: int,
+        cuda_graphs: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
@@ -73,6 +78,8 @@ class TranslationTask(pl.LightningModule):
         self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.seed = seed
+        self.cuda_graphs = cuda_graphs
+        self.graphs: StepGraphs | None = None  # from the start of training
         # Pairs, tokens of a source and of a target; None outside of a batch.
         self.batch_shape: tuple[int, int, int] | None = None
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
@@ -106,6 +113,14 @@ class TranslationTask(pl.LightningModule):
         config.scheduler.base_lrs = [*self._rates]
         for group, rate in zip(self.trainer.optimizers[0].param_groups, self._rates, strict=True):
             group["lr"] = rate * self.schedule(self.trainer.global_step)
+        # A graph has no hooks by which several processes would exchange gradients, and always the same layers.
+        alone = isinstance(self.trainer.strategy, SingleDeviceStrategy) and self.device.type == "cuda"
+        whole = isinstance(self.model, Transformer) and not self._leaves_out_layers
+        if self.cuda_graphs and alone and whole:
+            self.graphs = StepGraphs(self._losses, self.model)
+
+    def on_train_end(self) -> None:
+        self.graphs = None  # and their memory
 
     def optimizer_step(  # type: ignore[override]
         self, epoch: int, batch_idx: int, optimizer: LightningOptimizer, optimizer_closure: Callable[[], Any]
@@ -148,19 +163,25 @@ class TranslationTask(pl.LightningModule):
         seed_everything_at(self.seed, 1 + batch_idx, self.global_rank)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss, likelihood = self._losses(batch, self.loss.at(self.trainer.global_step))
+        objective = self.loss.at(self.trainer.global_step)
+        # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
         micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        adds = batch_idx % self.trainer.accumulate_grad_batches > 0
+        if self.graphs is not None:
+            loss, likelihood, scaled = self.graphs(batch, objective, micro_batches / batch.step_tokens, adds)
+        else:
+            loss, likelihood = self._losses(batch, objective)
+            scaled = loss / batch.step_tokens * micro_batches
         # The step at which Lightning writes to the loggers.
         if (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             # Of the whole step, as the gradient is: all ranks, and all micro-batches, the last of which logs last.
-            self._logged.append(likelihood.detach())
+            self._logged.append(likelihood.detach().clone())  # a graph writes the next one into the same memory
             ranks = self.trainer.world_size
             whole = torch.stack(self._logged).sum() / batch.step_tokens * ranks
             self.log("train/loss", whole, prog_bar=True, sync_dist=ranks > 1)
             self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
-        self._parts_of_step.append((loss.detach(), batch.rows))
-        # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
-        return loss / batch.step_tokens * micro_batches
+        self._parts_of_step.append((loss.detach().clone(), batch.rows))
+        return scaled
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self.batch_shape = shape_of(batch)
@@ -212,12 +233,17 @@ class TranslationTask(pl.LightningModule):
             for tensor in (batch.source, mask, batch.target_in)
         ]
         whole = [len(batch.source), 0]  # rows of each batch whose tokens are never cut
-        hidden = torch.cat([self._hidden(inputs, loss.p_cut, rows) for rows in whole[:batches]])
+        parts = [self._hidden(inputs, loss.p_cut, rows) for rows in whole[:batches]]
+        hidden = parts[0] if batches == 1 else torch.cat(parts)  # which copies even a single one
         real, labels = batch.real, batch.target_out.flatten().index_select(0, batch.real)
+        if batch.counted is not None:
+            labels = labels.where(batch.counted, IGNORED)
         if loss.passes > 1:
             places = batch.target_out.numel()
             real, labels = torch.cat([real + places * each for each in range(loss.passes)]), labels.repeat(loss.passes)
         tokens = hidden.flatten(0, 1).index_select(0, real)
+        if batch.counted is not None:
+            tokens = tokens * (labels != IGNORED)[:, None]
         return loss(tokens, self.model.output.weight, labels, self.model.output.cap)
 
     def _hidden(self, inputs: Sequence[Tensor | None], p_cut: float, whole: int) -> Tensor:

@@ -1,0 +1,77 @@
+"""CUDA graphs of training steps: a batch with room for more tokens has the loss and gradients of one without."""
+
+import numpy as np
+import pytest
+import torch
+from built import random_model, task_without_data
+from test_synchronisation import LOSSES, SIZES, VOCABULARY
+
+from headcount.data.batches import Sentences, collate
+from headcount.training.graphs import StepGraphs, places_of
+
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+
+
+def batch_of(*lengths: int):
+    random = np.random.default_rng(sum(lengths))
+    sentences = Sentences.of([random.integers(4, VOCABULARY, length).tolist() for length in lengths])
+    return collate(sentences, sentences, np.arange(len(lengths)), sum(lengths) + len(lengths), pad_to=4)
+
+
+def roomy(batch, places: int):
+    """The batch with so many places for tokens, read from memory in which a longer one was before."""
+    packed = batch.packed()
+    memory = torch.full((len(packed) - len(batch.real) + places,), 1)
+    memory[: len(packed)] = packed
+    return batch.placed(memory, places, torch.tensor(len(batch.real)))
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("options", [{}, {"logit_cap": 5.0}])
+def test_places_without_a_token_count_for_nothing(loss, options):
+    found = []
+    for change in (lambda batch: batch, lambda batch: roomy(batch, len(batch.real) + 5)):
+        model = random_model(VOCABULARY, **SIZES | options | {"dropout": 0.0}).train()
+        task = task_without_data(model, loss)
+        torch.manual_seed(1)
+        losses = task._losses(change(batch_of(3, 5, 2)), loss)
+        losses[0].backward()
+        found.append([*losses, *(weight.grad for weight in model.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_batches_of_similar_content_have_one_shape():
+    full, padded, shorter = batch_of(7, 7, 7, 7), batch_of(7, 7, 6, 7), batch_of(7, 1, 1, 1)
+    assert places_of(full) == full.target_out.numel() == len(full.real)
+    assert places_of(padded) == places_of(full)
+    assert len(shorter.real) <= places_of(shorter) < places_of(full)
+
+
+def gradients_of(graphs: StepGraphs, model, batch, objective, adds: bool = False):
+    torch.manual_seed(1)
+    loss, likelihood, scaled = graphs(batch, objective, 0.5, adds)
+    if not adds:
+        model.zero_grad()
+    scaled.backward()
+    values = [loss, likelihood, scaled, *(weight.grad for weight in model.parameters())]
+    return [value.detach().clone() for value in values]
+
+
+@pytest.mark.parametrize("loss", [pytest.param(loss, id=name, marks=ON_GPU) for name, loss in LOSSES.items()])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_replayed_step_is_the_step(loss, mixed):
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.1}).train().cuda()
+    task = task_without_data(model, loss)
+    batches = [batch_of(3, 5, 2).to("cuda"), batch_of(3, 3, 2).to("cuda"), batch_of(9, 9).to("cuda")]
+    graphs = StepGraphs(task._losses, model)
+    with torch.autocast("cuda", torch.bfloat16, enabled=mixed):
+        plain = [gradients_of(StepGraphs(task._losses, model), model, each, loss) for each in batches]
+        for _ in range(3):  # as it is, recorded, replayed
+            for batch, expected in zip(batches, plain, strict=True):
+                for one, other in zip(gradients_of(graphs, model, batch, loss), expected, strict=True):
+                    torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+        first = gradients_of(graphs, model, batches[0], loss)
+        both = gradients_of(graphs, model, batches[2], loss, adds=True)
+    for one, other, total in zip(first[3:], plain[2][3:], both[3:], strict=True):
+        torch.testing.assert_close(one + other, total, atol=1e-5, rtol=1e-3)
