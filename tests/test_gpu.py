@@ -134,6 +134,16 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tiny, tmp_path):
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
+@pytest.mark.parametrize("more", ["trainer.accumulate_grad_batches=1", "trainer.accumulate_grad_batches=2"])
+def test_a_run_with_graphs_learns_what_one_without_does(more, tiny, tmp_path):
+    found = {}
+    for graphs in ("auto", "false"):
+        settings = (*tiny, *GPU, more, "trainer.precision=32-true", f"cuda_graphs={graphs}", "averaging=none")
+        completed("train", *settings, f"hydra.run.dir=runs/{graphs}", cwd=tmp_path)
+        found[graphs] = trained_weights(tmp_path / "runs" / graphs)
+    assert all(torch.allclose(weight, found["false"][name], atol=1e-4) for name, weight in found["auto"].items())
+
+
 @pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
 def test_one_process_of_several_trains_as_without(trainer, tiny, tmp_path):
     exactly = ("trainer.precision=32-true", "averaging=none")

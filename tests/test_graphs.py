@@ -48,30 +48,31 @@ def test_batches_of_similar_content_have_one_shape():
     assert len(shorter.real) <= places_of(shorter) < places_of(full)
 
 
-def gradients_of(graphs: StepGraphs, model, batch, objective, adds: bool = False):
+def gradients_of(graphs: StepGraphs, model, batch, objective, mixed: bool, adds: bool = False):
     torch.manual_seed(1)
-    loss, likelihood, scaled = graphs(batch, objective, 0.5, adds)
+    with torch.autocast("cuda", torch.bfloat16, enabled=mixed):
+        loss, likelihood, mean = graphs(batch, objective, 0.5, adds)
     if not adds:
         model.zero_grad()
-    scaled.backward()
-    values = [loss, likelihood, scaled, *(weight.grad for weight in model.parameters())]
+    (mean * 2 / 2).backward()
+    values = [loss, likelihood, mean, *(weight.grad for weight in model.parameters())]
     return [value.detach().clone() for value in values]
 
 
 @pytest.mark.parametrize("loss", [pytest.param(loss, id=name, marks=ON_GPU) for name, loss in LOSSES.items()])
 @pytest.mark.parametrize("mixed", [False, True])
-def test_a_replayed_step_is_the_step(loss, mixed):
-    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.1}).train().cuda()
+@pytest.mark.parametrize("options", [{}, {"d_model": 32, "positions": "rotary"}])
+def test_a_replayed_step_is_the_step(loss, mixed, options):
+    model = random_model(VOCABULARY, **SIZES | options | {"dropout": 0.1}).train().cuda()
     task = task_without_data(model, loss)
     batches = [batch_of(3, 5, 2).to("cuda"), batch_of(3, 3, 2).to("cuda"), batch_of(9, 9).to("cuda")]
     graphs = StepGraphs(task._losses, model)
-    with torch.autocast("cuda", torch.bfloat16, enabled=mixed):
-        plain = [gradients_of(StepGraphs(task._losses, model), model, each, loss) for each in batches]
-        for _ in range(3):  # as it is, recorded, replayed
-            for batch, expected in zip(batches, plain, strict=True):
-                for one, other in zip(gradients_of(graphs, model, batch, loss), expected, strict=True):
-                    torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
-        first = gradients_of(graphs, model, batches[0], loss)
-        both = gradients_of(graphs, model, batches[2], loss, adds=True)
+    plain = [gradients_of(StepGraphs(task._losses, model), model, each, loss, mixed) for each in batches]
+    for _ in range(3):  # as it is, recorded, replayed
+        for batch, expected in zip(batches, plain, strict=True):
+            for one, other in zip(gradients_of(graphs, model, batch, loss, mixed), expected, strict=True):
+                torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    first = gradients_of(graphs, model, batches[0], loss, mixed)
+    both = gradients_of(graphs, model, batches[2], loss, mixed, adds=True)
     for one, other, total in zip(first[3:], plain[2][3:], both[3:], strict=True):
-        torch.testing.assert_close(one + other, total, atol=1e-5, rtol=1e-3)
+        torch.testing.assert_close(one + other, total, atol=1e-4, rtol=1e-3)

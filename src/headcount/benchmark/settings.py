@@ -48,6 +48,8 @@ def check(config: DictConfig) -> None:
         if not torch.cuda.is_available():
             wrong.append("device=cuda: no GPU found; give device=cpu")
         wrong += [f"work={work}: is for device=cpu" for work in config.work if work in WORKS and work not in ON_GPU]
+    if not isinstance(config.compile, bool):
+        wrong.append(f"compile={config.compile}: must be true or false")
     for name, python in config.pythons.items():
         if python is not None and shutil.which(str(python)) is None:
             wrong.append(f"pythons.{name}={python}: no such program")

@@ -69,7 +69,7 @@ class Batch:
         real = memory[len(memory) - room :]
         numbered = torch.arange(room, device=memory.device) < tokens
         whole = replace(self, real=real)._unpacked(memory)
-        return replace(whole, counted=numbered, real=whole.real.where(numbered, 0))
+        return replace(whole, counted=numbered, real=whole.real.masked_fill(~numbered, 0))
 
     def _unpacked(self, packed: Tensor) -> "Batch":
         shapes = [getattr(self, name).shape for name in PACKED]

@@ -57,8 +57,8 @@ class StepGraphs:
     def __call__(self, batch: Batch, objective: Loss, factor: float, adds: bool) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, likelihood, loss * factor) of a batch that lies on the GPU.
 
-        The backward pass of the last one gives the parameters their gradients. adds: to those that they have. The
-        tensors hold their values until the next call.
+        The backward pass of the last one gives the parameters its gradients, whatever it is multiplied by afterwards.
+        adds: to those that they have. The tensors hold their values until the next call.
         """
         room = places_of(batch)
         key = batch.source.shape, batch.target_in.shape, room, batch.has_padding, id(objective)

@@ -244,7 +244,7 @@ def _losses(
             loss += difference
             p[right[0][own], right[1][own]] -= 1 - smoothing
         elif with_gradients:
-            p[right] = 0
+            p[right] = p.new_zeros(())  # a number would be copied to a GPU
             p[right] = (smoothing - _row_sums(p, exact)).to(p.dtype)
         if with_gradients:
             if cap is not None:

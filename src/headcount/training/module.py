@@ -164,14 +164,12 @@ class TranslationTask(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         objective = self.loss.at(self.trainer.global_step)
-        # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
-        micro_batches = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        adds = batch_idx % self.trainer.accumulate_grad_batches > 0
-        if self.graphs is not None:
-            loss, likelihood, scaled = self.graphs(batch, objective, micro_batches / batch.step_tokens, adds)
-        else:
+        if self.graphs is None:
             loss, likelihood = self._losses(batch, objective)
-            scaled = loss / batch.step_tokens * micro_batches
+            mean = loss / batch.step_tokens
+        else:
+            adds = batch_idx % self.trainer.accumulate_grad_batches > 0
+            loss, likelihood, mean = self.graphs(batch, objective, 1 / batch.step_tokens, adds)
         # The step at which Lightning writes to the loggers.
         if (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             # Of the whole step, as the gradient is: all ranks, and all micro-batches, the last of which logs last.
@@ -181,7 +179,8 @@ class TranslationTask(pl.LightningModule):
             self.log("train/loss", whole, prog_bar=True, sync_dist=ranks > 1)
             self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
         self._parts_of_step.append((loss.detach().clone(), batch.rows))
-        return scaled
+        # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
+        return mean * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self.batch_shape = shape_of(batch)
@@ -237,7 +236,7 @@ class TranslationTask(pl.LightningModule):
         hidden = parts[0] if batches == 1 else torch.cat(parts)  # which copies even a single one
         real, labels = batch.real, batch.target_out.flatten().index_select(0, batch.real)
         if batch.counted is not None:
-            labels = labels.where(batch.counted, IGNORED)
+            labels = labels.masked_fill(~batch.counted, IGNORED)
         if loss.passes > 1:
             places = batch.target_out.numel()
             real, labels = torch.cat([real + places * each for each in range(loss.passes)]), labels.repeat(loss.passes)
