@@ -48,9 +48,98 @@ def test_batches_of_similar_content_have_one_shape():
     assert len(shorter.real) <= places_of(shorter) < places_of(full)
 
 
-def gradients_of(graphs: StepGraphs, model, batch, objective, mixed: bool, adds: bool = False):
+class Again:
+    """Stands for a CUDA graph: a replay makes the passes again, and writes what they compute into the same memory."""
+
+    def __init__(self, passes) -> None:
+        self.passes, self.computed = passes, passes()
+
+    def replay(self) -> None:
+        torch.manual_seed(1)  # to record draws nothing on a GPU
+        results, reached = self.passes()
+        assert reached == self.computed[1]
+        for here, new in zip(self.computed[0], results, strict=True):
+            here.copy_(new)
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """The shapes that were recorded."""
+    graphs = []
+
+    def capture(self, passes):
+        graphs.append(Again(passes))
+        return graphs[-1], graphs[-1].computed
+
+    monkeypatch.setattr(StepGraphs, "_capture", capture)
+    return graphs
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_shape_is_recorded_at_its_second_batch(loss, captured):
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.1}).train()
+    task = task_without_data(model, loss)
+    graphs = StepGraphs(task._losses, model)
+    batches = [batch_of(3, 5, 2), batch_of(9, 9), batch_of(2, 5, 3), batch_of(4, 5, 2), batch_of(9, 8)]
+    for number, batch in enumerate(batches):
+        plain = gradients_of(StepGraphs(task._losses, model), model, batch, loss)
+        replayed = gradients_of(graphs, model, batch, loss)
+        for one, other in zip(replayed, plain, strict=True):
+            torch.testing.assert_close(one, other)
+        assert len(captured) == [0, 0, 1, 1, 1 if places_of(batch) != places_of(batches[1]) else 2][number]
+
+
+def test_gradients_of_micro_batches_add_up(captured):
+    loss = LOSSES["label smoothing"]
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    task = task_without_data(model, loss)
+    graphs = StepGraphs(task._losses, model)
+    batches = batch_of(3, 5, 2), batch_of(4, 5, 2)
+    for adds in (False, False, True, True, False, True):
+        total = gradients_of(graphs, model, batches[adds], loss, adds=adds)
+    alone = [gradients_of(StepGraphs(task._losses, model), model, batch, loss) for batch in batches]
+    assert len(captured) == 1
+    for one, other, both in zip(alone[0][3:], alone[1][3:], total[3:], strict=True):
+        torch.testing.assert_close(one + other, both)
+
+
+def test_a_gate_that_is_set_acts_in_steps_that_were_recorded(captured):
+    loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    task = task_without_data(model, loss)
+    graphs = StepGraphs(task._losses, model)
+    before = [gradients_of(graphs, model, batch, loss)[0] for _ in range(3)][-1]
+    attention = model.encoder[0].self_attention
+    attention.head_gate[0] = 0
+    after = [gradients_of(graphs, model, batch, loss)[0] for _ in range(3)]
+    attention.head_gate = torch.ones(2)
+    again = [gradients_of(graphs, model, batch, loss)[0] for _ in range(3)]
+    assert len({float(each) for each in after}) == 1
+    assert after[0] != before
+    torch.testing.assert_close(torch.stack(again), before.expand(3))
+    assert len(captured) == 3
+
+
+def test_without_memory_for_graphs_steps_go_on(captured, monkeypatch, caplog):
+    loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    task = task_without_data(model, loss)
+    graphs = StepGraphs(task._losses, model)
+
+    def refused(passes):
+        passes()
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(graphs, "_capture", refused)
+    found = [gradients_of(graphs, model, batch, loss) for _ in range(4)]
+    for one, other in zip(found[0], found[-1], strict=True):
+        assert torch.equal(one, other)
+    assert caplog.text.count("no memory for more CUDA graphs") == 1
+
+
+def gradients_of(graphs: StepGraphs, model, batch, objective, mixed: bool = False, adds: bool = False):
     torch.manual_seed(1)
-    with torch.autocast("cuda", torch.bfloat16, enabled=mixed):
+    with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=mixed):
         loss, likelihood, mean = graphs(batch, objective, 0.5, adds)
     if not adds:
         model.zero_grad()
