@@ -23,7 +23,7 @@ def roomy(batch, places: int):
     packed = batch.packed()
     memory = torch.full((len(packed) - len(batch.real) + places,), 1)
     memory[: len(packed)] = packed
-    return batch.placed(memory, places, torch.tensor(len(batch.real)))
+    return batch.placed(memory, torch.tensor(len(batch.real)))
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
@@ -48,7 +48,7 @@ def test_batches_of_similar_content_have_one_shape():
     assert len(shorter.real) <= places_of(shorter) < places_of(full)
 
 
-class Again:
+class FakeGraph:
     """Stands for a CUDA graph: a replay makes the passes again, and writes what they compute into the same memory."""
 
     def __init__(self, passes) -> None:
@@ -68,7 +68,7 @@ def captured(monkeypatch):
     graphs = []
 
     def capture(self, passes):
-        graphs.append(Again(passes))
+        graphs.append(FakeGraph(passes))
         return graphs[-1], graphs[-1].computed
 
     monkeypatch.setattr(StepGraphs, "_capture", capture)
@@ -143,7 +143,7 @@ def gradients_of(graphs: StepGraphs, model, batch, objective, mixed: bool = Fals
         loss, likelihood, mean = graphs(batch, objective, 0.5, adds)
     if not adds:
         model.zero_grad()
-    (mean * 2 / 2).backward()
+    (mean * 2 / 2).backward()  # as Lightning scales the losses of micro-batches
     values = [loss, likelihood, mean, *(weight.grad for weight in model.parameters())]
     return [value.detach().clone() for value in values]
 

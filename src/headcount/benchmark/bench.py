@@ -181,14 +181,16 @@ class Bench:
             plain = System("plain operations", "32-true", "headcount", {**job, "plain": True})
             return [System("headcount", "auto", "headcount", {**job, "plain": False}), plain]
         peers = {"headcount": HEADCOUNT, **{name: PEERS[name] for name in config.peers if name in self.pythons}}
-        compiled = System("headcount, compiled", "auto", "headcount", {**job, "more": ["compile=true"]})
         measured = [
             System(name, precision, name, job, peer.keeps_all)
             for name, peer in peers.items()
             if config.device == "cpu" or (case.work, name) not in NOT_ON_GPU
             for precision in self._precisions(peer.precisions.get(case.work, ()))
         ]
-        return measured + [compiled] * (config.compile and case.work == "train")
+        if config.compile and case.work == "train":
+            compiled = {**job, "settings": ["compile=true"]}
+            measured.append(System("headcount, compiled", "auto", "headcount", compiled))
+        return measured
 
     def _precisions(self, known: Sequence[str]) -> list[str]:
         """Those that are measured on the device: nobody trains in float32 on a GPU."""

@@ -50,6 +50,8 @@ def check(config: DictConfig) -> None:
         wrong += [f"work={work}: is for device=cpu" for work in config.work if work in WORKS and work not in ON_GPU]
     if not isinstance(config.compile, bool):
         wrong.append(f"compile={config.compile}: must be true or false")
+    elif config.compile and "train" not in config.work:
+        wrong.append("compile=true: is for work=train")
     for name, python in config.pythons.items():
         if python is not None and shutil.which(str(python)) is None:
             wrong.append(f"pythons.{name}={python}: no such program")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
@@ -25,7 +26,8 @@ class Batch:
     real: the places of the tokens of `target_out`, row by row, without those of padding. rows: row numbers in the
     split, always on the CPU. step_tokens: real tokens of `target_out` in the whole optimizer step, of all processes and
     micro-batches; with subword sampling, the number that the plan expects. tokens: real source and target tokens of
-    this batch. has_padding: whether there is padding in `source`.
+    this batch. has_padding: whether there is padding in `source`. counted: which places of `real` have a token, where
+    there is room for more; None: all.
 
     All that follows from lengths is found here: to find or count tokens on an accelerator would make the processor wait
     for it.
@@ -60,22 +62,24 @@ class Batch:
             return whole  # a batch that was unpacked
         return torch.cat([part.flatten() for part in (first, *others)])
 
-    def placed(self, memory: Tensor, room: int, tokens: Tensor) -> "Batch":
-        """A batch of this shape whose numbers are read from `memory`, where `packed` of another may be copied.
+    def with_room(self, room: int) -> Tensor:
+        """`packed`, with zeros at its end: `room` places for tokens in `real`."""
+        return F.pad(self.packed(), (0, room - len(self.real)))
 
-        memory: int64, as long as `packed` with `room` places in `real`. tokens: how many of these are tokens, a number
-        on the device.
+    def placed(self, memory: Tensor, tokens: Tensor) -> "Batch":
+        """A batch of this shape that reads its numbers from `memory`, into which `with_room` of others can be copied.
+
+        tokens: how many places of its `real` have a token, a number on the device.
         """
-        real = memory[len(memory) - room :]
-        numbered = torch.arange(room, device=memory.device) < tokens
-        whole = replace(self, real=real)._unpacked(memory)
-        return replace(whole, counted=numbered, real=whole.real.masked_fill(~numbered, 0))
+        batch = self._unpacked(memory)
+        return replace(batch, counted=torch.arange(len(batch.real), device=memory.device) < tokens)
 
     def _unpacked(self, packed: Tensor) -> "Batch":
-        shapes = [getattr(self, name).shape for name in PACKED]
-        parts = packed.split([shape.numel() for shape in shapes])
-        moved = {name: part.view(shape) for name, part, shape in zip(PACKED, parts, shapes, strict=True)}
-        return replace(self, **moved, source_mask=moved["source"] != PAD)
+        shapes = [getattr(self, name).shape for name in PACKED[:-1]]
+        sizes = [shape.numel() for shape in shapes]
+        *parts, real = packed.split([*sizes, len(packed) - sum(sizes)])
+        moved = {name: part.view(shape) for name, part, shape in zip(PACKED, parts, shapes, strict=False)}
+        return replace(self, **moved, real=real, source_mask=moved["source"] != PAD)
 
 
 @dataclass(frozen=True)

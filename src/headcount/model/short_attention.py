@@ -1,4 +1,4 @@
-"""Scaled dot-product attention for many short sentences on a GPU, in Triton: one program for a head of a sentence.
+"""Scaled dot-product attention for many short sentences on a GPU: Triton kernels, a program a head of a sentence.
 
 torch's kernels go over long sentences in tiles of 64 queries and 128 keys, most of which a short sentence leaves empty.
 Here a program holds all queries and all keys of its head at once, reads each number once and writes each once. No two
@@ -38,8 +38,8 @@ WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
 
 
 def _kernel(*varying: str) -> Callable[[Callable], Any]:
-    """Decorator: a function in Triton's language. varying: whole numbers that change from batch to batch, for which no
-    new kernel is to be compiled if they happen to be divisible by 16."""
+    """Decorator: a function in Triton's language. varying: whole numbers that change from batch to batch: without
+    this, Triton compiles another kernel where one is divisible by 16."""
 
     return lambda function: triton.jit(function, do_not_specialize=varying) if triton else function
 
@@ -146,9 +146,7 @@ def _recent() -> bool:
 _is_recent: Callable[[], bool] = torch.compiler.assume_constant_result(_recent)  # in a compiled model too
 
 
-def supports(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
-) -> bool:
+def supports(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> bool:
     """Whether `short_attention` is made for these: on a GPU, in half precision, short sentences, no dropout.
 
     query: [batch, head, query, d_head]. key, value: [batch, head, key, d_head]. mask: None, or [batch or 1, 1, 1, key].

@@ -158,8 +158,8 @@ class Transformer(EncoderDecoder):
         layers = (*self.encoder, *self.decoder)
         self._compiled = {each: torch.compile(each, backend=backend, dynamic=True, fullgraph=True) for each in layers}
 
-    def _running(self, stack: Iterable[Layer]) -> list[Layer]:
-        """The layers of a pass over whole sentences, in order."""
+    def _layers_to_run(self, stack: Iterable[Layer]) -> list[Layer]:
+        """The layers of a pass over whole sentences, in order: without those left out; in training, the compiled."""
         layers = self.layer_dropout(stack)
         return [self._compiled.get(each, each) for each in layers] if self.training else layers
 
@@ -208,7 +208,7 @@ class Transformer(EncoderDecoder):
     ) -> Float[Tensor, "batch target d_model"]:
         """Decoder output at every position of a whole target, given the encoder's output; `weights` collects the
         attention weights of each layer."""
-        layers = self._running(self.decoder)
+        layers = self._layers_to_run(self.decoder)
         states = [LayerState(None, layer.cross_attention.project(memory)) for layer in layers]
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
@@ -229,7 +229,7 @@ class Transformer(EncoderDecoder):
         x = self._embed("source", self.source_embedding, source)
         mask = None if source_mask is None else source_mask[:, None, None, :]
         positions = torch.arange(source.shape[1], device=source.device)
-        for layer in self._running(self.encoder):
+        for layer in self._layers_to_run(self.encoder):
             x, layer_weights = layer(x, mask, TokenPositions(positions, positions, None), weights is not None)
             if weights is not None:
                 weights.encoder.append(layer_weights)

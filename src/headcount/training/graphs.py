@@ -16,24 +16,23 @@ from headcount.training.loss import Loss
 
 logger = logging.getLogger(__name__)
 
-MOST = 256  # shapes that are recorded; a step of any further one runs as it is
-PARTS = 8  # a batch has room for so many eighths of its places in the target as real tokens
+MAX_GRAPHS = 256  # a step of any further shape runs as it is
+ROOM_PARTS = 8  # places for real tokens are rounded up to eighths of a padded target, so that few shapes are different
 
 Losses = Callable[[Batch, Loss], tuple[Tensor, Tensor]]
 """Loss and negative log-likelihood of a batch, each summed over its tokens."""
 
-
-_Passes = tuple[tuple[Tensor, Tensor, Tensor], list[int]]
-"""(loss, likelihood, loss * factor), and the numbers of the parameters that have a gradient."""
+_Computed = tuple[tuple[Tensor, Tensor, Tensor], list[int]]
+"""(loss, likelihood, loss * factor), and the indices of the parameters that get a gradient."""
 
 
 class _Recorded(NamedTuple):
-    """A graph, the memory that its batch is copied into, and what it computes: (loss, likelihood, loss * factor), and
-    gradients of the parameters with the numbers `reached`. buffers: those that it reads, such as tables of positions:
-    their memory must stay theirs when the model puts larger ones in their place."""
+    """A recorded graph. memory: what its batch is read from. results: (loss, likelihood, loss * factor). reached:
+    indices of the parameters that get a gradient. buffers: kept, since the graph reads their memory even after the
+    model has replaced them."""
 
     graph: torch.cuda.CUDAGraph
-    batch: Tensor
+    memory: Tensor
     results: tuple[Tensor, Tensor, Tensor]
     reached: list[int]
     buffers: tuple[Tensor, ...]
@@ -43,7 +42,7 @@ class StepGraphs:
     """The graphs of one training on one GPU, one for each shape of batch and objective.
 
     The first batch of a shape runs as it is, so that all that torch prepares for a shape is there; the second is
-    recorded. Both compute the same, to the last bit where the operators are deterministic. Graphs share their memory,
+    recorded. Both compute the same. Graphs share their memory,
     since they never run at the same time, and write their gradients into the same tensors. Dropout follows torch's
     seed as it does without graphs: the same seed gives the same masks.
 
@@ -54,9 +53,10 @@ class StepGraphs:
         self._losses, self._model = losses, model
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._gradients = [torch.empty_like(each) for each in self._parameters]
-        self._recorded: dict[Any, _Recorded | None] = {}  # None: seen once
-        self._most = MOST
-        self._memory: Any = None  # the pool of all graphs
+        self._recorded: dict[Any, _Recorded] = {}
+        self._seen: set[Any] = set()
+        self._most = MAX_GRAPHS
+        self._pool: Any = None  # the memory of all graphs
         device = self._parameters[0].device
         self._factor = torch.ones((), device=device)
         self._tokens = torch.zeros((), dtype=torch.int64, device=device)
@@ -64,69 +64,67 @@ class StepGraphs:
     def __call__(self, batch: Batch, objective: Loss, factor: float, adds: bool) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, likelihood, loss * factor) of a batch that lies on the GPU.
 
-        The backward pass of the last one gives the parameters its gradients, whatever it is multiplied by afterwards.
-        adds: to those that they have. The tensors hold their values until the next call.
+        backward() on the third one sets the gradients of `loss * factor`. It ignores what that is multiplied by
+        afterwards, so `factor` must have all of it. adds: to the gradients that are there. The tensors are valid until
+        the next call.
         """
-        room = places_of(batch)
-        key = batch.source.shape, batch.target_in.shape, room, batch.has_padding, id(objective), *self._buffers()
+        memory = batch.with_room(places_of(batch))
+        shape = batch.source.shape, batch.target_in.shape, len(memory), batch.has_padding
+        key = *shape, id(objective), *self._buffers()
         self._keep_gradients(adds)
         self._factor.fill_(factor)
         self._tokens.fill_(len(batch.real))
+        if key in self._seen and key not in self._recorded and len(self._recorded) < self._most:
+            self._record(key, batch, memory, objective)
+        self._seen.add(key)
         recorded = self._recorded.get(key)
-        if recorded is None and key in self._recorded and len(self._recorded) <= self._most:
-            recorded = self._recorded[key] = self._record(batch, objective, room)
         if recorded is None:
-            if len(self._recorded) < self._most:
-                self._recorded[key] = None
-            memory = memory_for(batch, room)
-            _copy(batch, memory)
-            loss, likelihood = self._losses(batch.placed(memory, room, self._tokens), objective)
+            loss, likelihood = self._losses(batch.placed(memory, self._tokens), objective)
             return loss, likelihood, loss * self._factor
-        _copy(batch, recorded.batch)
+        recorded.memory.copy_(memory)
         recorded.graph.replay()
         loss, likelihood, scaled = recorded.results
         anchor = self._parameters[recorded.reached[0]]
-        return loss, likelihood, _Replayed.apply(anchor, scaled, self, recorded.reached)
+        return loss, likelihood, _KnownGradients.apply(anchor, scaled, self, recorded.reached)
 
     def _buffers(self) -> list[tuple[int, int]]:
-        """What tells that a buffer was replaced or written into, such as the gate of a head: a graph was recorded for
-        what it was."""
+        """Identity and version of each buffer: once one changes, such as a head's gate, its graphs are no longer valid.
+        Tensors of inference mode have no version."""
         return [(id(each), 0 if each.is_inference() else each._version) for each in self._model.buffers()]
 
     def _keep_gradients(self, adds: bool) -> None:
-        """The next replay writes into the tensors that are the parameters' gradients: of several micro-batches, those
-        of the earlier ones move out of its way."""
+        """A replay overwrites `self._gradients`: gradients of earlier micro-batches are copied first."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             if parameter.grad is gradient:
                 parameter.grad = gradient.clone() if adds else None
 
-    def _record(self, batch: Batch, objective: Loss, room: int) -> _Recorded | None:
-        """The graph of a batch of this shape; None where the GPU has no memory for more of them."""
-        memory = memory_for(batch, room)
+    def _record(self, key: Any, batch: Batch, memory: Tensor, objective: Loss) -> None:
+        """Record the passes of a batch that reads from `memory`, unless the GPU has no memory for more graphs."""
         try:
+            # `placed` is inside of the graph, which so finds the masks of each batch that it is replayed for.
             graph, (results, reached) = self._capture(
-                lambda: self._passes(batch.placed(memory, room, self._tokens), objective)
+                lambda: self._forward_backward(batch.placed(memory, self._tokens), objective)
             )
         except torch.OutOfMemoryError:
-            self._most = 0
+            self._most = len(self._recorded)
             torch.cuda.empty_cache()
             logger.warning("no memory for more CUDA graphs: further shapes of batches train without")
-            return None
-        return _Recorded(graph, memory, results, reached, tuple(self._model.buffers()))
+            return
+        self._recorded[key] = _Recorded(graph, memory, results, reached, tuple(self._model.buffers()))
 
-    def _capture(self, passes: Callable[[], _Passes]) -> tuple[torch.cuda.CUDAGraph, _Passes]:
+    def _capture(self, passes: Callable[[], _Computed]) -> tuple[torch.cuda.CUDAGraph, _Computed]:
         """A graph of all that `passes` asks the GPU for, and the tensors that it computes."""
         torch.cuda.synchronize()
         if torch.cuda.mem_get_info()[0] < torch.cuda.max_memory_allocated():
             torch.cuda.empty_cache()  # what steps without a graph have used
         # What autocast has converted before lies elsewhere, and is not there any more when the graph is replayed.
         torch.clear_autocast_cache()
-        self._memory = self._memory or torch.cuda.graph_pool_handle()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             # Other threads, such as that which pins memory, go on meanwhile.
-            graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 computed = passes()
             finally:
@@ -135,7 +133,7 @@ class StepGraphs:
         torch.clear_autocast_cache()
         return graph, computed
 
-    def _passes(self, batch: Batch, objective: Loss) -> _Passes:
+    def _forward_backward(self, batch: Batch, objective: Loss) -> _Computed:
         loss, likelihood = self._losses(batch, objective)
         scaled = loss * self._factor
         with torch.autocast(loss.device.type, enabled=False):  # which is for the forward pass
@@ -144,9 +142,9 @@ class StepGraphs:
             torch._foreach_copy_([self._gradients[index] for index in reached], [gradients[index] for index in reached])
         return (loss.detach(), likelihood.detach(), scaled.detach()), reached
 
-    def give(self, indices: Sequence[int]) -> None:
-        """Give the parameters the gradients of the last replay."""
-        for index in indices:
+    def set_gradients(self, reached: Sequence[int]) -> None:
+        """Give these parameters the gradients of the last replay."""
+        for index in reached:
             parameter, gradient = self._parameters[index], self._gradients[index]
             if parameter.grad is None:
                 parameter.grad = gradient
@@ -154,32 +152,22 @@ class StepGraphs:
                 parameter.grad += gradient
 
 
-class _Replayed(torch.autograd.Function):
+class _KnownGradients(torch.autograd.Function):
     """The loss of a replayed graph, whose gradients are known already."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, scaled: Tensor, graphs: StepGraphs, indices: Sequence[int]) -> Tensor:
-        ctx.graphs, ctx.indices = graphs, indices
+    def forward(ctx: Any, anchor: Tensor, scaled: Tensor, graphs: StepGraphs, reached: Sequence[int]) -> Tensor:
+        ctx.graphs, ctx.reached = graphs, reached
         return scaled.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
-        ctx.graphs.give(ctx.indices)
+        ctx.graphs.set_gradients(ctx.reached)
         return None, None, None, None
-
-
-def memory_for(batch: Batch, room: int) -> Tensor:
-    """Memory for `Batch.packed` of a batch of this shape with `room` places for real tokens."""
-    return batch.source.new_zeros(batch.source.numel() + 2 * batch.target_in.numel() + room)
-
-
-def _copy(batch: Batch, memory: Tensor) -> None:
-    packed = batch.packed()
-    memory[: len(packed)] = packed
 
 
 def places_of(batch: Batch) -> int:
     """The real tokens that a batch has room for: their number, rounded up so that few shapes are different."""
     places = batch.target_out.numel()
-    grain = max(1, places // PARTS)
+    grain = max(1, places // ROOM_PARTS)
     return min(places, -(-len(batch.real) // grain) * grain)

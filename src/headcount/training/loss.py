@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headcount.model.encoder_decoder import soft_capped
 
-IGNORED = -1  # the label of a place without a token
+IGNORED = -1  # the label of a place without a token; as an index it is the last word, whose terms are multiplied by 0
 GRAIN = 64  # tokens that a product has a multiple of, the last ones zeros: oneDNN compiles it for every new number
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 

@@ -79,7 +79,7 @@ class TranslationTask(pl.LightningModule):
         self.samples = samples
         self.seed = seed
         self.cuda_graphs = cuda_graphs
-        self.graphs: StepGraphs | None = None  # from the start of training
+        self.graphs: StepGraphs | None = None  # None outside of training, and where steps are not recorded
         # Pairs, tokens of a source and of a target; None outside of a batch.
         self.batch_shape: tuple[int, int, int] | None = None
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
@@ -113,11 +113,12 @@ class TranslationTask(pl.LightningModule):
         config.scheduler.base_lrs = [*self._rates]
         for group, rate in zip(self.trainer.optimizers[0].param_groups, self._rates, strict=True):
             group["lr"] = rate * self.schedule(self.trainer.global_step)
-        # A graph has no hooks by which several processes would exchange gradients, and always the same layers.
+        # Not with several processes, whose gradients are exchanged by hooks, nor where layers are left out at random.
         alone = isinstance(self.trainer.strategy, SingleDeviceStrategy) and self.device.type == "cuda"
         whole = isinstance(self.model, Transformer) and not self._leaves_out_layers
         if self.cuda_graphs and alone and whole:
             self.graphs = StepGraphs(self._losses, self.model)
+            logger.info("steps are recorded as CUDA graphs (cuda_graphs=false: they are not)")
 
     def on_train_end(self) -> None:
         self.graphs = None  # and their memory
