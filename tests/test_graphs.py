@@ -20,7 +20,7 @@ def batch_of(*lengths: int):
 
 def roomy(batch, places: int):
     """The batch with so many places for tokens, read from memory in which a longer one was before."""
-    packed = batch.packed()
+    packed = batch._packed()
     memory = torch.full((len(packed) - len(batch.real) + places,), 1)
     memory[: len(packed)] = packed
     return batch.placed(memory, torch.tensor(len(batch.real)))

@@ -48,13 +48,13 @@ class Batch:
         """The batch on that device, to which it is copied at once."""
         if self.source.device == torch.device(device):
             return self
-        return self._unpacked(self.packed().to(device, non_blocking=non_blocking))
+        return self._unpacked(self._packed().to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory, from which a copy to a GPU need not be waited for."""
-        return self._unpacked(self.packed().pin_memory())
+        return self._unpacked(self._packed().pin_memory())
 
-    def packed(self) -> Tensor:
+    def _packed(self) -> Tensor:
         """All numbers that a device needs, one after the other in one tensor."""
         first, *others = (getattr(self, name) for name in PACKED)
         whole = first._base
@@ -63,8 +63,8 @@ class Batch:
         return torch.cat([part.flatten() for part in (first, *others)])
 
     def with_room(self, room: int) -> Tensor:
-        """`packed`, with zeros at its end: `room` places for tokens in `real`."""
-        return F.pad(self.packed(), (0, room - len(self.real)))
+        """The numbers of the batch, with zeros at its end: `room` places for tokens in `real`."""
+        return F.pad(self._packed(), (0, room - len(self.real)))
 
     def placed(self, memory: Tensor, tokens: Tensor) -> "Batch":
         """A batch of this shape that reads its numbers from `memory`, into which `with_room` of others can be copied.
