@@ -60,6 +60,19 @@ def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     assert not torch.allclose(compiled(*given), before)
 
 
+def test_layers_with_different_heads_are_compiled():
+    model = random_model(12, d_model=32, encoder_layers=6, decoder_layers=1, encoder_heads=[1, 2, 4, 8, 16, 32]).train()
+    backend = Counted()
+    model.compile_layers(backend)
+    for given in (batch(*shape) for shape in (*SHAPES, (1, 6, 8))):
+        source, mask, target = given
+        for each in (mask, None):
+            compiled = model(source, each, target)
+            torch.testing.assert_close(compiled, model.eval()(source, each, target))
+            model.train()
+    assert backend.graphs > 8
+
+
 def test_compiled_layers_share_their_kernels_and_act_in_training_alone():
     model, plain = (random_model(12, encoder_layers=3, decoder_layers=3, dropout=0.0).train() for _ in range(2))
     plain.load_state_dict(model.state_dict())

@@ -7,7 +7,9 @@ from built import random_model, task_without_data
 from test_synchronisation import LOSSES, SIZES, VOCABULARY
 
 from headcount.data.batches import Sentences, collate
+from headcount.training import graphs as graphs_module
 from headcount.training.graphs import StepGraphs, places_of
+from headcount.training.loss import LabelSmoothing
 
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
@@ -48,6 +50,17 @@ def test_batches_of_similar_content_have_one_shape():
     assert len(shorter.real) <= places_of(shorter) < places_of(full)
 
 
+def gradients_of(graphs: StepGraphs, model, batch, objective, mixed: bool = False, adds: bool = False):
+    torch.manual_seed(1)
+    with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=mixed):
+        loss, likelihood, mean = graphs(batch, objective, 0.5, adds)
+    if not adds:
+        model.zero_grad()
+    (mean * 2 / 2).backward()  # as Lightning scales the losses of micro-batches
+    values = [loss, likelihood, mean, *(weight.grad for weight in model.parameters())]
+    return [value.detach().clone() for value in values]
+
+
 class FakeGraph:
     """Stands for a CUDA graph: a replay makes the passes again, and writes what they compute into the same memory."""
 
@@ -56,9 +69,9 @@ class FakeGraph:
 
     def replay(self) -> None:
         torch.manual_seed(1)  # to record draws nothing on a GPU
-        results, reached = self.passes()
-        assert reached == self.computed[1]
-        for here, new in zip(self.computed[0], results, strict=True):
+        again = self.passes()
+        assert again.reached == self.computed.reached
+        for here, new in zip(self.computed[:3], again[:3], strict=True):
             here.copy_(new)
 
 
@@ -134,18 +147,55 @@ def test_without_memory_for_graphs_steps_go_on(captured, monkeypatch, caplog):
     found = [gradients_of(graphs, model, batch, loss) for _ in range(4)]
     for one, other in zip(found[0], found[-1], strict=True):
         assert torch.equal(one, other)
-    assert caplog.text.count("no memory for more CUDA graphs") == 1
+    assert caplog.text.count("not enough memory for CUDA graphs") == 1
 
 
-def gradients_of(graphs: StepGraphs, model, batch, objective, mixed: bool = False, adds: bool = False):
-    torch.manual_seed(1)
-    with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=mixed):
-        loss, likelihood, mean = graphs(batch, objective, 0.5, adds)
-    if not adds:
-        model.zero_grad()
-    (mean * 2 / 2).backward()  # as Lightning scales the losses of micro-batches
-    values = [loss, likelihood, mean, *(weight.grad for weight in model.parameters())]
-    return [value.detach().clone() for value in values]
+def test_an_objective_that_changes_is_followed(captured):
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    graphs = StepGraphs(task_without_data(model, None)._losses, model)
+    for step in range(4):
+        objective = LabelSmoothing(smoothing=step / 10)
+        plain = StepGraphs(task_without_data(model, None)._losses, model)
+        found = [gradients_of(each, model, batch_of(3, 5, 2), objective)[0] for each in (graphs, plain)]
+        torch.testing.assert_close(*found)
+    assert not captured
+
+
+def test_a_parameter_that_is_trained_later_gets_a_gradient(captured):
+    loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    graphs = StepGraphs(task_without_data(model, loss)._losses, model)
+    frozen = model.encoder[0].self_attention.query.weight.requires_grad_(False)
+    for trained in (False, True):
+        frozen.requires_grad_(trained)
+        for _ in range(3):
+            model.zero_grad()
+            graphs(batch, loss, 0.5, False)[2].backward()
+            assert (frozen.grad is not None) == trained
+    assert len(captured) == 2
+
+
+def test_the_graph_that_was_not_used_for_the_longest_time_goes(captured, monkeypatch):
+    monkeypatch.setattr(graphs_module, "MAX_GRAPHS", 2)
+    loss = LOSSES["label smoothing"]
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    graphs = StepGraphs(task_without_data(model, loss)._losses, model)
+    one, two, three = batch_of(3, 5, 2), batch_of(9, 9), batch_of(1, 1)
+    for batch in (one, one, two, two, one, three, three, one):
+        gradients_of(graphs, model, batch, loss)
+    assert len(captured) == 3
+    gradients_of(graphs, model, two, loss)
+    assert len(captured) == 4
+
+
+def test_nothing_is_recorded_while_torch_looks_for_anomalies(captured):
+    loss = LOSSES["label smoothing"]
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    graphs = StepGraphs(task_without_data(model, loss)._losses, model)
+    with torch.autograd.detect_anomaly(check_nan=True):
+        for _ in range(3):
+            gradients_of(graphs, model, batch_of(3, 5, 2), loss)
+    assert not captured
 
 
 @pytest.mark.parametrize("loss", [pytest.param(loss, id=name, marks=ON_GPU) for name, loss in LOSSES.items()])

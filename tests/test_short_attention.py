@@ -70,6 +70,17 @@ def test_in_the_interpreter():
     assert result.returncode == 0, result.stdout[-4000:]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU, where they run")
+def test_where_kernels_do_not_run_attention_is_that_of_torch(monkeypatch, caplog):
+    from headcount.model import short_attention
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    short_attention._tried.cache_clear()
+    assert [short_attention._runs() for _ in range(2)] == [False, False]
+    assert caplog.text.count("attention is torch's own, which is slower: ") == 1
+    short_attention._tried.cache_clear()
+
+
 @interpreted
 @pytest.mark.parametrize("causal", CAUSAL)
 @pytest.mark.parametrize("masked", [False, True])

@@ -10,12 +10,18 @@ whole rows of them are at hand, so nothing but the inputs is kept.
 Triton comes with torch's builds for GPUs. Without it, the module can be imported and `supports` says no.
 """
 
+import functools
 import importlib
+import logging
 from collections.abc import Callable
 from typing import Any, no_type_check
 
 import torch
 from torch import Tensor
+
+from headcount.errors import first_line
+
+logger = logging.getLogger(__name__)
 
 
 def _imported(name: str) -> Any:
@@ -138,12 +144,22 @@ def _backward_kernel(
     _write(for_key, tl.dot(tl.trans(for_score), q), sentence, head, heads, keys, block_k, d_head)
 
 
-def _recent() -> bool:
-    """Whether Triton has what the kernels need on this GPU."""
-    return torch.cuda.get_device_capability() >= AMPERE
+@functools.cache
+def _tried() -> bool:
+    """Whether the kernels run here, by a try: Triton needs a recent GPU, and, to start a kernel, a C compiler with
+    Python's headers and a folder that it can write to."""
+    if torch.cuda.get_device_capability() < AMPERE:
+        return False
+    try:
+        tile = torch.zeros(1, 1, 16, 16, dtype=torch.bfloat16, device="cuda")
+        _launch(_forward_kernel, (tile.clone(),), (tile, tile, tile), None, False)
+    except Exception as error:  # of as many kinds as there are causes
+        logger.warning("Triton does not run here, so attention is torch's own, which is slower: %s", first_line(error))
+        return False
+    return True
 
 
-_is_recent: Callable[[], bool] = torch.compiler.assume_constant_result(_recent)  # in a compiled model too
+_runs: Callable[[], bool] = torch.compiler.assume_constant_result(lambda: _tried())  # in a compiled model too
 
 
 def supports(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> bool:
@@ -156,7 +172,7 @@ def supports(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dro
         return False
     if key.shape != (batch, heads, keys, d_head) or value.shape != key.shape or query.dtype not in TYPES:
         return False
-    if not all(x.is_cuda and x.dtype == query.dtype for x in (query, key, value)) or not _is_recent():
+    if not all(x.is_cuda and x.dtype == query.dtype for x in (query, key, value)) or not _runs():
         return False
     return mask is None or (mask.dtype == torch.bool and mask.shape[0] in (1, batch) and mask.shape[1:] == (1, 1, keys))
 

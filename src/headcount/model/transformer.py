@@ -156,7 +156,11 @@ class Transformer(EncoderDecoder):
         """Let torch.compile make the kernels of each layer, for training: layers of one kind share them, and they fit
         batches of any size. The first steps wait for the compiler. Dropout draws other masks than without."""
         layers = (*self.encoder, *self.decoder)
-        self._compiled = {each: torch.compile(each, backend=backend, dynamic=True, fullgraph=True) for each in layers}
+        # Layers with other heads, and batches with a mask or without, are compiled anew.
+        most: Any = torch._dynamo.config
+        most.recompile_limit = max(most.recompile_limit, 16 * len(layers))
+        most.accumulated_recompile_limit = max(most.accumulated_recompile_limit, 16 * len(layers))
+        self._compiled = {each: torch.compile(each, backend=backend, dynamic=True) for each in layers}
 
     def _layers_to_run(self, stack: Iterable[Layer]) -> list[Layer]:
         """The layers of a pass over whole sentences, in order: without those left out; in training, the compiled."""

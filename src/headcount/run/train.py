@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from headcount.decoding.beam import greedy
 from headcount.decoding.search import NotFiniteError
-from headcount.errors import InputError
+from headcount.errors import InputError, first_line
 from headcount.files import first_error, show
 from headcount.machine import hardware, refused_memory, versions
 from headcount.model.flops import operations_per_token
@@ -97,6 +97,8 @@ def fit(run: TrainingRun) -> TranslationTask:
     except Exception as error:  # of many classes, where a checkpoint is not what it claims to be
         if refused_memory(error) is not None:
             raise InputError(f"{no_memory(error, batch_in_hand(task))}; {intact(run.directory)}") from error
+        if run.config.get("compile") and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise InputError(f"compile=true: {first_line(error)}; leave it out") from error
         if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
             raise InputError(
                 "another process of this training has ended, so this one ends too; the run can be resumed: "

@@ -1,9 +1,10 @@
 """CUDA graphs of training: the forward and backward pass of each shape of batch, recorded once, then replayed.
 
-A small model has more than a thousand operators in a step, and a processor needs longer to ask for them one by one than
-a GPU needs to do them. A graph asks for all of them at once.
+To start a kernel takes the processor longer than a small model's kernel takes the GPU, and a step has more than a
+thousand of them. A graph starts all of them at once.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,52 +13,61 @@ import torch
 from torch import Tensor, nn
 
 from headcount.data.batches import Batch
+from headcount.errors import InputError, first_line
+from headcount.machine import refused_memory
 from headcount.training.loss import Loss
 
 logger = logging.getLogger(__name__)
 
-MAX_GRAPHS = 256  # a step of any further shape runs as it is
+MAX_GRAPHS = 256  # beyond, the one that was not used for the longest time goes
+MAX_SEEN = 10_000  # shapes that are remembered
 ROOM_PARTS = 8  # places for real tokens are rounded up to eighths of a padded target, so that few shapes are different
 
 Losses = Callable[[Batch, Loss], tuple[Tensor, Tensor]]
 """Loss and negative log-likelihood of a batch, each summed over its tokens."""
 
-_Computed = tuple[tuple[Tensor, Tensor, Tensor], list[int]]
-"""(loss, likelihood, loss * factor), and the indices of the parameters that get a gradient."""
+
+class _Computed(NamedTuple):
+    """Numbers of a batch, each on the device, and the indices of the parameters that get a gradient."""
+
+    loss: Tensor
+    likelihood: Tensor
+    scaled: Tensor
+    reached: list[int]
 
 
 class _Recorded(NamedTuple):
-    """A recorded graph. memory: what its batch is read from. results: (loss, likelihood, loss * factor). reached:
-    indices of the parameters that get a gradient. buffers: kept, since the graph reads their memory even after the
-    model has replaced them."""
+    """A recorded graph. memory: what its batch is read from. computed: what a replay computes anew."""
 
     graph: torch.cuda.CUDAGraph
     memory: Tensor
-    results: tuple[Tensor, Tensor, Tensor]
-    reached: list[int]
-    buffers: tuple[Tensor, ...]
+    computed: _Computed
 
 
 class StepGraphs:
-    """The graphs of one training on one GPU, one for each shape of batch and objective.
+    """The graphs of one training on one GPU, one for each shape of batch.
 
-    The first batch of a shape runs as it is, so that all that torch prepares for a shape is there; the second is
-    recorded. Both compute the same. Graphs share their memory,
-    since they never run at the same time, and write their gradients into the same tensors. Dropout follows torch's
-    seed as it does without graphs: the same seed gives the same masks.
+    The first batch of a shape runs without a graph, so that all that torch prepares for a shape is there; the second is
+    recorded. Both compute the same. Graphs share their memory, since they never run at the same time, and write their
+    gradients into the same tensors. Dropout follows torch's seed as it does without graphs: the same seed gives the
+    same masks. A graph has the numbers of the objective and of the model's buffers, such as the gates of its heads: it
+    is dropped where these change. Without memory for graphs, steps run without.
 
     losses: computes what is recorded, with `model`; it must not make the processor wait for the GPU.
     """
 
     def __init__(self, losses: Losses, model: nn.Module) -> None:
         self._losses, self._model = losses, model
-        self._parameters = [each for each in model.parameters() if each.requires_grad]
-        self._gradients = [torch.empty_like(each) for each in self._parameters]
-        self._recorded: dict[Any, _Recorded] = {}
+        self._parameters: list[Tensor] = []  # those that get gradients
+        self._gradients: list[Tensor] = []
+        self._read: list[Any] = []  # what the graphs read: the objective, buffers and parameters
+        self._numbers: list[int] = []  # of these, versions and places in memory
+        self._recorded: dict[Any, _Recorded] = {}  # the last one used comes last
         self._seen: set[Any] = set()
-        self._most = MAX_GRAPHS
         self._pool: Any = None  # the memory of all graphs
-        device = self._parameters[0].device
+        self._stream: Any = None  # on which they are recorded: each stream keeps memory for products
+        self._on = True
+        device = next(model.parameters()).device
         self._factor = torch.ones((), device=device)
         self._tokens = torch.zeros((), dtype=torch.int64, device=device)
 
@@ -66,84 +76,124 @@ class StepGraphs:
 
         backward() on the third one sets the gradients of `loss * factor`. It ignores what that is multiplied by
         afterwards, so `factor` must have all of it. adds: to the gradients that are there. The tensors are valid until
-        the next call.
+        the next call. Raises InputError where a step cannot be recorded.
         """
-        memory = batch.with_room(places_of(batch))
-        shape = batch.source.shape, batch.target_in.shape, len(memory), batch.has_padding
-        key = *shape, id(objective), *self._buffers()
+        self._drop_what_changed(objective)
         self._keep_gradients(adds)
         self._factor.fill_(factor)
         self._tokens.fill_(len(batch.real))
-        if key in self._seen and key not in self._recorded and len(self._recorded) < self._most:
-            self._record(key, batch, memory, objective)
-        self._seen.add(key)
-        recorded = self._recorded.get(key)
-        if recorded is None:
-            loss, likelihood = self._losses(batch.placed(memory, self._tokens), objective)
-            return loss, likelihood, loss * self._factor
+        computed = self._computed(batch, objective)
+        if computed is None:  # out of the reach of the error, which holds what the step has allocated
+            self._drop()
+            self._on = False
+            logger.warning("not enough memory for CUDA graphs: steps run without them from now on")
+            computed = self._without_graph(batch, batch.with_room(places_of(batch)), objective)
+        anchor = self._parameters[computed.reached[0]]
+        scaled = _KnownGradients.apply(anchor, computed.scaled, self, computed.reached)
+        return computed.loss, computed.likelihood, scaled
+
+    def _computed(self, batch: Batch, objective: Loss) -> _Computed | None:
+        """What a step computes, by a graph or without; None where memory did not suffice while there are graphs."""
+        memory = batch.with_room(places_of(batch))
+        shape = batch.source.shape, batch.target_in.shape, len(memory), batch.has_padding
+        try:
+            if self._on and shape in self._seen and shape not in self._recorded and not torch.is_anomaly_enabled():
+                self._record(shape, batch, memory, objective)
+            elif shape not in self._recorded:
+                if len(self._seen) == MAX_SEEN:
+                    self._seen.clear()
+                self._seen.add(shape)
+                return self._without_graph(batch, memory, objective)
+        except RuntimeError as error:
+            if refused_memory(error) is None or not self._on:
+                raise
+            return None
+        recorded = self._recorded[shape] = self._recorded.pop(shape)
         recorded.memory.copy_(memory)
         recorded.graph.replay()
-        loss, likelihood, scaled = recorded.results
-        anchor = self._parameters[recorded.reached[0]]
-        return loss, likelihood, _KnownGradients.apply(anchor, scaled, self, recorded.reached)
+        return recorded.computed
 
-    def _buffers(self) -> list[tuple[int, int]]:
-        """Identity and version of each buffer: once one changes, such as a head's gate, its graphs are no longer valid.
-        Tensors of inference mode have no version."""
-        return [(id(each), 0 if each.is_inference() else each._version) for each in self._model.buffers()]
+    def _drop_what_changed(self, objective: Loss) -> None:
+        """Drop all graphs where a buffer or a parameter is another one, or was written into by others than optimizers,
+        or where the objective is another one."""
+        parameters: list[Tensor] = [each for each in self._model.parameters() if each.requires_grad]
+        read: list[Any] = [objective, *self._model.buffers(), *parameters]
+        buffers = read[1 : len(read) - len(parameters)]
+        # Tensors of inference mode have no version.
+        numbers = [0 if each.is_inference() else each._version for each in buffers]
+        numbers += [each.data_ptr() for each in parameters]
+        same = len(read) == len(self._read) and all(one is other for one, other in zip(read, self._read, strict=True))
+        if not same or numbers != self._numbers:
+            self._drop()
+            self._read, self._numbers, self._parameters = read, numbers, parameters
+            self._gradients = [torch.empty_like(each) for each in parameters]
+
+    def _drop(self) -> None:
+        """Drop all graphs, and free their memory."""
+        on_gpu = torch.cuda.is_initialized()
+        if on_gpu:
+            torch.cuda.synchronize()  # they may still run
+        self._recorded.clear()
+        self._seen.clear()
+        self._pool = None
+        if on_gpu:
+            torch.cuda.empty_cache()
 
     def _keep_gradients(self, adds: bool) -> None:
-        """A replay overwrites `self._gradients`: gradients of earlier micro-batches are copied first."""
+        """A step overwrites `self._gradients`: gradients of earlier micro-batches are copied first."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             if parameter.grad is gradient:
                 parameter.grad = gradient.clone() if adds else None
 
-    def _record(self, key: Any, batch: Batch, memory: Tensor, objective: Loss) -> None:
-        """Record the passes of a batch that reads from `memory`, unless the GPU has no memory for more graphs."""
-        try:
-            # `placed` is inside of the graph, which so finds the masks of each batch that it is replayed for.
-            graph, (results, reached) = self._capture(
-                lambda: self._forward_backward(batch.placed(memory, self._tokens), objective)
-            )
-        except torch.OutOfMemoryError:
-            self._most = len(self._recorded)
-            torch.cuda.empty_cache()
-            logger.warning("no memory for more CUDA graphs: further shapes of batches train without")
-            return
-        self._recorded[key] = _Recorded(graph, memory, results, reached, tuple(self._model.buffers()))
+    def _record(self, shape: Any, batch: Batch, memory: Tensor, objective: Loss) -> None:
+        """Record the step of a batch that reads from `memory`. Raises RuntimeError where memory does not suffice."""
+        # The batch is placed inside of the graph, which so finds the masks of each batch that it is replayed for.
+        graph, computed = self._capture(lambda: self._without_graph(batch, memory, objective))
+        while len(self._recorded) >= MAX_GRAPHS:
+            del self._recorded[next(iter(self._recorded))]
+        self._recorded[shape] = _Recorded(graph, memory, computed)
 
-    def _capture(self, passes: Callable[[], _Computed]) -> tuple[torch.cuda.CUDAGraph, _Computed]:
-        """A graph of all that `passes` asks the GPU for, and the tensors that it computes."""
+    def _capture(self, step: Callable[[], _Computed]) -> tuple[torch.cuda.CUDAGraph, _Computed]:
+        """A graph of all that `step` asks the GPU for, and the tensors that it computes."""
         torch.cuda.synchronize()
         if torch.cuda.mem_get_info()[0] < torch.cuda.max_memory_allocated():
             torch.cuda.empty_cache()  # what steps without a graph have used
         # What autocast has converted before lies elsewhere, and is not there any more when the graph is replayed.
         torch.clear_autocast_cache()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self._stream = self._stream or torch.cuda.Stream()
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             # Other threads, such as that which pins memory, go on meanwhile.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                computed = passes()
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
+                computed = step()
+            except Exception as error:
+                with contextlib.suppress(RuntimeError):  # which would hide this one
+                    graph.capture_end()
+                if isinstance(error, RuntimeError) and refused_memory(error) is None:
+                    raise InputError(
+                        f"a step could not be recorded as a CUDA graph ({first_line(error)}); give cuda_graphs=false"
+                    ) from error
+                raise
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._stream)
         torch.clear_autocast_cache()
         return graph, computed
 
-    def _forward_backward(self, batch: Batch, objective: Loss) -> _Computed:
-        loss, likelihood = self._losses(batch, objective)
+    def _without_graph(self, batch: Batch, memory: Tensor, objective: Loss) -> _Computed:
+        """The step of a batch that reads from `memory`: losses, and gradients in `self._gradients`."""
+        loss, likelihood = self._losses(batch.placed(memory, self._tokens), objective)
         scaled = loss * self._factor
         with torch.autocast(loss.device.type, enabled=False):  # which is for the forward pass
             gradients = torch.autograd.grad(scaled, self._parameters, allow_unused=True)
             reached = [index for index, gradient in enumerate(gradients) if gradient is not None]
             torch._foreach_copy_([self._gradients[index] for index in reached], [gradients[index] for index in reached])
-        return (loss.detach(), likelihood.detach(), scaled.detach()), reached
+        return _Computed(loss.detach(), likelihood.detach(), scaled.detach(), reached)
 
     def set_gradients(self, reached: Sequence[int]) -> None:
-        """Give these parameters the gradients of the last replay."""
+        """Give these parameters the gradients of the last step."""
         for index in reached:
             parameter, gradient = self._parameters[index], self._gradients[index]
             if parameter.grad is None:
@@ -153,7 +203,7 @@ class StepGraphs:
 
 
 class _KnownGradients(torch.autograd.Function):
-    """The loss of a replayed graph, whose gradients are known already."""
+    """A loss whose gradients are known already."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, scaled: Tensor, graphs: StepGraphs, reached: Sequence[int]) -> Tensor:
