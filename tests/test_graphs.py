@@ -1,15 +1,20 @@
 """CUDA graphs of training steps: a batch with room for more tokens has the loss and gradients of one without."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from built import random_model, task_without_data
+from conftest import completed
+from safetensors.torch import load_file
 from test_synchronisation import LOSSES, SIZES, VOCABULARY
 
 from headcount.data.batches import Sentences, collate
 from headcount.training import graphs as graphs_module
 from headcount.training.graphs import StepGraphs, places_of
 from headcount.training.loss import LabelSmoothing
+from headcount.training.module import TranslationTask
 
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
@@ -196,6 +201,38 @@ def test_nothing_is_recorded_while_torch_looks_for_anomalies(captured):
         for _ in range(3):
             gradients_of(graphs, model, batch_of(3, 5, 2), loss)
     assert not captured
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_run_of_replayed_steps_ends_with_the_weights_of_a_plain_run(
+    accumulate, tiny, tmp_path, captured, monkeypatch
+):
+    settings = (
+        *tiny,
+        "data.pad_to=8",
+        "model.dropout=0",
+        "averaging=ema",
+        "trainer.precision=32-true",
+        "optimizer=adamw",
+    )
+    settings += (f"trainer.accumulate_grad_batches={accumulate}", "trainer.max_steps=12", "validation.every=5")
+    settings += ("optimizer.eps=1e-3",)  # so that the size of a step goes by the size of its gradient
+    completed("train", *settings, "hydra.run.dir=runs/plain", cwd=tmp_path)
+    start = TranslationTask.on_train_start
+
+    def with_graphs(task: TranslationTask) -> None:
+        start(task)
+        task.graphs = StepGraphs(task._losses, task.model)
+
+    monkeypatch.setattr(TranslationTask, "on_train_start", with_graphs)
+    completed("train", *settings, "hydra.run.dir=runs/replayed", cwd=tmp_path)
+    assert captured
+    curves = [(tmp_path / "runs" / name / "train.log").read_text() for name in ("plain", "replayed")]
+    losses = [re.findall(r"validation loss [0-9.]+", text) for text in curves]
+    assert losses[0] == losses[1] != []
+    plain, replayed = (load_file(tmp_path / "runs" / name / "model.safetensors") for name in ("plain", "replayed"))
+    for name, weight in plain.items():
+        torch.testing.assert_close(replayed[name], weight, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("loss", [pytest.param(loss, id=name, marks=ON_GPU) for name, loss in LOSSES.items()])
