@@ -159,8 +159,8 @@ class TestOnGPU:
     def test_is_its_definition(self, sizes, d_head, masked, causal):
         short_attention = module()
         values = inputs(5, *sizes, d_head, masked, torch.bfloat16, "cuda")
-        assert short_attention.supports(*values) == (max(sizes) <= short_attention.LONGEST[d_head])
-        if max(sizes) <= short_attention.LONGEST[d_head]:
+        assert short_attention.supports(*values) == (max(sizes) <= short_attention.LONGEST)
+        if max(sizes) <= short_attention.LONGEST:
             check(short_attention.short_attention, *values, causal, 2e-2)
 
     def test_says_no_to_what_it_is_not_made_for(self):

@@ -37,9 +37,9 @@ constexpr: Any = tl.constexpr if tl else None  # of what is known when a kernel 
 
 TYPES = (torch.float16, torch.bfloat16)
 AMPERE = (8, 0)  # the oldest GPUs that Triton is made for and that have products in bfloat16
-LONGEST = {16: 128, 32: 128, 64: 128, 128: 64}
-"""Queries or keys, by d_head: beyond, a program does not have registers or shared memory enough for its tiles."""
-WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
+HEAD_SIZES = (16, 32, 64, 128)
+LONGEST = 64  # queries or keys: the tiles of torch's kernels suit longer sentences, and a program has no room for them
+WARPS = {16: 1, 32: 1, 64: 4}
 """By the longer of the padded lengths: as compiled for an H100, no kernel has to put registers into memory."""
 
 
@@ -168,7 +168,7 @@ def supports(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dro
     query: [batch, head, query, d_head]. key, value: [batch, head, key, d_head]. mask: None, or [batch or 1, 1, 1, key].
     """
     (batch, heads, queries, d_head), keys = query.shape, key.shape[2]
-    if triton is None or dropout or d_head not in LONGEST or max(queries, keys) > LONGEST[d_head]:
+    if triton is None or dropout or d_head not in HEAD_SIZES or max(queries, keys) > LONGEST:
         return False
     if key.shape != (batch, heads, keys, d_head) or value.shape != key.shape or query.dtype not in TYPES:
         return False
