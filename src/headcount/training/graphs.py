@@ -57,7 +57,8 @@ class StepGraphs:
     """
 
     def __init__(self, losses: Losses, model: nn.Module) -> None:
-        self._losses, self._model = losses, model
+        self._losses = losses
+        self._parts = [part for part in model.modules() if part._parameters or part._buffers]
         self._parameters: list[Tensor] = []  # those that get gradients
         self._gradients: list[Tensor] = []
         self._read: list[Any] = []  # what the graphs read: the objective, buffers and parameters
@@ -116,9 +117,11 @@ class StepGraphs:
     def _drop_what_changed(self, objective: Loss) -> None:
         """Drop all graphs where a buffer or a parameter is another one, or was written into by others than optimizers,
         or where the objective is another one."""
-        parameters: list[Tensor] = [each for each in self._model.parameters() if each.requires_grad]
-        read: list[Any] = [objective, *self._model.buffers(), *parameters]
-        buffers = read[1 : len(read) - len(parameters)]
+        # A tied matrix is in two parts. To ask the model for its parameters would take half a millisecond.
+        held = dict.fromkeys(each for part in self._parts for each in part._parameters.values())
+        parameters: list[Tensor] = [each for each in held if each is not None and each.requires_grad]
+        buffers = [each for part in self._parts for each in part._buffers.values() if each is not None]
+        read: list[Any] = [objective, *buffers, *parameters]
         # Tensors of inference mode have no version.
         numbers = [0 if each.is_inference() else each._version for each in buffers]
         numbers += [each.data_ptr() for each in parameters]
