@@ -76,10 +76,11 @@ class Batch:
 
     def _unpacked(self, packed: Tensor) -> "Batch":
         shapes = [getattr(self, name).shape for name in PACKED[:-1]]
-        sizes = [shape.numel() for shape in shapes]
-        *parts, real = packed.split([*sizes, len(packed) - sum(sizes)])
-        moved = {name: part.view(shape) for name, part, shape in zip(PACKED, parts, shapes, strict=False)}
-        return replace(self, **moved, real=real, source_mask=moved["source"] != PAD)
+        room = len(packed) - sum(shape.numel() for shape in shapes)  # for `real`, which comes last
+        shapes.append(torch.Size([room]))
+        parts = packed.split([shape.numel() for shape in shapes])
+        moved = {name: part.view(shape) for name, part, shape in zip(PACKED, parts, shapes, strict=True)}
+        return replace(self, **moved, source_mask=moved["source"] != PAD)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
 from headcount.report.runs import Row, RunResult, Sweep, finite
 from headcount.report.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
-from headcount.report.statistics.comparison import Comparison, Interaction, compare, interaction
+from headcount.report.statistics.comparison import Comparison, Interaction, compare, interaction, sentence_variance
 
 ROUNDING = 0.01  # BLEU
 UNSAMPLED = "Intervals are over seeds, on this test set; they do not account for the choice of its sentences."
@@ -79,14 +79,12 @@ def _sampling(counts: Sequence[Sequence[Floats]], resamples: int) -> Interaction
 
 
 def _sentence_variance(sweep: Sweep, counts: Sequence[Sequence[Floats]], resamples: int) -> float:
-    """What the draw of each corpus's sentences adds to the variance of a run, its effect on all rows apart: half the
-    variance of a difference of two rows, mean over pairs of rows and over corpora."""
+    """The `sentence_variance` of the corpora that two rows or more share."""
     corpora: dict[int, list[Floats]] = {}
     for row, own in zip(sweep.rows, counts, strict=True):
         for run, counted in zip(row.runs, own, strict=True):
             corpora.setdefault(run.seed, []).append(counted)
-    pairs = [_sampling([[run] for run in runs], resamples).typical[0] for runs in corpora.values() if len(runs) > 1]
-    return float(np.mean(pairs)) / 2 if pairs else 0.0
+    return sentence_variance(bootstrapped_bleu(np.stack(runs), resamples) for runs in corpora.values() if len(runs) > 1)
 
 
 def _frozen(scores: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:

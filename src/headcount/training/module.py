@@ -236,14 +236,13 @@ class TranslationTask(pl.LightningModule):
         parts = [self._hidden(inputs, loss.p_cut, rows) for rows in whole[:batches]]
         hidden = parts[0] if batches == 1 else torch.cat(parts)  # which copies even a single one
         real, labels = batch.real, batch.target_out.flatten().index_select(0, batch.real)
-        if batch.counted is not None:
-            labels = labels.masked_fill(~batch.counted, IGNORED)
         if loss.passes > 1:
             places = batch.target_out.numel()
             real, labels = torch.cat([real + places * each for each in range(loss.passes)]), labels.repeat(loss.passes)
         tokens = hidden.flatten(0, 1).index_select(0, real)
         if batch.counted is not None:
-            tokens = tokens * (labels != IGNORED)[:, None]
+            counted = batch.counted.repeat(loss.passes)
+            labels, tokens = labels.masked_fill(~counted, IGNORED), tokens * counted[:, None]
         return loss(tokens, self.model.output.weight, labels, self.model.output.cap)
 
     def _hidden(self, inputs: Sequence[Tensor | None], p_cut: float, whole: int) -> Tensor:

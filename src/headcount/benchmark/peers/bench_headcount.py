@@ -354,7 +354,7 @@ def main() -> None:
         training += [f"trainer.precision={job['precision']}"] * (job["work"] != "decode")
         if job["work"] in ("train", "lightning", "profile", "start") and "changes" not in job:
             changes += ["optimizer=adamw"]  # as everybody
-        changes += [*job.get("changes", []), *job.get("settings", [])]
+        changes += job.get("changes", [])
         config = compose("train", [*job["overrides"], f"model={job['model']['name']}", *training, *changes])
         if job["work"] == "rows":
             rows(job, config, Path(name))

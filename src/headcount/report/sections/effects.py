@@ -11,7 +11,14 @@ import numpy as np
 from headcount.report.blocks import Section
 from headcount.report.runs import Row
 from headcount.report.statistics.bootstrap import Floats, bootstrapped_bleu
-from headcount.report.statistics.comparison import ERROR, Comparison, Difference, compare, interaction
+from headcount.report.statistics.comparison import (
+    ERROR,
+    Comparison,
+    Difference,
+    compare,
+    interaction,
+    sentence_variance,
+)
 from headcount.report.study import Study
 from headcount.report.table import Table, of_difference, p_value
 from headcount.run.values import typed
@@ -73,8 +80,8 @@ def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float, re
         return compare(scores, error=error, blocks=blocks)
     means = np.stack([resampled[:, list(rows)].mean(axis=1) for rows in levels], axis=1)  # [resample, value, seed]
     if study.sweep.corpora:
-        alone = [interaction(means[..., seed], range(len(levels)), 0).typical[0] for seed in range(means.shape[2])]
-        return compare(scores, error=error, least=[float(np.mean(alone)) / 2] * len(levels), blocks=blocks)
+        least = sentence_variance(np.moveaxis(means, 2, 0))
+        return compare(scores, error=error, least=[least] * len(levels), blocks=blocks)
     value_of = np.repeat(np.arange(len(levels)), means.shape[2])
     return compare(scores, interaction(means.reshape(len(means), -1), value_of.tolist(), endpoint.sentences), error)
 

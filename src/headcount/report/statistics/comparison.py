@@ -27,7 +27,7 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,6 +80,16 @@ def interaction(resampled: Floats, rows: Sequence[int], sentences: int) -> Inter
     known = (observed - of_runs)[pairs], np.sqrt(2 * imprecision)[pairs]
     typical = (max(float(known[0].mean()), 0.0), float(known[1].mean())) if len(members) > 1 else (0.0, 0.0)
     return Interaction(np.maximum(observed - of_runs, 0), noise, imprecision, df, typical)
+
+
+def sentence_variance(corpora: Iterable[Floats]) -> float:
+    """What the draw of each corpus's sentences adds to the variance of a run, its effect on all rows apart: half the
+    variance of a difference of two rows, mean over pairs of rows and over corpora; 0 without corpora.
+
+    corpora: of each, bootstrapped scores [resample, row] of two rows or more.
+    """
+    pairs = [interaction(scores, range(scores.shape[1]), 0).typical[0] for scores in corpora]
+    return float(np.mean(pairs)) / 2 if pairs else 0.0
 
 
 @dataclass(frozen=True)
