@@ -40,6 +40,7 @@ from headcount.benchmark.workloads import (
     NOT_ON_GPU,
     PEERS,
     SQUARES,
+    WITH_CHILDREN,
     WORKS,
     Case,
 )
@@ -316,7 +317,7 @@ class Bench:
     def _run(self, system: System, job: Mapping[str, Any], run: int) -> Measurement:
         command, environ, out, err = self._process(system, job, run)
         with out.open("wb") as report, err.open("wb") as errors, busy_programs(job.get("busy", 0)):
-            code, peak = watch(command, environ, report, errors, with_children=job["work"] == "prepare")
+            code, peak = watch(command, environ, report, errors, job["work"] in WITH_CHILDREN)
         reports = [line for line in out.read_text(errors="replace").splitlines() if line.startswith("{")]
         if code or not reports:
             if self.config.debug:

@@ -39,6 +39,7 @@ WORKS = {
 NOT_ON_GPU = (("decode", "torch_loop"),)  # without a cache of keys and values it would take most of the time
 # Works that use the first of the models.
 FIRST_MODEL_ONLY = ("lightning", "together", "rows", "crowded", "start", "quality")
+WITH_CHILDREN = ("decode", "search", "prepare")  # processes of their own may do the work
 UNITS = {
     "tokens_per_second": Unit("tokens/s", 1),
     "sentences_per_second": Unit("sentences/s", 1),

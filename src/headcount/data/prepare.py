@@ -32,10 +32,11 @@ from headcount.data.cleaning import (
 from headcount.data.corpora.corpus import SPLITS, Corpus, Pairs, further_names, one_line
 from headcount.data.shards import Numbered, Shards, numbered
 from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer, save_tokenizer
-from headcount.data.workers import SIDES, WorkerKilledError, Workers
+from headcount.data.workers import SIDES, Workers
 from headcount.errors import InputError, UnreachableError
 from headcount.files import new_directory, read_json, waiting, write_text
 from headcount.machine import cores
+from headcount.processes import WorkerKilledError
 from headcount.progress import progress_bar
 
 CHUNK = 2**14  # pairs in the chunk of one process

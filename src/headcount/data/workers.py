@@ -1,12 +1,7 @@
 """A pool of processes that work on the chunks of a corpus, in order."""
 
-import multiprocessing
-import os
 import pickle
-import signal
-import sys
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -17,15 +12,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headcount.errors import InputError
+from headcount.processes import WorkerKilledError, process_pool
 
 SIDES = ("source", "target")
 
 Result = TypeVar("Result")
-
-
-class WorkerKilledError(InputError):
-    """A process of the pool was killed, as where memory is short."""
 
 
 class Workers:
@@ -37,9 +28,7 @@ class Workers:
 
     def __enter__(self) -> "Workers":
         if self.processes > 1:
-            # Forked processes have all modules at once, and share memory.
-            context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-            self._pool = ProcessPoolExecutor(self.processes, context, _start_worker)
+            self._pool = process_pool(self.processes)
             self._pool.submit(int).result()  # forks here, before a progress bar has threads and locks
         return self
 
@@ -97,16 +86,3 @@ def _function_in(file: Path) -> Callable[[pa.Array, pa.Array], Any]:
     """The pickled function in `file`. It can be large (it holds the tokenizer, or all held-out text), so every process
     reads it once instead of receiving it with every chunk."""
     return pickle.loads(file.read_bytes())
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C, and ends the workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is killed; otherwise it would keep the parent's lock."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

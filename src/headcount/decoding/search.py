@@ -36,6 +36,10 @@ class NotFiniteError(InputError):
             "damaged or the training diverged; take an earlier checkpoint, or train again with a lower optimizer.lr, "
             "trainer.precision=32-true"
         )
+        self.name = name
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return type(self), (self.name,)  # how another process sends it
 
 
 @runtime_checkable

@@ -1,20 +1,19 @@
 """Translator: lines of text to translations, in batches of similar length."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from itertools import starmap
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
+from headcount.decoding.at_once import at_once
 from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel, few_sizes
 from headcount.decoding.shortlist import Lexicon
 from headcount.errors import InputError
 
 LARGER_BATCHES = {"cuda": 8}  # than search.batch_tokens: a GPU takes no longer for a step of many hypotheses
-MOST_WORKERS = 8  # batches at once; only one at a time runs Python, so more would wait for each other
 
 
 @runtime_checkable
@@ -41,6 +40,8 @@ class Translator:
     how long a translation may be still follows from the source's pieces. name: of the model, for error messages.
     lexicon: for a search with a shortlist, which chooses from the candidates of all sources of a batch.
     """
+
+    forks = True  # whether the model works in forked processes
 
     def __init__(
         self,
@@ -92,17 +93,12 @@ class Translator:
             progress(sum(not ids for ids in pieces))
         tokens = [self._tokens(len(ids), count) if ids else 0 for ids in pieces]
         batches = list(self._batches(tokens))
-        with self._workers(len(batches)) as each:
-            searched = each(
-                partial(self._search, count),
-                ([sources[row] for row in rows] for rows in batches),
-                ([limits[row] for row in rows] for rows in batches),
-            )
-            for rows, found in zip(batches, searched, strict=True):
-                for row, best in zip(rows, self.search.choose(found, count, self.codec.decode), strict=True):
-                    translations[row] = best
-                if progress is not None:
-                    progress(len(rows))
+        jobs = [([sources[row] for row in rows], [limits[row] for row in rows]) for rows in batches]
+        for rows, found in zip(batches, self._searched(count, jobs), strict=True):
+            for row, best in zip(rows, self.search.choose(found, count, self.codec.decode), strict=True):
+                translations[row] = best
+            if progress is not None:
+                progress(len(rows))
         return translations
 
     def _check_lengths(self, pieces: Sequence[int]) -> None:
@@ -130,24 +126,6 @@ class Translator:
         """
         return self.search.rows(count) * max(pieces + 1, (self._limit(pieces) + 1) // 3)
 
-    @contextmanager
-    def _workers(self, batches: int) -> Iterator[Callable[..., Iterable[Any]]]:
-        """`map`, on a CPU over several batches at once, which share the threads that one would use.
-
-        A step of search is many small operations, and each would end with the threads waiting for the slowest.
-        """
-        threads = torch.get_num_threads()
-        workers = min(threads, batches, MOST_WORKERS)
-        if workers < 2 or self.model.device.type != "cpu":
-            yield map
-            return
-        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,))
-        try:
-            yield pool.map
-        finally:
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # the workers have set this for the whole process
-
     def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
         # Longest first: the first batch shows whether memory suffices. 0 tokens are an empty line: nothing to search.
         most = self.search.batch_tokens * LARGER_BATCHES.get(self.model.device.type, 1)
@@ -156,6 +134,13 @@ class Translator:
             size = few_sizes(max(1, most // tokens[rows[0]]))
             yield rows[:size]
             rows = rows[size:]
+
+    def _searched(self, count: int, jobs: list[tuple[list[list[int]], list[int]]]) -> Iterator[list[list[Hypothesis]]]:
+        """What `_search` finds for the sources and limits of each batch, in order."""
+        function = partial(self._search, count)
+        if self.model.device.type == "cpu":
+            return at_once(function, jobs, self.forks)
+        return starmap(function, jobs)
 
     @torch.inference_mode()
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:

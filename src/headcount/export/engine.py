@@ -55,6 +55,7 @@ class CTranslate2Translator(Translator):
     the most tokens that it may have is cut by CTranslate2; headcount makes it end, so it is scored again, with the end.
     """
 
+    forks = False  # the engine's threads are not in a forked process
     search: BeamSearch
 
     def __init__(self, run: Run, precision: str) -> None:

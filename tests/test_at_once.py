@@ -1,0 +1,126 @@
+"""Several batches at once: in processes, or in threads."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+
+import pytest
+import torch
+
+from headcount.decoding.at_once import MOST_THREADS, at_once
+from headcount.decoding.search import NotFiniteError
+from headcount.errors import InputError
+from headcount.processes import can_fork
+
+forked = pytest.mark.skipif(not can_fork(), reason="only Linux forks")
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    """The number of threads may be changed."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def where(number: int) -> tuple[int, int, int]:
+    """The number, and the process and the number of threads that were given to it."""
+    return number, os.getpid(), torch.get_num_threads()
+
+
+def jobs(count: int) -> list[tuple[int]]:
+    return [(number,) for number in range(count)]
+
+
+@forked
+@pytest.mark.parametrize(("threads", "count", "processes", "each"), [(2, 9, 2, 1), (5, 2, 2, 2), (3, 3, 3, 1)])
+def test_processes_share_the_threads_and_answer_in_order(threads, count, processes, each):
+    torch.set_num_threads(threads)
+    found = list(at_once(where, jobs(count), forks=True))
+    assert [number for number, _, _ in found] == list(range(count))
+    assert {given for _, _, given in found} == {each}
+    assert 1 <= len({process for _, process, _ in found} - {os.getpid()}) <= processes
+    assert os.getpid() not in {process for _, process, _ in found}
+    assert torch.get_num_threads() == threads
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(("threads", "count"), [(1, 4), (4, 1), (4, 0)])
+def test_a_single_batch_or_thread_is_searched_here(threads, count):
+    torch.set_num_threads(threads)
+    assert list(at_once(where, jobs(count), forks=True)) == [(n, os.getpid(), threads) for n in range(count)]
+
+
+def test_threads_take_the_place_of_processes():
+    torch.set_num_threads(2 * MOST_THREADS)
+    found = list(at_once(where, jobs(50), forks=False))
+    assert found == [(number, os.getpid(), 2) for number in range(50)]
+    assert torch.get_num_threads() == 2 * MOST_THREADS
+
+
+def test_only_the_main_thread_forks():
+    """Another one, as of a server, could copy a lock that a third holds."""
+    torch.set_num_threads(2)
+    found: list[tuple[int, int, int]] = []
+    thread = threading.Thread(target=lambda: found.extend(at_once(where, jobs(3), forks=True)))
+    thread.start()
+    thread.join()
+    assert [process for _, process, _ in found] == [os.getpid()] * 3
+
+
+@forked
+def test_a_process_computes_with_several_threads_after_this_one_did():
+    """Threads of OpenMP are not in a forked process; it would wait for them for ever."""
+    torch.set_num_threads(4)
+    matrix = torch.randn(600, 600)
+    expected = matrix @ matrix  # begins the threads of this process
+    for product in at_once(lambda factor: (matrix @ matrix) * factor, [(1,), (2,)], forks=True):
+        assert torch.allclose(product / product[0, 0], expected / expected[0, 0], atol=1e-2)
+
+
+@forked
+def test_a_process_has_the_weights_of_now():
+    torch.set_num_threads(2)
+    weight = torch.zeros(1)
+    for value in (1.0, 2.0):
+        weight.fill_(value)
+        assert list(at_once(lambda number: weight.item() * number, jobs(3), forks=True)) == [0, value, 2 * value]
+
+
+def fail(number: int) -> int:
+    if number == 2:
+        raise NotFiniteError("runs/a")
+    return number
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_failure_is_raised_after_what_came_before_it(forks):
+    torch.set_num_threads(2)
+    results = at_once(fail, jobs(9), forks)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(NotFiniteError, match="^runs/a: its probabilities are not finite") as raised:
+        next(results)
+    assert str(raised.value) == str(pickle.loads(pickle.dumps(raised.value)))
+    assert torch.get_num_threads() == 2
+    assert not multiprocessing.active_children()
+
+
+@forked
+def test_a_killed_process_is_one_line():
+    torch.set_num_threads(2)
+    with pytest.raises(InputError, match=r"^a process that translated was killed; .* search\.batch_tokens .*threads=1$"):
+        list(at_once(lambda number: os.kill(os.getpid(), signal.SIGKILL), jobs(4), forks=True))
+
+
+@forked
+def test_signals_to_stop_are_left_to_the_parent():
+    torch.set_num_threads(2)
+
+    def signalled(number: int) -> int:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            os.kill(os.getpid(), each)
+        return number
+
+    assert list(at_once(signalled, jobs(3), forks=True)) == [0, 1, 2]
