@@ -15,7 +15,7 @@ from headcount.model.cache import Cache, KeysValues
 from headcount.model.dropout import Dropout, DropoutRates
 from headcount.model.feed_forward import FEED_FORWARDS, FeedForward
 from headcount.model.head_plan import HeadPlan
-from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
+from headcount.model.multi_head import FusedProjection, MultiHeadAttention, QueryKeyNorm
 from headcount.model.positions import Positions, Rotate, unrotated
 from headcount.model.settings import check_size, choose
 
@@ -103,12 +103,14 @@ class LayerState(NamedTuple):
 
     past: in search, keys and values of the target so far, of all hypotheses of a sentence; None for a whole target.
     memory: keys and values of the source, [batch, kv_head, source, d_head], one for all hypotheses of a sentence.
+    projection: in search, that of self-attention; kept for as long as the search, so weights may change after it.
     own, cross: states of the `Attend` of self-attention and of cross-attention; None for a kind without a state.
     own_gate, cross_gate: in search, the gates of the heads of both, [sentence, head]; None for those of the model.
     """
 
     past: Cache | None
     memory: KeysValues
+    projection: FusedProjection | None = None
     own: Any = None
     cross: Any = None
     own_gate: Tensor | None = None
@@ -122,7 +124,7 @@ class LayerState(NamedTuple):
         if self.past is not None:
             self.past.select(sentences)
         gates = (None if gate is None else gate.index_select(0, sentences) for gate in (self.own_gate, self.cross_gate))
-        return LayerState(self.past, self.memory.select(sentences), own, cross, *gates)
+        return LayerState(self.past, self.memory.select(sentences), self.projection, own, cross, *gates)
 
 
 class DecoderLayerOutput(NamedTuple):
@@ -158,7 +160,8 @@ class DecoderLayer(nn.Module):
         keys_values = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
         attentions = self.self_attention, self.cross_attention
         states = (each.attend.begin(len(memory)) for each in attentions)
-        return LayerState(Cache(), keys_values, *states, *(each.gate_by_sentence for each in attentions))
+        projection = self.self_attention.fused()
+        return LayerState(Cache(), keys_values, projection, *states, *(each.gate_by_sentence for each in attentions))
 
     def forward(
         self, x: Tensor, state: LayerState, target: AttentionScope, source: AttentionScope, need_weights: bool
@@ -167,11 +170,14 @@ class DecoderLayer(nn.Module):
         hypothesis of a sentence, side by side. target, source: the scopes of self-attention and cross-attention."""
         first, second, third = self.residuals
         y = first.before(x)
-        keys_values = self.self_attention.project(y, target.positions.step)
-        if state.past is not None:
-            keys_values = state.past.append(keys_values)
+        query = None
+        if state.past is None or state.projection is None:
+            keys_values = self.self_attention.project(y)
+        else:
+            query, new = self.self_attention.project_all(y, state.projection, target.positions.step)
+            keys_values = state.past.append(new)
         update, self_weights, own = self.self_attention(
-            y, keys_values, *target, state.own, need_weights, state.own_gate
+            y, keys_values, *target, state.own, need_weights, state.own_gate, query
         )
         x = first.after(x, update)
         y = second.before(x)
