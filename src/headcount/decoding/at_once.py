@@ -1,8 +1,8 @@
 """Several batches at once on a CPU, which share its threads.
 
 A step of search is hundreds of small operations. With several threads each operation would end with all waiting for
-the slowest; so a batch has a process of its own, or a thread where processes cannot be forked. Threads take turns with
-Python, so they are slower: two of them had three quarters of the rate of two processes (docs/performance.md).
+the slowest; so a batch has a process of its own. It has a thread instead where processes cannot be forked, or batches
+are so few that each gets several threads of torch. Threads of Python take turns, which processes do not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,12 +27,13 @@ def at_once(function: Callable[..., Result], jobs: Sequence[Job], forks: bool) -
     Raises WorkerKilledError if a process was killed.
     """
     threads = torch.get_num_threads()
-    if min(threads, len(jobs)) < 2:
+    workers = min(threads, len(jobs))
+    if workers < 2:
         yield from (function(*job) for job in jobs)
-    elif forks and can_fork():
-        yield from _in_processes(function, jobs, min(threads, len(jobs)))
+    elif forks and threads // workers == 1 and can_fork():
+        yield from _in_processes(function, jobs, workers)
     else:
-        yield from _in_threads(function, jobs, min(threads, len(jobs), MOST_THREADS))
+        yield from _in_threads(function, jobs, min(workers, MOST_THREADS))
 
 
 def _in_threads(function: Callable[..., Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:
@@ -46,7 +47,7 @@ def _in_threads(function: Callable[..., Result], jobs: Sequence[Job], workers: i
 
 
 def _in_processes(function: Callable[..., Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:
-    pool = process_pool(workers, _begin, function, torch.get_num_threads() // workers)
+    pool = process_pool(workers, _begin, function)
     try:
         yield from pool.map(_call, jobs)
     except BrokenProcessPool as error:
@@ -59,14 +60,13 @@ def _in_processes(function: Callable[..., Result], jobs: Sequence[Job], workers:
 
 
 _function: Callable[..., Any]  # of this process of the pool
-_thread: ThreadPoolExecutor
 
 
-def _begin(function: Callable[..., Any], threads: int) -> None:
-    global _function, _thread
-    # The thread that forked may own threads of OpenMP, which are not here; it would wait for them. A new one does not.
-    _function, _thread = function, ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(threads,))
+def _begin(function: Callable[..., Any]) -> None:
+    global _function
+    _function = function
+    torch.set_num_threads(1)  # the threads of OpenMP that the parent has are not here: work for them would never end
 
 
 def _call(job: Job) -> Any:
-    return _thread.submit(_function, *job).result()
+    return _function(*job)

@@ -130,9 +130,13 @@ class Translator:
         # Longest first: the first batch shows whether memory suffices. 0 tokens are an empty line: nothing to search.
         most = self.search.batch_tokens * LARGER_BATCHES.get(self.model.device.type, 1)
         rows = sorted((row for row, length in enumerate(tokens) if length), key=lambda row: -tokens[row])
+        left = sum(tokens)
         while rows:
-            size = few_sizes(max(1, most // tokens[rows[0]]))
+            # The last ones are smaller, so that those who search them side by side end together.
+            share = max(min(most, left // 4), most // 4) if self.model.device.type == "cpu" else most
+            size = few_sizes(max(1, share // tokens[rows[0]]))
             yield rows[:size]
+            left -= sum(tokens[row] for row in rows[:size])
             rows = rows[size:]
 
     def _searched(self, count: int, jobs: list[tuple[list[list[int]], list[int]]]) -> Iterator[list[list[Hypothesis]]]:

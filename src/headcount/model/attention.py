@@ -128,14 +128,21 @@ class ScaledDotProduct(SoftmaxAttention):
         # The same maths in fewer steps. SDPA's dropout_p would act in eval mode too, so it is switched here.
         dropout = self.dropout if self.training else 0.0
         if query.device.type == "cpu":
-            output = _ShortSequences.apply(query, key, value, mask, self.d_head**-0.5, dropout)
-            return AttentionOutput(output, None, None)
+            return AttentionOutput(self._on_cpu(query, key, value, mask, dropout), None, None)
         mask = None if positions.causal else mask  # a mask would rule out the fastest of torch's kernels
         if self.training and supports(query, key, value, mask, dropout=dropout):
             output = short_attention(query, key, value, mask, positions.causal)
         else:
             output = F.scaled_dot_product_attention(query, key, value, mask, dropout, positions.causal)
         return AttentionOutput(output, None, None)
+
+    def _on_cpu(self, query: Query, key: Key, value: Key, mask: Mask, dropout: float) -> Tensor:
+        scale = self.d_head**-0.5
+        if dropout or torch.is_grad_enabled():
+            output: Tensor = _ShortSequences.apply(query, key, value, mask, scale, dropout)
+            return output
+        weights = _short_weights(query.flatten(0, 1), key.flatten(0, 1), mask, scale, query.shape[:2])
+        return torch.bmm(weights, value.flatten(0, 1)).unflatten(0, query.shape[:2])
 
 
 VECTOR = 16  # float32 numbers in the widest vector register: torch's softmax is ten times slower on shorter rows
@@ -166,28 +173,40 @@ def _barred(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return made
 
 
+def _short_weights(
+    query: Float[Tensor, "row query d_head"],
+    key: Float[Tensor, "row key d_head"],
+    mask: Tensor | None,
+    scale: float,
+    heads: torch.Size,
+) -> Float[Tensor, "row query key"]:
+    """The weights of many short sentences: one product for all heads of all sentences, and a softmax over rows padded
+    to whole vector registers, in float32 or better. heads: [batch, head], whose product is `row`."""
+    keys = key.shape[1]
+    score = torch.bmm(query, key.transpose(1, 2))
+    score = score.to(torch.promote_types(score.dtype, torch.float32)).mul_(scale)
+    if mask is not None:
+        score.unflatten(0, heads).add_(_barred(mask, score.dtype))
+    missing = -keys % VECTOR
+    whole = F.pad(score, (0, missing), value=float("-inf")) if missing else score  # by 0, it would be copied
+    return whole.softmax(dim=-1)[:, :, :keys].to(query.dtype)
+
+
 class _ShortSequences(torch.autograd.Function):
-    """Scaled dot-product attention for many short sentences on a CPU: one product for all heads of all sentences, a
-    softmax over rows padded to whole vector registers, and one product.
+    """Scaled dot-product attention for many short sentences on a CPU.
 
     torch's kernel for the CPU is made for long sequences: it has small products for one head at a time. Products are in
-    the precision of the queries, the softmax in float32 or better. The gradient is that of Dao et al. 2022,
-    "FlashAttention", appendix B.2, with the weights kept.
+    the precision of the queries. The gradient is that of Dao et al. 2022, "FlashAttention", appendix B.2, with the
+    weights kept.
     """
 
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
     ) -> Tensor:
-        heads, keys = query.shape[:2], key.shape[2]
+        heads = query.shape[:2]
         query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
-        score = torch.bmm(query, key.transpose(1, 2))
-        score = score.to(torch.promote_types(score.dtype, torch.float32)).mul_(scale)
-        if mask is not None:
-            score.unflatten(0, heads).add_(_barred(mask, score.dtype))
-        missing = -keys % VECTOR
-        whole = F.pad(score, (0, missing), value=float("-inf")) if missing else score  # by 0, it would be copied
-        weights = whole.softmax(dim=-1)[:, :, :keys].to(query.dtype)
+        weights = _short_weights(query, key, mask, scale, heads)
         keep = dropout_mask(weights, dropout) if dropout else None
         ctx.save_for_backward(query, key, value, weights, keep)
         ctx.scale = scale
