@@ -63,7 +63,7 @@ def watch(
         try:
             while with_children and process.poll() is None:
                 peak = max(peak, group_memory(process.pid))
-                time.sleep(1)  # a look takes some 25 ms
+                time.sleep(0.5)  # a look takes some 25 ms
             return process.wait(), peak
         except BaseException:
             with contextlib.suppress(ProcessLookupError):

@@ -170,10 +170,10 @@ class DecoderLayer(nn.Module):
         hypothesis of a sentence, side by side. target, source: the scopes of self-attention and cross-attention."""
         first, second, third = self.residuals
         y = first.before(x)
-        query = None
-        if state.past is None or state.projection is None:
-            keys_values = self.self_attention.project(y)
+        if state.past is None:
+            query, keys_values = None, self.self_attention.project(y)
         else:
+            assert state.projection is not None  # a search begins with both: see `start`
             query, new = self.self_attention.project_all(y, state.projection, target.positions.step)
             keys_values = state.past.append(new)
         update, self_weights, own = self.self_attention(
