@@ -191,10 +191,10 @@ class MultiHeadAttention(nn.Module):
             for weights in projection.parameters() if projection is not None else ():
                 weights.mul_(self.gain)
 
-    def project(self, context: Float[Tensor, "batch key d_model"], step: int | None = None) -> KeysValues:
-        """Keys and values of `context`; step: as in `TokenPositions`, for a rotation."""
+    def project(self, context: Float[Tensor, "batch key d_model"]) -> KeysValues:
+        """Keys and values of `context`, whose positions are counted from 0."""
         value = self._split(self.value(context))
-        key = value if self.key is None else self._placed(self._split(self.key(context)), step)
+        key = value if self.key is None else self._placed(self._split(self.key(context)), None)
         return KeysValues(key, value)
 
     def fused(self) -> FusedProjection:
@@ -205,7 +205,7 @@ class MultiHeadAttention(nn.Module):
     def project_all(
         self, x: Float[Tensor, "batch position d_model"], fused: FusedProjection, step: int | None
     ) -> tuple[Query, KeysValues]:
-        """Queries, keys and values of x, as `forward` and `project` would make them, by one product."""
+        """Queries, keys and values of x, by one product; step: as in `TokenPositions`, for a rotation."""
         heads = self._split(F.linear(x, *fused))
         heads, value = heads.split([heads.shape[1] - self.heads.kv, self.heads.kv], dim=1)
         heads = self._placed(heads, step)
