@@ -15,6 +15,8 @@ CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(RECIPE
 WORKERS := --numprocesses=auto --maxprocesses=4
 # Not compiled: most of what is installed is never imported, and what is gets compiled then.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
+# With it, every start of Python would compile all that it imports: seven seconds become twenty.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune bench test test-all test-reliability mutation lint format clean

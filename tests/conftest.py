@@ -139,6 +139,13 @@ def pairs_of(pairs, at_once: int = 2) -> list[dict[str, str]]:
     return [pair for table in pairs.iter(at_once) for pair in table.to_pylist()]
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """What a test sets lasts no longer than the test: with more, workers of pytest would wait for one another."""
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
     """A folder with a toy corpus: train, valid, test in en and de."""
