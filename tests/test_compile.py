@@ -60,17 +60,18 @@ def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     assert not torch.allclose(compiled(*given), before)
 
 
+@torch._dynamo.config.patch(recompile_limit=2, accumulated_recompile_limit=2)  # torch's own take many layers to reach
 def test_layers_with_different_heads_are_compiled():
-    model = random_model(12, d_model=32, encoder_layers=6, decoder_layers=1, encoder_heads=[1, 2, 4, 8, 16, 32]).train()
+    model = random_model(12, encoder_layers=2, decoder_layers=1, encoder_heads=[1, 4]).train()
     backend = Counted()
     model.compile_layers(backend)
-    for given in (batch(*shape) for shape in (*SHAPES, (1, 6, 8))):
+    for given in (batch(*shape) for shape in (SHAPES[0], (1, 6, 8))):
         source, mask, target = given
         for each in (mask, None):
             compiled = model(source, each, target)
             torch.testing.assert_close(compiled, model.eval()(source, each, target))
             model.train()
-    assert backend.graphs > 8
+    assert backend.graphs > 2 * 2  # more than the limit for encoder layers and for decoder layers
 
 
 def test_compiled_layers_share_their_kernels_and_act_in_training_alone():

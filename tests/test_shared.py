@@ -188,7 +188,8 @@ def test_what_a_killed_process_half_removed_is_made_again(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-def test_a_folder_that_others_remove_is_whole_or_made_again(tmp_path):
+@pytest.mark.parametrize("times", [10, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_folder_that_others_remove_is_whole_or_made_again(times, tmp_path):
     made = {name: np.arange(4) for name in "abcdef"}
 
     def remover():
@@ -198,7 +199,7 @@ def test_a_folder_that_others_remove_is_whole_or_made_again(tmp_path):
     process = multiprocessing.get_context("fork").Process(target=remover, daemon=True)
     process.start()
     try:
-        for _ in range(50):
+        for _ in range(times):
             assert shared_arrays(tmp_path / "x", lambda: made).keys() == made.keys()
     finally:
         process.kill()

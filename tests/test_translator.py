@@ -95,15 +95,6 @@ def test_batching_changes_nothing(model, batch_tokens):
     assert translator(model, built("search/beam", beam=2, batch_tokens=batch_tokens)).translate(lines) == expected
 
 
-@pytest.fixture
-def threads():
-    """The number of threads may be changed."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("threads")
 @pytest.mark.slow
 def test_several_batches_at_once_give_the_same_and_restore_the_threads(model):
     lines = ["abcdefghijklmnopqrst"[start:end] for start in range(3) for end in range(start + 1, 20)]
@@ -117,7 +108,6 @@ def test_several_batches_at_once_give_the_same_and_restore_the_threads(model):
     assert sum(seen) == len(lines)
 
 
-@pytest.mark.usefixtures("threads")
 def test_a_failure_in_a_batch_is_raised_and_ends_the_others(model, monkeypatch):
     torch.set_num_threads(2)
     broken = translator(model, built("search/beam", beam=2, batch_tokens=8))

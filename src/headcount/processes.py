@@ -1,12 +1,14 @@
-"""Pools of processes that end with this one."""
+"""Pools of worker processes that exit when their parent does."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from headcount.errors import InputError
@@ -14,31 +16,43 @@ from headcount.signals import STOP
 
 
 class WorkerKilledError(InputError):
-    """A process of the pool was killed, as where memory is short."""
+    """A process of a pool was killed, for example by the kernel when memory is short."""
+
+
+@contextlib.contextmanager
+def kills_named(task: str, remedy: str) -> Iterator[None]:
+    """Raises WorkerKilledError in place of the pool's own error. task: of the process. remedy: for short memory."""
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise WorkerKilledError(f"a process that {task} was killed; if memory was short, {remedy}") from error
 
 
 def can_fork() -> bool:
-    """Whether this process may have forked processes that use its memory.
+    """Whether this process may fork workers that use its memory.
 
-    Not where another thread may hold a lock, which nobody would open in the new process: elsewhere than in the main
-    thread. macOS has libraries that break in forked processes, and Windows has none.
+    True on Linux, in the main thread of a process that is not a daemon. macOS has libraries that break in a forked
+    process, Windows has no fork, and a daemon may have no children. Other threads may exist, such as that of a progress
+    bar; a worker must wait for none of their locks, so it prints nothing.
     """
     main = threading.current_thread() is threading.main_thread()
     return sys.platform == "linux" and main and not multiprocessing.current_process().daemon
 
 
 def process_pool(processes: int, initial: Callable[..., None] | None = None, *values: Any) -> ProcessPoolExecutor:
-    """A pool whose processes call `initial(*values)` first. They begin with the first work.
+    """A pool whose workers call `initial(*values)` first. They start with the first submitted job, and ignore the
+    signals of `STOP`, which the parent handles.
 
-    On Linux they are forked: they have all modules and `values` at once, and share memory.
+    On Linux they are forked: they have all modules and `values` at once, and share memory. Elsewhere `initial` and
+    `values` are pickled.
     """
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    return ProcessPoolExecutor(processes, context, _begin, (initial, *values))
+    return ProcessPoolExecutor(processes, context, _start_worker, (initial, *values))
 
 
-def _begin(initial: Callable[..., None] | None, *values: Any) -> None:
+def _start_worker(initial: Callable[..., None] | None, *values: Any) -> None:
     for number in STOP:
-        signal.signal(number, signal.SIG_IGN)  # the parent handles them, and ends the pool
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if initial is not None:
         initial(*values)

@@ -5,14 +5,13 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headcount.processes import WorkerKilledError, process_pool
+from headcount.processes import kills_named, process_pool
 
 SIDES = ("source", "target")
 
@@ -46,16 +45,11 @@ class Workers:
         if self._pool is None:
             yield from ((number, table, function(*_sides(table))) for number, table in tables)
             return
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "function"
-                file.write_bytes(pickle.dumps(function))
-                yield from self._spread(partial(_call, file), tables)
-        except BrokenProcessPool as error:
-            raise WorkerKilledError(
-                "a process that helped to prepare the data was killed; if memory was short, start again with fewer "
-                "cores, such as threads=1"
-            ) from error
+        remedy = "start again with fewer cores, such as threads=1"
+        with kills_named("helped to prepare the data", remedy), tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "function"
+            file.write_bytes(pickle.dumps(function))
+            yield from self._spread(partial(_call, file), tables)
 
     def _spread(
         self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[tuple[int, pa.Table]]

@@ -116,7 +116,7 @@ def least_and_most(limits: Limits) -> tuple[int, int]:
 
 
 def few_sizes(sentences: int) -> int:
-    """The number of sentences for a batch of at most so many: a multiple of `MULTIPLE` if they are many, so that there
+    """The number of sentences for a batch of at most `sentences`: a multiple of `MULTIPLE` if they are many. So there
     are few shapes of products, for each of which oneDNN compiles a program."""
     return sentences - sentences % MULTIPLE if sentences > 2 * MULTIPLE else sentences
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from headcount.decoding.at_once import at_once
+from headcount.decoding.parallel import parallel_map
 from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel, few_sizes
 from headcount.decoding.shortlist import Lexicon
 from headcount.errors import InputError
@@ -68,7 +68,7 @@ class Translator:
     def translate(self, lines: Sequence[str], progress: Callable[[int], None] | None = None) -> list[str]:
         """The translation of every line, in order; an empty line stays empty.
 
-        progress: called with the number of lines done since the last call.
+        progress: called with the number of lines done since the last call. Raises what `nbest` raises.
         """
         return [best.text for best, *_ in self.nbest(lines, 1, progress)]
 
@@ -80,7 +80,8 @@ class Translator:
         empty translation.
 
         Raises InputError if the search cannot give `count`, or if the model's probabilities are not finite;
-        LineError, before anything is translated, for a line that is too long for the model or the search.
+        LineError, before anything is translated, for a line that is too long for the model or the search;
+        WorkerKilledError if a process that searched was killed.
         """
         self.search.check(count)
         texts = [line.strip() for line in lines]
@@ -103,12 +104,12 @@ class Translator:
 
     def _check_lengths(self, pieces: Sequence[int]) -> None:
         """Raises LineError for the first of the sources that is too long."""
-        longest, most = self.search.max_source, self.model.max_length
+        longest, positions = self.search.max_source, self.model.max_length
         for line, length in enumerate(pieces):
             if longest is not None and length > longest:
                 what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
-            elif most is not None and length >= most and not self.hide_source:
-                what = f"and {self.name} has positions for {most - 1:,} and the end; cut it into sentences"
+            elif positions is not None and length >= positions and not self.hide_source:
+                what = f"and {self.name} has positions for {positions - 1:,} and the end; cut it into sentences"
             else:
                 continue
             raise LineError(line, f"{length:,} pieces, {what}")
@@ -127,12 +128,17 @@ class Translator:
         return self.search.rows(count) * max(pieces + 1, (self._limit(pieces) + 1) // 3)
 
     def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
-        # Longest first: the first batch shows whether memory suffices. 0 tokens are an empty line: nothing to search.
+        """The lines of each batch, by their `_tokens`; 0 tokens are an empty line, which is in none.
+
+        Longest first: the first batch shows whether memory suffices. On a CPU a batch takes a quarter of what is left,
+        if that is less, but no less than a quarter of search.batch_tokens: the last ones are small, so that processes
+        end at nearly the same time. The number of threads changes nothing, since with a shortlist a translation depends
+        on its batch.
+        """
         most = self.search.batch_tokens * LARGER_BATCHES.get(self.model.device.type, 1)
         rows = sorted((row for row, length in enumerate(tokens) if length), key=lambda row: -tokens[row])
         left = sum(tokens)
         while rows:
-            # The last ones are smaller, so that those who search them side by side end together.
             share = max(min(most, left // 4), most // 4) if self.model.device.type == "cpu" else most
             size = few_sizes(max(1, share // tokens[rows[0]]))
             yield rows[:size]
@@ -143,11 +149,13 @@ class Translator:
         """What `_search` finds for the sources and limits of each batch, in order."""
         function = partial(self._search, count)
         if self.model.device.type == "cpu":
-            return at_once(function, jobs, self.forks)
+            return parallel_map(function, jobs, self.forks)
         return starmap(function, jobs)
 
     @torch.inference_mode()
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
+        """The best hypotheses of each source of a batch. sources: token ids without the end. limits: most tokens of
+        each translation. Raises NotFiniteError."""
         device = self.model.device
         lengths = torch.tensor([len(ids) + 1 for ids in sources])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
@@ -177,7 +185,7 @@ class Translator:
 
 
 def renamed(found: list[list[Hypothesis]], names: list[int]) -> list[list[Hypothesis]]:
-    """Hypotheses of tokens that were numbered among `names`."""
+    """Hypotheses in the ids of the vocabulary. found: in positions of a shortlist. names: the id at each position."""
     return [
         [Hypothesis([names[token] for token in tokens], score) for tokens, score in hypotheses] for hypotheses in found
     ]

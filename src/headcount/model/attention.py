@@ -25,14 +25,15 @@ Query = Float[Tensor, "batch head query d_head"]
 Key = Float[Tensor, "batch head key d_head"]
 Scores = Float[Tensor, "batch head query key"]
 Mask = Bool[Tensor, "#batch #head #query #key"] | None
-"""None: every query may attend to every key."""
+"""None: every query may attend to every key. A mask is not written into after its first use: see `additive_mask`."""
 
 
 class TokenPositions(NamedTuple):
     """Positions of the queries and the keys in their sentences, counted from 0: [query] and [key].
 
     A single position of the queries is the position of all of them. step: in search, that position as a number; None
-    where queries and keys are whole sentences in order. causal: the mask hides just the keys behind each query.
+    where queries and keys are whole sentences in order. causal: the mask hides exactly the keys at later
+    positions than the query's.
     """
 
     query: Tensor
@@ -138,7 +139,7 @@ class ScaledDotProduct(SoftmaxAttention):
 
     def _on_cpu(self, query: Query, key: Key, value: Key, mask: Mask, dropout: float) -> Tensor:
         scale = self.d_head**-0.5
-        if dropout or torch.is_grad_enabled():
+        if dropout or torch.is_grad_enabled():  # elsewhere autograd would only take time
             output: Tensor = _ShortSequences.apply(query, key, value, mask, scale, dropout)
             return output
         weights = _short_weights(query.flatten(0, 1), key.flatten(0, 1), mask, scale, query.shape[:2])
@@ -148,29 +149,27 @@ class ScaledDotProduct(SoftmaxAttention):
 VECTOR = 16  # float32 numbers in the widest vector register: torch's softmax is ten times slower on shorter rows
 
 
-class _Recent(threading.local):
-    """The masks that were asked for last, and what `_barred` made of them: all layers of a pass share their masks."""
+class _MaskCache(threading.local):
+    """The last two masks and their `additive_mask`: layers share a mask for self-attention and one for cross-attention.
+    Layers with local heads make masks of their own, which are not found again."""
 
     def __init__(self) -> None:
-        self.made: deque[tuple[Tensor, Tensor]] = deque(maxlen=2)  # of self-attention and of cross-attention
+        self.pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=2)
 
 
-_recent = _Recent()
+_mask_cache = _MaskCache()
 
 
-def _barred(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where `mask` is True, and -inf where it is False: added to scores in a tenth of the time of masked_fill.
-
-    A mask must not be written into after its use.
-    """
+def additive_mask(mask: Bool[Tensor, "#batch #head #query #key"], dtype: torch.dtype) -> Tensor:
+    """0 where `mask` is True, and -inf where it is False: to add to scores, which is faster than masked_fill."""
     if not torch.compiler.is_compiling():
-        for known, made in _recent.made:
-            if known is mask and made.dtype == dtype:
-                return made
-    made = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
+        for known, additive in _mask_cache.pairs:
+            if known is mask and additive.dtype == dtype:
+                return additive
+    additive = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
     if not torch.compiler.is_compiling():
-        _recent.made.append((mask, made))
-    return made
+        _mask_cache.pairs.append((mask, additive))
+    return additive
 
 
 def _short_weights(
@@ -178,15 +177,15 @@ def _short_weights(
     key: Float[Tensor, "row key d_head"],
     mask: Tensor | None,
     scale: float,
-    heads: torch.Size,
+    batch_and_heads: torch.Size,
 ) -> Float[Tensor, "row query key"]:
     """The weights of many short sentences: one product for all heads of all sentences, and a softmax over rows padded
-    to whole vector registers, in float32 or better. heads: [batch, head], whose product is `row`."""
+    to whole vector registers, in float32 or better. batch_and_heads: [batch, head], whose product is `row`."""
     keys = key.shape[1]
     score = torch.bmm(query, key.transpose(1, 2))
     score = score.to(torch.promote_types(score.dtype, torch.float32)).mul_(scale)
     if mask is not None:
-        score.unflatten(0, heads).add_(_barred(mask, score.dtype))
+        score.unflatten(0, batch_and_heads).add_(additive_mask(mask, score.dtype))
     missing = -keys % VECTOR
     whole = F.pad(score, (0, missing), value=float("-inf")) if missing else score  # by 0, it would be copied
     return whole.softmax(dim=-1)[:, :, :keys].to(query.dtype)

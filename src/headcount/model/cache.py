@@ -32,7 +32,7 @@ class Cache:
         return -(-length // 32) * 32
 
     def append(self, new: KeysValues) -> KeysValues:
-        """The keys and values so far with the new ones behind them, [batch, kv_head, size(length), d_head]."""
+        """The keys and values so far with the new ones appended, [batch, kv_head, size(length), d_head]."""
         begin, self.length = self.length, self.length + new.key.shape[2]
         if self.room is None or self.length > self.room.shape[3]:
             batch, heads, _, d_head = new.key.shape

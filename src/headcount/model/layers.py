@@ -103,7 +103,7 @@ class LayerState(NamedTuple):
 
     past: in search, keys and values of the target so far, of all hypotheses of a sentence; None for a whole target.
     memory: keys and values of the source, [batch, kv_head, source, d_head], one for all hypotheses of a sentence.
-    projection: in search, that of self-attention; kept for as long as the search, so weights may change after it.
+    projection: in search, that of self-attention, copied at its start: weights that change act from the next search on.
     own, cross: states of the `Attend` of self-attention and of cross-attention; None for a kind without a state.
     own_gate, cross_gate: in search, the gates of the heads of both, [sentence, head]; None for those of the model.
     """

@@ -106,7 +106,8 @@ class QueryKeyNorm(nn.Module):
 class FusedProjection(NamedTuple):
     """Weights [projected, d_model] and biases [projected] of queries, keys and values, one below the other.
 
-    The rows of a search are few, so one product of them takes half the time of three (in bf16).
+    projected: (heads + 2 kv_heads) x d_head, or (heads + kv_heads) x d_head for a kind that reads no keys. A step of
+    search has few rows, for which one product is faster than three.
     """
 
     weight: Tensor
@@ -124,8 +125,8 @@ class MultiHeadAttention(nn.Module):
     buffer (not on its `.data`, which torch does not count): gates that nobody has set are not multiplied by. A search
     keeps the gates of its sentences in its state, and gives them as `gate`: finished sentences leave the batch.
 
-    rotate: rotates queries and keys by their positions. qk_norm: makes their norm for so many heads; None: they have
-    none. Both are without effect for a kind that reads no keys. head_dropout: see `head_dropout_mask`.
+    rotate: rotates queries and keys by their positions. qk_norm: builds a `QueryKeyNorm` from the number of
+    heads; None: no norm. Both are without effect for a kind that reads no keys. head_dropout: see `head_dropout_mask`.
     """
 
     head_gate: Tensor
@@ -198,20 +199,21 @@ class MultiHeadAttention(nn.Module):
         return KeysValues(key, value)
 
     def fused(self) -> FusedProjection:
-        """The projections of queries, keys and values as one, as their weights are now."""
+        """A copy of the projections of queries, keys and values, as one."""
         parts = [each for each in (self.query, self.key, self.value) if each is not None]
         return FusedProjection(torch.cat([each.weight for each in parts]), torch.cat([each.bias for each in parts]))
 
     def project_all(
         self, x: Float[Tensor, "batch position d_model"], fused: FusedProjection, step: int | None
     ) -> tuple[Query, KeysValues]:
-        """Queries, keys and values of x, by one product; step: as in `TokenPositions`, for a rotation."""
-        heads = self._split(F.linear(x, *fused))
-        heads, value = heads.split([heads.shape[1] - self.heads.kv, self.heads.kv], dim=1)
-        heads = self._placed(heads, step)
+        """Queries [batch, head, position, d_head], and keys and values [batch, kv_head, position, d_head], by one
+        product; step: as in `TokenPositions`, for a rotation."""
+        projected = self._split(F.linear(x, *fused))
+        placed, value = projected.split([projected.shape[1] - self.heads.kv, self.heads.kv], dim=1)
+        placed = self._placed(placed, step)  # queries and keys at once
         if self.key is None:
-            return heads, KeysValues(value, value)
-        query, key = heads.split([self.heads.count, self.heads.kv], dim=1)
+            return placed, KeysValues(value, value)
+        query, key = placed.split([self.heads.count, self.heads.kv], dim=1)
         return query, KeysValues(key, value)
 
     def forward(
@@ -226,7 +228,7 @@ class MultiHeadAttention(nn.Module):
         query: Query | None = None,
     ) -> AttentionOutput:
         """Output [batch, query, d_model] of queries x that attend to `context` where `mask` is True; weights and state
-        as in `AttentionOutput`; gate: in place of `head_gate`; query: that of x by `project_all`, if it is there."""
+        as in `AttentionOutput`; gate: in place of `head_gate`; query: x projected by `project_all`, or None."""
         query = self._placed(self._split(self.query(x)), positions.step) if query is None else query
         query = query if self.qk_norm is None else self.qk_norm.scaled(query)
         if self.heads.local:

@@ -9,20 +9,12 @@ import threading
 import pytest
 import torch
 
-from headcount.decoding.at_once import MOST_THREADS, at_once
+from headcount.decoding.parallel import MOST_THREADS, parallel_map
 from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError
 from headcount.processes import can_fork
 
-forked = pytest.mark.skipif(not can_fork(), reason="only Linux forks")
-
-
-@pytest.fixture(autouse=True)
-def threads():
-    """The number of threads may be changed."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+forked = pytest.mark.skipif(not can_fork(), reason="this process cannot fork")
 
 
 def where(number: int) -> tuple[int, int, int]:
@@ -38,7 +30,7 @@ def jobs(count: int) -> list[tuple[int]]:
 @pytest.mark.parametrize(("threads", "count"), [(2, 9), (3, 3), (5, 3)])
 def test_processes_answer_in_order_with_a_thread_each(threads, count):
     torch.set_num_threads(threads)
-    found = list(at_once(where, jobs(count), forks=True))
+    found = list(parallel_map(where, jobs(count), forks=True))
     assert [number for number, _, _ in found] == list(range(count))
     assert {given for _, _, given in found} == {1}
     assert 1 <= len({process for _, process, _ in found}) <= threads
@@ -49,19 +41,19 @@ def test_processes_answer_in_order_with_a_thread_each(threads, count):
 
 def test_few_batches_get_several_threads_each_in_this_process():
     torch.set_num_threads(5)
-    assert list(at_once(where, jobs(2), forks=True)) == [(number, os.getpid(), 2) for number in range(2)]
+    assert list(parallel_map(where, jobs(2), forks=True)) == [(number, os.getpid(), 2) for number in range(2)]
     assert torch.get_num_threads() == 5
 
 
 @pytest.mark.parametrize(("threads", "count"), [(1, 4), (4, 1), (4, 0)])
 def test_a_single_batch_or_thread_is_searched_here(threads, count):
     torch.set_num_threads(threads)
-    assert list(at_once(where, jobs(count), forks=True)) == [(n, os.getpid(), threads) for n in range(count)]
+    assert list(parallel_map(where, jobs(count), forks=True)) == [(n, os.getpid(), threads) for n in range(count)]
 
 
 def test_threads_take_the_place_of_processes():
     torch.set_num_threads(2 * MOST_THREADS)
-    found = list(at_once(where, jobs(50), forks=False))
+    found = list(parallel_map(where, jobs(50), forks=False))
     assert found == [(number, os.getpid(), 2) for number in range(50)]
     assert torch.get_num_threads() == 2 * MOST_THREADS
 
@@ -70,7 +62,7 @@ def test_only_the_main_thread_forks():
     """Another one, as of a server, could copy a lock that a third holds."""
     torch.set_num_threads(2)
     found: list[tuple[int, int, int]] = []
-    thread = threading.Thread(target=lambda: found.extend(at_once(where, jobs(3), forks=True)))
+    thread = threading.Thread(target=lambda: found.extend(parallel_map(where, jobs(3), forks=True)))
     thread.start()
     thread.join()
     assert [process for _, process, _ in found] == [os.getpid()] * 3
@@ -82,7 +74,7 @@ def test_a_process_computes_after_this_one_did_with_several_threads():
     torch.set_num_threads(2)
     matrix = torch.randn(600, 600)
     expected = (matrix @ matrix).softmax(dim=1)  # begins the threads of this process
-    for product in at_once(lambda number: (matrix @ matrix).softmax(dim=1), jobs(2), forks=True):
+    for product in parallel_map(lambda number: (matrix @ matrix).softmax(dim=1), jobs(2), forks=True):
         torch.testing.assert_close(product, expected)
 
 
@@ -92,7 +84,7 @@ def test_a_process_has_the_weights_of_now():
     weight = torch.zeros(1)
     for value in (1.0, 2.0):
         weight.fill_(value)
-        assert list(at_once(lambda number: weight.item() * number, jobs(3), forks=True)) == [0, value, 2 * value]
+        assert list(parallel_map(lambda number: weight.item() * number, jobs(3), forks=True)) == [0, value, 2 * value]
 
 
 def fail(number: int) -> int:
@@ -104,7 +96,7 @@ def fail(number: int) -> int:
 @pytest.mark.parametrize("forks", [True, False])
 def test_a_failure_is_raised_after_what_came_before_it(forks):
     torch.set_num_threads(2)
-    results = at_once(fail, jobs(9), forks)
+    results = parallel_map(fail, jobs(9), forks)
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(NotFiniteError, match=r"^runs/a: its probabilities are not finite") as raised:
         next(results)
@@ -117,7 +109,7 @@ def test_a_failure_is_raised_after_what_came_before_it(forks):
 def test_a_killed_process_is_one_line():
     torch.set_num_threads(2)
     with pytest.raises(InputError, match=r"^a process that translated was killed; .*batch_tokens.*threads=1$"):
-        list(at_once(lambda number: os.kill(os.getpid(), signal.SIGKILL), jobs(4), forks=True))
+        list(parallel_map(lambda number: os.kill(os.getpid(), signal.SIGKILL), jobs(4), forks=True))
 
 
 @forked
@@ -129,4 +121,4 @@ def test_signals_to_stop_are_left_to_the_parent():
             os.kill(os.getpid(), each)
         return number
 
-    assert list(at_once(signalled, jobs(3), forks=True)) == [0, 1, 2]
+    assert list(parallel_map(signalled, jobs(3), forks=True)) == [0, 1, 2]
