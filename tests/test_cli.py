@@ -396,6 +396,16 @@ def test_importing_the_package_is_light():
     assert json.loads(process.communicate()[0]) == []
 
 
+def test_commands_that_do_not_train_import_no_lightning():
+    """It takes as long as all the rest: a translation would begin twice as late."""
+    code = (
+        "import json, sys, headcount.run.evaluate, headcount.run.translate, headcount.commands.serve; "
+        "print(json.dumps([name for name in ('pytorch_lightning', 'torch._dynamo') if name in sys.modules]))"
+    )
+    process = start("-c", code, stdout=subprocess.PIPE)
+    assert json.loads(process.communicate()[0]) == []
+
+
 @pytest.mark.parametrize("place", ["/proc/nothing", "/dev/full/data"])
 def test_a_folder_that_cannot_be_made(place, tiny, tmp_path):
     (line,) = refused("train", *tiny, f"data.directory={place}", cwd=tmp_path)

@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -105,11 +106,55 @@ def test_a_failure_is_raised_after_what_came_before_it(forks):
     assert not multiprocessing.active_children()
 
 
+KILLED = r"^a process that translated was killed; .*batch_tokens.*OMP_NUM_THREADS=1"
+
+
 @forked
 def test_a_killed_process_is_one_line():
     torch.set_num_threads(2)
-    with pytest.raises(InputError, match=r"^a process that translated was killed; .*batch_tokens.*threads=1$"):
+    with pytest.raises(InputError, match=KILLED):
         list(parallel_map(lambda number: os.kill(os.getpid(), signal.SIGKILL), jobs(4), forks=True))
+
+
+def large_or_killed(number: int) -> bytes:
+    """The first is killed while the second works, whose result fills the pipe to the parent."""
+    time.sleep(0.2 + 0.5 * number)
+    if not number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return bytes(2**20)
+
+
+@forked
+def test_a_killed_process_ends_one_that_has_a_large_result():
+    torch.set_num_threads(2)
+    with pytest.raises(InputError, match=KILLED):
+        list(parallel_map(large_or_killed, jobs(2), forks=True))
+    assert not multiprocessing.active_children()
+
+
+def process_or_long(number: int) -> int:
+    time.sleep(30 * number)
+    return os.getpid()
+
+
+@forked
+def test_a_process_killed_between_jobs_ends_one_that_works():
+    torch.set_num_threads(2)
+    results = parallel_map(process_or_long, jobs(2), forks=True)
+    os.kill(next(results), signal.SIGKILL)
+    with pytest.raises(InputError, match=KILLED):
+        next(results)
+    assert not multiprocessing.active_children()
+
+
+@forked
+def test_an_end_in_the_middle_ends_the_processes_in_their_jobs():
+    torch.set_num_threads(2)
+    results = parallel_map(process_or_long, jobs(5), forks=True)
+    next(results)
+    processes = multiprocessing.active_children()
+    results.close()
+    assert [process.exitcode for process in processes] == [1, 1]
 
 
 @forked

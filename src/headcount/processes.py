@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from headcount.errors import InputError
@@ -39,28 +40,41 @@ def can_fork() -> bool:
     return sys.platform == "linux" and main and not multiprocessing.current_process().daemon
 
 
-def process_pool(processes: int, initial: Callable[..., None] | None = None, *values: Any) -> ProcessPoolExecutor:
+@contextlib.contextmanager
+def process_pool(
+    processes: int, initial: Callable[..., None] | None = None, *values: Any
+) -> Iterator[ProcessPoolExecutor]:
     """A pool whose workers call `initial(*values)` first. They start with the first submitted job, and ignore the
-    signals of `STOP`, which the parent handles.
+    signals of `STOP`, which the parent handles. An exception inside, or a killed worker, ends all workers at once.
 
     On Linux they are forked: they have all modules and `values` at once, and share memory. Elsewhere `initial` and
     `values` are pickled.
     """
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    return ProcessPoolExecutor(processes, context, _start_worker, (initial, *values))
+    read, write = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(processes, context, _start_worker, (read, initial, *values))
+    with read, write:
+        try:
+            yield pool
+        except BaseException:
+            # They may be in the middle of long jobs, or wait for ever: for a lock that a killed worker holds, or to
+            # write a result that nobody reads any more.
+            write.send_bytes(b"end")  # nobody reads it, so all see it
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(initial: Callable[..., None] | None, *values: Any) -> None:
+def _start_worker(end: Connection, initial: Callable[..., None] | None, *values: Any) -> None:
     for number in STOP:
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with, args=(end,), daemon=True).start()
     if initial is not None:
         initial(*values)
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is killed; otherwise it would keep the parent's lock."""
+def _exit_with(end: Connection) -> None:
+    """Exit once the pool says so, or the parent was killed; otherwise this process would keep the parent's lock."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    wait([end] if parent is None else [end, parent.sentinel])
+    os._exit(1)

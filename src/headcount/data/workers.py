@@ -5,6 +5,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,16 +25,16 @@ class Workers:
     def __init__(self, processes: int) -> None:
         self.processes = processes
         self._pool: ProcessPoolExecutor | None = None
+        self._open = ExitStack()
 
     def __enter__(self) -> "Workers":
         if self.processes > 1:
-            self._pool = process_pool(self.processes)
+            self._pool = self._open.enter_context(process_pool(self.processes))
             self._pool.submit(int).result()  # forks here, before a progress bar has threads and locks
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
 
     def each(
         self, function: Callable[[pa.Array, pa.Array], Result], tables: Iterable[tuple[int, pa.Table]]

@@ -49,12 +49,9 @@ def _in_threads(function: Callable[..., Result], jobs: Sequence[Job], workers: i
 
 
 def _in_processes(function: Callable[..., Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:
-    pool = process_pool(workers, _set_function, function)
-    try:
-        with kills_named("translated", "give a smaller search.batch_tokens or fewer cores, such as threads=1"):
-            yield from pool.map(_call_function, jobs)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    remedy = "give a smaller search.batch_tokens, or set OMP_NUM_THREADS=1 to have one process"
+    with process_pool(workers, _set_function, function) as pool, kills_named("translated", remedy):
+        yield from pool.map(_call_function, jobs)
 
 
 # Given to a worker at its start, and not with each job: it holds the model.

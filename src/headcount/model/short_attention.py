@@ -159,7 +159,12 @@ def _tried() -> bool:
     return True
 
 
-_runs: Callable[[], bool] = torch.compiler.assume_constant_result(lambda: _tried())  # in a compiled model too
+def _runs() -> bool:
+    return _tried()
+
+
+if triton:  # this imports torch's compiler, which takes a second
+    _runs = torch.compiler.assume_constant_result(_runs)  # in a compiled model, which cannot try a kernel
 
 
 def supports(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> bool:

@@ -25,12 +25,17 @@ from headcount.run.config import Problems, build, build_data
 from headcount.run.design import Design
 from headcount.run.values import fits, typed
 from headcount.training.averaging import MONITORED, Averaging, ExponentialAverage, ScheduleFreeAverage
-from headcount.training.callbacks import EarlyStopping, LastCheckpoint, StopOnInterrupt, TrainingProgress
+from headcount.training.callbacks import (
+    CheckpointFile,
+    EarlyStopping,
+    LastCheckpoint,
+    StopOnInterrupt,
+    TrainingProgress,
+)
 from headcount.training.divergence import SkippedSteps
 from headcount.training.loss import RDrop
 from headcount.training.module import OptimizerFactory
 from headcount.training.schedule import Constant, Noam
-from headcount.training.seal import CheckpointFile
 from headcount.training.sharded import FullySharded
 
 logger = logging.getLogger(__name__)

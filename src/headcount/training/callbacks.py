@@ -1,6 +1,7 @@
 """Training callbacks: a progress display, checkpoints to resume from, early stopping, a clean stop on Ctrl-C."""
 
 import contextlib
+import io
 import logging
 import signal
 import sys
@@ -12,12 +13,13 @@ from typing import Any, cast
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from headcount.data.batches import Batch
-from headcount.files import replacing
+from headcount.files import naming, replacing
 from headcount.signals import signals_to
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
 from headcount.training.divergence import SkippedSteps
@@ -141,6 +143,16 @@ class TrainingProgress(Callback):
         logged = f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.1e}  " if "train/loss" in metrics else ""
         skipped = f"  {self.skipped.total:,} skipped" if self.skipped.total else ""
         return f"{logged}{rate:,.0f} tokens/s{skipped}"
+
+
+class CheckpointFile(TorchCheckpointIO):
+    """Writes a checkpoint to its own file system alone: Lightning writes to the folder for temporary files first."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        with naming(path, len(content.getbuffer())):
+            Path(path).write_bytes(content.getbuffer())
 
 
 class LastCheckpoint(Callback):

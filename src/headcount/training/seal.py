@@ -4,7 +4,6 @@ A zip archive has a CRC of each member, but none of what is around them; this co
 """
 
 import hashlib
-import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,6 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 import torch
-from pytorch_lightning.plugins.io import TorchCheckpointIO
-
-from headcount.files import naming
 
 PREFIX = b"sha256:"
 LENGTH = len(PREFIX) + 2 * hashlib.sha256().digest_size
@@ -24,16 +20,6 @@ END = b"PK\5\6"  # an archive ends with a record of 22 bytes, whose last two are
 RECORD = 22
 MOST_VALUES = 2**20  # tensors, numbers and groups of them in a checkpoint
 NO_COMMENT, COMMENT = struct.pack("<H", 0), struct.pack("<H", LENGTH)
-
-
-class CheckpointFile(TorchCheckpointIO):
-    """Writes a checkpoint to its own file system alone: Lightning writes to the folder for temporary files first."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        content = io.BytesIO()
-        torch.save(checkpoint, content)
-        with naming(path, len(content.getbuffer())):
-            Path(path).write_bytes(content.getbuffer())
 
 
 def seal(archive: Path) -> None:
