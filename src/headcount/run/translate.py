@@ -17,10 +17,7 @@ from headcount.run.console import STANDARD_OUTPUT
 from headcount.run.opened import Run, ensemble, open_runs
 from headcount.run.values import fits, typed
 
-# Lines of the input translated at once, first and at most. They double: the first translations come soon, and a long
-# input has fuller batches and starts its processes less often.
-LINES_AT_ONCE = 2000
-MOST_LINES_AT_ONCE = 16_000
+LINES_AT_ONCE = 2000  # at once: an endless input is translated as it comes, in full batches
 
 
 def translate(config: DictConfig, with_engine: Callable[[Run], Run] = lambda run: run) -> None:
@@ -77,9 +74,8 @@ def translate_stream(
     """
     # By "\n" alone, in bytes: other characters that Unicode calls line ends belong to the text.
     lines = enumerate(source, start=1)
-    written, most = 0, LINES_AT_ONCE
-    while chunk := list(itertools.islice(lines, most)):
-        most = min(2 * most, MOST_LINES_AT_ONCE)
+    written = 0
+    while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
         texts, wrong, why = [], None, "not UTF-8; convert the text with iconv -t UTF-8"
         for number, line in chunk:
             try:
