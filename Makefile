@@ -15,7 +15,7 @@ CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(RECIPE
 WORKERS := --numprocesses=auto --maxprocesses=4
 # Not compiled: most of what is installed is never imported, and what is gets compiled then.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
-# With it, every start of Python would compile all that it imports: seven seconds become twenty.
+# With it, every start of Python would compile all that it imports anew, which doubles the time of the imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
