@@ -60,18 +60,31 @@ def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     assert not torch.allclose(compiled(*given), before)
 
 
-@torch._dynamo.config.patch(recompile_limit=2, accumulated_recompile_limit=2)  # torch's own take many layers to reach
-def test_layers_with_different_heads_are_compiled():
-    model = random_model(12, encoder_layers=2, decoder_layers=1, encoder_heads=[1, 4]).train()
-    backend = Counted()
+@pytest.mark.parametrize(
+    ("limit", "heads", "shapes", "least"),
+    [
+        (2, [1, 4], SHAPES[:1], 4),  # torch's own limit of 8 takes many layers to reach
+        pytest.param(8, [1, 2, 4, 8, 16, 32], SHAPES, 8, marks=pytest.mark.slow),
+    ],
+)
+def test_layers_with_different_heads_are_compiled(limit, heads, shapes, least):
+    with torch._dynamo.config.patch(recompile_limit=limit):
+        graphs = graphs_of_layers(heads, shapes)
+    assert graphs > least
+
+
+def graphs_of_layers(heads: list[int], shapes: list[tuple[int, int, int]]) -> int:
+    """The graphs of a model with a layer for each number of heads, which gives the same as without a compiler."""
+    settings = {"d_model": 32, "encoder_layers": len(heads), "decoder_layers": 1, "encoder_heads": heads}
+    model, backend = random_model(12, **settings).train(), Counted()
     model.compile_layers(backend)
-    for given in (batch(*shape) for shape in (SHAPES[0], (1, 6, 8))):
+    for given in (batch(*shape) for shape in (*shapes, (1, 6, 8))):
         source, mask, target = given
         for each in (mask, None):
             compiled = model(source, each, target)
             torch.testing.assert_close(compiled, model.eval()(source, each, target))
             model.train()
-    assert backend.graphs > 2 * 2  # more than the limit for encoder layers and for decoder layers
+    return backend.graphs
 
 
 def test_compiled_layers_share_their_kernels_and_act_in_training_alone():

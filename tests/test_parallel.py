@@ -106,7 +106,7 @@ def test_a_failure_is_raised_after_what_came_before_it(forks):
     assert not multiprocessing.active_children()
 
 
-KILLED = r"^a process that translated was killed; .*batch_tokens.*OMP_NUM_THREADS=1"
+KILLED = r"^a process that translated was killed; .*batch_tokens.*OMP_NUM_THREADS=1 to have one process$"
 
 
 @forked
