@@ -13,13 +13,14 @@ from typing import Any, Literal
 import pytest
 import torch
 import yaml
-from built import settings
+from built import TWO_LAYERS, built, settings
 from omegaconf import OmegaConf
 
 import headcount
 from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
-from headcount.machine import choose_precision, multiplies_bf16, use_faster_products
+from headcount.machine import choose_precision, multiplies_bf16, small_products, use_faster_products
+from headcount.model.encoder_decoder import OutputLayer
 from headcount.run.config import Problems, build
 from headcount.run.console import CONF
 from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
@@ -216,6 +217,50 @@ def test_float32_products_stay_exact(exact, monkeypatch):
         torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("chosen", "inside", "after"), [(True, "highest", "medium"), (False, "high", "high")])
+def test_small_products_are_not_onednns_though_threads_overlap(chosen, inside, after, monkeypatch):
+    before = torch.get_float32_matmul_precision()
+    monkeypatch.setattr("headcount.machine._onednn_is_chosen", chosen)
+    try:
+        torch.set_float32_matmul_precision(after)
+        first, second = small_products(), small_products()
+        first.__enter__()
+        second.__enter__()
+        assert torch.get_float32_matmul_precision() == inside
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+        assert torch.get_float32_matmul_precision() == after
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("option", "settings"), [("nano", TWO_LAYERS), ("rnn_luong", {"d_model": 16})])
+def test_in_a_step_of_search_only_the_output_layer_is_a_large_product(option, settings, monkeypatch):
+    found = {}
+
+    def noted(name, plain):
+        def note(self, *given):
+            found[name] = torch.get_float32_matmul_precision()
+            return plain(self, *given)
+
+        return note
+
+    model = built(f"model/{option}", vocab_size=12, **settings).eval()
+    decoder = model.decoder[0].feed_forward if option == "nano" else model.attention
+    monkeypatch.setattr("headcount.machine._onednn_is_chosen", True)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        monkeypatch.setattr(type(decoder), "forward", noted("decoder", type(decoder).forward))
+        state = model.start(torch.tensor([[5, 6, 3]]), None)
+        for name in ("into", "forward"):
+            monkeypatch.setattr(OutputLayer, name, noted("output", getattr(OutputLayer, name)))
+        model.step(torch.tensor([4]), state)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert found == {"decoder": "highest", "output": "medium"}
 
 
 def test_figures_name_the_gpu_of_the_training(home, monkeypatch):

@@ -1,5 +1,6 @@
 """The machine: processor, cores, memory, devices, precision and versions of libraries."""
 
+import contextlib
 import ctypes
 import itertools
 import math
@@ -32,6 +33,8 @@ M_ARENA_MAX = (-8, 1)  # one heap, and not a number of bytes
 # Of torch's allocators, CUDA, cuBLAS and the C++ library.
 NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|(ALLOC|allocation)_?failed", re.IGNORECASE)
 AMOUNT = re.compile(r"(?:tried|[Uu]nable) to allocate ([\d.]+) (\w+)", re.IGNORECASE)
+
+_onednn_is_chosen = False  # for float32 products, by `use_faster_products`
 
 
 def cores() -> int:
@@ -133,6 +136,8 @@ def use_faster_products() -> None:
     torch takes them only if float32 products may be rounded to bf16, so one product checks that they are not. Where
     there is a GPU, which would round, too, its float32 products round their factors to TF32 (10 bits of fraction).
     """
+    global _onednn_is_chosen
+    _onednn_is_chosen = False
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
         return
@@ -142,6 +147,23 @@ def use_faster_products() -> None:
     torch.set_float32_matmul_precision("medium")
     if (x @ x - (x.double() @ x.double()).float()).abs().max() > 1e-3:  # bf16 is a hundred times as far off
         torch.set_float32_matmul_precision("highest")
+    else:
+        _onednn_is_chosen = True
+
+
+@contextlib.contextmanager
+def small_products() -> Iterator[None]:
+    """Within it, torch takes its default float32 products, in all threads: oneDNN needs longer to begin a product than
+    a product of few rows takes. Without effect where `use_faster_products` has not chosen oneDNN."""
+    if not _onednn_is_chosen:
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        # Not what it was before: another thread may have changed it in between.
+        torch.set_float32_matmul_precision("medium")
 
 
 def use_memory_again() -> None:

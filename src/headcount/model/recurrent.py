@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headcount.machine import small_products
 from headcount.model.attention import AttendFactory, TokenPositions, named
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
@@ -204,7 +205,8 @@ class Recurrent(EncoderDecoder):
     def step(
         self, tokens: Int[Tensor, "row"], state: RecurrentState
     ) -> tuple[Float[Tensor, "row vocab"], RecurrentState]:
-        y, state = self._step(self._embed(self.target_embedding, tokens), state)
+        with small_products():
+            y, state = self._step(self._embed(self.target_embedding, tokens), state)
         logits = self.output(self.dropout(y))
         # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1), state

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headcount.machine import small_products
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import Cache
 from headcount.model.dropout import Dropout, DropoutRates, LayerDropout
@@ -285,7 +286,8 @@ class Transformer(EncoderDecoder):
             F.pad(ancestors, room)[:, None], TokenPositions(here, F.pad(key_positions, room), position)
         )
         cross = AttentionScope(state.source.mask, TokenPositions(here, state.source.positions.key, position))
-        x, layers = self._decode(x, self.decoder, state.layers, own, cross, None)
+        with small_products():
+            x, layers = self._decode(x, self.decoder, state.layers, own, cross, None)
         log_probs = state.log_probs
         if len(log_probs) < len(tokens):
             log_probs = log_probs.new_empty(len(tokens), log_probs.shape[1])
