@@ -1,6 +1,8 @@
 """Fixtures: a small corpus, a way to run commands, and one trained run. Shapes in annotations are checked."""
 
 import contextlib
+import copy
+import functools
 import io
 import logging
 import os
@@ -23,6 +25,7 @@ check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 jaxtyping.install_import_hook(CHECKED, f"{__name__}.check")
 
 import torch  # noqa: E402
+import yaml  # noqa: E402
 from hydra._internal.hydra import Hydra  # noqa: E402
 from toy import CLAUSES, NOUNS, VERBS  # noqa: E402
 
@@ -32,6 +35,29 @@ torch.set_num_threads(1)
 # Hydra composes each command's config twice, the first time only for hydra.mode, which no test sets.
 Hydra.get_mode = lambda self, config_name, overrides: None
 signals.AGAIN = 0.0  # one test sends a signal soon after another
+
+
+def once(load: Callable) -> Callable:
+    """yaml.load, which parses the same text once: each command reads the same files of conf/, and to parse them takes a
+    tenth of the time of a command that does little else."""
+    parsed = {}
+
+    @functools.wraps(load)
+    def loaded(stream, Loader):  # noqa: N803
+        text = stream
+        if hasattr(stream, "read"):
+            begin = stream.tell()
+            text = stream.read()
+            stream.seek(begin)  # parsed as a file, which errors name
+        key = (text, Loader.__name__)  # OmegaConf makes a new class of the same name each time
+        if key not in parsed:
+            parsed[key] = load(stream, Loader)
+        return copy.deepcopy(parsed[key])
+
+    return loaded
+
+
+yaml.load = once(yaml.load)
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # The German words as a language without spaces.

@@ -153,8 +153,8 @@ def use_faster_products() -> None:
 
 @contextlib.contextmanager
 def small_products() -> Iterator[None]:
-    """Within it, torch takes its default float32 products, in all threads: oneDNN needs longer to begin a product than
-    a product of few rows takes. Without effect where `use_faster_products` has not chosen oneDNN."""
+    """For products of few rows: within it, all threads have torch's own float32 products, since oneDNN takes longer to
+    begin a product than such a product takes. Without effect where `use_faster_products` has not chosen oneDNN."""
     if not _onednn_is_chosen:
         yield
         return
