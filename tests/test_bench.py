@@ -20,7 +20,7 @@ from headcount.benchmark import bench, environments, inputs
 from headcount.benchmark.bench import Bench
 from headcount.benchmark.environments import PeerError, environment, watch
 from headcount.benchmark.inputs import repeated
-from headcount.benchmark.peers.measure import Meter
+from headcount.benchmark.peers.measure import ENDED, Meter
 from headcount.benchmark.results import BEGIN, END, best, page_with_tables
 from headcount.benchmark.settings import as_lists, rows_of
 from headcount.benchmark.turns import in_turn, relative_time
@@ -93,6 +93,7 @@ WRONG_SETTINGS = [
         "pairs=1.5": "pairs=1.5: must be a whole number",
         "device=tpu": "device=tpu: must be cpu or cuda",
         "threads=0": "threads=0: must be 1 or more, or null for as many as there are",
+        "runs=0": "runs=0: must be 1 or more, or null for one on each thread",
         "out=.": "out=.: is a folder; give a file",
         "table=no.md": f"table=no.md: the page has no lines {MARKERS}, between which the tables go",
         "pythons.joeynmt=nowhere": "pythons.joeynmt=nowhere: no such program",
@@ -148,6 +149,30 @@ def test_without_a_warm_up_two_steps_are_left_out(monkeypatch):
         meter.step(1)
         steps += 1
     assert (steps, meter.result()["steps"]) == (5, 3)
+
+
+def test_windows_of_runs_at_once_begin_when_all_are_warm_and_end_when_all_are_done(tmp_path, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    job = {"warmup": 0, "seconds": 0, "least": (1, 2), "company": (str(tmp_path), 3)}
+    first, second = (Meter({**job, "run_number": run}) for run in range(2))
+    (tmp_path / f"{ENDED}2").touch()  # one that failed, for which nobody waits
+
+    def steps(meter: Meter, number: int) -> bool:
+        for _ in range(number):
+            meter.step(1)
+        return meter.done
+
+    assert not steps(first, 5)
+    assert first.first is None  # only one is warm
+    assert not steps(second, 1)
+    assert second.first == 0
+    assert not steps(first, 4)
+    assert first.first == 5
+    assert not first.done  # the other is still measured
+    assert steps(second, 2)
+    assert first.done
+    assert first.result()["steps"] == 3
 
 
 def results(**rates: list[float]) -> dict:
@@ -222,7 +247,8 @@ def test_on_a_gpu_everybody_is_measured_in_bf16(tmp_path, monkeypatch):
     completed("bench", *arguments, "table=page.md", *SMALL_CORPUS)
     ceilings = [("ceiling", "torch", "bf16")] * 2
     trained = [("train", name, precision) for name, precision in BF16]
-    assert asked == [*ceilings, *trained, ("decode", "headcount", "bfloat16"), ("decode", "transformers", "bf16")]
+    decoded = [("decode", "headcount", "bfloat16"), ("decode", "transformers", "bf16")]
+    assert asked == [*ceilings, *trained, *decoded, ("train", "headcount", "auto"), ("train", "8 at once", "auto")]
     assert ", on Some GPU and " in (tmp_path / "page.md").read_text()
 
 
@@ -383,8 +409,11 @@ def test_everything_that_needs_no_installation_runs(tmp_path):
     peers |= {"lightning": {"headcount", "bare loop"}, "start": {"headcount"}, "prepare": {"headcount"}}
     peers["rows"] = {"adamw", "muon", "soap", "schedule_free"}
     peers["profile"] = {*PARTS, "whole step"}
+    peers["together"] = {"headcount", "2 at once"}
     peers["crowded"] = {who + beside for who in ("headcount", "spinning", "one thread") for beside in ("", ", beside")}
-    rows = bench_process(tmp_path, f"work={','.join(peers)}", "rows=optimizers", "peers=[torch_loop]", "pairs=500")
+    rows = bench_process(
+        tmp_path, f"work={','.join(peers)}", "rows=optimizers", "runs=2", "peers=[torch_loop]", "pairs=500"
+    )
     assert {(row["work"], row["peer"]) for row in rows} == {(work, peer) for work in peers for peer in peers[work]}
     for row in rows:
         (figure,) = [row[name] for name in UNITS if name in row]

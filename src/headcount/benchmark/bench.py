@@ -21,6 +21,7 @@ from rich.progress import Progress
 
 from headcount.benchmark.environments import PeerError, busy_programs, environment, last_complaint, watch
 from headcount.benchmark.inputs import Inputs, own_shapes
+from headcount.benchmark.peers.measure import ENDED
 from headcount.benchmark.results import (
     Measurement,
     Measurements,
@@ -169,9 +170,12 @@ class Bench:
             return [System("headcount", "auto", "headcount", {**job, "work": "train"}), bare]
         if case.work == "together":
             one = {**job, "work": "train"}
-            several = {**one, "threads": 1, "runs": self.threads}
-            name = f"{self.threads} at once"
-            return [System("headcount", "auto", "headcount", one), System(name, "auto", "headcount", several)]
+            runs = config.runs or self.threads
+            several = {**one, "threads": max(1, self.threads // runs), "runs": runs}
+            return [
+                System("headcount", "auto", "headcount", one),
+                System(f"{runs} at once", "auto", "headcount", several),
+            ]
         if case.work == "search":
             return list(self._searches(job))
         if case.work == "rows":
@@ -283,8 +287,10 @@ class Bench:
     def run_job(self, system: System, round_: int = 1) -> Measurement:
         """The report of the system's script; of several runs at once, rate and memory are summed. Raises PeerError."""
         job = self._job(system, round_)
-        with ThreadPoolExecutor(job.get("runs", 1)) as pool:
-            results = list(pool.map(lambda run: self._run(system, job, run), range(job.get("runs", 1))))
+        runs = job.get("runs", 1)
+        with ThreadPoolExecutor(runs) as pool, tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            company = {"company": (folder, runs)} if runs > 1 else {}
+            results = list(pool.map(lambda run: self._run(system, job | company, run), range(runs)))
         return results[0] | {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
 
     def _job(self, system: System, round_: int) -> dict[str, Any]:
@@ -315,9 +321,13 @@ class Bench:
         return Process([python, str(SCRIPTS / f"bench_{system.script}.py"), str(path)], environ, out, err)
 
     def _run(self, system: System, job: Mapping[str, Any], run: int) -> Measurement:
-        command, environ, out, err = self._process(system, job, run)
-        with out.open("wb") as report, err.open("wb") as errors, busy_programs(job.get("busy", 0)):
-            code, peak = watch(command, environ, report, errors, job["work"] in WITH_CHILDREN)
+        command, environ, out, err = self._process(system, {**job, "run_number": run}, run)
+        try:
+            with out.open("wb") as report, err.open("wb") as errors, busy_programs(job.get("busy", 0)):
+                code, peak = watch(command, environ, report, errors, job["work"] in WITH_CHILDREN)
+        finally:
+            if "company" in job:
+                (Path(job["company"][0]) / f"{ENDED}{run}").touch()
         reports = [line for line in out.read_text(errors="replace").splitlines() if line.startswith("{")]
         if code or not reports:
             if self.config.debug:

@@ -20,8 +20,11 @@ from headcount.run.values import fits
 # Settings that take a,b as [a,b], under each of their names; Hydra would look for `model` among the config groups.
 LISTS = {"work": "work", "model": "models", "models": "models", "peers": "peers"}
 LEAST_NUMBERS = dict.fromkeys(
-    ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads"), 1
+    ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads", "runs"), 1
 ) | {"vocab_size": 8, "new_tokens": 2, "seconds": 0, "warmup": 0}
+
+
+NULL_MEANS = {"threads": ", or null for as many as there are", "runs": ", or null for one on each thread"}
 
 
 def as_lists(arguments: Iterable[str]) -> list[str]:
@@ -36,7 +39,7 @@ def as_lists(arguments: Iterable[str]) -> list[str]:
     return rewritten
 
 
-ON_GPU = ("train", "decode", "ceiling")  # works that a GPU can do
+ON_GPU = ("train", "decode", "ceiling", "together")  # works that a GPU can do
 
 
 def check(config: DictConfig) -> None:
@@ -106,7 +109,7 @@ def _wrong_numbers(config: DictConfig) -> list[str]:
     wrong = []
     for name, least in LEAST_NUMBERS.items():
         value, real = config[name], name in ("seconds", "warmup")
-        null = ", or null for as many as there are" if name == "threads" else ""
+        null = NULL_MEANS.get(name, "")
         if value is None and null:
             continue
         if not fits(value, float if real else int):

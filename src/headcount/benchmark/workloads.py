@@ -26,9 +26,7 @@ WORKS = {
     "search": Work("sentences_per_second", "translating the test sentences of a trained run"),
     "ceiling": Work("operations_per_second", "products of matrices alone"),
     "lightning": Work("tokens_per_second", "headcount's steps with Lightning and without"),
-    "together": Work(
-        "tokens_per_second", "training one model with all threads, or several at once with one thread each"
-    ),
+    "together": Work("tokens_per_second", "training one model, or several at once"),
     "rows": Work("tokens_per_second", "training with the settings of each row of a study"),
     "crowded": Work("tokens_per_second", "training beside busy programs, one for two threads"),
     "profile": Work("milliseconds", "the parts of a training step, with the profiler on"),

@@ -14,6 +14,7 @@ import numpy as np
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as headcount numbers them
 LEAST = 2, 3  # steps of the warm-up, and of the window after it
+ENDED = "ended"  # begins the name of the file that bench.py leaves for a run that has ended
 
 
 Job = dict[str, Any]
@@ -44,10 +45,27 @@ class WindowOverError(Exception):
     """The window of the measurement is over: raised to leave a training loop or a search of somebody else."""
 
 
+class Company:
+    """Runs that are measured at once. folder: where each leaves a file for what it has come to; runs: how many there
+    are; run: the number of this one."""
+
+    def __init__(self, folder: str, runs: int, run: int) -> None:
+        self.folder = Path(folder)
+        self.runs = runs
+        self.run = run
+
+    def all_are(self, what: str) -> bool:
+        """Whether all runs have come to `what`, as this one has, or have ended, as one that failed."""
+        (self.folder / f"{what}{self.run}").touch()
+        names = [path.name for path in self.folder.iterdir()]
+        return all(f"{what}{run}" in names or f"{ENDED}{run}" in names for run in range(self.runs))
+
+
 class Meter:
     """Counts the work done in a window of time, which begins at the end of a step, `warmup` seconds after the first.
 
-    done: whether the window is long enough. The job may set `least`, the fewest steps of warm-up and window.
+    done: whether the window is long enough. The job may set `least`, the fewest steps of warm-up and window, and
+    `company`: the windows of these runs begin once all are warm, and each goes on until all are done.
     """
 
     def __init__(self, job: Job) -> None:
@@ -55,6 +73,7 @@ class Meter:
         self.seconds = job["seconds"]
         self.wait = waiting(job.get("device", "cpu"))
         self.least_warmup, self.least_steps = job.get("least", LEAST)
+        self.company = Company(*job["company"], run=job["run_number"]) if "company" in job else None
         self.times: list[float] = []
         self.amounts: list[float] = []
         self.first: int | None = None  # the step at whose end the window begins
@@ -64,6 +83,8 @@ class Meter:
         self.times.append(time.perf_counter())
         self.amounts.append(amount)
         warm = len(self.times) >= self.least_warmup and self.times[-1] - self.times[0] >= self.warmup
+        if self.first is None and warm and self.company is not None:
+            warm = self.company.all_are("warm")
         if self.wait and ((self.first is None and warm) or self.done):
             self.wait()  # a window begins and ends when the GPU has done what it was asked for
             self.times[-1] = time.perf_counter()
@@ -74,7 +95,9 @@ class Meter:
     def done(self) -> bool:
         if self.first is None or len(self.times) - 1 - self.first < self.least_steps:
             return False
-        return self.times[-1] - self.times[self.first] >= self.seconds
+        if self.times[-1] - self.times[self.first] < self.seconds:
+            return False
+        return self.company is None or self.company.all_are("done")
 
     def measure(self, batches: Iterable[Any], process: Callable[[Any], float]) -> Result:
         """Process batches until the window is long enough; `process` returns the amount done. See `result`."""
