@@ -73,7 +73,8 @@ class Meter:
         self.seconds = job["seconds"]
         self.wait = waiting(job.get("device", "cpu"))
         self.least_warmup, self.least_steps = job.get("least", LEAST)
-        self.company = Company(*job["company"], run=job["run_number"]) if "company" in job else None
+        folder, runs = job.get("company", (None, 1))
+        self.company = Company(folder, runs, job["run_number"]) if folder else None
         self.times: list[float] = []
         self.amounts: list[float] = []
         self.first: int | None = None  # the step at whose end the window begins
