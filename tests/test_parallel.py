@@ -13,6 +13,7 @@ import torch
 from headcount.decoding.parallel import MOST_THREADS, parallel_map
 from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError
+from headcount.machine import small_products
 from headcount.processes import can_fork
 
 forked = pytest.mark.skipif(not can_fork(), reason="this process cannot fork")
@@ -50,6 +51,26 @@ def test_few_batches_get_several_threads_each_in_this_process():
 def test_a_single_batch_or_thread_is_searched_here(threads, count):
     torch.set_num_threads(threads)
     assert list(parallel_map(where, jobs(count), forks=True)) == [(n, os.getpid(), threads) for n in range(count)]
+
+
+def test_threads_have_the_same_products_all_the_time(monkeypatch):
+    monkeypatch.setattr("headcount.machine._onednn_is_chosen", True)
+    before = torch.get_float32_matmul_precision()
+
+    def products(number: int) -> set[str]:
+        found = set()
+        for _ in range(200):
+            with small_products():
+                found.add(torch.get_float32_matmul_precision())
+            found.add(torch.get_float32_matmul_precision())
+        return found
+
+    try:
+        torch.set_num_threads(8)
+        assert list(parallel_map(products, jobs(4), forks=False)) == 4 * [{"highest"}]
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_threads_take_the_place_of_processes():

@@ -230,6 +230,7 @@ def test_small_products_are_not_onednns_though_threads_overlap(chosen, inside, a
         second.__enter__()
         assert torch.get_float32_matmul_precision() == inside
         first.__exit__(None, None, None)
+        assert torch.get_float32_matmul_precision() == inside
         second.__exit__(None, None, None)
         assert torch.get_float32_matmul_precision() == after
     finally:

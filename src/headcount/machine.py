@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +36,8 @@ NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|(ALLOC|al
 AMOUNT = re.compile(r"(?:tried|[Uu]nable) to allocate ([\d.]+) (\w+)", re.IGNORECASE)
 
 _onednn_is_chosen = False  # for float32 products, by `use_faster_products`
+_small_products = 0  # how many are inside `small_products`
+_lock = threading.Lock()  # for that number
 
 
 def cores() -> int:
@@ -153,17 +156,26 @@ def use_faster_products() -> None:
 
 @contextlib.contextmanager
 def small_products() -> Iterator[None]:
-    """For products of few rows: within it, all threads have torch's own float32 products, since oneDNN takes longer to
-    begin a product than such a product takes. Without effect where `use_faster_products` has not chosen oneDNN."""
+    """For products of few rows: within it, float32 products are torch's own, since oneDNN takes longer to begin a
+    product than such a product takes. Without effect where `use_faster_products` has not chosen oneDNN.
+
+    torch has one setting for all threads, so all have torch's own products until the last one leaves. The two round
+    differently: several threads that search must be inside together, or chance would decide which one they get.
+    """
+    global _small_products
     if not _onednn_is_chosen:
         yield
         return
-    torch.set_float32_matmul_precision("highest")
+    with _lock:
+        _small_products += 1
+        torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
-        # Not what it was before: another thread may have changed it in between.
-        torch.set_float32_matmul_precision("medium")
+        with _lock:
+            _small_products -= 1
+            if not _small_products:
+                torch.set_float32_matmul_precision("medium")
 
 
 def use_memory_again() -> None:
