@@ -172,6 +172,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def float32_products():
+    """What a test sets for torch's float32 products lasts no longer than the test."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
     """A folder with a toy corpus: train, valid, test in en and de."""

@@ -154,8 +154,8 @@ def test_without_a_warm_up_two_steps_are_left_out(monkeypatch):
 def test_windows_of_runs_at_once_begin_when_all_are_warm_and_end_when_all_are_done(tmp_path, monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    job = {"warmup": 0, "seconds": 0, "least": (1, 2), "company": (str(tmp_path), 3)}
-    first, second = (Meter({**job, "run_number": run}) for run in range(2))
+    job = {"warmup": 0, "seconds": 0, "least": (1, 2)}
+    first, second = (Meter({**job, "company": (str(tmp_path), 3, run)}) for run in range(2))
     (tmp_path / f"{ENDED}2").touch()  # one that failed, for which nobody waits
 
     def steps(meter: Meter, number: int) -> bool:

@@ -53,9 +53,9 @@ def test_a_single_batch_or_thread_is_searched_here(threads, count):
     assert list(parallel_map(where, jobs(count), forks=True)) == [(n, os.getpid(), threads) for n in range(count)]
 
 
+@pytest.mark.usefixtures("float32_products")
 def test_threads_have_the_same_products_all_the_time(monkeypatch):
     monkeypatch.setattr("headcount.machine._onednn_is_chosen", True)
-    before = torch.get_float32_matmul_precision()
 
     def products(number: int) -> set[str]:
         found = set()
@@ -65,12 +65,9 @@ def test_threads_have_the_same_products_all_the_time(monkeypatch):
             found.add(torch.get_float32_matmul_precision())
         return found
 
-    try:
-        torch.set_num_threads(8)
-        assert list(parallel_map(products, jobs(4), forks=False)) == 4 * [{"highest"}]
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
+    torch.set_num_threads(8)
+    assert list(parallel_map(products, jobs(4), forks=False)) == 4 * [{"highest"}]
+    assert torch.get_float32_matmul_precision() == "medium"
 
 
 def test_threads_take_the_place_of_processes():

@@ -198,45 +198,40 @@ print(peak() - before)
     assert int(run.stdout) < 200 * 1024  # kilobytes; a heap of its own would be 320 MiB
 
 
+@pytest.mark.usefixtures("float32_products")
 @pytest.mark.parametrize("exact", [True, False])
 def test_float32_products_stay_exact(exact, monkeypatch):
-    before = torch.get_float32_matmul_precision()
     monkeypatch.setattr("headcount.machine.multiplies_bf16", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     product = torch.Tensor.__matmul__
     rounded = lambda x, y: product(x.bfloat16(), y.bfloat16()).to(x.dtype)  # noqa: E731
-    try:
-        if not exact:
-            chosen = lambda x, y: (product if x.dtype == torch.float64 else rounded)(x, y)  # noqa: E731
-            monkeypatch.setattr(torch.Tensor, "__matmul__", chosen)
-        use_faster_products()
-        if not exact:
-            assert torch.get_float32_matmul_precision() == "highest"
-        monkeypatch.undo()
-        x = torch.randn(300, 200)
-        torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)
-    finally:
-        torch.set_float32_matmul_precision(before)
+    if not exact:
+        chosen = lambda x, y: (product if x.dtype == torch.float64 else rounded)(x, y)  # noqa: E731
+        monkeypatch.setattr(torch.Tensor, "__matmul__", chosen)
+    use_faster_products()
+    if not exact:
+        assert torch.get_float32_matmul_precision() == "highest"
+    monkeypatch.undo()
+    x = torch.randn(300, 200)
+    torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)
 
 
+@pytest.mark.usefixtures("float32_products")
 @pytest.mark.parametrize(("chosen", "inside", "after"), [(True, "highest", "medium"), (False, "high", "high")])
 def test_small_products_are_not_onednns_though_threads_overlap(chosen, inside, after, monkeypatch):
-    before = torch.get_float32_matmul_precision()
     monkeypatch.setattr("headcount.machine._onednn_is_chosen", chosen)
-    try:
-        torch.set_float32_matmul_precision(after)
-        first, second = small_products(), small_products()
-        first.__enter__()
-        second.__enter__()
-        assert torch.get_float32_matmul_precision() == inside
-        first.__exit__(None, None, None)
-        assert torch.get_float32_matmul_precision() == inside
-        second.__exit__(None, None, None)
-        assert torch.get_float32_matmul_precision() == after
-    finally:
-        torch.set_float32_matmul_precision(before)
+    torch.set_float32_matmul_precision(after)
+    first, second = small_products(), small_products()
+    first.__enter__()
+    second.__enter__()
+    assert torch.get_float32_matmul_precision() == inside
+    first.__exit__(None, None, None)
+    assert torch.get_float32_matmul_precision() == inside
+    second.__exit__(None, None, None)
+    assert torch.get_float32_matmul_precision() == after
 
 
+@pytest.mark.usefixtures("float32_products")
 @pytest.mark.parametrize(("option", "settings"), [("nano", TWO_LAYERS), ("rnn_luong", {"d_model": 16})])
 def test_in_a_step_of_search_only_the_output_layer_is_a_large_product(option, settings, monkeypatch):
     found = {}
@@ -251,16 +246,12 @@ def test_in_a_step_of_search_only_the_output_layer_is_a_large_product(option, se
     model = built(f"model/{option}", vocab_size=12, **settings).eval()
     decoder = model.decoder[0].feed_forward if option == "nano" else model.attention
     monkeypatch.setattr("headcount.machine._onednn_is_chosen", True)
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("medium")
-        monkeypatch.setattr(type(decoder), "forward", noted("decoder", type(decoder).forward))
-        state = model.start(torch.tensor([[5, 6, 3]]), None)
-        for name in ("into", "forward"):
-            monkeypatch.setattr(OutputLayer, name, noted("output", getattr(OutputLayer, name)))
-        model.step(torch.tensor([4]), state)
-    finally:
-        torch.set_float32_matmul_precision(before)
+    torch.set_float32_matmul_precision("medium")
+    monkeypatch.setattr(type(decoder), "forward", noted("decoder", type(decoder).forward))
+    state = model.start(torch.tensor([[5, 6, 3]]), None)
+    for name in ("into", "forward"):
+        monkeypatch.setattr(OutputLayer, name, noted("output", getattr(OutputLayer, name)))
+    model.step(torch.tensor([4]), state)
     assert found == {"decoder": "highest", "output": "medium"}
 
 

@@ -289,8 +289,8 @@ class Bench:
         job = self._job(system, round_)
         runs = job.get("runs", 1)
         with ThreadPoolExecutor(runs) as pool, tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            company = {"company": (folder, runs)} if runs > 1 else {}
-            results = list(pool.map(lambda run: self._run(system, job | company, run), range(runs)))
+            jobs = [job | ({"company": (folder, runs, run)} if runs > 1 else {}) for run in range(runs)]
+            results = list(pool.map(lambda run: self._run(system, jobs[run], run), range(runs)))
         return results[0] | {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
 
     def _job(self, system: System, round_: int) -> dict[str, Any]:
@@ -321,8 +321,8 @@ class Bench:
         return Process([python, str(SCRIPTS / f"bench_{system.script}.py"), str(path)], environ, out, err)
 
     def _run(self, system: System, job: Mapping[str, Any], run: int) -> Measurement:
-        command, environ, out, err = self._process(system, {**job, "run_number": run}, run)
         try:
+            command, environ, out, err = self._process(system, job, run)
             with out.open("wb") as report, err.open("wb") as errors, busy_programs(job.get("busy", 0)):
                 code, peak = watch(command, environ, report, errors, job["work"] in WITH_CHILDREN)
         finally:

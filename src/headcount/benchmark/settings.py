@@ -22,8 +22,6 @@ LISTS = {"work": "work", "model": "models", "models": "models", "peers": "peers"
 LEAST_NUMBERS = dict.fromkeys(
     ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads", "runs"), 1
 ) | {"vocab_size": 8, "new_tokens": 2, "seconds": 0, "warmup": 0}
-
-
 NULL_MEANS = {"threads": ", or null for as many as there are", "runs": ", or null for one on each thread"}
 
 

@@ -73,8 +73,7 @@ class Meter:
         self.seconds = job["seconds"]
         self.wait = waiting(job.get("device", "cpu"))
         self.least_warmup, self.least_steps = job.get("least", LEAST)
-        folder, runs = job.get("company", (None, 1))
-        self.company = Company(folder, runs, job["run_number"]) if folder else None
+        self.company = Company(*job["company"]) if "company" in job else None
         self.times: list[float] = []
         self.amounts: list[float] = []
         self.first: int | None = None  # the step at whose end the window begins
@@ -83,14 +82,18 @@ class Meter:
         """A step has ended: `amount` tokens or sentences are done."""
         self.times.append(time.perf_counter())
         self.amounts.append(amount)
-        warm = len(self.times) >= self.least_warmup and self.times[-1] - self.times[0] >= self.warmup
-        if self.first is None and warm and self.company is not None:
-            warm = self.company.all_are("warm")
-        if self.wait and ((self.first is None and warm) or self.done):
+        begins = self.first is None and self._warm
+        if self.wait and (begins or self.done):
             self.wait()  # a window begins and ends when the GPU has done what it was asked for
             self.times[-1] = time.perf_counter()
-        if self.first is None and warm:
+        if begins:
             self.first = len(self.times) - 1
+
+    @property
+    def _warm(self) -> bool:
+        if len(self.times) < self.least_warmup or self.times[-1] - self.times[0] < self.warmup:
+            return False
+        return self.company is None or self.company.all_are("warm")
 
     @property
     def done(self) -> bool:
