@@ -8,10 +8,12 @@ from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
 from headcount.data.plan import (
+    JITTER,
     BatchRamp,
     Epochs,
     Lengthening,
     _cut,
+    few_batches,
     in_order_of_length,
     plan_epoch,
     plan_split,
@@ -59,6 +61,24 @@ def test_lengths_are_padded_to_a_multiple(pad_to):
     assert (batch.source.shape[1], batch.target_out.shape[1]) == (max(4, pad_to), {1: 3}.get(pad_to, pad_to))
     assert batch.source_mask.sum(dim=1).tolist() == [3, 1, 4]
     assert batch.target_out.flatten()[batch.real].tolist() == [4, 5, EOS] * 3
+
+
+def test_few_batches_are_sorted_by_the_longer_side(monkeypatch):
+    random = np.random.default_rng(3)
+    source = random.integers(5, 40, 4000)
+    target = np.clip(np.rint(source * random.uniform(0.6, 1.5, 4000)), 2, 60).astype(int)
+    few, many = 20_000, 1000
+    assert few_batches(source, target, few)
+    assert not few_batches(source, target, many)
+    assert not few_batches(source[:0], target[:0], few)
+    plan = plan_epoch(source, target, batch_tokens=few, seed=1, epoch=0)
+    assert sorted(plan.rows) == list(range(4000))
+    longest = np.maximum(source, target)
+    reach = [(longest[rows].min(), longest[rows].max()) for rows in plan.batches]
+    for (_, last), (first, _) in itertools.pairwise(sorted(reach)):
+        assert last <= first + 2 * JITTER  # each batch has lengths of its own, but for the jitter
+    monkeypatch.setattr("headcount.data.plan.few_batches", lambda *_: False)
+    assert plan.padding < plan_epoch(source, target, batch_tokens=few, seed=1, epoch=0).padding - 0.02
 
 
 @pytest.mark.parametrize("pad_to", [1, 8])

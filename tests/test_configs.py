@@ -193,7 +193,7 @@ def test_the_rates_of_a_recipe_follow_the_width():
 def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():
     for recipe in ([], ["data=wmt14", "model=base", "optimizer=adamw"]):
         cpu, gpu = (composed("train", f"trainer={trainer}", *recipe) for trainer in ("cpu", "gpu"))
-        assert (gpu.trainer.accelerator, gpu.data.batch_tokens, gpu.data.pad_to) == ("gpu", 25600, 8)
+        assert (gpu.trainer.accelerator, gpu.data.batch_tokens, gpu.data.pad_to) == ("gpu", 25600, "auto")
         assert gpu.optimizer.lr == pytest.approx(cpu.optimizer.lr * 2.5)  # the root of 25600 / 4096
         assert {**cpu.trainer, "accelerator": "gpu"} == gpu.trainer
         assert (cpu.data.pad_to, cpu.data.budget.rate_tokens) == (1, 4096)

@@ -117,6 +117,13 @@ def test_a_search_finds_what_it_finds_on_the_processor(option, options):
 
 
 GPU = ("trainer=gpu", "data.workers=0", "data.pad_to=8", "trainer.deterministic=true", "data.batch_tokens=200")
+# Muon's steps have a fixed size in every direction: where a gradient is hardly more than rounding, they are rounding.
+SMOOTH = ("optimizer=adamw", "optimizer.eps=1e-3", "trainer.precision=32-true", "averaging=none")
+
+
+def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """The largest difference of two models in one weight."""
+    return max(float((weight - other[name]).abs().max()) for name, weight in one.items())
 
 
 def trained_weights(directory: Path) -> dict[str, Tensor]:
@@ -138,22 +145,20 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tiny, tmp_path):
 def test_a_run_with_graphs_learns_what_one_without_does(more, tiny, tmp_path):
     found = {}
     for graphs in ("auto", "false"):
-        settings = (*tiny, *GPU, more, "trainer.precision=32-true", f"cuda_graphs={graphs}", "averaging=none")
+        settings = (*tiny, *GPU, *SMOOTH, more, f"cuda_graphs={graphs}")
         completed("train", *settings, f"hydra.run.dir=runs/{graphs}", cwd=tmp_path)
         found[graphs] = trained_weights(tmp_path / "runs" / graphs)
-    assert all(torch.allclose(weight, found["false"][name], atol=1e-4) for name, weight in found["auto"].items())
+    assert distance(found["auto"], found["false"]) < 1e-4
 
 
 @pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
 def test_one_process_of_several_trains_as_without(trainer, tiny, tmp_path):
-    exactly = ("trainer.precision=32-true", "averaging=none")
-    exactly += ("optimizer=adamw", "optimizer.eps=1e-3") if trainer == "fsdp" else ()
-    completed("train", *tiny, *GPU, *exactly, "hydra.run.dir=runs/plain", cwd=tmp_path)
+    completed("train", *tiny, *GPU, *SMOOTH, "hydra.run.dir=runs/plain", cwd=tmp_path)
     several = (f"trainer={trainer}", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
     rate = "data.budget.rate_tokens=200"  # as trainer=gpu has it for this batch
-    completed("train", *tiny, *several, *exactly, rate, "hydra.run.dir=runs/several", cwd=tmp_path)
+    completed("train", *tiny, *several, *SMOOTH, rate, "hydra.run.dir=runs/several", cwd=tmp_path)
     one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "several"))
-    assert all(torch.allclose(weight, other[name], atol=1e-5) for name, weight in one.items())
+    assert distance(one, other) < 1e-5
 
 
 def test_a_run_as_a_gpu_has_it_by_default(tiny, tmp_path):

@@ -70,6 +70,16 @@ def stream(data, count):
     return list(itertools.islice(data.train_dataloader(), count))
 
 
+def test_padding_follows_how_many_batches_an_epoch_has(tmp_path):
+    few, many = made(tmp_path, pad_to="auto", batch_tokens=4000), made(tmp_path, pad_to="auto", batch_tokens=64)
+    assert (few.pad_to, many.pad_to) == (1, 8)
+    assert {side.shape[1] % 8 for batch in stream(many, 9) for side in (batch.source, batch.target_in)} == {0}
+    (batch,) = stream(few, 1)
+    assert batch.source.shape[1] == (batch.source != PAD).sum(dim=1).max()
+    with pytest.raises(ValueError, match=r"data\.pad_to=odd: must be a number of tokens, such as 8, or auto"):
+        module(tmp_path, pad_to="odd")
+
+
 def planned_epochs(monkeypatch, log):
     """A function that reads which epochs have been planned since, by this process and those that it forked."""
     log.touch()

@@ -22,18 +22,19 @@ from headcount.data.arrow import check_tables, read_sentences
 from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, TrainStream
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import Corpus, further_names, language_codes
-from headcount.data.plan import BatchRamp, Epochs, Lengthening, plan_split, round_up
+from headcount.data.plan import BatchRamp, Epochs, Lengthening, few_batches, plan_split, round_up
 from headcount.data.prepare import prepare
 from headcount.data.shared import shared_arrays
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
 from headcount.data.workers import SIDES
-from headcount.errors import InputError
+from headcount.errors import InputError, printable
 from headcount.files import naming, read_json, waiting
 
 FORMAT = 4  # part of the key of prepared data: raise it when the stored format changes, or that of a shard
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
 MOST_PADDED_TO = 64  # more would be mostly padding
+PADDED_TO = {True: 1, False: 8}  # data.pad_to=auto, by whether an epoch has `few_batches`
 MOST_WORKERS = 256  # more processes would end the machine before training
 MANY_PAIRS = 1_000_000  # from which processes share the plan of an epoch and where each sentence lies
 LENGTH_SAMPLE = 2000  # pairs on which lengths with subword sampling are measured
@@ -84,16 +85,21 @@ class TranslationData(pl.LightningDataModule):
         hide_source: bool,
         both_directions: bool,
         segmentation: Segmentation | None,
-        pad_to: int,
+        pad_to: int | str,
     ) -> None:
         super().__init__()
         _require("data.batch_tokens", batch_tokens, least=1, example="4096")
         _require("data.max_length", max_length, least=1, example="128, or null for no limit")
-        _require("data.pad_to", pad_to, least=1, most=MOST_PADDED_TO, example="8, or 1 for no more than needed")
+        if not isinstance(pad_to, str):
+            example = "8, or 1 for no more than needed"
+            _require("data.pad_to", pad_to, least=1, most=MOST_PADDED_TO, example=example)
+        elif pad_to != "auto":
+            raise ValueError(f"data.pad_to={printable(pad_to)}: must be a number of tokens, such as 8, or auto")
         _require("data.workers", workers, least=0, most=MOST_WORKERS, example="2, or 0 for none")
         _require("trainer.accumulate_grad_batches", accumulation, least=1, example="1")
         _require("seed", seed, least=0, example="1")
-        if max_length is not None and round_up(max_length + 1, pad_to) > batch_tokens:
+        multiple = max(PADDED_TO.values()) if isinstance(pad_to, str) else pad_to
+        if max_length is not None and round_up(max_length + 1, multiple) > batch_tokens:
             raise ValueError(
                 f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
                 "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
@@ -113,7 +119,7 @@ class TranslationData(pl.LightningDataModule):
         self.hide_source = hide_source
         self.both_directions = both_directions
         self.segmentation = segmentation
-        self.pad_to = pad_to
+        self._pad_to = pad_to
         self.start_step = 0
         self.shares = False
         self.threads: int | None = None  # cores that prepare the corpus; None: all
@@ -253,6 +259,13 @@ class TranslationData(pl.LightningDataModule):
                 self._epochs.shared = (self._shared / "plans", key)
         return self._epochs
 
+    @property
+    def pad_to(self) -> int:
+        """The number that the lengths of a batch are padded to a multiple of."""
+        if self._pad_to == "auto":
+            return PADDED_TO[few_batches(*self._lengths(), self.batch_tokens)]
+        return int(self._pad_to)
+
     def _lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens of every source and target of train, with EOS: int32, half the size of the sentences' own."""
 
@@ -286,6 +299,7 @@ class TranslationData(pl.LightningDataModule):
         values += [epochs.start_epoch] if epochs.start_epoch else []
         values += ["both directions"] if self.both_directions else []
         values += [self.ramp] if self.ramp else []
+        values += ["by the longer side"] if few_batches(*self._lengths(), self.batch_tokens) else []
         values += [f"padded to {self.pad_to}"] if self.pad_to > 1 else []
         return f"{values} {self.hide_source}"
 

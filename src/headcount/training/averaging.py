@@ -151,6 +151,8 @@ class ExponentialAverage(Callback):
         self.steps = 0
         self.mean: Weights = {}
         self.shapes: Shapes = {}
+        self._model: torch.nn.Module | None = None
+        self._parameters: dict[str, torch.nn.Parameter] = {}  # of that model
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.planned = trainer.max_steps
@@ -181,7 +183,9 @@ class ExponentialAverage(Callback):
     @torch.no_grad()
     def follow(self, model: torch.nn.Module) -> None:
         """Add the present weights to the mean."""
-        now = dict(model.named_parameters())
+        if self._model is not model:  # to collect them in each step would take a millisecond
+            self._model, self._parameters = model, dict(model.named_parameters())
+        now = self._parameters
         if not self.mean:
             exact = {name: torch.promote_types(parameter.dtype, torch.float32) for name, parameter in now.items()}
             self.mean = {name: torch.zeros_like(parameter, dtype=exact[name]) for name, parameter in now.items()}

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 MAX_GRAPHS = 256  # beyond, the one that was not used for the longest time goes
 MAX_SEEN = 10_000  # shapes that are remembered
-ROOM_PARTS = 8  # places for real tokens are rounded up to eighths of a padded target, so that few shapes are different
+ROOM_PARTS = 4  # places for real tokens are rounded up to quarters of a padded target, so that few shapes are different
 
 Losses = Callable[[Batch, Loss], tuple[Tensor, Tensor]]
 """Loss and negative log-likelihood of a batch, each summed over its tokens."""

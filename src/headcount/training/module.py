@@ -4,6 +4,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,7 @@ class TranslationTask(pl.LightningModule):
     ) -> None:
         optimizer_closure()  # forward and backward: whether the gradients are finite is known before the step
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.trainer.gradient_clip_val or math.inf)
+        norm = torch.nn.utils.clip_grad_norm_(self._trained, self.trainer.gradient_clip_val or math.inf)
         norm = gathered(norm)
         rate = optimizer.param_groups[0]["lr"]
         step = Step(self.trainer.global_step + 1, rate, norm, self._parts_of_step)
@@ -143,6 +144,11 @@ class TranslationTask(pl.LightningModule):
             optimizer.step()
         elif not self.skipped.skips(step, self._train_source):
             optimizer.step()
+
+    @cached_property
+    def _trained(self) -> list[nn.Parameter]:
+        """All parameters: to collect them in each step would take a millisecond."""
+        return list(self.parameters())
 
     def configure_gradient_clipping(self, *arguments: Any, **keywords: Any) -> None:
         """Nothing is left to do: they are clipped before the step."""
@@ -161,7 +167,7 @@ class TranslationTask(pl.LightningModule):
         self.batch_shape = shape_of(batch)
         # Dropout as a function of (seed, position, rank): a resumed run continues exactly as if never stopped,
         # and no generator state has to be saved for it.
-        seed_everything_at(self.seed, 1 + batch_idx, self.global_rank)
+        seed_everything_at(self.seed, 1 + batch_idx, self.global_rank, device=self.device)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         objective = self.loss.at(self.trainer.global_step)
@@ -282,6 +288,13 @@ def parameter_groups(model: EncoderDecoder, optimizer: OptimizerFactory) -> list
     return [{"params": hidden, "hidden": True}, {"params": rest}, others]
 
 
-def seed_everything_at(*numbers: int) -> None:
-    """Seed torch's generators with a mix of the numbers."""
-    torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+def seed_everything_at(*numbers: int, device: torch.device | None = None) -> None:
+    """Seed torch's generators with a mix of the numbers; device: only those of the CPU and of this device: for
+    every other kind of device, torch would write down the call stack, half a millisecond in all or more."""
+    seed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    if device is None:
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)

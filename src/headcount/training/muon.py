@@ -116,7 +116,7 @@ class Muon(torch.optim.Optimizer):
                 self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
         means = [self.state[weight]["momentum_buffer"] for weight in weights]
         if self.found_inf is not None:
-            gradients = [torch.where(self.found_inf > 0, m, g) for m, g in zip(means, gradients, strict=True)]
+            gradients = _chosen(self.found_inf > 0, means, gradients)
         torch._foreach_lerp_(means, gradients, 1 - momentum)
         return torch._foreach_lerp(gradients, means, momentum) if self.nesterov else means
 
@@ -124,6 +124,20 @@ class Muon(torch.optim.Optimizer):
         if self.adjust_lr_fn == "original":
             return sqrt(max(1.0, rows / columns))
         return 0.2 * sqrt(max(rows, columns))
+
+
+def _chosen(condition: Tensor, ones: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+    """`ones` where the condition, a number on the device, is true, else `others`: by shape, since a GPU takes as long
+    for one matrix as for many."""
+    by_shape = defaultdict(list)
+    for index, tensor in enumerate(ones):
+        by_shape[tensor.shape].append(index)
+    chosen = list(ones)
+    for same in by_shape.values():
+        one, other = (torch.stack([side[index] for index in same]) for side in (ones, others))
+        for index, each in zip(same, torch.where(condition, one, other).unbind(), strict=True):
+            chosen[index] = each
+    return chosen
 
 
 def orthogonalised(matrices: Tensor, steps: int, coefficients: Sequence[float], dtype: torch.dtype) -> Tensor:
