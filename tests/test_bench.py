@@ -304,6 +304,24 @@ def test_a_command_interrupted_before_its_first_figure_has_none(work, tmp_path, 
     assert "stopped; nothing measured" in caplog.text
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists the processes of a process")
+def test_sigterm_ends_the_processes_that_measure(tmp_path):
+    small = ["work=[together]", "runs=2", "models=[nano]", "peers=[]", "seconds=100", "vocab_size=600"]
+    code = [sys.executable, str(SCRIPTS / "bench.py"), *small, "data.vocab_size=600", *SMALL_CORPUS]
+    deadline = time.monotonic() + 60
+    with subprocess.Popen(code, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as measuring:
+        started = []  # of threads of that process
+        while not started and time.monotonic() < deadline:
+            time.sleep(0.1)
+            tasks = Path(f"/proc/{measuring.pid}/task").glob("*/children")
+            started = [pid for task in tasks for pid in task.read_text().split()]
+        measuring.terminate()
+        assert measuring.wait(timeout=20) == 143
+    assert started
+    assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+
+
 def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nof last year\n{END}\nafter\n")
@@ -335,7 +353,7 @@ def test_memory_is_that_of_the_children_too(tmp_path):
     child = "b = bytearray(b'x') * 50_000_000; import time; time.sleep(1)"
     code = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
     with (tmp_path / "out").open("wb") as out:
-        ended, peak = watch([sys.executable, "-c", code], os.environ, out, out, with_children=True)
+        ended, peak = watch([sys.executable, "-c", code], os.environ, out, out, with_children=True, running=[])
     assert ended == 0
     assert peak > 50_000_000
 

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import Progress
 
-from headcount.benchmark.environments import PeerError, busy_programs, environment, last_complaint, watch
+from headcount.benchmark.environments import PeerError, busy_programs, environment, kill, last_complaint, watch
 from headcount.benchmark.inputs import Inputs, own_shapes
 from headcount.benchmark.peers.measure import ENDED
 from headcount.benchmark.results import (
@@ -115,6 +115,7 @@ class Bench:
         self.config = config
         self.folder = folder
         self.threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", 0)) or cores()
+        self.running: list[int] = []  # process groups
         self.pythons: dict[str, str] = {"headcount": sys.executable}
         self.inputs = Inputs(config, overrides, folder)
         measured = [each for each in overrides if not each.startswith(("out=", "table=", "debug="))]
@@ -290,7 +291,12 @@ class Bench:
         runs = job.get("runs", 1)
         with ThreadPoolExecutor(runs) as pool, tempfile.TemporaryDirectory(dir=self.folder) as folder:
             jobs = [job | ({"company": (folder, runs, run)} if runs > 1 else {}) for run in range(runs)]
-            results = list(pool.map(lambda run: self._run(system, jobs[run], run), range(runs)))
+            try:
+                results = list(pool.map(lambda run: self._run(system, jobs[run], run), range(runs)))
+            except BaseException:  # the pool waits for its threads, and they for their processes
+                for group in list(self.running):
+                    kill(group)
+                raise
         return results[0] | {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
 
     def _job(self, system: System, round_: int) -> dict[str, Any]:
@@ -324,7 +330,7 @@ class Bench:
         try:
             command, environ, out, err = self._process(system, job, run)
             with out.open("wb") as report, err.open("wb") as errors, busy_programs(job.get("busy", 0)):
-                code, peak = watch(command, environ, report, errors, job["work"] in WITH_CHILDREN)
+                code, peak = watch(command, environ, report, errors, job["work"] in WITH_CHILDREN, self.running)
         finally:
             if "company" in job:
                 (Path(job["company"][0]) / f"{ENDED}{run}").touch()

@@ -53,22 +53,34 @@ def environment(peer: str, requirements: Sequence[str]) -> str:
 
 
 def watch(
-    command: Sequence[str], environ: Mapping[str, str], out: IO[bytes], err: IO[bytes], with_children: bool
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    out: IO[bytes],
+    err: IO[bytes],
+    with_children: bool,
+    running: list[int],
 ) -> tuple[int, int]:
-    """Run a command to its end: its exit code and, if asked `with_children`, the most memory it and they have held."""
+    """Run a command to its end: its exit code and, if asked `with_children`, the most memory it and they have held.
+
+    running: where its process group is listed meanwhile, for `kill`: only the main thread gets signals and Ctrl-C.
+    """
     peak = 0
     with subprocess.Popen(
         command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0
     ) as process:
-        try:
-            while with_children and process.poll() is None:
-                peak = max(peak, group_memory(process.pid))
-                time.sleep(0.5)  # a look takes some 25 ms
-            return process.wait(), peak
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
+        running.append(process.pid)
+        while with_children and process.poll() is None:
+            peak = max(peak, group_memory(process.pid))
+            time.sleep(0.5)  # a look takes some 25 ms
+        code = process.wait()
+        running.remove(process.pid)
+        return code, peak
+
+
+def kill(group: int) -> None:
+    """Kill the processes of a group, if there are any left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def last_complaint(errors: Path) -> str | None:

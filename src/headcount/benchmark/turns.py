@@ -4,8 +4,6 @@ for minutes makes all of them slower."""
 import contextlib
 import json
 import math
-import os
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any, Self
 
 from scipy import stats
 
-from headcount.benchmark.environments import PeerError, last_complaint
+from headcount.benchmark.environments import PeerError, kill, last_complaint
 
 PATIENCE = 20  # seconds that a process has to end by itself
 FIRST_STEPS = 3  # before anything is timed: kernels are compiled, and memory grows
@@ -40,8 +38,7 @@ class Turn:
             with contextlib.suppress(BrokenPipeError):
                 self.process.communicate(timeout=PATIENCE)  # which closes its input; it then removes its files
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            kill(self.process.pid)
 
     def steps(self, count: int) -> dict[str, Any]:
         """Let it make `count` training steps: its report, with `seconds`. Raises PeerError where it ends instead."""
