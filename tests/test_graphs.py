@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from built import random_model, task_without_data
+from built import built, random_model, task_without_data
 from conftest import completed
 from safetensors.torch import load_file
 from test_synchronisation import LOSSES, SIZES, VOCABULARY
@@ -14,7 +14,7 @@ from headcount.data.batches import Sentences, collate
 from headcount.training import graphs as graphs_module
 from headcount.training.graphs import StepGraphs, places_of
 from headcount.training.loss import LabelSmoothing
-from headcount.training.module import TranslationTask
+from headcount.training.module import TranslationTask, parameter_groups
 
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
@@ -191,6 +191,67 @@ def test_the_graph_that_was_not_used_for_the_longest_time_goes(captured, monkeyp
     assert len(captured) == 3
     gradients_of(graphs, model, two, loss)
     assert len(captured) == 4
+
+
+class FakeUpdate:
+    """Stands for the CUDA graph of an optimizer step, which is not made when it is recorded."""
+
+    def __init__(self, make) -> None:
+        self.make, self.norm, self.replays = make, torch.zeros(()), 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.norm.copy_(self.make())
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPU)])
+@pytest.mark.parametrize("name", ["adamw", "adamw_large_vocabulary", "muon"])
+def test_a_recorded_optimizer_step_is_the_step(name, device, monkeypatch):
+    recorded = []
+
+    def capture(self, make):
+        recorded.append(FakeUpdate(make))
+        return recorded[-1], recorded[-1].norm
+
+    if device == "cpu":
+        monkeypatch.setattr(StepGraphs, "_capture", capture)
+    loss, weights, norms = LOSSES["label smoothing"], {}, {}
+    for graphed in (False, True):
+        model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train().to(device)
+        rates = {"muon": {"adamw_lr": 0.02}, "adamw_large_vocabulary": {"other_lr": 0.02}}.get(name, {})
+        make = built(f"optimizer/{name}", lr=0.01, weight_decay=0.1, eps=1e-3, **rates)
+        if name == "muon":
+            make.keywords["ns_dtype"] = "float32"
+        optimizer = make(parameter_groups(model, make))
+        graphs = StepGraphs(task_without_data(model, loss)._losses, model)
+        graphs._on = False  # of each shape of batch
+        norms[graphed] = []
+        for number in range(8):
+            adds = number == 4  # gradients of two micro-batches
+            gradients_of(graphs, model, batch_of(3, 5, 2).to(device), loss, adds=adds)
+            graphs._on = True
+            if number == 6:
+                model.output.weight.grad[0, 0] = torch.nan
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.9
+            if graphed:
+                norm = graphs.step(optimizer, 0.5)
+            else:
+                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).float()
+                optimizer.step()
+            graphs._on = False
+            norms[graphed].append(norm.clone())
+            assert all(isinstance(group["lr"], float) for group in optimizer.param_groups)
+            assert all(group.get("capturable", False) is False for group in optimizer.param_groups)
+        weights[graphed] = [weight.detach().clone() for weight in model.parameters()]
+    one, other = (torch.stack(norms[graphed]) for graphed in (True, False))
+    torch.testing.assert_close(one, other, equal_nan=True, rtol=1e-4, atol=1e-4)
+    assert norms[True][6].isnan()
+    for one, other in zip(weights[True], weights[False], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    if device == "cpu":
+        assert [each.replays for each in recorded] == [6]  # all but the first, and that of two micro-batches
 
 
 def test_nothing_is_recorded_while_torch_looks_for_anomalies(captured):

@@ -1,4 +1,5 @@
-"""CUDA graphs of training: the forward and backward pass of each shape of batch, recorded once, then replayed.
+"""CUDA graphs of training: the forward and backward pass of each shape of batch, and the optimizer step, recorded once,
+then replayed.
 
 To start a kernel takes the processor longer than a small model's kernel takes the GPU, and a step has more than a
 thousand of them. A graph starts all of them at once.
@@ -7,7 +8,7 @@ thousand of them. A graph starts all of them at once.
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 MAX_GRAPHS = 256  # beyond, the one that was not used for the longest time goes
 MAX_SEEN = 10_000  # shapes that are remembered
 ROOM_PARTS = 4  # places for real tokens are rounded up to quarters of a padded target, so that few shapes are different
+
+Result = TypeVar("Result")
 
 Losses = Callable[[Batch, Loss], tuple[Tensor, Tensor]]
 """Loss and negative log-likelihood of a batch, each summed over its tokens."""
@@ -65,6 +68,7 @@ class StepGraphs:
         self._numbers: list[int] = []  # of these, versions and places in memory
         self._recorded: dict[Any, _Recorded] = {}  # the last one used comes last
         self._seen: set[Any] = set()
+        self._update: _Update | None = None
         self._pool: Any = None  # the memory of all graphs
         self._stream: Any = None  # on which they are recorded: each stream keeps memory for products
         self._on = True
@@ -92,6 +96,35 @@ class StepGraphs:
         anchor = self._parameters[computed.reached[0]]
         scaled = _KnownGradients.apply(anchor, computed.scaled, self, computed.reached)
         return computed.loss, computed.likelihood, scaled
+
+    def step(self, optimizer: Any, clip: float) -> Tensor:
+        """Clip the gradients of the last call to the norm `clip`, and make the optimizer's step; returns their norm,
+        which is valid until the next call.
+
+        optimizer: skips a step with `found_inf` on the device by itself, as torch's fused ones do. The step is recorded
+        at its second time, as long as its gradients lie where those of the graphs do: those of several micro-batches
+        do not. The GPU reads the learning rates from memory, in float32, recorded or not.
+        """
+        trained = [each.grad for each in self._parameters]
+        lie_in_graphs = all(one is other for one, other in zip(trained, self._gradients, strict=True))
+        update = self._update
+        if update is None or update.optimizer is not optimizer or update.clip != clip:
+            update = self._update = _Update(optimizer, self._parameters, clip)
+            return update.make()
+        update.set_rates()
+        if not (self._on and lie_in_graphs) or torch.is_anomaly_enabled():
+            return update.make()
+        if update.graph is None:
+            try:
+                update.graph, update.norm = self._capture(update.make)
+            except RuntimeError as error:
+                if refused_memory(error) is None:
+                    raise
+                self._on = False
+                logger.warning("not enough memory for CUDA graphs: steps run without them from now on")
+                return update.make()
+        update.graph.replay()
+        return update.norm
 
     def _computed(self, batch: Batch, objective: Loss) -> _Computed | None:
         """What a step computes, by a graph or without; None where memory did not suffice while there are graphs."""
@@ -138,6 +171,7 @@ class StepGraphs:
             torch.cuda.synchronize()  # they may still run
         self._recorded.clear()
         self._seen.clear()
+        self._update = None
         self._pool = None
         if on_gpu:
             torch.cuda.empty_cache()
@@ -156,8 +190,8 @@ class StepGraphs:
             del self._recorded[next(iter(self._recorded))]
         self._recorded[shape] = _Recorded(graph, memory, computed)
 
-    def _capture(self, step: Callable[[], _Computed]) -> tuple[torch.cuda.CUDAGraph, _Computed]:
-        """A graph of all that `step` asks the GPU for, and the tensors that it computes."""
+    def _capture(self, step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+        """A graph of all that `step` asks the GPU for, and what it computes."""
         torch.cuda.synchronize()
         if torch.cuda.mem_get_info()[0] < torch.cuda.max_memory_allocated():
             torch.cuda.empty_cache()  # what steps without a graph have used
@@ -203,6 +237,45 @@ class StepGraphs:
                 parameter.grad = gradient
             else:
                 parameter.grad += gradient
+
+
+class _Update:
+    """Clipping and the step of an optimizer. graph: a recorded one, and the `norm` that it computes."""
+
+    def __init__(self, optimizer: Any, parameters: Sequence[Tensor], clip: float) -> None:
+        self.optimizer = optimizer
+        self.parameters = parameters
+        self.clip = clip
+        self.graph: Any = None
+        device = parameters[0].device
+        self.rates = [torch.zeros((), device=device) for _ in optimizer.param_groups]
+        self.norm = torch.zeros((), device=device)
+        self._set: list[float] = []
+        self.set_rates()
+
+    def set_rates(self) -> None:
+        """Write the present learning rates to where a step reads them from."""
+        now = [group["lr"] for group in self.optimizer.param_groups]
+        if now != self._set:
+            for rate, number in zip(self.rates, now, strict=True):
+                rate.fill_(number)
+            self._set = now
+
+    def make(self) -> Tensor:
+        """The step, without a graph; returns the norm of the gradients."""
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        optimizer = self.optimizer
+        optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).to(torch.float32)
+        groups = [dict(group) for group in optimizer.param_groups]
+        try:
+            for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+                group.update(lr=rate, capturable=True)  # torch asks whether its step may be recorded
+            optimizer.step()
+        finally:
+            for group, before in zip(optimizer.param_groups, groups, strict=True):
+                group.clear()
+                group.update(before)
+        return norm
 
 
 class _KnownGradients(torch.autograd.Function):

@@ -129,19 +129,22 @@ class TranslationTask(pl.LightningModule):
     ) -> None:
         optimizer_closure()  # forward and backward: whether the gradients are finite is known before the step
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
-        norm = torch.nn.utils.clip_grad_norm_(self._trained, self.trainer.gradient_clip_val or math.inf)
-        norm = gathered(norm)
-        rate = optimizer.param_groups[0]["lr"]
-        step = Step(self.trainer.global_step + 1, rate, norm, self._parts_of_step)
-        self._parts_of_step, self._logged = [], []
         own: Any = optimizer.optimizer
-        here = norm.device.type in SYNCHRONOUS or is_sharded(self.model)
-        if not here and getattr(own, "_step_supports_amp_scaling", False):
+        clip = self.trainer.gradient_clip_val or math.inf
+        here = self._trained[0].device.type in SYNCHRONOUS or is_sharded(self.model)
+        skips_itself = not here and getattr(own, "_step_supports_amp_scaling", False)
+        recorded = self.graphs if skips_itself else None
+        rate = optimizer.param_groups[0]["lr"]
+        norm = recorded.step(own, clip) if recorded else torch.nn.utils.clip_grad_norm_(self._trained, clip)
+        step = Step(self.trainer.global_step + 1, rate, gathered(norm), self._parts_of_step)
+        self._parts_of_step, self._logged = [], []
+        if skips_itself:
             # The device itself leaves its weights as they are: to ask it here would make the processor wait for it.
             self.skipped.settle()
             self.skipped.expect(step, self._train_source)
-            own.grad_scale, own.found_inf = None, (~norm.isfinite()).to(torch.float32)
-            optimizer.step()
+            if not recorded:
+                own.grad_scale, own.found_inf = None, (~step.norm.isfinite()).to(torch.float32)
+                optimizer.step()
         elif not self.skipped.skips(step, self._train_source):
             optimizer.step()
 

@@ -105,9 +105,12 @@ class Muon(torch.optim.Optimizer):
         for shape, pairs in by_shape.items():
             same, updates = zip(*pairs, strict=True)
             steps = orthogonalised(torch.stack(updates), self.ns_steps, self.ns_coefficients, self.ns_dtype)
-            steps = steps if self.found_inf is None else steps * goes
+            steps = steps.to(same[0].dtype)
             scale = -group["lr"] * self._scale(*shape)
-            torch._foreach_add_(same, steps.to(same[0].dtype).unbind(), alpha=scale)
+            if self.found_inf is None:
+                torch._foreach_add_(same, steps.unbind(), alpha=scale)
+            else:  # where the rate may be a number on the device, too
+                torch._foreach_add_(same, (steps * (goes * scale)).unbind())
 
     def _momentum(self, weights: list[Tensor], momentum: float) -> Sequence[Tensor]:
         gradients = [cast("Tensor", weight.grad) for weight in weights]
