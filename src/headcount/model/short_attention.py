@@ -39,8 +39,9 @@ TYPES = (torch.float16, torch.bfloat16)
 AMPERE = (8, 0)  # the oldest GPUs that Triton is made for and that have products in bfloat16
 HEAD_SIZES = (16, 32, 64, 128)
 LONGEST = 64  # queries or keys: the tiles of torch's kernels suit longer sentences, and a program has no room for them
+VARYING = ("heads", "queries", "keys", "mask_by_sentence", "mask_by_key", "causal")  # from call to call
 WARPS = {16: 1, 32: 1, 64: 4}
-"""By the longer of the padded lengths: as compiled for an H100, no kernel has to put registers into memory."""
+"""By the block: as compiled for an H100, no kernel has to put registers into memory."""
 
 
 def _kernel(*varying: str) -> Callable[[Callable], Any]:
@@ -50,8 +51,9 @@ def _kernel(*varying: str) -> Callable[[Callable], Any]:
     return lambda function: triton.jit(function, do_not_specialize=varying) if triton else function
 
 
-# Shapes of tiles: query and output [block_q, d_head], key and value [block_k, d_head], weights [block_q, block_k].
-# Beyond the end of a sentence, a tile has zeros.
+# Shapes of tiles: query, key, value and output [block, d_head], weights [block, block]. Beyond the end of a sentence, a
+# tile has zeros. To compile a kernel takes about a second, so there are few: the block is that of the longer side, and
+# whether there is a mask and whether it is causal are read when a kernel runs.
 
 
 @_kernel()
@@ -76,16 +78,13 @@ def _write(start, tile, sentence, head, heads, length, block: constexpr, d_head:
 @_kernel()
 @no_type_check
 def _weights(
-    query, key, mask, sentence, mask_by_sentence, mask_by_key, keys,
-    causal: constexpr, scale: constexpr, block_q: constexpr, block_k: constexpr,
-):  # fmt: skip
+    query, key, mask, sentence, mask_by_sentence, mask_by_key, keys, causal, scale: constexpr, block: constexpr
+):
     """Softmax over the scores of the keys, in float32. A query that may attend to no key has the weights 0."""
-    j = tl.arange(0, block_k)[None, :]
+    j = tl.arange(0, block)[None, :]
     allowed = j < keys
-    if mask is not None:
-        allowed = allowed & tl.load(mask + sentence * mask_by_sentence + j * mask_by_key, mask=allowed, other=0)
-    if causal:
-        allowed = allowed & (j <= tl.arange(0, block_q)[:, None])
+    allowed = allowed & tl.load(mask + sentence * mask_by_sentence + j * mask_by_key, mask=allowed, other=0)
+    allowed = allowed & (j <= tl.arange(0, block)[:, None] + (1 - causal) * block)
     score = tl.dot(query, tl.trans(key)) * (scale * 1.4426950408889634)  # log2(e): powers of 2 are what a GPU computes
     score = tl.where(allowed, score, float("-inf"))
     highest = tl.maximum(tl.max(score, axis=1), -1e38)  # not -inf, of which the difference to itself is NaN
@@ -94,7 +93,7 @@ def _weights(
     return weights * (1.0 / total)[:, None]
 
 
-@_kernel("heads", "queries", "keys", "mask_by_sentence")
+@_kernel(*VARYING)
 @no_type_check
 def _forward_kernel(
     output, query, key, value, mask, heads, queries, keys,
@@ -102,19 +101,18 @@ def _forward_kernel(
     key_by_sentence, key_by_head, key_by_position,
     value_by_sentence, value_by_head, value_by_position,
     mask_by_sentence, mask_by_key,
-    causal: constexpr, scale: constexpr,
-    d_head: constexpr, block_q: constexpr, block_k: constexpr,
+    causal, scale: constexpr, d_head: constexpr, block: constexpr,
 ):  # fmt: skip
     head = tl.program_id(0) % heads  # neighbours in memory at the same time
     sentence = (tl.program_id(0) // heads).to(tl.int64)
-    q = _read(query, sentence, head, query_by_sentence, query_by_head, query_by_position, queries, block_q, d_head)
-    k = _read(key, sentence, head, key_by_sentence, key_by_head, key_by_position, keys, block_k, d_head)
-    v = _read(value, sentence, head, value_by_sentence, value_by_head, value_by_position, keys, block_k, d_head)
-    weights = _weights(q, k, mask, sentence, mask_by_sentence, mask_by_key, keys, causal, scale, block_q, block_k)
-    _write(output, tl.dot(weights.to(v.dtype), v), sentence, head, heads, queries, block_q, d_head)
+    q = _read(query, sentence, head, query_by_sentence, query_by_head, query_by_position, queries, block, d_head)
+    k = _read(key, sentence, head, key_by_sentence, key_by_head, key_by_position, keys, block, d_head)
+    v = _read(value, sentence, head, value_by_sentence, value_by_head, value_by_position, keys, block, d_head)
+    weights = _weights(q, k, mask, sentence, mask_by_sentence, mask_by_key, keys, causal, scale, block)
+    _write(output, tl.dot(weights.to(v.dtype), v), sentence, head, heads, queries, block, d_head)
 
 
-@_kernel("heads", "queries", "keys", "mask_by_sentence")
+@_kernel(*VARYING)
 @no_type_check
 def _backward_kernel(
     for_query, for_key, for_value, gradient, query, key, value, mask, heads, queries, keys,
@@ -123,25 +121,24 @@ def _backward_kernel(
     key_by_sentence, key_by_head, key_by_position,
     value_by_sentence, value_by_head, value_by_position,
     mask_by_sentence, mask_by_key,
-    causal: constexpr, scale: constexpr,
-    d_head: constexpr, block_q: constexpr, block_k: constexpr,
+    causal, scale: constexpr, d_head: constexpr, block: constexpr,
 ):  # fmt: skip
     head = tl.program_id(0) % heads
     sentence = (tl.program_id(0) // heads).to(tl.int64)
-    q = _read(query, sentence, head, query_by_sentence, query_by_head, query_by_position, queries, block_q, d_head)
-    k = _read(key, sentence, head, key_by_sentence, key_by_head, key_by_position, keys, block_k, d_head)
-    v = _read(value, sentence, head, value_by_sentence, value_by_head, value_by_position, keys, block_k, d_head)
+    q = _read(query, sentence, head, query_by_sentence, query_by_head, query_by_position, queries, block, d_head)
+    k = _read(key, sentence, head, key_by_sentence, key_by_head, key_by_position, keys, block, d_head)
+    v = _read(value, sentence, head, value_by_sentence, value_by_head, value_by_position, keys, block, d_head)
     g = _read(
-        gradient, sentence, head, gradient_by_sentence, gradient_by_head, gradient_by_position, queries, block_q, d_head
+        gradient, sentence, head, gradient_by_sentence, gradient_by_head, gradient_by_position, queries, block, d_head
     )
-    weights = _weights(q, k, mask, sentence, mask_by_sentence, mask_by_key, keys, causal, scale, block_q, block_k)
-    _write(for_value, tl.dot(tl.trans(weights.to(g.dtype)), g), sentence, head, heads, keys, block_k, d_head)
+    weights = _weights(q, k, mask, sentence, mask_by_sentence, mask_by_key, keys, causal, scale, block)
+    _write(for_value, tl.dot(tl.trans(weights.to(g.dtype)), g), sentence, head, heads, keys, block, d_head)
     # d softmax: w (g - sum(w g)), where g is the gradient of the weights.
     for_weights = tl.dot(g, tl.trans(v))
     common = tl.sum(weights * for_weights, axis=1)
     for_score = (weights * (for_weights - common[:, None]) * scale).to(q.dtype)
-    _write(for_query, tl.dot(for_score, k), sentence, head, heads, queries, block_q, d_head)
-    _write(for_key, tl.dot(tl.trans(for_score), q), sentence, head, heads, keys, block_k, d_head)
+    _write(for_query, tl.dot(for_score, k), sentence, head, heads, queries, block, d_head)
+    _write(for_key, tl.dot(tl.trans(for_score), q), sentence, head, heads, keys, block, d_head)
 
 
 @functools.cache
@@ -206,14 +203,22 @@ def _launch(
     (batch, heads, queries, d_head), keys = read[-3].shape, read[-1].shape[2]
     if not batch * heads:
         return
-    blocks = [max(16, triton.next_power_of_2(length)) for length in (queries, keys)]  # at least what a tl.dot takes
+    block = max(16, triton.next_power_of_2(max(queries, keys)))  # at least what a tl.dot takes
     strides = [stride for x in read for stride in x.stride()[:3]]
-    by_sentence, by_key = (0, 1) if mask is None else (mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(3))
+    if mask is None:
+        mask = _true(read[-1].device).expand(1, 1, 1, keys)
+    by_sentence, by_key = mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(3)
     with torch.cuda.device_of(read[-1]):
         kernel[batch * heads,](
             *written, *read, mask, heads, queries, keys, *strides, by_sentence, by_key,
-            causal, d_head**-0.5, d_head, *blocks, num_warps=_warps(max(blocks), d_head), num_stages=1,
+            int(causal), d_head**-0.5, d_head, block, num_warps=_warps(block, d_head), num_stages=1,
         )  # fmt: skip
+
+
+@functools.cache
+def _true(device: torch.device) -> Tensor:
+    """One number in the device's memory. `_tried` asks for it first, so that it is not made within a CUDA graph."""
+    return torch.ones(1, dtype=torch.bool, device=device)
 
 
 def _warps(block: int, d_head: int) -> int:
