@@ -7,6 +7,7 @@ import math
 import os
 import platform
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -262,9 +263,11 @@ class TranslationData(pl.LightningDataModule):
     @property
     def pad_to(self) -> int:
         """The number that the lengths of a batch are padded to a multiple of."""
-        if self._pad_to == "auto":
-            return PADDED_TO[few_batches(*self._lengths(), self.batch_tokens)]
-        return int(self._pad_to)
+        return PADDED_TO[self._few_batches] if self._pad_to == "auto" else int(self._pad_to)
+
+    @cached_property
+    def _few_batches(self) -> bool:
+        return few_batches(*self._lengths(), self.batch_tokens)
 
     def _lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens of every source and target of train, with EOS: int32, half the size of the sentences' own."""
@@ -299,7 +302,7 @@ class TranslationData(pl.LightningDataModule):
         values += [epochs.start_epoch] if epochs.start_epoch else []
         values += ["both directions"] if self.both_directions else []
         values += [self.ramp] if self.ramp else []
-        values += ["by the longer side"] if few_batches(*self._lengths(), self.batch_tokens) else []
+        values += ["by the longer side"] if self._few_batches else []
         values += [f"padded to {self.pad_to}"] if self.pad_to > 1 else []
         return f"{values} {self.hide_source}"
 
