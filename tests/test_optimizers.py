@@ -229,3 +229,23 @@ def test_muon_has_the_matrices_of_linear_layers_but_not_the_output(model, tied):
     assert any("query" in name for name in names[0])
     assert all("embedding" not in name for name in names[0])
     assert others["weight_decay"] == 0
+
+
+def test_a_processor_without_bf16_computes_in_float32(monkeypatch):
+    """There torch emulates products in bf16, which takes many times as long."""
+    used = []
+
+    def orthogonalised(matrices, steps, coefficients, dtype):
+        used.append(dtype)
+        return matrices.to(dtype)
+
+    monkeypatch.setattr("headcount.training.muon.orthogonalised", orthogonalised)
+    for native in (False, True):
+        monkeypatch.setattr("headcount.training.muon.multiplies_bf16", lambda native=native: native)
+        weights = list(matrices())
+        optimizer = built("optimizer/muon")([{"params": weights, "hidden": True}, {"params": [vector()]}])
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        used.clear()
+        optimizer.step()
+        assert set(used) == {torch.bfloat16 if native else torch.float32}

@@ -8,6 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from headcount.machine import multiplies_bf16
+
 ADJUST = ("original", "match_rms_adamw")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 EPS = 1e-7  # least norm that is divided by
@@ -23,7 +25,8 @@ class Muon(torch.optim.Optimizer):
     2.2). Without `nesterov`, M is orthogonalised. Matrices of one shape are one batch, each orthogonalised on its own.
 
     params: parameter groups; those with "hidden": True have Muon, at rate `lr`, the others AdamW, at rate `adamw_lr`
-    with `betas`, `eps`, `fused`. weight_decay: of all groups that name none. ns_dtype: of the matrix products.
+    with `betas`, `eps`, `fused`. weight_decay: of all groups that name none. ns_dtype: of the matrix products, which
+    are float32 on a processor that does not multiply bf16 natively: there, bf16 would take many times as long.
 
     Raises ValueError, naming the setting, its value and what is allowed.
     """
@@ -102,9 +105,11 @@ class Muon(torch.optim.Optimizer):
         by_shape = defaultdict(list)
         for weight, update in zip(weights, self._momentum(weights, group["momentum"]), strict=True):
             by_shape[weight.shape].append((weight, update))
+        emulated = weights[0].device.type == "cpu" and not multiplies_bf16()
+        dtype = torch.float32 if emulated else self.ns_dtype
         for shape, pairs in by_shape.items():
             same, updates = zip(*pairs, strict=True)
-            steps = orthogonalised(torch.stack(updates), self.ns_steps, self.ns_coefficients, self.ns_dtype)
+            steps = orthogonalised(torch.stack(updates), self.ns_steps, self.ns_coefficients, dtype)
             steps = steps.to(same[0].dtype)
             scale = -group["lr"] * self._scale(*shape)
             if self.found_inf is None:
