@@ -254,6 +254,25 @@ def test_a_recorded_optimizer_step_is_the_step(name, device, monkeypatch):
         assert [each.replays for each in recorded] == [6]  # all but the first, and that of two micro-batches
 
 
+def test_without_memory_for_the_graph_of_the_optimizer_step_it_is_made_without(monkeypatch, caplog):
+    def refused(self, step):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(StepGraphs, "_capture", refused)
+    loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    make = built("optimizer/muon", lr=0.01)
+    optimizer = make(parameter_groups(model, make))
+    graphs = StepGraphs(task_without_data(model, loss)._losses, model)
+    for number in range(4):
+        gradients_of(graphs, model, batch_of(*[3 + number] * 3), loss)
+        before = [weight.detach().clone() for weight in model.parameters()]
+        assert graphs.step(optimizer, 1.0).isfinite()
+        assert any(not torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+    assert caplog.text.count("not enough memory for CUDA graphs") == 1
+    gradients_of(graphs, model, batch, loss)
+
+
 def test_nothing_is_recorded_while_torch_looks_for_anomalies(captured):
     loss = LOSSES["label smoothing"]
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()

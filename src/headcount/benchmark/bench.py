@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
@@ -289,13 +289,15 @@ class Bench:
         """The report of the system's script; of several runs at once, rate and memory are summed. Raises PeerError."""
         job = self._job(system, round_)
         runs = job.get("runs", 1)
-        with ThreadPoolExecutor(runs) as pool, tempfile.TemporaryDirectory(dir=self.folder) as folder:
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder, ThreadPoolExecutor(runs) as pool:
             jobs = [job | ({"company": (folder, runs, run)} if runs > 1 else {}) for run in range(runs)]
+            measured = [pool.submit(self._run, system, jobs[run], run) for run in range(runs)]
             try:
-                results = list(pool.map(lambda run: self._run(system, jobs[run], run), range(runs)))
+                results = [each.result() for each in measured]
             except BaseException:  # the pool waits for its threads, and they for their processes
-                for group in list(self.running):
-                    kill(group)
+                while wait(measured, timeout=0.1).not_done:  # one may have been about to start
+                    for group in list(self.running):
+                        kill(group)
                 raise
         return results[0] | {name: sum(result[name] for result in results) for name in ("rate", "peak_memory")}
 

@@ -227,7 +227,7 @@ def _by_length(second: np.ndarray, first: np.ndarray, random: np.random.Generato
     """Row numbers sorted by two lengths, in another order every epoch.
 
     They are sorted by the first, and within one first length by the second: upwards in one, downwards in the next, so
-    that a batch with two targets of neighbouring lengths does not have both the shortest and the longest sources.
+    that a batch with two neighbouring first lengths does not have both the least and the greatest second ones.
     """
     # In place, since this takes the most memory of all that grows with the corpus.
     jittered = random.uniform(-JITTER, JITTER, len(first))

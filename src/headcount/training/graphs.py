@@ -102,7 +102,7 @@ class StepGraphs:
         which is valid until the next call.
 
         optimizer: skips a step with `found_inf` on the device by itself, as torch's fused ones do. The step is recorded
-        at its second time, as long as its gradients lie where those of the graphs do: those of several micro-batches
+        at a later call, as long as its gradients lie where those of the graphs do: those of several micro-batches
         do not. The GPU reads the learning rates from memory, in float32, recorded or not.
         """
         trained = [each.grad for each in self._parameters]
@@ -114,17 +114,23 @@ class StepGraphs:
         update.set_rates()
         if not (self._on and lie_in_graphs) or torch.is_anomaly_enabled():
             return update.make()
-        if update.graph is None:
-            try:
-                update.graph, update.norm = self._capture(update.make)
-            except RuntimeError as error:
-                if refused_memory(error) is None:
-                    raise
-                self._on = False
-                logger.warning("not enough memory for CUDA graphs: steps run without them from now on")
-                return update.make()
+        if update.graph is None and not self._records(update):  # out of the reach of the error, as above
+            self._drop()
+            self._on = False
+            logger.warning("not enough memory for CUDA graphs: steps run without them from now on")
+            return update.make()
         update.graph.replay()
         return update.norm
+
+    def _records(self, update: "_Update") -> bool:
+        """Record the optimizer step; False where memory does not suffice."""
+        try:
+            update.graph, update.norm = self._capture(update.make)
+        except RuntimeError as error:
+            if refused_memory(error) is None:
+                raise
+            return False
+        return True
 
     def _computed(self, batch: Batch, objective: Loss) -> _Computed | None:
         """What a step computes, by a graph or without; None where memory did not suffice while there are graphs."""
