@@ -89,9 +89,7 @@ class StepGraphs:
         self._tokens.fill_(len(batch.real))
         computed = self._computed(batch, objective)
         if computed is None:  # out of the reach of the error, which holds what the step has allocated
-            self._drop()
-            self._on = False
-            logger.warning("not enough memory for CUDA graphs: steps run without them from now on")
+            self._do_without()
             computed = self._without_graph(batch, batch.with_room(places_of(batch)), objective)
         anchor = self._parameters[computed.reached[0]]
         scaled = _KnownGradients.apply(anchor, computed.scaled, self, computed.reached)
@@ -115,9 +113,7 @@ class StepGraphs:
         if not (self._on and lie_in_graphs) or torch.is_anomaly_enabled():
             return update.make()
         if update.graph is None and not self._records(update):  # out of the reach of the error, as above
-            self._drop()
-            self._on = False
-            logger.warning("not enough memory for CUDA graphs: steps run without them from now on")
+            self._do_without()
             return update.make()
         update.graph.replay()
         return update.norm
@@ -181,6 +177,12 @@ class StepGraphs:
         self._pool = None
         if on_gpu:
             torch.cuda.empty_cache()
+
+    def _do_without(self) -> None:
+        """Drop all graphs, and record no more."""
+        self._drop()
+        self._on = False
+        logger.warning("not enough memory for CUDA graphs: steps run without them from now on")
 
     def _keep_gradients(self, adds: bool) -> None:
         """A step overwrites `self._gradients`: gradients of earlier micro-batches are copied first."""
