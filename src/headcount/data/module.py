@@ -7,7 +7,6 @@ import math
 import os
 import platform
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +264,7 @@ class TranslationData(pl.LightningDataModule):
         """The number that the lengths of a batch are padded to a multiple of."""
         return PADDED_TO[self._few_batches] if self._pad_to == "auto" else int(self._pad_to)
 
-    @cached_property
+    @property
     def _few_batches(self) -> bool:
         return few_batches(*self._lengths(), self.batch_tokens)
 

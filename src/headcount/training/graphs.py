@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from headcount.data.batches import Batch
 from headcount.errors import InputError, first_line
 from headcount.machine import refused_memory
+from headcount.training.divergence import skip_if_not_finite
 from headcount.training.loss import Loss
 
 logger = logging.getLogger(__name__)
@@ -273,7 +274,7 @@ class _Update:
         """The step, without a graph; returns the norm of the gradients."""
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
         optimizer = self.optimizer
-        optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).to(torch.float32)
+        skip_if_not_finite(optimizer, norm)
         groups = [dict(group) for group in optimizer.param_groups]
         try:
             for group, rate in zip(optimizer.param_groups, self.rates, strict=True):

@@ -23,7 +23,7 @@ from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.transformer import Transformer
 from headcount.training.cutoff import token_cutoff
-from headcount.training.divergence import SkippedSteps, Step
+from headcount.training.divergence import SkippedSteps, Step, skip_if_not_finite
 from headcount.training.graphs import StepGraphs
 from headcount.training.loss import IGNORED, LabelSmoothing, Loss
 from headcount.training.sharded import FullySharded, fill_whole, gathered, is_sharded, sharded
@@ -131,11 +131,11 @@ class TranslationTask(pl.LightningModule):
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
         own: Any = optimizer.optimizer
         clip = self.trainer.gradient_clip_val or math.inf
-        here = self._trained[0].device.type in SYNCHRONOUS or is_sharded(self.model)
+        here = self._all_parameters[0].device.type in SYNCHRONOUS or is_sharded(self.model)
         skips_itself = not here and getattr(own, "_step_supports_amp_scaling", False)
         recorded = self.graphs if skips_itself else None
         rate = optimizer.param_groups[0]["lr"]
-        norm = recorded.step(own, clip) if recorded else torch.nn.utils.clip_grad_norm_(self._trained, clip)
+        norm = recorded.step(own, clip) if recorded else torch.nn.utils.clip_grad_norm_(self._all_parameters, clip)
         step = Step(self.trainer.global_step + 1, rate, gathered(norm), self._parts_of_step)
         self._parts_of_step, self._logged = [], []
         if skips_itself:
@@ -143,14 +143,14 @@ class TranslationTask(pl.LightningModule):
             self.skipped.settle()
             self.skipped.expect(step, self._train_source)
             if not recorded:
-                own.grad_scale, own.found_inf = None, (~step.norm.isfinite()).to(torch.float32)
+                skip_if_not_finite(own, step.norm)
                 optimizer.step()
         elif not self.skipped.skips(step, self._train_source):
             optimizer.step()
 
     @cached_property
-    def _trained(self) -> list[nn.Parameter]:
-        """All parameters: to collect them in each step would take a millisecond."""
+    def _all_parameters(self) -> list[nn.Parameter]:
+        """They are collected once: in each step that would take a millisecond."""
         return list(self.parameters())
 
     def configure_gradient_clipping(self, *arguments: Any, **keywords: Any) -> None:
