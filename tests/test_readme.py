@@ -36,7 +36,9 @@ SMALL = [
 ]
 SMALL_GRAMMAR = ["data.train_size=2000", "data.valid_size=8", "data.test_size=16"]
 RUN = ("README.md", "docs/training.md", "docs/studies.md")  # pages whose commands are run; quick are those of the first
-COMPOSED = ("make ablate", "make bench")  # what takes hours: only its config is composed, as where RUN_A is a run
+ON_HUB = ("recipe=multi30k_en_de", "recipe=multi30k_quick")
+# What takes hours or minutes, or names a RUN: only its config is composed.
+COMPOSED = ("make ablate", "make bench", "python scripts/bench.py")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "data" / "README.md"]
@@ -54,7 +56,9 @@ def commands_of(page: str) -> list[str]:
 def run_here(pages: tuple[str, ...] = RUN) -> list[str]:
     """The commands that are run, each once, in the order of the pages."""
     lines = dict.fromkeys(line for page in pages for line in commands_of(page))
-    return [line for line in lines if line != "make test" and not line.startswith(COMPOSED) and "RUN_A" not in line]
+    composed = [line for line in lines if line.startswith(COMPOSED) or re.search("RUN_A|=RUN ", line)]
+    composed += [line for line in lines if "sweep=runs/recurrent_grammar_study" in line]  # which takes hours to make
+    return [line for line in lines if line != "make test" and line not in composed]
 
 
 def script_of(command: str) -> list[str]:
@@ -76,11 +80,11 @@ def made_small(words: list[str]) -> list[str]:
     """A training command with little to do."""
     if any(word.startswith("resume=") for word in words):
         return [*words, f"trainer.max_steps={STEPS + 2}"]
-    elsewhere = ("data=multi30k", "data=files", "recipe=multi30k_en_de")
+    elsewhere = ("data=multi30k", "data=files", *ON_HUB)
     corpus = [] if any(word in elsewhere for word in words) else SMALL_GRAMMAR
     if any(word.startswith("init_from=") for word in words):  # its model and vocabulary are small
         return [*words, f"trainer.max_steps={STEPS}", "search.max_ratio=1", *corpus]
-    if "recipe=multi30k_en_de" in words:
+    if any(word in ON_HUB for word in words):
         corpus = ["data.budget.warmup_steps=2"]
     if any(word.startswith("data.held_out") for word in words):
         corpus = ["data.held_out.valid=8", "data.held_out.test=16"]
@@ -119,7 +123,7 @@ def as_run(command: str) -> list[str]:
     words = script_of(command)
     if words[0] == "scripts/train.py":
         words = made_small(words)
-        on_hub = {"data=multi30k", "recipe=multi30k_en_de"} & set(words)
+        on_hub = {"data=multi30k", *ON_HUB} & set(words)
         if on_hub and not any(word.startswith("data.root=") for word in words):
             words.append("data.root=data/multi30k")
     return [*words, "search.samples=4"] if "search=mbr" in words else words
