@@ -26,6 +26,7 @@ from headcount.benchmark.results import BEGIN, END, best, page_with_tables
 from headcount.benchmark.settings import as_lists, rows_of
 from headcount.benchmark.turns import in_turn, relative_time
 from headcount.benchmark.workloads import UNITS
+from headcount.machine import multiplies_bf16
 from headcount.run.place import CONF
 
 SIZE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "d_feed_forward": 24, "num_heads": 2}
@@ -190,7 +191,13 @@ def test_the_best_precision_is_the_one_that_was_measured_longest():
 
 
 @pytest.fixture
-def rows(tmp_path, monkeypatch) -> list[dict]:
+def with_bf16(monkeypatch):
+    """A processor that multiplies bf16 natively, whatever this one does."""
+    monkeypatch.setattr(bench, "multiplies_bf16", lambda: True)
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch, with_bf16) -> list[dict]:
     """The rows of a command whose measurements are made up."""
     figures = {"headcount": [100.0, 120.0, 110.0], "torch": [4e10], "fp32": [50.0, 40.0, 60.0], "bf16": [30.0]}
     taken = dict.fromkeys(figures, 0)
@@ -253,7 +260,8 @@ def test_on_a_gpu_everybody_is_measured_in_bf16(tmp_path, monkeypatch):
     assert ", on Some GPU and " in (tmp_path / "page.md").read_text()
 
 
-def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(tmp_path, monkeypatch):
+@pytest.mark.parametrize("native", [True, False])
+def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(native, tmp_path, monkeypatch):
     asked = []
 
     def run_job(self, system, round_=1):
@@ -264,20 +272,22 @@ def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(tmp_path, mon
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Bench, "run_job", run_job)
+    monkeypatch.setattr(bench, "multiplies_bf16", lambda: native)
     arguments = ["work=search", "run=some", "rounds=2", "threads=2", "peers=[ctranslate2]", "data.vocab_size=600"]
     completed("bench", *arguments, "out=rows.json", "table=page.md", *SMALL_CORPUS)
-    ways = [("headcount", "float32"), ("headcount", "bfloat16")]
+    ways = [("headcount", "float32"), ("headcount", "bfloat16")][: 1 + native]
     ways += [("headcount, shortlist", precision) for _, precision in ways]
     ways += [("ctranslate2", "float32"), ("ctranslate2", "int8")]
     turns = [(f"{name}, {threads}", each) for threads in ("1 thread", "2 threads") for name, each in ways]
     assert asked == turns * 2
-    assert "| headcount, shortlist, 2 threads | bfloat16" in (tmp_path / "page.md").read_text()
+    assert ("| headcount, shortlist, 2 threads | bfloat16" in (tmp_path / "page.md").read_text()) == native
     assert " 31.41 |" in (tmp_path / "page.md").read_text()
 
 
 BF16 = [("headcount", "auto"), ("torch_loop", "bf16"), ("transformers", "bf16")]
 
 
+@pytest.mark.usefixtures("with_bf16")
 def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch):
     def run_job(self, system, round_=1):
         if system.requested == "bf16" and system.name != "torch":
@@ -452,6 +462,7 @@ def test_a_trained_run_is_searched_with_and_without_a_shortlist(home, tmp_path):
     listed = "shortlist={frequent:320,per_piece:1}"
     rows = bench_process(tmp_path, "work=search", f"run={run}", "peers=[ctranslate2]", listed)
     ours = [row for row in rows if row["peer"].startswith("headcount")]
-    assert len(rows) == 6
-    assert len(ours) == 4
+    precisions = 1 + multiplies_bf16()
+    assert len(rows) == 2 * precisions + 2
+    assert len(ours) == 2 * precisions
     assert len({row["bleu"] for row in ours if row["precision"] == "float32"}) == 1

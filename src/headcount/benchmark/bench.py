@@ -47,7 +47,7 @@ from headcount.benchmark.workloads import (
 )
 from headcount.errors import InputError
 from headcount.files import write_text
-from headcount.machine import cores, processor
+from headcount.machine import cores, multiplies_bf16, processor
 from headcount.run.place import command
 
 logger = logging.getLogger(__name__)
@@ -200,8 +200,9 @@ class Bench:
         return measured
 
     def _precisions(self, known: Sequence[str]) -> list[str]:
-        """Those that are measured on the device: nobody trains in float32 on a GPU."""
-        return [each for each in known if self.config.device == "cpu" or ceiling_precision(each) != "fp32"]
+        """Those that are measured on the device: nobody trains in float32 on a GPU, nor in bf16 where it is emulated."""
+        unused = "fp32" if self.config.device != "cpu" else "" if multiplies_bf16() else "bf16"
+        return [each for each in known if ceiling_precision(each) != unused]
 
     def _searches(self, job: Mapping[str, Any]) -> Iterator[System]:
         """Beam search of a trained run, with and without a shortlist, and that of CTranslate2 if it is a peer; with one
@@ -218,7 +219,7 @@ class Bench:
                 if engine != "ctranslate2" or engine in self.config.peers:
                     own = {**job, "threads": threads, "engine": engine, "shortlist": listed}
                     title = f"{name}, {threads} thread{'s'[: threads > 1]}"
-                    yield from (System(title, each, "search", own, keep=True) for each in precisions)
+                    yield from (System(title, each, "search", own, keep=True) for each in self._precisions(precisions))
 
     def _crowded(self, job: Mapping[str, Any]) -> Iterator[System]:
         """Training as it is, with threads that always spin as libgomp does by itself, and with one thread; each alone
