@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 from built import built, random_model, sentence_piece
-from conftest import command, completed, refused, rewrite
+from conftest import command, completed, failed, refused, rewrite
 from omegaconf import OmegaConf
 from toy import CLAUSES
 
@@ -357,11 +357,12 @@ def test_the_engine_refuses_what_it_cannot_do(settings, line, home):
     assert any(line in error for error in result.errors), result.errors
 
 
-def test_an_engine_that_does_not_exist(home):
-    assert translated(home, "engine=fast").errors == ["error: engine=fast: must be headcount or ctranslate2"]
+@pytest.mark.parametrize("name", ["translate", "serve"])
+def test_an_engine_that_does_not_exist(name, home):
+    assert failed(name, "run=runs/first", "engine=fast", cwd=home) == ["engine=fast: must be headcount or ctranslate2"]
 
 
-@pytest.mark.parametrize("words", [("export",), ("translate", "engine=ctranslate2")])
+@pytest.mark.parametrize("words", [("export",), ("translate", "engine=ctranslate2"), ("serve", "engine=ctranslate2")])
 def test_an_engine_that_is_not_installed_is_one_line(words, home, monkeypatch):
     for name in list(sys.modules):
         if name.split(".")[0] == "ctranslate2" or name in ("headcount.export.ctranslate2", "headcount.export.engine"):

@@ -292,6 +292,21 @@ def test_wrong_settings_are_a_line_each(tmp_path):
     assert failed("serve", "run=nothing", cwd=tmp_path)[0].startswith("nothing is not a run directory")
 
 
+@pytest.mark.parametrize("engine", ["headcount", "ctranslate2"])
+def test_the_engine_that_was_asked_for_translates(engine, home, monkeypatch):
+    if engine != "headcount":
+        pytest.importorskip(engine)
+
+    def application(translator, about, limits):
+        raise InputError(f"{type(translator).__name__}: {translator.translate(LINES)}")
+
+    monkeypatch.setattr("headcount.serve.app.application", application)
+    expected = open_run(home / "runs" / "first", device="cpu", search={"max_ratio": 10}).translator.translate(LINES)
+    (found,) = failed("serve", "run=runs/first", "search.max_ratio=10", f"engine={engine}", cwd=home)
+    name = {"headcount": "Translator", "ctranslate2": "CTranslate2Translator"}[engine]
+    assert found == f"{name}: {expected}"
+
+
 def test_without_its_packages_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.errors.find_spec", lambda name: None)
     assert failed("serve", cwd=tmp_path) == ['starlette and uvicorn are not installed: pip install "headcount[serve]"']
@@ -314,9 +329,10 @@ STOPPING = b'{"error":"the server is stopping; try again later"}'
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", ["headcount", "ctranslate2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_when_the_requests_are_answered(home, number):
-    line = [sys.executable, str(SCRIPTS / "serve.py"), "run=runs/first", "port=0", "device=cpu"]
+def test_a_signal_ends_it_when_the_requests_are_answered(home, number, engine):
+    line = [sys.executable, str(SCRIPTS / "serve.py"), "run=runs/first", "port=0", "device=cpu", f"engine={engine}"]
     with started(line, home) as (process, port):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(GOOD[:-4])

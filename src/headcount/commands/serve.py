@@ -37,7 +37,8 @@ def check(config: DictConfig) -> None:
 
 def run(config: DictConfig) -> None:
     need("serve")
-    from headcount.machine import use_threads  # here, because --help does not need these
+    from headcount.commands.engine import chosen_engine  # here, because --help does not need these
+    from headcount.machine import use_threads
     from headcount.run.opened import ensemble, open_runs
     from headcount.serve.app import Limits, application
     from headcount.serve.batching import THREAD
@@ -45,8 +46,9 @@ def run(config: DictConfig) -> None:
 
     check(config)
     use_threads(config.threads)
+    with_engine = chosen_engine(config)
     runs = open_runs(config)
-    opened = ensemble(list(runs.values()))
+    opened = with_engine(ensemble(list(runs.values())))
     source, target = opened.languages
     name = " + ".join(runs)
     app = application(

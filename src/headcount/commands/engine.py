@@ -1,0 +1,27 @@
+"""The engine that translates: the setting of `translate` and of `serve`."""
+
+from collections.abc import Callable
+from functools import partial
+
+from omegaconf import DictConfig
+
+from headcount.errors import InputError
+from headcount.run.opened import Run
+from headcount.run.values import typed
+
+
+def chosen_engine(config: DictConfig) -> Callable[[Run], Run]:
+    """A function that gives an opened run the translator of `config.engine`.
+
+    To be called before the run is opened: `config.precision` is that of the engine's products, and becomes that of the
+    weights which the engine is given. Raises InputError.
+    """
+    if config.engine == "headcount":
+        return lambda run: run
+    if config.engine != "ctranslate2":
+        raise InputError(f"engine={typed(config.engine)}: must be headcount or ctranslate2")
+    from headcount.export.engine import check_settings, with_ctranslate2  # here, since it is not always installed
+
+    check_settings(config.run, config.precision)
+    precision, config.precision = config.precision, "float32"
+    return partial(with_ctranslate2, precision=precision)
