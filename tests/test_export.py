@@ -116,12 +116,21 @@ def test_greedy_translations_end_where_headcount_lets_them_end(run):
     assert with_ctranslate2(endless).translator.translate(TEXTS) == endless.translator.translate(TEXTS)
 
 
-def test_sources_of_different_lengths_are_in_different_batches(home):
-    """Since a batch of the engine has one limit."""
-    run = open_run(home / "runs" / "first", device="cpu")  # with its usual limit, some tokens for any source
-    translator = with_ctranslate2(run).translator
-    tokens = [translator._tokens(pieces, 1) for pieces in range(1, 9)]
-    assert sorted(translator._batches(tokens * 2)) == [[row, row + 8] for row in range(8)]
+@pytest.mark.parametrize("tight", [False, True])
+def test_sources_of_different_lengths_share_a_batch_but_not_their_limits(tight, home, monkeypatch):
+    limits = {"max_ratio": 0.6, "max_extra": 1} if tight else ENOUGH
+    translator = with_ctranslate2(open_run(home / "runs" / "first", device="cpu", search=limits)).translator
+    alone = [translator.nbest([text], 1)[0] for text in TEXTS]
+    searched, search = [], translator._search
+    monkeypatch.setattr(
+        translator, "_search", lambda count, *batch: searched.append(len(batch[0])) or search(count, *batch)
+    )
+    found = translator.nbest(TEXTS, 1)
+    assert [each[0].text for each in found] == [each[0].text for each in alone]
+    np.testing.assert_allclose([each[0].score for each in found], [each[0].score for each in alone], atol=1e-4)
+    assert len({len(ids) for ids in translator.codec.encode(TEXTS)}) > 3
+    assert max(searched) > len(TEXTS) / 4
+    assert (searched.count(1) > 3) == tight  # the longer ones, again
 
 
 def test_the_engine_leaves_torch_its_threads(run):

@@ -2,7 +2,6 @@
 
 import math
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,19 +80,12 @@ class CTranslate2Translator(Translator):
         torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
 
     def _tokens(self, pieces: int, count: int) -> int:
-        return self.search.rows(count) * (pieces + 1)  # one for each length: `_batches` goes by it
-
-    def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
-        # Sources of one length have one limit, and no padding.
-        for batch in super()._batches(tokens):
-            by_length: dict[int, list[int]] = {}
-            for row in batch:
-                by_length.setdefault(tokens[row], []).append(row)
-            yield from by_length.values()
+        return self.search.rows(count) * (pieces + 1)
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
-        beam, limit = self.search.beam, limits[0]
-        penalty = self.penalty(len(sources[0]) + 1)
+        """The engine has one limit for a batch: a translation that goes beyond its own is searched again, alone."""
+        beam, limit = self.search.beam, max(limits)
+        penalty = self.penalty(sum(map(len, sources)) // len(sources) + 1)
         found = self.engine.translate_batch(
             [[self.pieces[number] for number in ids] for ids in sources],
             beam_size=beam,
@@ -104,7 +96,12 @@ class CTranslate2Translator(Translator):
             min_decoding_length=0,  # by default 1: no empty translation, and more probable others
             return_scores=True,
         )
-        return [self._ranked(*each, penalty, limit) for each in zip(found, sources, strict=True)]
+        return [
+            self._ranked(each, source, penalty, own)
+            if own == limit or all(len(pieces) <= own for pieces in each.hypotheses)
+            else self._search(count, [source], [own])[0]
+            for each, source, own in zip(found, sources, limits, strict=True)
+        ]
 
     def penalty(self, length: int) -> float:
         """The exponent with which length^exponent grows as ((5 + length) / 6)^alpha does at this length, so that
