@@ -1,7 +1,7 @@
 """Latency of docs/serve.md: python tests/serve_figures.py RUN [SETTING=VALUE ...] starts a server for each engine and
 prints a table. The servers take turns; those that wait do nothing.
 
-Clients, in a process beside the servers, send test sentences one after the other: 20 to warm up, then for each number of
+Clients, in a process beside them, send test sentences one after the other: 20 to warm up, then for each number of
 clients as many as take SECONDS. Milliseconds are those from the request to the whole answer.
 """
 

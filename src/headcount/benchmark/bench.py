@@ -200,7 +200,7 @@ class Bench:
         return measured
 
     def _precisions(self, known: Sequence[str]) -> list[str]:
-        """Those that are measured on the device: nobody trains in float32 on a GPU, nor in bf16 where it is emulated."""
+        """Those that are measured: nobody trains in float32 on a GPU, nor in bf16 where a processor emulates it."""
         unused = "fp32" if self.config.device != "cpu" else "" if multiplies_bf16() else "bf16"
         return [each for each in known if ceiling_precision(each) != unused]
 
