@@ -37,7 +37,7 @@ def check(config: DictConfig) -> None:
 
 def run(config: DictConfig) -> None:
     need("serve")
-    from headcount.commands.engine import chosen_engine  # here, because --help does not need these
+    from headcount.export.chosen import chosen_engine  # here, because --help does not need these
     from headcount.machine import use_threads
     from headcount.run.opened import ensemble, open_runs
     from headcount.serve.app import Limits, application

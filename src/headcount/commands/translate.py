@@ -2,7 +2,7 @@
 
 from omegaconf import DictConfig
 
-from headcount.commands.engine import chosen_engine
+from headcount.export.chosen import chosen_engine
 from headcount.run.console import run_script
 from headcount.run.translate import translate
 

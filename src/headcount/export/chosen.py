@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
-
-from omegaconf import DictConfig
+from typing import Any
 
 from headcount.errors import InputError
 from headcount.run.opened import Run
 from headcount.run.values import typed
 
 
-def chosen_engine(config: DictConfig) -> Callable[[Run], Run]:
-    """A function that gives an opened run the translator of `config.engine`.
+def chosen_engine(config: Any) -> Callable[[Run], Run]:
+    """A function that gives an opened run the translator of `config.engine`; config: that of the command.
 
     To be called before the run is opened: `config.precision` is that of the engine's products, and becomes that of the
     weights which the engine is given. Raises InputError.
