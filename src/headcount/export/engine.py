@@ -83,7 +83,7 @@ class CTranslate2Translator(Translator):
         return self.search.rows(count) * (pieces + 1)
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
-        """The engine has one limit for a batch: a translation that goes beyond its own is searched again, alone."""
+        """The engine has one limit for a batch: translations that go beyond their own are searched again, by limits."""
         beam, limit = self.search.beam, max(limits)
         penalty = self.penalty(sum(map(len, sources)) // len(sources) + 1)
         found = self.engine.translate_batch(
@@ -96,11 +96,16 @@ class CTranslate2Translator(Translator):
             min_decoding_length=0,  # by default 1: no empty translation, and more probable others
             return_scores=True,
         )
+        beyond: dict[int, list[int]] = {}
+        for row, own in enumerate(limits):
+            if own < limit and any(len(pieces) > own for pieces in found[row].hypotheses):
+                beyond.setdefault(own, []).append(row)
+        again: dict[int, list[Hypothesis]] = {}
+        for own, rows in beyond.items():
+            again |= zip(rows, self._search(count, [sources[row] for row in rows], [own] * len(rows)), strict=True)
         return [
-            self._ranked(each, source, penalty, own)
-            if own == limit or all(len(pieces) <= own for pieces in each.hypotheses)
-            else self._search(count, [source], [own])[0]
-            for each, source, own in zip(found, sources, limits, strict=True)
+            again[row] if row in again else self._ranked(found[row], source, penalty, own)
+            for row, (source, own) in enumerate(zip(sources, limits, strict=True))
         ]
 
     def penalty(self, length: int) -> float:
