@@ -36,7 +36,10 @@ train: .venv/core  ## Train a model, score it, leave a run directory
 evaluate: .venv/core  ## Score RUN with sacrebleu
 	$(BIN)/python scripts/evaluate.py run=$(RUN) $(ARGS)
 
-translate: .venv/core  ## Translate standard input with RUN
+# What another engine needs, if ARGS asks for it.
+ENGINE = $(if $(filter engine=ctranslate2,$(ARGS)),.venv/export)
+
+translate: .venv/core $(ENGINE)  ## Translate standard input with RUN
 	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
 
 # RUN and the settings of a corpus exclude each other; a corpus has no MODEL.
@@ -49,7 +52,7 @@ explore: .venv/core  ## Write a page that runs RUN in a browser, to try its tran
 export: .venv/export  ## Write RUN in the format of CTranslate2: ARGS="quantization=int8"; or ARGS="format=huggingface"
 	$(BIN)/python scripts/export.py "run='$(RUN)'" $(ARGS)
 
-serve: .venv/serve  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
+serve: .venv/serve $(ENGINE)  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
 	@$(BIN)/python scripts/serve.py "run='$(RUN)'" $(ARGS)
 
 # A job may fail; there is a report of the rest all the same.
@@ -119,9 +122,10 @@ $(BIN)/python:
 	@$(PIP) --editable ".[sweep,report]"
 	@touch $@
 
+# Not to standard output, where `make translate` writes.
 .venv/export: .venv/core
-	@echo "installing CTranslate2"
-	@$(PIP) --editable ".[export]"
+	@echo "installing CTranslate2" >&2
+	@$(PIP) --editable ".[export]" >&2
 	@touch $@
 
 .venv/serve: .venv/core
