@@ -372,6 +372,12 @@ def test_an_engine_that_does_not_exist(name, home):
     assert failed(name, "run=runs/first", "engine=fast", cwd=home) == ["engine=fast: must be headcount or ctranslate2"]
 
 
+@pytest.mark.parametrize("name", ["translate", "serve"])
+def test_a_precision_that_the_other_engine_has(name, home):
+    line = "precision=int8: must be float32 or bfloat16, or add engine=ctranslate2"
+    assert failed(name, "run=runs/first", "precision=int8", cwd=home) == [line]
+
+
 @pytest.mark.parametrize("words", [("export",), ("translate", "engine=ctranslate2"), ("serve", "engine=ctranslate2")])
 def test_an_engine_that_is_not_installed_is_one_line(words, home, monkeypatch):
     for name in list(sys.modules):

@@ -16,6 +16,8 @@ def chosen_engine(config: Any) -> Callable[[Run], Run]:
     weights which the engine is given. Raises InputError.
     """
     if config.engine == "headcount":
+        if config.precision == "int8":
+            raise InputError("precision=int8: must be float32 or bfloat16, or add engine=ctranslate2")
         return lambda run: run
     if config.engine != "ctranslate2":
         raise InputError(f"engine={typed(config.engine)}: must be headcount or ctranslate2")
