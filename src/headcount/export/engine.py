@@ -79,9 +79,6 @@ class CTranslate2Translator(Translator):
             )
         torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
 
-    def _tokens(self, pieces: int, count: int) -> int:
-        return self.search.rows(count) * (pieces + 1)
-
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
         """The engine has one limit for a batch: translations that go beyond their own are searched again, by limits."""
         beam, limit = self.search.beam, max(limits)
