@@ -73,7 +73,7 @@ KEEP ?= 12
 prune: .venv/study  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
 	$(BIN)/python scripts/prune.py "run='$(RUN)'" keep=$(KEEP) $(ARGS)
 
-bench: .venv/core  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
+bench: .venv/bench  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
 	$(BIN)/python scripts/bench.py $(CHOICES)
 
 test: .venv/dev  ## Run the quick tests
@@ -128,6 +128,11 @@ $(BIN)/python:
 	@$(PIP) --editable ".[export]" >&2
 	@touch $@
 
+.venv/bench: .venv/core
+	@echo "installing what the benchmark needs"
+	@$(PIP) --editable ".[bench]"
+	@touch $@
+
 .venv/serve: .venv/core
 	@echo "installing what the server needs"
 	@$(PIP) --editable ".[serve]"
@@ -136,7 +141,7 @@ $(BIN)/python:
 .venv/dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing everything, development tools included (a minute or two)"
 	@$(PIP) --editable ".[dev]"
-	@touch .venv/core .venv/export .venv/serve .venv/study $@
+	@touch .venv/bench .venv/core .venv/export .venv/serve .venv/study $@
 
 .venv/slow: .venv/dev
 	@echo "installing what slow tests need"

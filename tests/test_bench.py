@@ -370,6 +370,34 @@ def test_memory_is_that_of_the_children_too(tmp_path):
     assert peak > 50_000_000
 
 
+@pytest.mark.parametrize("text", ["[]", "{}", "[1]", '[{"rate": 1}]', "rows"])
+def test_a_file_without_figures_is_one_line(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    lines = failed("bench", "read=x.json", "table=page.md", cwd=tmp_path)
+    assert len(lines) == 1
+    assert lines[0].startswith("read=x.json: not a file of figures")
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize("work", ["rows", "search"])
+def test_what_a_work_needs_is_said_before_anything_is_measured(tmp_path, monkeypatch, work):
+    monkeypatch.setattr("headcount.errors.find_spec", lambda package: None)
+    lines = failed("bench", f"work={work}", "run=.", cwd=tmp_path)
+    assert lines == ['ctranslate2 and scipy are not installed: pip install "headcount[bench]"']
+
+
+def test_the_threads_of_openmp_may_be_a_list_of_levels(tmp_path, monkeypatch):
+    def run_job(self, system, round_=1):
+        return {"rate": 1.0, "precision": "32-true", "peak_memory": 1, "per_step": 1, "versions": {}}
+
+    monkeypatch.setattr(Bench, "run_job", run_job)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
+    arguments = ["work=start", "model=nano", "peers=[]", "rounds=1", "data.vocab_size=600", *SMALL_CORPUS]
+    completed("bench", *arguments, cwd=tmp_path)
+    rows = json.loads((tmp_path / "data" / "bench.json").read_text())
+    assert [row["threads"] for row in rows] == [torch.get_num_threads()]
+
+
 def bench_process(tmp_path: Path, *arguments: str) -> list[dict]:
     small = ["model=nano", "seconds=0", "warmup=0", "rounds=1", "threads=1", "vocab_size=600", "data.vocab_size=600"]
     small += ["batch_tokens=256", "sentences=8", "decode_batch=4", "new_tokens=3", "out=rows.json", *SMALL_CORPUS]

@@ -146,9 +146,14 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["trainer.precision=16-true"], "trainer.precision=16-true: float16 would need scaled gradients"),
         (["validation.metric=chrf"], "validation.metric=chrf: must be one of bleu, loss"),
         (["trainer=ddp", "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
+        (["trainer=ddp", "trainer.num_nodes=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
         (["search=as_trained"], "search: names no class (_target_) to build; choose an option of conf/search"),
         (["data.both_directions=true", "tokenizer=separate"], "data.both_directions=true: needs one vocabulary"),
         (["recipe=multi30k_short", "schedule=noam"], "optimizer.lr=0.0035: is a factor with schedule=noam, 1 in the"),
+        (
+            ["optimizer=muon_large_vocabulary", "schedule=noam"],
+            "optimizer.adamw_lr=0.02: is a factor with schedule=noam, 1 in the paper; give optimizer.adamw_lr=1",
+        ),
         (["loss=r_drop"], "loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1"),
         (
             ["optimizer=schedule_free", "schedule=constant", "averaging=none", "optimizer.betas=[0,0.9]"],

@@ -152,6 +152,18 @@ def test_sources_longer_than_their_translations(home):
     assert with_ctranslate2(once).translator.translate(texts) == once.translator.translate(texts)
 
 
+def test_a_source_beyond_the_table_of_positions_is_one_line(run, monkeypatch):
+    model = random_model(run.tokenizer.vocab_size, num_heads=2)  # positions=sinusoidal
+    search = replace(run.translator.search, max_source=None, max_ratio=1.0)
+    any_length = replace(run, model=model, translator=make_translator(model, run.tokenizer, search, False))
+    monkeypatch.setattr("headcount.export.engine.LONGEST", 12)
+    translator = with_ctranslate2(any_length).translator
+    text = " ".join(TEXTS * 3)
+    assert translator.translate(["a"]) == any_length.translator.translate(["a"])
+    with pytest.raises(InputError, match=r"pieces, more than search.max_source=12; cut it into sentences, or raise"):
+        translator.translate([text])
+
+
 def test_a_precision_that_the_machine_lacks_is_one_line(run, monkeypatch):
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8", "int16"})
     with pytest.raises(InputError, match=r"precision=bfloat16: CTranslate2 .* machine; give one of float32, int8$"):

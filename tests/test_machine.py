@@ -3,9 +3,11 @@
 import os
 
 import pytest
+import torch
 
 from headcount import machine
-from headcount.machine import cores, cpu_quota
+from headcount.errors import InputError
+from headcount.machine import choose_device, cores, cpu_quota, use_allowed_cores
 
 
 def write(folder, **files):
@@ -45,3 +47,24 @@ def test_cores_are_those_of_the_quota(monkeypatch, quota, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(96)), raising=False)
     monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
     assert cores() == expected
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 1), ("2", 2)])
+def test_torch_has_the_cores_of_the_quota_unless_openmp_is_told_otherwise(monkeypatch, asked, expected):
+    monkeypatch.setattr(machine, "cpu_quota", lambda: 0.5)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if asked:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        use_allowed_cores()
+        assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="here it is")
+def test_a_device_that_is_not_there_is_one_short_line():
+    with pytest.raises(InputError, match=r"^device=mps: not available here \(.{1,150}\); try device=cpu$"):
+        choose_device("mps")

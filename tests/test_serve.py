@@ -170,7 +170,7 @@ def held(translator):
     event = threading.Event()
 
     class Held:
-        search, model, codec = translator.search, translator.model, translator.codec
+        longest, codec = translator.longest, translator.codec
         batches: list[list[str]] = []  # noqa: RUF012
 
         @classmethod

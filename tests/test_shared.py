@@ -124,6 +124,19 @@ def test_a_large_corpus_is_shared_and_trains_alike(tmp_path, monkeypatch, settin
     assert {"plans", "source_ids", "target_ids"} < kept
 
 
+def test_what_is_shared_of_a_folder_that_was_deleted_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
+    data = made(tmp_path)
+    shared = data.prepared.with_suffix(".shared")
+    (shared / "source_ids").mkdir(parents=True, exist_ok=True)
+    (shared / "source_ids" / "stale.npy").write_bytes(b"places in another file")
+    shutil.rmtree(data.prepared)
+    again = module(tmp_path)
+    again.prepare_data()
+    assert data.prepared.is_dir()
+    assert not (shared / "source_ids" / "stale.npy").exists()
+
+
 def test_two_processes_in_step_plan_each_epoch_once(tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -2,7 +2,11 @@
 
 from importlib.util import find_spec
 
-PACKAGES = {"report": ("jinja2", "matplotlib", "scipy", "vl_convert"), "serve": ("starlette", "uvicorn")}  # of an extra
+PACKAGES = {  # of an extra
+    "bench": ("ctranslate2", "scipy"),
+    "report": ("jinja2", "matplotlib", "scipy", "vl_convert"),
+    "serve": ("starlette", "uvicorn"),
+}
 
 
 class InputError(ValueError):

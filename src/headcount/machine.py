@@ -60,6 +60,13 @@ def use_threads(number: int | None) -> None:
     torch.set_num_threads(number)
 
 
+def use_allowed_cores() -> None:
+    """Let torch have no more threads than there are `cores`: it does not read a container's quota. OMP_NUM_THREADS
+    acts as it does without headcount."""
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > cores():
+        torch.set_num_threads(cores())
+
+
 def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
     """Cores' worth of processor time that this process and its siblings get; None without a limit.
 
@@ -101,9 +108,8 @@ def choose_device(device: str) -> torch.device:
     try:
         return torch.zeros(0, device=device).device
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"device={device}: not available here ({str(error).splitlines()[0]}); try device=cpu"
-        ) from error
+        why = str(error).splitlines()[0].partition(". ")[0]  # of a device that torch was not built for, a page follows
+        raise InputError(f"device={device}: not available here ({why}); try device=cpu") from error
 
 
 def visible_gpus() -> list[str]:

@@ -114,7 +114,7 @@ class Bench:
     def __init__(self, config: DictConfig, overrides: Sequence[str], folder: Path) -> None:
         self.config = config
         self.folder = folder
-        self.threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", 0)) or cores()
+        self.threads = config.threads or (torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else cores())
         self.running: list[int] = []  # process groups
         self.pythons: dict[str, str] = {"headcount": sys.executable}
         self.inputs = Inputs(config, overrides, folder)

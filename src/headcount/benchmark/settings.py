@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.benchmark.results import page_parts
 from headcount.benchmark.workloads import PEERS, WORKS
-from headcount.errors import InputError
+from headcount.errors import InputError, need
 from headcount.run.place import CONF
 from headcount.run.values import fits
 
@@ -63,6 +63,8 @@ def check(config: DictConfig) -> None:
         wrong += _wrong_rows(config.rows)
     if wrong:
         raise InputError("\n".join(wrong))
+    if {"rows", "search"} & set(config.work):
+        need("bench")
 
 
 def rows_of(rows: str | Sequence[str]) -> dict[str, list[str]]:
@@ -136,6 +138,9 @@ def _wrong_paths(config: DictConfig) -> list[str]:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The figures of an earlier run. Raises InputError."""
     try:
-        return list(json.loads(path.read_text(encoding="utf-8")))
+        rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"read={path}: not a file of figures ({error})") from error
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) and "work" in row for row in rows):
+        raise InputError(f"read={path}: not a file of figures, as `out` of this command is; give one")
+    return rows

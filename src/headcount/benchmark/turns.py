@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from scipy import stats
-
 from headcount.benchmark.environments import PeerError, kill, last_complaint
+from headcount.errors import need
 
 PATIENCE = 20  # seconds that a process has to end by itself
 FIRST_STEPS = 3  # before anything is timed: kernels are compiled, and memory grows
@@ -35,10 +34,11 @@ class Turn:
 
     def __exit__(self, *_: object) -> None:
         try:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
                 self.process.communicate(timeout=PATIENCE)  # which closes its input; it then removes its files
         finally:
             kill(self.process.pid)
+            self.process.wait()
 
     def steps(self, count: int) -> dict[str, Any]:
         """Let it make `count` training steps: its report, with `seconds`. Raises PeerError where it ends instead."""
@@ -79,6 +79,9 @@ def relative_time(first: Sequence[float], other: Sequence[float]) -> list[float 
     round: the mean of the logarithms of the rounds' ratios, with Student's t. One round
     gives no interval.
     """
+    need("bench")
+    from scipy import stats  # not always installed, and only these figures need it
+
     ratios = [math.log(ours / theirs) for ours, theirs in zip(first, other, strict=False)]
     mean = sum(ratios) / len(ratios)
     if len(ratios) == 1:

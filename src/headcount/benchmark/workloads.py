@@ -34,7 +34,10 @@ WORKS = {
     "prepare": Work("seconds", "preparing text"),
     "quality": Work("loss", "validation loss at the end of training, a seed each round, computed in float32"),
 }
-NOT_ON_GPU = (("decode", "torch_loop"),)  # without a cache of keys and values it would take most of the time
+NOT_ON_GPU = (
+    ("decode", "torch_loop"),  # without a cache of keys and values it would take most of the time
+    *(("train", "joeynmt"), ("decode", "joeynmt"), ("decode", "ctranslate2")),  # their scripts here use the CPU
+)
 # Works that use the first of the models.
 FIRST_MODEL_ONLY = ("lightning", "together", "rows", "crowded", "start", "quality")
 WITH_CHILDREN = ("decode", "search", "prepare")  # processes of their own may do the work

@@ -24,7 +24,7 @@ from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import Corpus, further_names, language_codes
 from headcount.data.plan import BatchRamp, Epochs, Lengthening, few_batches, plan_split, round_up
 from headcount.data.prepare import prepare
-from headcount.data.shared import shared_arrays
+from headcount.data.shared import remove, shared_arrays
 from headcount.data.subword_sampling import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiecePair, TokenizerPair, Trainable, load_tokenizer
 from headcount.data.workers import SIDES
@@ -180,6 +180,7 @@ class TranslationData(pl.LightningDataModule):
         lock = FileLock(self.prepared.with_suffix(f".{machine}.lock"))
         with waiting(lock, "another process prepares this corpus"), naming(self.prepared):
             if not self.prepared.is_dir():
+                remove(self.prepared.with_suffix(".shared"))  # it has places in the files of a folder that is gone
                 what = self.corpus, self.cleaning, self._tokenizer, self.max_length
                 prepare(*what, self.prepared, threads=self.threads)
 

@@ -109,7 +109,7 @@ class BatchRamp:
 
     def __post_init__(self) -> None:
         if self.steps < 1:
-            raise ValueError(f"data.batch_ramp={self.steps}: must be 1 or more optimizer steps, or null for none")
+            raise ValueError(f"data.batch_ramp={self.steps}: must be 1 or more optimizer steps, or null or 0 for none")
         if not 0 < self.start <= 1:
             raise ValueError(f"data.batch_ramp_start={self.start}: must be above 0 and at most 1, such as 0.25")
 

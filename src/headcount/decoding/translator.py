@@ -104,15 +104,22 @@ class Translator:
 
     def _check_lengths(self, pieces: Sequence[int]) -> None:
         """Raises LineError for the first of the sources that is too long."""
-        longest, positions = self.search.max_source, self.model.max_length
+        longest = self.longest
         for line, length in enumerate(pieces):
-            if longest is not None and length > longest:
-                what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
-            elif positions is not None and length >= positions and not self.hide_source:
-                what = f"and {self.name} has positions for {positions - 1:,} and the end; cut it into sentences"
-            else:
+            if longest is None or length <= longest:
                 continue
+            if longest == self.search.max_source:
+                what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
+            else:
+                what = f"and {self.name} has positions for {longest:,} and the end; cut it into sentences"
             raise LineError(line, f"{length:,} pieces, {what}")
+
+    @property
+    def longest(self) -> int | None:
+        """Most pieces of a source, without its end; None: any number."""
+        positions = None if self.hide_source else self.model.max_length
+        bounds = self.search.max_source, None if positions is None else positions - 1
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     def _limit(self, pieces: int) -> int:
         """Most tokens of the translation of a source of `pieces` pieces, without its end of sentence."""

@@ -14,10 +14,11 @@ from headcount.decoding.search import Hypothesis, NotFiniteError
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.export.ctranslate2 import unsupported, write_model
+from headcount.export.parts import positions_of
 from headcount.run.opened import Run
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-LONGEST = 8192  # pieces of a source, where search.max_source is null
+LONGEST = 8192  # pieces of a source, where search.max_source is null and the engine gets a table of positions
 
 
 def check_settings(run: Any, precision: Any) -> None:
@@ -66,11 +67,14 @@ class CTranslate2Translator(Translator):
             raise InputError(
                 f"precision={precision}: CTranslate2 does not have it on this machine; give one of {', '.join(known)}"
             )
-        super().__init__(run.model, run.tokenizer, ours.search, (PAD, BOS, EOS), name=str(run.directory))
+        search = ours.search
+        if search.max_source is None and positions_of(run.model) == "sinusoidal":
+            search = replace(search, max_source=LONGEST)
+        super().__init__(run.model, run.tokenizer, search, (PAD, BOS, EOS), name=str(run.directory))
         self.pieces = run.tokenizer.source.vocabulary
         self.numbers = {piece: number for number, piece in enumerate(run.tokenizer.target.vocabulary)}
-        most = ours.search.max_source or LONGEST
-        longest = max(most, ours.search.limit(most)) + 2
+        most = search.max_source or 1  # other positions have no table here
+        longest = max(most, search.limit(most)) + 2
         with tempfile.TemporaryDirectory() as folder:
             write_model(run, Path(folder), "float32", longest)
             threads = torch.get_num_threads()

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from headcount.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from headcount.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from headcount.export.attention import Linear, Shape, in_shape
 from headcount.export.parts import feed_forward_of, missing, norm_of, positions_of
 from headcount.files import write_text
@@ -203,7 +203,7 @@ def _write_tokenizer(run: Run, folder: Path, longest: int) -> None:
     _write(folder / "vocab.json", _numbers(source))
     if separate:
         _write(folder / "target_vocab.json", _numbers(target))
-    names = {f"{name}_token": source.vocabulary[number] for name, number in (("pad", PAD), ("unk", 1), ("eos", EOS))}
+    names = {f"{name}_token": source.vocabulary[number] for name, number in (("pad", PAD), ("unk", UNK), ("eos", EOS))}
     _write(
         folder / "tokenizer_config.json",
         {

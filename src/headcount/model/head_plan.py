@@ -143,7 +143,7 @@ def check_local_heads(local_heads: int, window: int, counts: Collection[int]) ->
 def local_mask(mask: Mask, heads: HeadPlan, query: Int[Tensor, "#query"], key: Int[Tensor, "key"]) -> Mask:
     """`mask` without what lies outside the window of the local heads; query, key: their positions.
 
-    Local and global heads side by side: Beltagy et al. 2020, "Longformer", section 3.2, whose window is 2 `window`.
+    Local and global heads side by side: Beltagy et al. 2020, "Longformer", section 3.1, whose window is 2 `window`.
     """
     if not heads.local:
         return mask

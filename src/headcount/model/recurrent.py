@@ -3,7 +3,7 @@
 The encoder is one bidirectional layer, the decoder one layer. Models differ in the cell, and in when the decoder
 attends to the source:
 
-    none (Cho et al. 2014)                    s_t = cell(y_(t-1), s_(t-1)), s_0 from the last states of the encoder
+    none (Sutskever et al. 2014)              s_t = cell(y_(t-1), s_(t-1)), s_0 from the last states of the encoder
     before (Bahdanau et al. 2015, A.2)        c_t from s_(t-1), s_t = cell([y_(t-1); c_t], s_(t-1))
     after (Luong et al. 2015, 3.1 and 3.3)    s_t = cell([y_(t-1); o_(t-1)], s_(t-1)), c_t from s_t
     after (Graves 2013, eq. 47, 52)           the same, but what is fed to the next step is the window c_t itself

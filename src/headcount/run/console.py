@@ -28,7 +28,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError, printable
 from headcount.files import FULL, first_error, free_space, naming, readable, show
-from headcount.machine import END_WITH_PARENT, end_with_parent, refused_memory, use_faster_products, use_memory_again
+from headcount.machine import (
+    END_WITH_PARENT,
+    end_with_parent,
+    refused_memory,
+    use_allowed_cores,
+    use_faster_products,
+    use_memory_again,
+)
 from headcount.run.aliases import RENAMED_SETTINGS
 from headcount.run.place import CONF
 from headcount.run.resolvers import register_resolvers
@@ -83,6 +90,7 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         end_with_parent(int(parent) or None)
     use_memory_again()
     use_faster_products()
+    use_allowed_cores()
     check_no_help()
     OwnConfigs.folder = get_args_parser().parse_args().config_dir
     Plugins.instance().register(OwnConfigs)

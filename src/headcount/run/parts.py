@@ -40,6 +40,7 @@ from headcount.training.sharded import FullySharded
 
 logger = logging.getLogger(__name__)
 
+RATES = ("lr", "adamw_lr", "other_lr")  # learning rates of an optimizer
 LEAST_FACTOR = 0.1  # of schedule=noam, below which it is the rate of another schedule
 DROPOUTS = tuple(field.name for field in fields(DropoutRates))  # settings of a model
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
@@ -236,15 +237,18 @@ def check_values(config: DictConfig) -> None:
     finds = OmegaConf.is_dict(strategy) and (
         strategy.get("find_unused_parameters", False) or strategy.get("_target_") == class_path(FullySharded)
     )
-    if config.trainer.devices != 1 and config.model.get("layer_dropout") and not finds:
+    processes = (config.trainer.devices, config.trainer.get("num_nodes", 1))
+    if processes != (1, 1) and config.model.get("layer_dropout") and not finds:
         # They would wait for the gradients of layers that one of them left out.
         wrong.append(
             f"model.layer_dropout={config.model.layer_dropout}: with several processes, add "
             "+trainer.strategy.find_unused_parameters=true, or leave it at 0"
         )
-    rate = config.optimizer.get("lr")
-    if config.schedule.get("_target_") == class_path(Noam) and isinstance(rate, int | float) and rate < LEAST_FACTOR:
-        wrong.append(f"optimizer.lr={rate}: is a factor with schedule=noam, 1 in the paper; give optimizer.lr=1")
+    for setting in RATES if config.schedule.get("_target_") == class_path(Noam) else ():
+        rate = config.optimizer.get(setting)
+        if isinstance(rate, int | float) and rate < LEAST_FACTOR:
+            name = f"optimizer.{setting}"
+            wrong.append(f"{name}={rate}: is a factor with schedule=noam, 1 in the paper; give {name}=1")
     rates = [config.model.get(name) for name in DROPOUTS]
     if config.loss.get("_target_") == class_path(RDrop) and not any(rates):
         wrong.append("loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1 with it")

@@ -35,12 +35,7 @@ class Limits:
 def application(translator: Translator, about: Mapping[str, str], limits: Limits) -> Starlette:
     """The application of one translator. about: what /health answers beside its status."""
     batcher = Batcher(lambda texts: translator.translate(texts), limits.batch_pieces, limits.max_waiting)
-    lengths = (
-        limits.max_pieces,
-        translator.search.max_source,
-        translator.model.max_length and translator.model.max_length - 1,
-    )
-    longest = min(length for length in lengths if length is not None)
+    longest = limits.max_pieces if translator.longest is None else min(limits.max_pieces, translator.longest)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

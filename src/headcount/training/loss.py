@@ -37,7 +37,8 @@ class Loss(Protocol):
         self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
     ) -> tuple[Tensor, Tensor]:
         """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens, in nats; the mean over
-        the passes that have a cross-entropy. Only the first has a gradient. cap: of the logits, see `soft_capped`.
+        the passes that have a cross-entropy. The loss has a gradient, the log-likelihood has none.
+        cap: of the logits, see `soft_capped`.
 
         hidden [pass * token, d_model], one whole pass after another; weight [vocab, d_model]; labels [pass * token]. A
         token with the label IGNORED counts for nothing: its hidden must be zeros.
