@@ -15,6 +15,7 @@ from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.export.ctranslate2 import unsupported, write_model
 from headcount.export.parts import positions_of
+from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -67,8 +68,9 @@ class CTranslate2Translator(Translator):
             raise InputError(
                 f"precision={precision}: CTranslate2 does not have it on this machine; give one of {', '.join(known)}"
             )
-        search = ours.search
-        if search.max_source is None and positions_of(run.model) == "sinusoidal":
+        search, model = ours.search, run.model
+        assert isinstance(model, Transformer)  # see `unsupported`
+        if search.max_source is None and positions_of(model) == "sinusoidal":
             search = replace(search, max_source=LONGEST)
         super().__init__(run.model, run.tokenizer, search, (PAD, BOS, EOS), name=str(run.directory))
         self.pieces = run.tokenizer.source.vocabulary
