@@ -17,6 +17,7 @@ from headcount.run.parts import build_parts, check_processes
 from headcount.run.place import program
 from headcount.run.resolvers import CONF, register_resolvers
 from headcount.run.trusted import TRUSTED, check_targets
+from headcount.run.values import AS_TRAINED
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option
 OPTIONS = sorted(
@@ -110,7 +111,7 @@ def test_defaults_of_an_evaluation_are_the_runs_own(name):
     search = composed("train").search
     overrides = composed(name).search
     assert set(overrides) == {key for key in search if not key.startswith("_")}
-    assert all(value is None for value in overrides.values())
+    assert all(value == AS_TRAINED for value in overrides.values())
     assert composed(name, "search.beam=8").search.beam == 8
 
 
@@ -143,6 +144,9 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["+trainer.overfit_batches=1"], "trainer.overfit_batches=1: is not a setting here"),
         (["+trainer.val_check_interval=0.5"], "trainer.val_check_interval=0.5: is not a setting here"),
         (["+trainer.gradient_clip_algorithm=value"], "trainer.gradient_clip_algorithm=value: must be norm"),
+        (["+trainer.profiler=simple"], "trainer.profiler=simple: would have no effect here; leave it out"),
+        (["trainer.gradient_clip_val=nan"], "trainer.gradient_clip_val=nan: must be 0 or more"),
+        (["search.alpha=nan"], "search.alpha=nan: must be 0 (no length penalty) or more"),
         (["trainer.precision=16-true"], "trainer.precision=16-true: float16 would need scaled gradients"),
         (["validation.metric=chrf"], "validation.metric=chrf: must be one of bleu, loss"),
         (["trainer=ddp", "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),

@@ -20,6 +20,7 @@ from toy import CLAUSES
 
 from headcount.data.tokenizer import BOS, EOS, TokenizerPair
 from headcount.decoding.beam import greedy
+from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.export.attention import Shape, in_shape
 from headcount.export.card import escaped, model_card
@@ -119,19 +120,29 @@ def test_greedy_translations_end_where_headcount_lets_them_end(run):
 @pytest.mark.parametrize("tight", [False, True])
 def test_sources_of_different_lengths_share_a_batch_but_not_their_limits(tight, home, monkeypatch):
     limits = {"max_ratio": 0.6, "max_extra": 1} if tight else ENOUGH
-    translator = with_ctranslate2(open_run(home / "runs" / "first", device="cpu", search=limits)).translator
-    alone = [translator.nbest([text], 1)[0] for text in TEXTS]
+    run = open_run(home / "runs" / "first", device="cpu", search=limits)
+    translator = with_ctranslate2(run).translator
+    alone = [translator.nbest([text], 3)[0] for text in TEXTS]
     searched, search = [], translator._search
     monkeypatch.setattr(
         translator, "_search", lambda count, *batch: searched.append(len(batch[0])) or search(count, *batch)
     )
-    found = translator.nbest(TEXTS, 1)
-    assert [each[0].text for each in found] == [each[0].text for each in alone]
-    np.testing.assert_allclose([each[0].score for each in found], [each[0].score for each in alone], atol=1e-4)
+    again, own_search = [], Translator._search
+    monkeypatch.setattr(
+        Translator,
+        "_search",
+        lambda self, count, *batch: again.append(len(batch[0])) or own_search(self, count, *batch),
+    )
+    found = translator.nbest(TEXTS, 3)
+    assert (sum(again) > 3) == tight  # those that reach their limit
+    assert tight or not again
+    for expected in (alone, run.translator.nbest(TEXTS, 3)):
+        assert [[one.text for one in each] for each in found] == [[one.text for one in each] for each in expected]
+        for each, best in zip(found, expected, strict=True):
+            np.testing.assert_allclose([one.score for one in each], [one.score for one in best], atol=1e-4)
     assert len({len(ids) for ids in translator.codec.encode(TEXTS)}) > 3
     assert max(searched) > len(TEXTS) / 4
-    assert (sum(searched) > len(TEXTS) + 3) == tight  # the longer ones, again
-    assert tight or sum(searched) == len(TEXTS)
+    assert sum(searched) == len(TEXTS)
 
 
 def test_the_engine_leaves_torch_its_threads(run):
@@ -368,6 +379,7 @@ def test_translate_gives_the_same_lines_with_either_engine(settings, home):
     ("settings", "line"),
     [
         (["search=sample"], "search: engine=ctranslate2 has beam search alone, not Sampling; give search=beam"),
+        (["search=beam", "search.alpha=1000"], "search.alpha=1000: engine=ctranslate2 takes at most 10; give less"),
         (["precision=int3"], "precision=int3: must be one of float32, bfloat16, int8 for engine=ctranslate2"),
         (["run=[runs/first,runs/second]"], "engine=ctranslate2: translates with one run, not with several"),
         (["search.max_source=2"], "standard input, line 1: 8 pieces, more than search.max_source=2; cut it"),

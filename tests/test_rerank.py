@@ -126,12 +126,20 @@ def test_weights_are_chosen_on_validation_for_a_text_of_your_own(home, text, bac
     assert read_lines(tmp_path / "test.de") == lines[:-1]
 
 
+def test_a_text_of_your_own_with_given_weights_needs_no_corpus(home, back, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.run.rerank.splits_of", lambda *_, **__: pytest.fail("the corpus is read"))
+    options = ("weights.length=0.4", "weights.backward=0.7", f"by={back}", f"output={tmp_path / 'my.de'}")
+    completed("rerank", "run=runs/first", "nbest=3", f"input={text / 'test.en'}", *options, cwd=home)
+    assert len(read_lines(tmp_path / "my.de")) == len(read_lines(text / "test.en"))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["nbest=1"], "nbest=1: must be a whole number above 1"),
         (["weights.backward=0.5"], "weights.backward=0.5: no run of by= translates de to en"),
         (["weights.length=much"], "weights.length=much: must be a number"),
+        (["weights.length=nan"], "weights.length=nan: must be a number"),
         (["+weights.other=1"], "weights.other=1: there are backward, length"),
         (["input=my.en"], "input=my.en: must be a file of sentences, and goes with output=FILE"),
         (["split=train"], "split=train: must be test or valid"),

@@ -122,7 +122,7 @@ def test_samples_are_given_as_drawn():
     ("settings", "message"),
     [
         ({"samples": 0}, "search.samples=0"),
-        ({"temperature": 0}, "search.temperature=0: must be above 0; for 0, take search=greedy"),
+        ({"temperature": 0}, "search.temperature=0: must be 1e-30 to 1e30; for 0, take search=greedy"),
         ({"top_k": 0}, "search.top_k=0"),
         ({"top_p": 0}, "search.top_p=0"),
         ({"top_p": 1.5}, "search.top_p=1.5"),

@@ -136,6 +136,7 @@ FORM = 'the body must be JSON such as {"text": "A sentence."} or {"text": ["One.
         (post(b" " * 5000), 413, "the body has more than 4,096 bytes; send less text at once"),
         (post(b"", length=10**9), 413, "the body has more than 4,096 bytes; send less text at once"),
         (post(b"{}", path="/other"), 404, "Not Found"),
+        (post(b"{}", path="/translate/"), 404, "Not Found"),
         (b"GET /translate HTTP/1.1\r\nHost: x\r\n\r\n", 405, "Method Not Allowed"),
         (b"nothing\r\n\r\n", 400, "not a valid HTTP/1.1 request"),
         (GOOD[:30], 408, "the request did not arrive within 0.5 seconds"),

@@ -87,7 +87,10 @@ WRONG = {
     "run=first +search.temperature=1": "search.temperature: no such setting; there are max_ratio",
     "run=first search.temperature=1": "Could not override 'search.temperature'",
     "run=first search=sample search.beam=3": "Could not override 'search.beam'",
-    "run=first search=sample search.temperature=0": "search.temperature=0: must be above 0",
+    "run=first search=sample search.temperature=0": "search.temperature=0: must be 1e-30 to 1e30",
+    "run=first search=sample search.temperature=nan": "search.temperature=nan: must be 1e-30 to 1e30",
+    "run=first search=diverse search.diversity=nan": "search.diversity=nan: must be 0 (none) or more",
+    "run=first search.alpha=inf": "search.alpha=inf: must be 0 (no length penalty) or more",
     "run=first search=sample search.top_p=x": "search.top_p=x: must be a number or null",
     "run=first search=diverse search.groups=3": "search.groups=3: must divide search.beam=5",
     "run=first search=viterbi": "In 'translate': Could not find 'search/viterbi'",
@@ -109,6 +112,26 @@ def test_wrong_wishes_get_one_line(arguments, folder, request):
         swap = partial(re.sub, "|".join(swapped), lambda match: swapped[match[0]])
         rewrite(folder / "backwards" / "config.yaml", swap)
     assert refused(folder, *arguments.split()).startswith(WRONG[arguments])
+
+
+def test_null_is_a_value_and_not_the_runs_own(folder):
+    config = read_config(folder / "first")
+    config.search.max_source, config.search.shortlist = 3, {"frequent": 1, "per_piece": 0}
+    (folder / "first" / "config.yaml").write_text(OmegaConf.to_yaml(config), encoding="utf-8")
+    assert refused(folder, "run=first").startswith("standard input, line 1: ")
+    without = nbest(folder, "run=first", "nbest=3", "search.max_source=null", "search.shortlist=null")
+    assert without == nbest(folder, "run=first", "nbest=3", "search=beam")
+    assert without != nbest(folder, "run=first", "nbest=3", "search.max_source=null")
+    (folder / "first" / "lexicon.npz").unlink()
+
+
+def test_a_byte_order_mark_is_no_text(folder):
+    line = b"the dog sees the cat\n"
+    marked, plain = (
+        command("translate", "run=first", cwd=folder, stdin=text) for text in (b"\xef\xbb\xbf" + line, line)
+    )
+    assert marked.code == 0
+    assert marked.out == plain.out
 
 
 @pytest.fixture(scope="session")

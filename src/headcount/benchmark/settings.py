@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.benchmark.results import page_parts
 from headcount.benchmark.workloads import PEERS, WORKS
+from headcount.decoding.search import MOST_ROWS
 from headcount.errors import InputError, need
+from headcount.machine import MOST_THREADS
 from headcount.run.place import CONF
 from headcount.run.values import fits
 
@@ -22,6 +25,7 @@ LISTS = {"work": "work", "model": "models", "models": "models", "peers": "peers"
 LEAST_NUMBERS = dict.fromkeys(
     ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads", "runs"), 1
 ) | {"vocab_size": 8, "new_tokens": 2, "seconds": 0, "warmup": 0}
+MOST = {"beam": MOST_ROWS, "threads": MOST_THREADS}
 NULL_MEANS = {"threads": ", or null for as many as there are", "runs": ", or null for one on each thread"}
 
 
@@ -61,6 +65,8 @@ def check(config: DictConfig) -> None:
         wrong.append(f"run={config.run}: work=search translates with a trained run; give its directory")
     if OmegaConf.is_list(config.work) and "rows" in config.work:
         wrong += _wrong_rows(config.rows)
+    if not OmegaConf.is_dict(config.shortlist):
+        wrong.append(f"shortlist={config.shortlist}: must be {{frequent:N,per_piece:K}}")
     if wrong:
         raise InputError("\n".join(wrong))
     if {"rows", "search"} & set(config.work):
@@ -114,8 +120,9 @@ def _wrong_numbers(config: DictConfig) -> list[str]:
             continue
         if not fits(value, float if real else int):
             wrong.append(f"{name}={value}: must be {'a number' if real else 'a whole number'}{null}")
-        elif value < least:
-            wrong.append(f"{name}={value}: must be {least} or more{null}")
+        elif not least <= value <= MOST.get(name, math.inf) or value == math.inf:
+            most = f" and at most {MOST[name]:,}" if name in MOST else ""
+            wrong.append(f"{name}={value}: must be {least} or more{most}{null}")
     return wrong
 
 

@@ -1,5 +1,6 @@
 """Beam search."""
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -29,7 +30,7 @@ class BeamSearch(SearchMethod):
         if self.beam < 1:
             raise ValueError(f"search.beam={self.beam}: must be 1 (greedy) or more")
         super().__post_init__()
-        if self.alpha < 0:
+        if not 0 <= self.alpha < math.inf:
             raise ValueError(f"search.alpha={self.alpha}: must be 0 (no length penalty) or more; 1 is usual")
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:

@@ -1,5 +1,6 @@
 """Diverse beam search: groups of beams, each penalised for the tokens of the groups before it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ class DiverseBeamSearch(BeamSearch):
             raise ValueError(
                 f"search.groups={self.groups}: must divide search.beam={self.beam}, or be null for a group a hypothesis"
             )
-        if self.diversity < 0:
+        if not 0 <= self.diversity < math.inf:
             raise ValueError(f"search.diversity={self.diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
 
     @property

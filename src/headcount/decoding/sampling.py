@@ -34,8 +34,8 @@ class Sampling(SearchMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.temperature <= 0:
-            raise ValueError(f"search.temperature={self.temperature}: must be above 0; for 0, take search=greedy")
+        if not 1e-30 <= self.temperature <= 1e30:  # beyond, quotients leave the range of float32
+            raise ValueError(f"search.temperature={self.temperature}: must be 1e-30 to 1e30; for 0, take search=greedy")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"search.top_k={self.top_k}: must be 1 or more, or null for all tokens")
         if self.top_p is not None and not 0 < self.top_p <= 1:

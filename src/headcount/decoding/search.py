@@ -272,10 +272,9 @@ class SearchMethod(ABC):
     def check(self, count: int) -> None:
         """Raises InputError if the search cannot give `count` translations of a sentence."""
         if not 1 <= count <= self.width:
-            raise InputError(
-                f"nbest={count}: must be 1 up to search.{self.width_setting}={self.width}; "
-                f"more needs search.{self.width_setting}={max(count, 1)}"
-            )
+            name = f"search.{self.width_setting}"
+            more = f"; more needs {name}={count}" if count > 0 else ""
+            raise InputError(f"nbest={count}: must be 1 up to {name}={self.width}{more}")
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items() if value is not None)

@@ -18,6 +18,7 @@ from headcount.export.parts import positions_of
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
+MOST_ALPHA = 10  # with more, the score of a long translation leaves the range of float32
 PRECISIONS = ("float32", "bfloat16", "int8")
 LONGEST = 8192  # pieces of a source, where search.max_source is null and the engine gets a table of positions
 
@@ -41,8 +42,10 @@ def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
         reasons.append(
             f"search: engine=ctranslate2 has beam search alone, not {type(search).__name__}; give search=beam"
         )
+    elif search.alpha > MOST_ALPHA:
+        reasons.append(f"search.alpha={search.alpha}: engine=ctranslate2 takes at most {MOST_ALPHA}; give less")
     if search.shortlist is not None:
-        reasons.append("search.shortlist: engine=ctranslate2 searches the whole vocabulary; leave it out")
+        reasons.append("search.shortlist: engine=ctranslate2 searches the whole vocabulary; give search.shortlist=null")
     if reasons:
         raise InputError("\n".join(reasons))
     return replace(run, translator=CTranslate2Translator(run, precision))
@@ -52,8 +55,9 @@ class CTranslate2Translator(Translator):
     """A `Translator` with the search of CTranslate2, which ends as `Beams` does: once `beam` hypotheses have finished.
 
     Scores are those of headcount. CTranslate2 divides by length^penalty, headcount by ((5 + length) / 6)^alpha, lengths
-    with the end: so the log-probability is computed back, and hypotheses are ranked anew. A translation that reaches
-    the most tokens that it may have is cut by CTranslate2; headcount makes it end, so it is scored again, with the end.
+    with the end: so the log-probability is computed back, and hypotheses are ranked anew. Where a hypothesis reaches
+    the most tokens that it may have, CTranslate2 cuts it and headcount makes it end: such a source, which is rare, has
+    headcount's search, in float32.
     """
 
     forks = False  # the engine's threads are not in a forked process
@@ -86,8 +90,7 @@ class CTranslate2Translator(Translator):
         torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
-        """The engine has one limit for a batch: translations that go beyond their own are searched again, by limits."""
-        beam, limit = self.search.beam, max(limits)
+        beam = self.search.beam
         penalty = self.penalty(sum(map(len, sources)) // len(sources) + 1)
         found = self.engine.translate_batch(
             [[self.pieces[number] for number in ids] for ids in sources],
@@ -95,21 +98,14 @@ class CTranslate2Translator(Translator):
             num_hypotheses=beam,
             length_penalty=penalty,
             max_input_length=0,
-            max_decoding_length=limit + 1,  # with the end
+            max_decoding_length=max(limits) + 1,  # with the end; the engine has one limit for a batch
             min_decoding_length=0,  # by default 1: no empty translation, and more probable others
             return_scores=True,
         )
-        beyond: dict[int, list[int]] = {}
-        for row, own in enumerate(limits):
-            if own < limit and any(len(pieces) > own for pieces in found[row].hypotheses):
-                beyond.setdefault(own, []).append(row)
-        again: dict[int, list[Hypothesis]] = {}
-        for own, rows in beyond.items():
-            again |= zip(rows, self._search(count, [sources[row] for row in rows], [own] * len(rows)), strict=True)
-        return [
-            again[row] if row in again else self._ranked(found[row], source, penalty, own)
-            for row, (source, own) in enumerate(zip(sources, limits, strict=True))
-        ]
+        cut = [row for row, own in enumerate(limits) if any(len(pieces) > own for pieces in found[row].hypotheses)]
+        again = super()._search(count, [sources[row] for row in cut], [limits[row] for row in cut]) if cut else []
+        searched = dict(zip(cut, again, strict=True))
+        return [searched[row] if row in searched else self._ranked(each, penalty) for row, each in enumerate(found)]
 
     def penalty(self, length: int) -> float:
         """The exponent with which length^exponent grows as ((5 + length) / 6)^alpha does at this length, so that
@@ -119,19 +115,10 @@ class CTranslate2Translator(Translator):
             return 0.0
         return max(self.search.alpha * length / (5 + length), 1e-6)
 
-    def _ranked(self, found: Any, source: list[int], penalty: float, limit: int) -> list[Hypothesis]:
-        pairs = list(zip(found.hypotheses, found.scores, strict=True))
-        ended = [pair for pair in pairs if len(pair[0]) <= limit]
-        each = [self._hypothesis(pieces, score * (len(pieces) + 1) ** penalty) for pieces, score in ended]
-        if not ended:
-            pieces = pairs[0][0][:limit]
-            each = [self._hypothesis(pieces, self._log_probability(source, pieces))]
+    def _ranked(self, found: Any, penalty: float) -> list[Hypothesis]:
+        pairs = zip(found.hypotheses, found.scores, strict=True)
+        each = [self._hypothesis(pieces, score * (len(pieces) + 1) ** penalty) for pieces, score in pairs]
         return sorted(each, key=lambda hypothesis: -hypothesis.score)
-
-    def _log_probability(self, source: list[int], pieces: list[str]) -> float:
-        """Of a translation, with its end."""
-        given = [self.pieces[number] for number in source]
-        return sum(self.engine.score_batch([given], [pieces], max_input_length=0)[0].log_probs)
 
     def _hypothesis(self, pieces: list[str], log_probability: float) -> Hypothesis:
         if not math.isfinite(log_probability):

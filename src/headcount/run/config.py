@@ -152,4 +152,6 @@ def build_data(config: DictConfig, trust: Collection[str] | None = None) -> "Tra
         "segmentation": problems.attempt(build, config.get("segmentation"), "segmentation", trust),
     }
     problems.raise_all()
-    return TranslationData(**parts, **settings)
+    made: TranslationData = problems.attempt(TranslationData, **parts, **settings)
+    problems.raise_all()
+    return made

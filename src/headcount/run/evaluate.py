@@ -17,6 +17,7 @@ from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_runs
 from headcount.run.split_scores import Evaluation, evaluate_split, other_conventions, record
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
+from headcount.run.values import AS_TRAINED
 
 CHANGED = (
     "score text of your own with input= and reference=, or the corpus as it is now with other_text=true, which leaves "
@@ -75,8 +76,9 @@ class Record:
 def is_recorded(config: DictConfig) -> bool:
     """Whether the figures go to the runs' directories: only those of a run's own text, weights, search and way of
     counting BLEU do."""
-    chosen = [config.input, config.checkpoint, config.bleu_tokenizer, *config.search.values()]
-    return all(choice is None for choice in chosen) and not config.ensemble and not config.other_text
+    own = all(choice is None for choice in (config.input, config.checkpoint, config.bleu_tokenizer))
+    own = own and all(value == AS_TRAINED for value in config.search.values())
+    return own and not config.ensemble and not config.other_text
 
 
 def texts_to_score(config: DictConfig, runs: Mapping[str, Run]) -> dict[str, dict[str, Dataset]]:

@@ -27,7 +27,7 @@ from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import build, build_corpus, build_data, keyword_arguments
 from headcount.run.directory import read_config
 from headcount.run.lexicon import lexicon_of
-from headcount.run.values import typed
+from headcount.run.values import AS_TRAINED, typed
 from headcount.training.seal import read_checkpoint
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def open_run(
     """Everything in a run directory, ready to use.
 
     checkpoint: other weights than model.safetensors. device: "auto", or any of torch's. search: settings other than the
-    run's, None for the run's own; with a `_target_`, all settings of another search. trust: class names that its
-    config may build beside headcount's own. precision: of the weights; bfloat16 is faster where the processor has it,
-    and not quite as exact.
+    run's, `AS_TRAINED` for the run's own; with a `_target_`, all settings of another search. trust: class names that
+    its config may build beside headcount's own. precision: of the weights; bfloat16 is faster where the processor has
+    it, and not quite as exact.
     Raises InputError for a directory that is not a (finished) run, weights that don't fit, a device that isn't there.
     """
     directory = Path(directory)
@@ -124,7 +124,7 @@ def open_run(
     tokenizer = load_tokenizer(directory)
     settings: Any = OmegaConf.create(dict(search or {}))
     if "_target_" not in settings:
-        given = {name: value for name, value in settings.items() if value is not None}
+        given = {name: value for name, value in settings.items() if value != AS_TRAINED}
         settings = OmegaConf.merge(config.search, given)
     model = model_with(weights, config, tokenizer, directory, trust)
     model.to(choose_device(device), getattr(torch, precision)).eval()

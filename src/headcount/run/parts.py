@@ -45,6 +45,7 @@ LEAST_FACTOR = 0.1  # of schedule=noam, below which it is the rate of another sc
 DROPOUTS = tuple(field.name for field in fields(DropoutRates))  # settings of a model
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
 ELEMENTWISE = "torch.optim.AdamW"  # the optimizer that can be sharded: each number has its own step
+WITHOUT_EFFECT = ("profiler", "sync_batchnorm")  # no log shows a profile, and no model has batch norm
 PARTIAL = (  # settings of Lightning's trainer that train or validate on a part
     *("fast_dev_run", "limit_train_batches", "limit_val_batches", "max_time", "overfit_batches"),
     "reload_dataloaders_every_n_epochs",
@@ -147,6 +148,11 @@ def check_fixed(config: DictConfig, fixed: Collection[str]) -> None:
         for name in (*fixed, *PARTIAL)
         if name in config.trainer
     ]
+    wrong += [
+        f"trainer.{name}={config.trainer[name]}: would have no effect here; leave it out"
+        for name in WITHOUT_EFFECT
+        if name in config.trainer
+    ]
     by = config.trainer.get("gradient_clip_algorithm") or "norm"
     if by != "norm":
         wrong.append(f"trainer.gradient_clip_algorithm={by}: must be norm, by which trainer.gradient_clip_val clips")
@@ -218,7 +224,7 @@ def check_values(config: DictConfig) -> None:
         value = OmegaConf.select(config, setting)
         if setting.startswith("validation") and not fits(value, int | None if setting.endswith("patience") else int):
             wrong.append(f"{setting}={typed(value)}: must be a whole number")
-        elif isinstance(value, int | float) and value < least:
+        elif isinstance(value, int | float) and not value >= least:
             wrong.append(f"{setting}={value}: must be {least} or more")
     if (graphs := config.get("cuda_graphs", False)) not in ("auto", False):
         wrong.append(f"cuda_graphs={typed(graphs)}: must be auto or false")

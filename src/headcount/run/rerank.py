@@ -1,5 +1,6 @@
 """N-best reranking: the translations of a run, chosen anew with the scores of further runs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from headcount.run.evaluate import output_file, splits_of
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
 from headcount.run.split_scores import Evaluation, corpus_figures, other_conventions
 from headcount.run.tables import Figures, comparison_table, score_table
-from headcount.run.values import fits, typed
+from headcount.run.values import AS_TRAINED, fits, typed
 
 CHOSEN_ON = "valid"  # the split that the weights are chosen on
 
@@ -61,9 +62,11 @@ def rerank(config: DictConfig) -> str:
     reranker = open_reranker(config)
     run, fixed = reranker.run, {name: weight for name, weight in config.weights.items() if weight is not None}
     splits = as_list(config.split) if config.input is None else []
-    data = splits_of(str(run.directory), run, [CHOSEN_ON, *splits], one_way=True)
+    to_choose = any(name not in fixed for name in GRID if name != "backward" or reranker.backward)
+    needed = [*([CHOSEN_ON] if to_choose else []), *splits]
+    data = splits_of(str(run.directory), run, needed, one_way=True) if needed else {}
     candidates, weights = {}, fixed
-    if any(name not in fixed for name in GRID if name != "backward" or reranker.backward):
+    if to_choose:
         texts, features = candidates[CHOSEN_ON] = reranker.candidates(data[CHOSEN_ON]["source"], CHOSEN_ON)
         weights = choose_weights(features, BleuCounts(texts, data[CHOSEN_ON]["target"], run.bleu_tokenizer), fixed)
     blocks = [weights_table(weights, fixed)]
@@ -90,7 +93,7 @@ def open_reranker(config: DictConfig) -> Reranker:
     a search that cannot give that many translations, and a weight for what no run scores."""
     scoring = config.copy()
     scoring.search, scoring.checkpoint = {}, None
-    if config.search.get("beam", 0) is None:
+    if config.search.get("beam") == AS_TRAINED:
         config.search.beam = config.nbest
     runs = list(open_runs(config).values())
     run = ensemble(runs)
@@ -154,7 +157,7 @@ def check(config: DictConfig) -> None:
     for name, weight in config.weights.items():
         if name not in GRID:
             raise InputError(f"weights.{name}={typed(weight)}: there are {', '.join(GRID)}; that of forward is 1")
-        if not fits(weight, float | None):
+        if not fits(weight, float | None) or not math.isfinite(weight or 0):
             raise InputError(f"weights.{name}={typed(weight)}: must be a number, or null to choose it on {CHOSEN_ON}")
     if config.input is not None and (not isinstance(config.input, str) or config.output is None):
         raise InputError(f"input={typed(config.input)}: must be a file of sentences, and goes with output=FILE")

@@ -18,6 +18,7 @@ from headcount.machine import visible_gpus
 from headcount.model.feed_forward import balanced_feed_forward
 from headcount.run.jobs import job_directory
 from headcount.run.place import CONF, program
+from headcount.run.values import AS_TRAINED
 
 TUNED_TOKENS = 4096  # data.batch_tokens that the rates in conf/optimizer count as being for; they were found with 2,048
 
@@ -69,10 +70,10 @@ def peak_rate(at_128: float, d_model: Any, batch_tokens: Any = TUNED_TOKENS) -> 
     return at_128 * 128 / d_model * math.sqrt(batch_tokens / TUNED_TOKENS)
 
 
-def as_trained() -> dict[str, None]:
-    """search=as_trained: the settings of beam search, each null. evaluate and translate take the run's own values."""
+def as_trained() -> dict[str, str]:
+    """search=as_trained: the settings of beam search, each as in the run. Not null, which is a value of some."""
     files = [yaml.safe_load((CONF / "search" / f"{name}.yaml").read_text("utf-8")) for name in ("beam", "default")]
-    return dict.fromkeys(name for file in files for name in file if name not in ("defaults", "_target_"))
+    return dict.fromkeys((name for file in files for name in file if name not in ("defaults", "_target_")), AS_TRAINED)
 
 
 def group_count() -> int:

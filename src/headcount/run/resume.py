@@ -24,7 +24,7 @@ from headcount.run.aliases import with_added_settings
 from headcount.run.config import build
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import recorded, settings_that_matter
-from headcount.run.place import CONF, command
+from headcount.run.place import CONF, command, hydra_text, shell_word
 from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
 from headcount.training.seal import check_seal, read_checkpoint
@@ -77,15 +77,20 @@ class Resumed:
             what = "is not recorded in it" if before is None else "has changed since it began"
             raise InputError(
                 f"resume={show(self.directory)}: the text of its corpus {what}; give the text that it began with, or "
-                f"train its weights on this one: init_from={show(self.directory)}"
+                f"train its weights on this one: {weights_of(self.directory)}"
             )
 
     def misfit(self, error: Exception) -> InputError:
         """The error where Lightning could not load the checkpoint, such as optimizer state of an earlier version."""
         return InputError(
             f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml "
-            f"({first_line(error)}); to train its weights on, give init_from={show(self.directory)}"
+            f"({first_line(error)}); to train its weights on, give {weights_of(self.directory)}"
         )
+
+
+def weights_of(directory: Path) -> str:
+    """The setting that starts a new run with the weights of this one, as one types it."""
+    return shell_word(f"init_from={hydra_text(show(directory))}")
 
 
 def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Resumed:
@@ -153,7 +158,7 @@ def changed(before: DictConfig, given: DictConfig, overrides: list[Override], di
     if refused:
         raise InputError(
             f"{', '.join(refused)}: resume={show(directory)} resumes that run as it was begun, and this cannot "
-            f"change; to train its weights with other settings, give init_from={show(directory)}"
+            f"change; to train its weights with other settings, give {weights_of(directory)}"
         )
     check_batch(before, config)
     return config

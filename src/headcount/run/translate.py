@@ -79,7 +79,8 @@ def translate_stream(
         texts, wrong, why = [], None, "not UTF-8; convert the text with iconv -t UTF-8"
         for number, line in chunk:
             try:
-                texts.append(line.decode("utf-8").rstrip("\r\n"))
+                # Windows may put a byte order mark at the beginning of a file.
+                texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
             except UnicodeDecodeError:
                 wrong = number
                 break

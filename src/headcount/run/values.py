@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from headcount.errors import printable
 
+AS_TRAINED = "as_trained"  # the value of a setting of the search that nobody has given: that of the run
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
 
 

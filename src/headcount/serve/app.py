@@ -68,11 +68,13 @@ def application(translator: Translator, about: Mapping[str, str], limits: Limits
             raise HTTPException(503, "too many texts are waiting; try again later", {"Retry-After": "1"}) from None
         return JSONResponse({"translation": translations[0] if isinstance(text, str) else translations})
 
-    return Starlette(
+    app = Starlette(
         routes=[Route("/health", health), Route("/translate", translate, methods=["POST"])],
         lifespan=lifespan,
         exception_handlers={HTTPException: refused, ClientDisconnect: gone, Exception: failed},
     )
+    app.router.redirect_slashes = False  # another path is 404
+    return app
 
 
 async def unless_gone(request: Request, translations: Coroutine[Any, Any, list[str]]) -> list[str]:
