@@ -39,6 +39,7 @@ from headcount.heads.sections import bleu, cost, knock_out, one_left, published
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.bootstrap import bleu_of
+from headcount.report.table import Table
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +257,14 @@ def test_a_corpus_without_contrasts_has_a_map_of_the_loss():
     assert not page.page.flags
     assert html(page).count('role="grid"') == 1
     assert {row.column for row in page.rows} == {"loss"}
+    (finding,) = page.findings
+    assert finding.startswith(
+        "1 of 3 heads change something that can be distinguished from chance. Without cross1.1, the "
+    )
+    assert page.page.verdict == finding
+    (section,) = (each for each in page.page.sections if each.title == "What is lost without each head")
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    assert [line[:2] for line in table.cells] == [("cross1.1", "loss")]
 
 
 def test_each_part_has_its_section(made):

@@ -16,6 +16,7 @@ from sweeps import STUDY, sentences, write_run, write_sweep
 from headcount.errors import InputError
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
+from headcount.report.rows import RowName, unnamed_settings
 from headcount.report.statistics.comparison import Difference, compare
 from headcount.report.study import Margins, Study
 from headcount.report.table import of_difference, p_value
@@ -237,3 +238,21 @@ def test_figures_edited_by_hand_are_a_line(changes, message, sweep, undrawn):
 def test_a_margin_that_is_missing_is_a_line(sweep):
     (line,) = refused("report", f"sweep={sweep}", "~margin.loss", cwd=sweep)
     assert line == "margin.loss: is missing; give a number above 0"
+
+
+def test_a_setting_that_no_name_has_is_found():
+    typed = {
+        "a": {"trainer.max_steps": "200", "model.num_heads": "1", "seed": "1"},
+        "b": {"trainer.max_steps": "200", "model.num_heads": "2", "seed": "2"},
+        "c": {"trainer.max_steps": "30", "model.num_heads": "1", "model.dropout": "0.1", "threads": "1"},
+    }
+    values = {"a": (1, None), "b": (2, None), "c": (1, 0.1)}
+    names = {
+        run: RowName(f"{heads}, {dropout}", None, {"model.num_heads": heads, "model.dropout": dropout})
+        for run, (heads, dropout) in values.items()
+    }
+    assert unnamed_settings(names, typed) == ["trainer.max_steps"]
+    assert unnamed_settings(names, {run: typed["a"] for run in names}) == []
+    assert unnamed_settings({"a": names["a"], "b": names["b"]}, typed) == []
+    of_the_config = {run: RowName(name.label, None, {"model.d_model": 8}) for run, name in names.items()}
+    assert unnamed_settings(of_the_config, typed) == []

@@ -21,6 +21,7 @@ from headcount.report.rows import (
     names_by_difference,
     names_by_setting,
     natural_order,
+    unnamed_settings,
     without,
 )
 from headcount.report.runs import CORPUS, Config, Row, RunResult, Sweep, Unfinished, finite
@@ -117,6 +118,11 @@ def _rows(
         names, label = names_by_difference(runs, jobs, varying)
         if design.varies:
             notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
+        if hidden := unnamed_settings(names, jobs):
+            notes.append(
+                f"Rows also differ in {', '.join(hidden)}, which their names leave out: a difference between rows may "
+                "be due to that."
+            )
         design = replace(design, label=label)
     return design, *make_rows(runs, names, notes, of_seeds)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from headcount.report.runs import IGNORED, Row, RunResult, key_of
+from headcount.report.runs import IGNORED, NOT_A_ROW, Row, RunResult, key_of
 from headcount.run.identity import PLACES
 from headcount.run.values import at, typed, within
 
@@ -57,6 +57,25 @@ def names_by_difference(
         names.setdefault(combinations[run], _row_name(settings, run, values_alone))
     single = [name.rpartition(".")[2] for name in naming[runs[0].name]]
     return {run.name: names[combinations[run.name]] for run in runs}, single[0] if len(single) == 1 else None
+
+
+def unnamed_settings(names: Mapping[str, RowName], jobs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Settings that were typed, that differ from row to row, and that the names of the rows leave out, since others
+    distinguish the rows as well. jobs: the overrides of each job by name."""
+    given = {run: without(jobs.get(run, {}), NOT_A_ROW) for run in names}
+    typed_ones = dict.fromkeys(setting for settings in given.values() for setting in settings)
+    named = {setting for name in names.values() for setting in name.settings}
+    if not named <= set(typed_ones):
+        return []
+    rows: dict[str, dict[str, set[str | None]]] = {}
+    for run, name in names.items():
+        for setting in typed_ones:
+            rows.setdefault(setting, {}).setdefault(name.label, set()).add(given[run].get(setting))
+    return [
+        setting
+        for setting, by_row in rows.items()
+        if setting not in named and len({frozenset(values) for values in by_row.values()}) > 1
+    ]
 
 
 def _overrides_of_rows(

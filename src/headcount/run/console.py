@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import difflib
 import gc
 import io
 import itertools
@@ -16,9 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hydra
+import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -37,7 +40,7 @@ from headcount.machine import (
     use_memory_again,
 )
 from headcount.run.aliases import RENAMED_SETTINGS
-from headcount.run.place import CONF
+from headcount.run.place import CONF, program
 from headcount.run.resolvers import register_resolvers
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
@@ -57,13 +60,14 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         if "debug=true" in sys.argv:
             traceback.print_exception(error)
         with contextlib.suppress(OSError):  # the exit code says it as well
-            sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error))
+            sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error, config_name))
         if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
             _stop_writing()
 
     def guarded(config: DictConfig) -> None:
         try:
             check_given(config)
+            check_added(config_name)
             answer = function(config) or ""
             with naming(STANDARD_OUTPUT, len(answer.encode())):
                 sys.stdout.write(answer)
@@ -136,6 +140,28 @@ def check_given(config: DictConfig) -> None:
             raise InputError(f"{name}=: is empty; give a path, or leave it out")
 
 
+def check_added(config_name: str) -> None:
+    """Raises InputError for a setting that + adds where nothing would read it."""
+    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
+        added = override.is_add() or override.is_force_add()
+        if added and (message := unknown_setting(override.key_or_group, config_name)):
+            raise InputError(message)
+
+
+def unknown_setting(name: str, config_name: str) -> str | None:
+    """A message for a setting whose first part is neither a setting nor a group of the command; None for another, and
+    where somebody's own configs may have it."""
+    first = name.partition(".")[0]
+    file = yaml.safe_load((CONF / f"{config_name}.yaml").read_text("utf-8"))
+    known = [*(group for each in file["defaults"] if isinstance(each, dict) for group in each), *file]
+    if OwnConfigs.folder or "/" in first or first in known or (CONF / first).is_dir():
+        return None
+    near = difflib.get_close_matches(first, known, 1)
+    return f"{name}: no such setting; " + (
+        f"did you mean {near[0]}{name[len(first) :]}?" if near else f"{program(config_name)} --help lists all"
+    )
+
+
 def check_no_help() -> None:
     """Let Hydra parse its command line under Python 3.14, whose argparse checks that each help is text: that of
     --shell-completion becomes text when it is shown."""
@@ -143,11 +169,14 @@ def check_no_help() -> None:
         argparse.ArgumentParser._check_help = lambda self, action: None
 
 
-def _lines(error: Exception) -> list[str]:
+def _lines(error: Exception, config_name: str) -> list[str]:
     """The message, a line for each wrong setting; of Hydra's messages, the part that a user can act on."""
     for old, now in RENAMED_SETTINGS.items():
         if f"'{old}" in str(error):
             return [f"{old}: is now {now}"]
+    wrong = re.match(r"Could not override '([^']+)'", str(error))
+    if wrong and (message := unknown_setting(wrong[1], config_name)):
+        return [message]
     lines = [printable(line.strip()) for line in str(error).split("\n") if line.strip()]
     if isinstance(error, InputError):
         return lines

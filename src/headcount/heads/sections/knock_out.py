@@ -47,9 +47,10 @@ def subject(results: Results) -> Subject | None:
     first = next(iter(tables.values()), loss)
     section = Section(
         "What is lost without each head",
-        (_verdict(tables.get("margin", first)), drawn(maps), NOTE, _largest(tables or {LOSS: loss}), LIMIT),
+        (_verdict(tables.get("margin", first)), drawn(maps), NOTE, _largest(tables, loss), LIMIT),
     )
-    return Subject(section, tuple(_rows(results)), tuple(_findings(tables)), _figures(first, loss))
+    found = tuple(_findings(tables)) or tuple(_any_effect(tables.get("margin", loss)))
+    return Subject(section, tuple(_rows(results)), found, _figures(first, loss))
 
 
 def _verdict(table: EffectTable) -> str:
@@ -91,6 +92,27 @@ def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
     yield f"{len(lost)} of {len(columns)} phenomena have a head without which they lose {LARGE} points or more{which}."
 
 
+def _any_effect(table: EffectTable) -> Iterator[str]:
+    """The largest effect on the loss, else on a margin, where no accuracy falls."""
+    sure = table.verdict == "differs"
+    if not sure.any():
+        return
+    column = table.columns.index(LOSS)
+    cells = np.where(sure, np.abs(table.estimate), -np.inf)
+    cell = (
+        (int(cells[:, column].argmax()), column)
+        if sure[:, column].any()
+        else np.unravel_index(cells.argmax(), cells.shape)
+    )
+    row, column = map(int, cell)
+    what = "the loss" if table.columns[column] == LOSS else f"the margin of {table.columns[column]}"
+    yield (
+        f"{int(sure.any(axis=1).sum())} of {len(table.rows)} heads change something that can be distinguished from "
+        f"chance. Without {table.rows[row]}, {what} changes by {signed(table.estimate[row, column], 2)} {SENTENCE} "
+        f"{interval(ends(table, row, column))}, p {p_value(table.p[row, column])}."
+    )
+
+
 def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
     table, margin = tables["accuracy"], tables["margin"]
     before, change = table.whole[column], table.estimate[row, column]
@@ -107,12 +129,14 @@ def ends(table: EffectTable, row: int, column: int) -> tuple[float, float]:
     return float(table.low[row, column]), float(table.high[row, column])
 
 
-def _largest(tables: Mapping[str, EffectTable]) -> Table:
-    """The effects that differ from 0 in any table, the largest first."""
+def _largest(tables: Mapping[str, EffectTable], loss: EffectTable) -> Table:
+    """The effects on phenomena that differ from 0 in any table, the largest first; without any, those on the loss."""
+    differs = np.any([table.verdict == "differs" for table in tables.values()], axis=0) if tables else np.zeros(0)
+    if tables:
+        differs[:, next(iter(tables.values())).columns.index(LOSS)] = False
+    if not differs.any():
+        tables, differs = {LOSS: loss}, loss.verdict == "differs"
     first = next(iter(tables.values()))
-    differs = np.any([table.verdict == "differs" for table in tables.values()], axis=0)
-    if len(first.columns) > 1:
-        differs[:, first.columns.index(LOSS)] = False
     cells = sorted(map(tuple, np.argwhere(differs)), key=lambda cell: -abs(first.estimate[cell]))
     lines = [(first.rows[row], first.columns[column], *_line(tables, row, column)) for row, column in cells[:MOST]]
     headers = ["head", "column"]
