@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.run.config import build
-from headcount.run.parts import build_parts, check_processes
+from headcount.run.parts import build_parts, check_processes, without_effect
 from headcount.run.place import program
 from headcount.run.resolvers import CONF, register_resolvers
 from headcount.run.trusted import TRUSTED, check_targets
@@ -174,6 +174,14 @@ def test_impossible_settings_get_one_line(overrides, line, tmp_path):
         build_parts(composed("train", *overrides), tmp_path)
     assert str(error.value).startswith(line)
     assert "\n" not in str(error.value)
+
+
+def test_a_setting_that_acts_beside_another_alone_is_told_where_that_is_off():
+    config = composed("train", "model.local_window=2", "model.qk_scale=9", "model.qk_norm=fixed")
+    names = ["model.local_window", "model.qk_scale", "seed"]
+    assert without_effect(config, names) == ["model.local_window=2: has no effect without model.local_heads"]
+    assert not without_effect(composed("train", "model.local_window=2", "model.local_heads=1"), names[:1])
+    assert not without_effect(config, ["seed"])
 
 
 def test_a_loss_that_never_begins_gives_a_warning(tmp_path, caplog):

@@ -252,7 +252,7 @@ def test_a_setting_that_no_name_has_is_found():
         for run, (heads, dropout) in values.items()
     }
     assert unnamed_settings(names, typed) == ["trainer.max_steps"]
-    assert unnamed_settings(names, {run: typed["a"] for run in names}) == []
+    assert unnamed_settings(names, dict.fromkeys(names, typed["a"])) == []
     assert unnamed_settings({"a": names["a"], "b": names["b"]}, typed) == []
     of_the_config = {run: RowName(name.label, None, {"model.d_model": 8}) for run, name in names.items()}
     assert unnamed_settings(of_the_config, typed) == []

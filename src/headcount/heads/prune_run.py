@@ -88,15 +88,16 @@ def prune_run(
         )
     place = show(directory)
     lines += [f"run directory: {place}", f"next:  {command('evaluate', run=place)}"]
-    lines += [f"       {command}" for command in trainings(smaller)]
+    lines += [f"       {command}" for command in trainings(run, smaller)]
     return "\n".join(lines) + "\n"
 
 
-def trainings(smaller: Run) -> list[str]:
-    """The commands that fine-tune a pruned run, and that train its head counts from scratch."""
+def trainings(run: Run, smaller: Run) -> list[str]:
+    """The commands that fine-tune a pruned run, and that train its head counts from scratch; run: as it was before."""
     counts = smaller.model.head_counts
     values = {f"{kind}_heads": list(counts[f"{kind}_heads"]) for kind in KINDS}
-    shared = {name: smaller.config.model[name] for name in ("kv_heads", "local_heads") if smaller.config.model[name]}
+    changed = [name for name in ("kv_heads", "local_heads") if run.config.model.get(name)]
+    shared = {name: smaller.config.model[name] for name in changed}
     given = {"head_size": smaller.config.model.head_size, **values, **shared}
     settings = [f"model.{name}={typed(value)}" for name, value in given.items()]
     weights = f"init_from={hydra_text(show(smaller.directory))}"

@@ -66,8 +66,7 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
 
     def guarded(config: DictConfig) -> None:
         try:
-            check_given(config)
-            check_added(config_name)
+            check_given(config, config_name)
             answer = function(config) or ""
             with naming(STANDARD_OUTPUT, len(answer.encode())):
                 sys.stdout.write(answer)
@@ -133,15 +132,12 @@ def open_streams() -> None:
         sys.stdout.reconfigure(encoding="utf-8")
 
 
-def check_given(config: DictConfig) -> None:
-    """Raises InputError for a path that is given and empty, as `resume=$RUN` is where RUN is not set."""
+def check_given(config: DictConfig, config_name: str) -> None:
+    """Raises InputError for a path that is given and empty, as `resume=$RUN` is where RUN is not set, and for a setting
+    that + adds where nothing would read it."""
     for name in ("run", "resume", "init_from", "checkpoint", "input", "reference", "output", "sweep"):
         if config.get(name) == "":
             raise InputError(f"{name}=: is empty; give a path, or leave it out")
-
-
-def check_added(config_name: str) -> None:
-    """Raises InputError for a setting that + adds where nothing would read it."""
     for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
         added = override.is_add() or override.is_force_add()
         if added and (message := unknown_setting(override.key_or_group, config_name)):
@@ -157,9 +153,8 @@ def unknown_setting(name: str, config_name: str) -> str | None:
     if OwnConfigs.folder or "/" in first or first in known or (CONF / first).is_dir():
         return None
     near = difflib.get_close_matches(first, known, 1)
-    return f"{name}: no such setting; " + (
-        f"did you mean {near[0]}{name[len(first) :]}?" if near else f"{program(config_name)} --help lists all"
-    )
+    advice = f"did you mean {near[0]}{name[len(first) :]}?" if near else f"{program(config_name)} --help lists all"
+    return f"{name}: no such setting; {advice}"
 
 
 def check_no_help() -> None:

@@ -3,7 +3,7 @@
 import logging
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,11 @@ LEAST_FACTOR = 0.1  # of schedule=noam, below which it is the rate of another sc
 DROPOUTS = tuple(field.name for field in fields(DropoutRates))  # settings of a model
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
 ELEMENTWISE = "torch.optim.AdamW"  # the optimizer that can be sharded: each number has its own step
+NEEDS = {  # settings that act only beside another
+    "model.local_window": "model.local_heads",
+    "model.qk_scale": "model.qk_norm",
+    "data.batch_ramp_start": "data.batch_ramp",
+}
 WITHOUT_EFFECT = ("profiler", "sync_batchnorm")  # no log shows a profile, and no model has batch norm
 PARTIAL = (  # settings of Lightning's trainer that train or validate on a part
     *("fast_dev_run", "limit_train_batches", "limit_val_batches", "max_time", "overfit_batches"),
@@ -266,6 +271,15 @@ def check_values(config: DictConfig) -> None:
     wrong += unfit_for_shards(config)
     if wrong:
         raise InputError("\n".join(wrong))
+
+
+def without_effect(config: DictConfig, typed_names: Iterable[str]) -> list[str]:
+    """A line for each setting that was typed and acts only beside another, which is off."""
+    return [
+        f"{name}={typed(OmegaConf.select(config, name))}: has no effect without {needed}"
+        for name in typed_names
+        if (needed := NEEDS.get(name)) and not OmegaConf.select(config, needed)
+    ]
 
 
 def class_path(kind: type) -> str:

@@ -115,9 +115,11 @@ def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], 
     checkpoint, step, notes = newest_checkpoint(directory)
     finished = is_finished(directory)
     if step > config.trainer.max_steps or (step == config.trainer.max_steps and finished):
+        most = config.trainer.max_steps
+        where = f"{step} of {most}" if step == most else f"{step}, and trainer.max_steps={most} is below"
         raise InputError(
-            f"{show(checkpoint)} is at step {step} of {config.trainer.max_steps}: to train on, raise "
-            f"trainer.max_steps; to score it: {command('evaluate', run=show(directory))}"
+            f"{show(checkpoint)} is at step {where}: to train on, raise trainer.max_steps; to score it: "
+            f"{command('evaluate', run=show(directory))}"
         )
     notes += move_end_of_schedule(before, config, step)
     record_changes(before, config, step)

@@ -173,7 +173,8 @@ class SweepView(Callback):
                 lines.append(f"failed: {self.jobs[job]}: {failure(self.sweep / job)}")
         if set(status.jobs.values()) != {"done"}:
             lines.append("the same command again does what is missing")
-        lines.append(f"next:  {command('report', sweep=place)}")
+        if "done" in status.jobs.values():
+            lines.append(f"next:  {command('report', sweep=place)}")
         sys.stdout.write("\n".join(lines) + "\n")
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

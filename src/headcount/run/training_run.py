@@ -41,7 +41,7 @@ from headcount.run.jobs import is_sweep
 from headcount.run.lexicon import FILE as LEXICON
 from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
-from headcount.run.parts import Parts, build_parts, check_processes
+from headcount.run.parts import Parts, build_parts, check_processes, without_effect
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
@@ -99,6 +99,8 @@ def open_training_run(
     check_processes(config)
     use_threads(config.get("threads"))
     directory = shared_directory(directory.resolve())
+    for line in without_effect(config, [override.key_or_group for override in start.overrides]):
+        logger.warning("%s", line)
     parts = build_parts(config, directory)
     if adapt is not None:
         adapt(parts)

@@ -49,7 +49,7 @@ class _ToTheEnd(_WarmUp):
             raise ValueError(f"schedule.final={final}: a share of the peak rate, from 0 to 1")
         self.steps = steps
         self.final = final
-        if steps <= warmup_steps:
+        if 0 < steps <= warmup_steps:
             logger.warning(
                 "all %d steps are warm-up, the learning rate never falls; schedule.warmup_steps=%d is for longer runs",
                 steps,
