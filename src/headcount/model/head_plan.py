@@ -134,7 +134,8 @@ def check_local_heads(local_heads: int, window: int, counts: Collection[int]) ->
     """Raises ValueError for more local heads than the least of `counts`, or a window below 0."""
     if not 0 <= local_heads <= min(counts):
         raise ValueError(
-            f"model.local_heads={local_heads}: must be 0 to {min(counts)}, the heads of the self-attention that has fewest"
+            f"model.local_heads={local_heads}: must be 0 to {min(counts)}, the heads of the self-attention with the "
+            "fewest"
         )
     if local_heads and window < 0:
         raise ValueError(f"model.local_window={window}: must be 0 or more positions to each side")
