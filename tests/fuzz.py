@@ -92,8 +92,8 @@ def folder() -> Iterator[Path]:
 
 def one_line_of(error: InputError, *words: object) -> None:
     """The message is one line, which names all of `words`."""
-    assert len(_lines(error)) == 1, str(error)
-    assert _lines(error)[0].isprintable()
+    assert len(_lines(error, "train")) == 1, str(error)
+    assert _lines(error, "train")[0].isprintable()
     assert all(str(word) in str(error) for word in words), str(error)
 
 
@@ -333,7 +333,7 @@ def takes_settings(changes: list[tuple[str, Any]]) -> None:
             if not is_wrong(error):
                 raise
             named = [part for name, _ in changes for part in (name, name.partition(".")[0])]
-            for each in _lines(error):
+            for each in _lines(error, "train"):
                 assert each.isprintable(), each
                 assert any(name in each for name in named), each
 
