@@ -56,8 +56,8 @@ logger = logging.getLogger(__name__)
 class TrainingRun:
     """A run to train.
 
-    resumed: the run that is resumed, None for a new one. held: the open lock of the directory, and its log.
-    description: see `describe`.
+    resumed: the run that is resumed, None for a new one. held: the open lock of the directory, and its log. notes:
+    lines for the beginning of the log. description: see `describe`.
     """
 
     config: DictConfig
@@ -66,6 +66,7 @@ class TrainingRun:
     model: EncoderDecoder
     resumed: Resumed | None
     held: contextlib.ExitStack
+    notes: list[str]
     description: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,8 +100,6 @@ def open_training_run(
     check_processes(config)
     use_threads(config.get("threads"))
     directory = shared_directory(directory.resolve())
-    for line in without_effect(config, [override.key_or_group for override in start.overrides]):
-        logger.warning("%s", line)
     parts = build_parts(config, directory)
     if adapt is not None:
         adapt(parts)
@@ -112,7 +111,8 @@ def open_training_run(
     source = directory if resumed else Path(config.init_from) if config.init_from else None
     if source is not None:
         parts.data.use_tokenizer(load_tokenizer(source))
-    is_given = "data.directory" in [each.key_or_group for each in start.overrides]
+    given = [each.key_or_group for each in start.overrides]
+    is_given = "data.directory" in given
     if resumed and not is_given:
         only_read(parts.data)
     parts.data.shares = not resumed or parts.data.directory == OWN_DATA or is_given
@@ -125,7 +125,8 @@ def open_training_run(
         weights = resumed.checkpoint if resumed else source / "model.safetensors"
         model = model_with(weights, config, parts.data.tokenizer, source)
     check_lengths(parts.data, model, parts.search)
-    run = TrainingRun(config, directory, parts, model, resumed, held)
+    notes = [*(resumed.notes if resumed else []), *without_effect(config, given)]
+    run = TrainingRun(config, directory, parts, model, resumed, held, notes)
     if not resumed and run.is_first_process:
         make_newest(directory)
         held.enter_context(locked(directory))
@@ -222,7 +223,7 @@ class OpenDirectory(Callback):
         else:
             save_tokenizer(run.tokenizer, run.directory)
         run.held.enter_context(log_to_file(run.directory / "train.log"))
-        for note in resumed.notes if resumed else []:
+        for note in run.notes:
             logger.info("%s", note)
         logger.info("run directory: %s\nprecision: %s\n%s", show(run.directory), parts.precision, run.description)
 
