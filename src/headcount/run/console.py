@@ -21,7 +21,6 @@ import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -42,6 +41,7 @@ from headcount.machine import (
 from headcount.run.aliases import RENAMED_SETTINGS
 from headcount.run.place import CONF, program
 from headcount.run.resolvers import register_resolvers
+from headcount.run.values import named_by
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 STANDARD_OUTPUT = "standard output"
@@ -138,9 +138,8 @@ def check_given(config: DictConfig, config_name: str) -> None:
     for name in ("run", "resume", "init_from", "checkpoint", "input", "reference", "output", "sweep"):
         if config.get(name) == "":
             raise InputError(f"{name}=: is empty; give a path, or leave it out")
-    for override in OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task)):
-        added = override.is_add() or override.is_force_add()
-        if added and (message := unknown_setting(override.key_or_group, config_name)):
+    for override in HydraConfig.get().overrides.task:
+        if override.startswith("+") and (message := unknown_setting(named_by(override), config_name)):
             raise InputError(message)
 
 

@@ -57,14 +57,18 @@ def _verdict(table: EffectTable) -> str:
     sure = table.verdict == "differs"
     names = [name for name in table.columns if name != LOSS]
     free = [head for head, cut in zip(table.rows, free_to_cut(table), strict=True) if cut]
-    count = int(sure.any(axis=1).sum())
-    parts = [f"{count} of {len(table.rows)} heads change something that can be distinguished from chance"]
+    parts = [_changing(table)]
     for column in map(table.columns.index, names):
         if found := int(sure[:, column].sum()):
             largest = int(np.where(sure[:, column], table.harm[:, column], -np.inf).argmax())
             parts += [f"{table.columns[column]}: {found} (largest effect: {table.rows[largest]})"]
     cut = f"Free to cut by loss (an equivalence, one head at a time): {', '.join(free) or 'none'}."
     return f"{'; '.join(parts)}. {cut}"
+
+
+def _changing(table: EffectTable) -> str:
+    count = int((table.verdict == "differs").any(axis=1).sum())
+    return f"{count} of {len(table.rows)} heads change something that can be distinguished from chance"
 
 
 def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
@@ -107,9 +111,8 @@ def _any_effect(table: EffectTable) -> Iterator[str]:
     row, column = map(int, cell)
     what = "the loss" if table.columns[column] == LOSS else f"the margin of {table.columns[column]}"
     yield (
-        f"{int(sure.any(axis=1).sum())} of {len(table.rows)} heads change something that can be distinguished from "
-        f"chance. Without {table.rows[row]}, {what} changes by {signed(table.estimate[row, column], 2)} {SENTENCE} "
-        f"{interval(ends(table, row, column))}, p {p_value(table.p[row, column])}."
+        f"{_changing(table)}. Without {table.rows[row]}, {what} changes by {signed(table.estimate[row, column], 2)} "
+        f"{SENTENCE} {interval(ends(table, row, column))}, p {p_value(table.p[row, column])}."
     )
 
 
