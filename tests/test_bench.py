@@ -81,7 +81,8 @@ def test_lists_need_no_brackets(given, meant):
     assert as_lists([given]) == [meant]
 
 
-WORK = "train, decode, search, ceiling, lightning, together, rows, crowded, profile, start, prepare, quality"
+OF_A_RUN = "data: {}\ntokenizer: {}\nmodel: {}\nsearch: {}\n"  # a config.yaml
+WORK = "train, decode, search, ceiling, lightning, together, rows, crowded, profile, start, prepare, plan, quality"
 MODELS = "base, big, deep_shallow, nano, rnn, rnn_bahdanau, rnn_graves, rnn_luong, tiny"
 STUDIES = ", ".join(sorted(path.stem for path in (CONF / "study").glob("*.yaml")))
 MARKERS = f"{BEGIN} and {END}"
@@ -115,6 +116,7 @@ WRONG_SETTINGS = [
         f'["model.num_heads=1","model.num_heads=8"] with its quotes, or a study: {STUDIES}',
     },
     {"work=search": "run=None: work=search translates with a trained run; give its directory"},
+    {"work=search,train": "", "run=no": "no is not a run directory: train one with `headcount train`"},
 ]
 
 
@@ -277,6 +279,8 @@ def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(native, tmp_p
         assert (system.job["shortlist"] is not None) == ("shortlist" in system.name)
         return {"rate": 5.0, "bleu": 31.41, "precision": system.requested, "peak_memory": 1, "versions": {}}
 
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "config.yaml").write_text(OF_A_RUN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Bench, "run_job", run_job)
     monkeypatch.setattr(bench, "multiplies_bf16", lambda: native)
@@ -388,6 +392,7 @@ def test_a_file_without_figures_is_one_line(tmp_path, text):
 
 @pytest.mark.parametrize("work", ["rows", "search"])
 def test_what_a_work_needs_is_said_before_anything_is_measured(tmp_path, monkeypatch, work):
+    (tmp_path / "config.yaml").write_text(OF_A_RUN)
     monkeypatch.setattr("headcount.errors.find_spec", lambda package: None)
     lines = failed("bench", f"work={work}", "run=.", cwd=tmp_path)
     assert lines == ['ctranslate2 and scipy are not installed: pip install "headcount[bench]"']
@@ -471,7 +476,12 @@ def test_a_row_that_cannot_be_trained_is_one_line(tmp_path):
 @pytest.mark.slow
 def test_everything_that_needs_no_installation_runs(tmp_path):
     peers = {"train": {"headcount", "torch_loop"}, "decode": {"headcount", "torch_loop"}, "ceiling": {"torch"}}
-    peers |= {"lightning": {"headcount", "bare loop"}, "start": {"headcount"}, "prepare": {"headcount"}}
+    peers |= {
+        "lightning": {"headcount", "bare loop"},
+        "start": {"headcount"},
+        "prepare": {"headcount"},
+        "plan": {"headcount"},
+    }
     peers["rows"] = {"adamw", "muon", "soap", "schedule_free"}
     peers["profile"] = {*PARTS, "whole step"}
     peers["together"] = {"headcount", "2 at once"}

@@ -253,10 +253,12 @@ def test_all_reasons_are_named_at_once(home):
     with pytest.raises(InputError) as error:
         check({"runs/a": run})
     assert str(error.value) == (
-        "run=runs/a: a page cannot run this: runs/a: model.cross_attention is GaussianWindow, neither ScaledDotProduct "
-        "nor LuongDot; runs/a: model.self_attention is Additive, neither ScaledDotProduct nor LuongDot; "
-        "runs/a: data.hide_source=true: its model does not read the source"
+        "run=runs/a: a page cannot run this: model.cross_attention is GaussianWindow, neither ScaledDotProduct "
+        "nor LuongDot; model.self_attention is Additive, neither ScaledDotProduct nor LuongDot; "
+        "data.hide_source=true: its model does not read the source"
     )
+    with pytest.raises(InputError, match=r"run=runs/a,runs/b: .*: runs/a: model\.cross_.*; runs/b: model\.cross_"):
+        check({"runs/a": run, "runs/b": run})
     rnn = built("model/rnn", vocab_size=run.tokenizer.vocab_size, d_model=16)
     assert unsupported(rnn) == [f"its model is {type(rnn).__name__}, not the Transformer"]
 

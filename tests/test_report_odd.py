@@ -154,7 +154,9 @@ def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
     for path in folder.glob("*/test.hyp.de"):
         path.write_text("x\n" * 30, encoding="utf-8")
         edit(path.with_name("metrics.json"), test__bleu=0.0)
-    assert page_of(folder).flags[0].startswith("All runs have a test BLEU below 1: they have not learnt to translate")
+    page = page_of(folder)
+    assert page.flags[0].startswith("All runs have a test BLEU below 1: they have not learnt to translate")
+    assert page.verdict.startswith("No run has learnt to translate: the highest test BLEU is 0.0")
 
 
 HOLDING = """

@@ -140,7 +140,7 @@ class Bench:
                 self._measure(Case("ceiling", model))
         first = next(iter(self.inputs.sizes))
         models: dict[str, list[str | None]] = {work: [first] for work in FIRST_MODEL_ONLY}
-        models |= {"ceiling": [], "prepare": [None], "search": [None]}
+        models |= {"ceiling": [], "prepare": [None], "plan": [None], "search": [None]}
         cases = [Case(work, model) for work in works for model in models.get(work, list(self.inputs.sizes))]
         self._announce(cases)
         for case in cases:
@@ -162,9 +162,11 @@ class Bench:
             shapes = own_shapes(size, config.vocab_size, config.batch_tokens) if case.model else [(self.square,) * 3]
             job |= {"shapes": shapes, "seconds": min(5, config.seconds)}
             return [System("torch", each, "ceiling", job, keep=True) for each in self._precisions(FP32_AND_BF16)]
-        if case.work in ("start", "prepare", "profile"):
+        if case.work in ("start", "prepare", "plan", "profile"):
             if case.work == "prepare":
                 job["overrides"] = self.inputs.write_files()
+            elif case.work == "plan":
+                job["pairs"] = config.pairs
             return [System("headcount", "auto", "headcount", job)]
         if case.work == "lightning":
             bare = System("bare loop", "auto", "headcount", job)
@@ -349,8 +351,9 @@ class Bench:
         """Log about how long it will take: a step reaches a quarter of the ceiling, a measurement begins in 8 s."""
         seconds, measurements, ceiling = 0.0, 0, self.results.ceiling(None, "fp32") or math.inf
         for case in cases:
-            if case.work == "prepare":
-                count, each = self.config.rounds, self.config.pairs / 10_000
+            if case.work in ("prepare", "plan"):
+                a_second = 10_000 if case.work == "prepare" else 500_000
+                count, each = self.config.rounds, 8 + self.config.pairs / a_second
             elif case.work == "rows":
                 rows = len(self.systems(case))
                 count, each = (

@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from headcount.benchmark.inputs import Inputs
 from headcount.benchmark.turns import relative_time
-from headcount.benchmark.workloads import FIRST_MODEL_ONLY, SQUARES, UNITS, WORKS, Case
+from headcount.benchmark.workloads import FIRST_MODEL_ONLY, OF_PAIRS, SQUARES, UNITS, WORKS, Case
 from headcount.errors import InputError
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # around the part of a page that is replaced
@@ -77,6 +77,8 @@ class Results:
                 }
             if case.work == "prepare":
                 row |= {"pairs": self.inputs.config.pairs, "pairs_kept": measured[0]["kept"]}
+            if case.work == "plan":
+                row |= {"pairs": self.inputs.config.pairs, "growth": max(each["growth"] for each in measured)}
             if case.work == "search":
                 row["bleu"] = measured[0]["bleu"]
             if case.work == "quality" and ours:
@@ -165,14 +167,14 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         who = row["peer"].replace(", beside", ", beside busy programs")
     elif work == "lightning":
         who = "Lightning" if row["peer"] == "headcount" else row["peer"]
-    elif work == "prepare":
+    elif work in OF_PAIRS:
         who = f"{row['pairs']:,} pairs"
     ratio = row.get("ratio") if row["peer"] != "headcount" else None
     shares = {"of ceiling": row.get("share_of_ceiling"), "of own shapes": row.get("share_of_own_shapes")}
     return {
         "": who,
         "model": str(row["model"]) if work in FIRST_MODEL_ONLY else "",
-        "precision": row["precision"] if work != "prepare" else "",
+        "precision": row["precision"] if work not in OF_PAIRS else "",
         unit: number(row[name] / scale),
         "of the step": f"{row['share_of_step']:.0%}" if "share_of_step" in row else "",
         "spread": " to ".join(number(value / scale) for value in row["spread"]),
@@ -182,6 +184,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
         **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
         "memory": f"{row['peak_memory'] / 2**20:,.0f} MiB" if work != "profile" else "",
+        "of which planning": f"{row['growth'] / 2**20:,.0f} MiB" if "growth" in row else "",
         "slower": ", ".join(f"{other} {number(value)}" for other, value in row.get("other_precisions", {}).items()),
     }
 

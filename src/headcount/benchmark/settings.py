@@ -17,6 +17,7 @@ from headcount.benchmark.workloads import PEERS, WORKS
 from headcount.decoding.search import MOST_ROWS
 from headcount.errors import InputError, need
 from headcount.machine import MOST_THREADS
+from headcount.run.directory import read_config
 from headcount.run.place import CONF
 from headcount.run.values import fits
 
@@ -63,6 +64,11 @@ def check(config: DictConfig) -> None:
     wrong += _wrong_paths(config)
     if OmegaConf.is_list(config.work) and "search" in config.work and not fits(config.run, str):
         wrong.append(f"run={config.run}: work=search translates with a trained run; give its directory")
+    elif OmegaConf.is_list(config.work) and "search" in config.work:
+        try:
+            read_config(Path(config.run))  # now, not after its corpus was prepared
+        except InputError as error:
+            wrong.append(str(error))
     if OmegaConf.is_list(config.work) and "rows" in config.work:
         wrong += _wrong_rows(config.rows)
     if not OmegaConf.is_dict(config.shortlist):

@@ -32,6 +32,7 @@ WORKS = {
     "profile": Work("milliseconds", "the parts of a training step, with the profiler on"),
     "start": Work("seconds", "from the end of Python's imports to the end of the first step"),
     "prepare": Work("seconds", "preparing text"),
+    "plan": Work("seconds", "planning an epoch"),
     "quality": Work("loss", "validation loss at the end of training, a seed each round, computed in float32"),
 }
 NOT_ON_GPU = (
@@ -40,6 +41,7 @@ NOT_ON_GPU = (
 )
 # Works that use the first of the models.
 FIRST_MODEL_ONLY = ("lightning", "together", "rows", "crowded", "start", "quality")
+OF_PAIRS = ("prepare", "plan")  # works on as many sentence pairs as asked for
 WITH_CHILDREN = ("decode", "search", "prepare")  # processes of their own may do the work
 UNITS = {
     "tokens_per_second": Unit("tokens/s", 1),

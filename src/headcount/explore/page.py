@@ -40,7 +40,8 @@ def write_page(runs: Mapping[str, Run], output: Path, weights: str, examples: in
 
 def check(runs: Mapping[str, Run]) -> None:
     """Raises InputError with all reasons why a page cannot run these runs."""
-    reasons = [f"{name}: {why}" for name, run in runs.items() for why in unsupported(run)]
+    found = [(name, why) for name, run in runs.items() for why in unsupported(run)]
+    reasons = [f"{name}: {why}" if len(runs) > 1 else why for name, why in found]
     if len({run.languages for run in runs.values()}) > 1:
         reasons.append("they translate between different languages")
     if reasons:

@@ -43,6 +43,14 @@ def unlike(comparison: Comparison) -> list[str]:
     ]
 
 
+def nothing_learnt(sweep: Sweep) -> str | None:
+    """The verdict where no run has learnt to translate, so that the best of them is no better; else None."""
+    best = max(score for row in sweep.rows for score in row.figures("test.bleu"))
+    if best >= NOTHING:
+        return None
+    return f"No run has learnt to translate: the highest test BLEU is {best:.1f}, and nothing can be said of the rows."
+
+
 def _untranslated(sweep: Sweep) -> list[str]:
     """Rows that have learnt next to nothing, which all look equal."""
     rows = [quoted(row.label) for row in sweep.rows if max(row.figures("test.bleu")) < NOTHING]

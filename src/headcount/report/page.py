@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headcount.errors import InputError
 from headcount.report.blocks import Section
-from headcount.report.flags import flagged, unlike
+from headcount.report.flags import flagged, nothing_learnt, unlike
 from headcount.report.plot import Plot
 from headcount.report.runs import Sweep, Unfinished
 from headcount.report.sections import SECTIONS
@@ -35,6 +35,7 @@ class Page:
 def make_page(study: Study) -> Page:
     """All sections that have something to show. One that fails becomes a flag. Raises InputError for bad settings."""
     sweep, endpoint = study.sweep, study.endpoint
+    compared = summary(endpoint.comparison, study.names, endpoint.name, study.margins.bleu)
     sections, failures = [], []
     for module in SECTIONS:
         name = module.__name__.rpartition(".")[2]
@@ -49,7 +50,7 @@ def make_page(study: Study) -> Page:
             failures.append(f"The section '{name}' is missing, since it failed: {type(error).__name__}: {error}")
     return Page(
         title=sweep.design.title or f"Runs in {sweep.directory.name}",
-        verdict=capital(summary(endpoint.comparison, study.names, endpoint.name, study.margins.bleu)),
+        verdict=nothing_learnt(sweep) or capital(compared),
         about=sweep.design.about or "",
         progress=_progress(sweep),
         unfinished=sweep.unfinished,

@@ -11,14 +11,28 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
-from measure import BOS, EOS, PAD, Meter, WindowOverError, decode_batches, endless, read_job, report, several
+from measure import (
+    BOS,
+    EOS,
+    PAD,
+    Meter,
+    WindowOverError,
+    decode_batches,
+    endless,
+    peak_memory,
+    read_job,
+    report,
+    several,
+)
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from headcount.data.plan import Epochs
 from headcount.decoding.translator import Translator
 from headcount.machine import use_faster_products, use_memory_again
 from headcount.model.attention import ScaledDotProduct, SoftmaxAttention
@@ -268,6 +282,20 @@ def prepare(job: dict[str, Any], config: DictConfig, folder: Path, begin: float)
     return {"rate": time.perf_counter() - start, "kept": len(data.data["train"])}, "none"
 
 
+def plan(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
+    """Seconds to plan an epoch and to write it for other processes, and the memory that this adds.
+
+    Its pairs have the lengths of the corpus, repeated.
+    """
+    arrays = np.load(job["arrays"])
+    lengths = [np.diff(arrays[f"{side}_offsets"]).astype(np.int32) + 1 for side in ("source", "target")]
+    source, target = (np.resize(each, job["pairs"]) for each in lengths)
+    epochs = Epochs(source, target, job["batch_tokens"], config.seed, shared=(folder, "epoch"))
+    before, start = peak_memory("cpu"), time.perf_counter()
+    epochs.plan(0)
+    return {"rate": time.perf_counter() - start, "growth": peak_memory("cpu") - before}, "none"
+
+
 def quality(job: dict[str, Any], config: DictConfig, folder: Path, begin: float) -> tuple[dict[str, Any], str]:
     """The validation loss at the end of training, with headcount's own operations or with torch's plain ones."""
     final = FinalLoss(job["plain"])
@@ -359,7 +387,8 @@ def main() -> None:
         if job["work"] == "rows":
             rows(job, config, Path(name))
             return
-        work = {"decode": decode, "prepare": prepare, "profile": profile, "quality": quality}.get(job["work"], train)
+        works = {"decode": decode, "prepare": prepare, "plan": plan, "profile": profile, "quality": quality}
+        work = works.get(job["work"], train)
         result, precision = work(job, config, Path(name), begin)
     report(result, precision, PACKAGES, job["device"])
 

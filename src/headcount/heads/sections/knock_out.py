@@ -120,9 +120,10 @@ def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
     table, margin = tables["accuracy"], tables["margin"]
     before, change = table.whole[column], table.estimate[row, column]
     p, nats = p_value(margin.p[row, column]), signed(margin.estimate[row, column], 2)
+    alone = "" if table.verdict[row, column] == "differs" else ", which by itself may be chance"
     return (
         f"Without {table.rows[row]}, {table.columns[column]} falls from {before:.1f} to {before + change:.1f} % "
-        f"({signed(change, 1)} points {interval(ends(table, row, column), 1)}; margin {nats} {SENTENCE} "
+        f"({signed(change, 1)} points {interval(ends(table, row, column), 1)}{alone}; margin {nats} {SENTENCE} "
         f"{interval(ends(margin, row, column))}, p {p})."
     )
 
