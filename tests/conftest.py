@@ -24,16 +24,17 @@ CHECKED = ["headcount.model", "headcount.decoding", "headcount.training.loss"]
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 jaxtyping.install_import_hook(CHECKED, f"{__name__}.check")
 
-import torch  # noqa: E402
 import yaml  # noqa: E402
+from clauses import CLAUSES, NOUNS, VERBS  # noqa: E402
+from hydra._internal import defaults_list  # noqa: E402
 from hydra._internal.hydra import Hydra  # noqa: E402
-from toy import CLAUSES, NOUNS, VERBS  # noqa: E402
 
 from headcount import signals  # noqa: E402
 
-torch.set_num_threads(1)
 # Hydra composes each command's config twice, the first time only for hydra.mode, which no test sets.
 Hydra.get_mode = lambda self, config_name, overrides: None
+# conf/ has no interpolation in a list of defaults, for which Hydra would map all choices: a quarter of a composition.
+defaults_list._create_interpolation_map = lambda *_: None
 signals.AGAIN = 0.0  # one test sends a signal soon after another
 
 
@@ -165,9 +166,20 @@ def pairs_of(pairs, at_once: int = 2) -> list[dict[str, str]]:
     return [pair for table in pairs.iter(at_once) for pair in table.to_pylist()]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_at_first():
+    """With more threads of torch, workers of pytest would wait for one another."""
+    # Imported here, since pytest's first process, which only hands out the tests, would take seconds for it.
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
-def one_thread():
-    """What a test sets lasts no longer than the test: with more, workers of pytest would wait for one another."""
+def one_thread(one_thread_at_first):
+    """What a test sets lasts no longer than the test."""
+    import torch
+
     yield
     torch.set_num_threads(1)
 
@@ -175,6 +187,8 @@ def one_thread():
 @pytest.fixture
 def float32_products():
     """What a test sets for torch's float32 products lasts no longer than the test."""
+    import torch
+
     before = torch.get_float32_matmul_precision()
     yield
     torch.set_float32_matmul_precision(before)

@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from built import built, sentence_piece
+from clauses import CLAUSES
 from conftest import command
 from hydra import compose, initialize_config_dir
 from hypothesis import strategies as st
 from limits import seconds
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from toy import CLAUSES
 
 from headcount.data.corpora.tables import TableFile
 from headcount.data.corpora.text import ParallelText, read_lines, read_parallel

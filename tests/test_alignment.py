@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from built import ONE_LAYER, built
+from clauses import CLAUSES
 from conftest import command, completed, refused
-from toy import CLAUSES
 
 from headcount.errors import InputError
 from headcount.report.attention_maps import attention_maps

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 import yaml
 from built import built, random_model, sentence_piece
+from clauses import CLAUSES
 from conftest import command, completed, failed, refused, rewrite
 from omegaconf import OmegaConf
-from toy import CLAUSES
 
 from headcount.data.tokenizer import BOS, EOS, TokenizerPair
 from headcount.decoding.beam import greedy

@@ -8,7 +8,7 @@ import pytest
 import torch
 from built import built
 from conftest import completed, failed, refused, snapshot
-from test_transformer import KINDS, SMALL, batch, make
+from test_transformer import KINDS, SMALL, batch, kinds, make
 
 from headcount.errors import InputError
 from headcount.heads.interface import Heads
@@ -34,8 +34,8 @@ MODELS = {
 
 
 def smaller(heads: Heads, model: dict, kept) -> Transformer:
-    kinds = {name: KINDS[model[name]] for name in ("self_attention", "cross_attention") if name in model}
-    pruned = built("model/nano", **{**SMALL, **model, **settings(heads, kept), **kinds, "dropout": 0.0}).double().eval()
+    changes = {**SMALL, **model, **settings(heads, kept), **kinds(model), "dropout": 0.0}
+    pruned = built("model/nano", **changes).double().eval()
     fill(pruned, weights(heads, kept))
     return pruned
 

@@ -12,8 +12,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from built import built, cleaning, sentence_piece
+from clauses import CLAUSES
 from datasets import Dataset, DatasetDict
-from toy import CLAUSES
 
 from headcount.data import plan
 from headcount.data.module import TranslationData

@@ -21,7 +21,6 @@ from mutation import (
     read,
 )
 
-GRAPH = {name: imports_of(path) for name, path in modules().items()}
 SOURCE = '''
 def doubled(x: int = 3, *, n: "a | b" = 1) -> "c + d":
     """2 * x."""
@@ -31,6 +30,11 @@ def doubled(x: int = 3, *, n: "a | b" = 1) -> "c + d":
         raise InputError(f"{x + 6}")
     return -x * 7
 '''
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    return {name: imports_of(path) for name, path in modules().items()}
 
 
 def changed() -> set[str]:
@@ -65,8 +69,8 @@ def test_a_larger_draw_begins_with_a_smaller_one():
         ("src/headcount/data/plan.py", "test_batches"),
     ],
 )
-def test_the_nearest_tests_are_those_that_import_the_module(file, nearest):
-    assert nearest_tests(file, GRAPH)[0] == (1, nearest)
+def test_the_nearest_tests_are_those_that_import_the_module(file, nearest, graph):
+    assert nearest_tests(file, graph)[0] == (1, nearest)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from built import ONE_LAYER, built
+from clauses import CLAUSES, NOUNS, VERBS
 from conftest import completed, refused, rewrite
 from datasets import Dataset
-from toy import CLAUSES, NOUNS, VERBS
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding import shortlist

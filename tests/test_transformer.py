@@ -1,6 +1,6 @@
 """The Transformer against torch's own layers, and its invariants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -20,10 +20,7 @@ from headcount.run.resolvers import CONF
 
 SMALL = {"vocab_size": 11, "d_model": 16, "d_feed_forward": 24, "num_heads": 4}
 SMALL |= {"encoder_layers": 2, "decoder_layers": 2}
-KINDS = {
-    path.stem: built(f"model/cross_attention/{path.stem}")
-    for path in sorted((CONF / "model" / "cross_attention").glob("*.yaml"))
-}
+KINDS = sorted(path.stem for path in (CONF / "model" / "cross_attention").glob("*.yaml"))
 WITHOUT = {"encoder_heads": [0, 2], "decoder_heads": [3, 0], "cross_heads": [0, 1], "head_size": 4}
 OPTIONS = [
     {},
@@ -66,9 +63,14 @@ OPTIONS = [
 ]
 
 
+def kinds(settings: Mapping[str, object]) -> dict[str, object]:
+    """The attentions that `settings` name."""
+    attends = [name for name in ("self_attention", "cross_attention") if name in settings]
+    return {name: built(f"model/cross_attention/{settings[name]}") for name in attends}
+
+
 def transformer(**settings: object) -> Transformer:
-    kinds = {name: KINDS[settings[name]] for name in ("self_attention", "cross_attention") if name in settings}
-    return built("model/nano", **(SMALL | settings | kinds))
+    return built("model/nano", **(SMALL | settings | kinds(settings)))
 
 
 def make(**settings: object) -> Transformer:

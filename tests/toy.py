@@ -1,4 +1,4 @@
-"""Toys: a corpus of short clauses, models small enough to write down, and every translation that they have."""
+"""Toys: models small enough to write down, and every translation that they have."""
 
 import itertools
 
@@ -8,12 +8,6 @@ from torch import Tensor
 from headcount.decoding.beam import length_penalty
 
 BOS, EOS = 0, 1
-NOUNS = {"dog": "Hund", "cat": "Kater", "horse": "Gaul", "bird": "Vogel", "bear": "Bär", "wolf": "Wolf"}
-VERBS = {"sees": "sieht", "hears": "hört", "seeks": "sucht", "likes": "mag", "chases": "jagt"}
-CLAUSES = [
-    (f"the {a} {verb} the {b}", f"der {NOUNS[a]} {VERBS[verb]} den {NOUNS[b]}")
-    for a, verb, b in itertools.product(NOUNS, VERBS, NOUNS)
-]
 
 
 class TableModel:
