@@ -13,13 +13,14 @@ ARGS   ?=
 BIN := .venv/bin
 CHOICES = $(if $(DATA),data=$(DATA)) $(if $(MODEL),model=$(MODEL)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS)
 WORKERS := --numprocesses=auto --maxprocesses=4
+SHORT := not slow and not reliability and not gpu
 # Not compiled: most of what is installed is never imported, and what is gets compiled then.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --constraint constraints.txt
 # With it, every start of Python would compile all that it imports anew, which doubles the time of the imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune bench test test-all test-reliability mutation lint format clean
+.PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune bench test test-medium test-all test-reliability mutation lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -77,7 +78,10 @@ bench: .venv/bench  ## Speed beside other toolkits (an hour); a part of it: ARGS
 	$(BIN)/python scripts/bench.py $(CHOICES)
 
 test: .venv/dev  ## Run the quick tests
-	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not medium and $(SHORT)" $(ARGS)
+
+test-medium: .venv/dev  ## Run the tests that take a second each: whole commands, short trainings
+	$(BIN)/python -m pytest $(WORKERS) -m "medium and $(SHORT)" $(ARGS)
 
 test-all: .venv/slow  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(WORKERS) -m "not reliability" $(ARGS)
@@ -88,7 +92,7 @@ LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
 test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 STOPS=200 FUZZ_CASES=100000
 	JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s -rs $(QUICK) $(LONG) $(ARGS)
 
-mutation: .venv/mutation  ## Mutation testing: do the quick tests notice random changes of the code? ARGS="--help"
+mutation: .venv/mutation  ## Mutation testing: do the tests notice random changes of the code? ARGS="--help"
 	$(BIN)/python tests/mutation.py $(ARGS)
 
 lint: .venv/dev  ## Check style, types and the direction of imports

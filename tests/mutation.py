@@ -1,4 +1,4 @@
-"""Mutation testing: the code is changed in one place at a time, and the quick tests must notice (DeMillo et al. 1978).
+"""Mutation testing: the code is changed in one place at a time, and tests must notice it (DeMillo et al. 1978).
 
 `make mutation` draws mutants at random, equally many of each area, and runs for each the test files that import its
 module, nearest first. cosmic-ray makes the changes, in a temporary copy of the tree. Results are kept as they come: the
@@ -430,7 +430,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--depth", type=int, default=3, help="longest chain of imports from test file to module (default 3)"
     )
-    parser.add_argument("--whole-suite", action="store_true", help="survivors of those meet all other quick tests, too")
+    parser.add_argument(
+        "--whole-suite", action="store_true", help="survivors of those meet all other quick and medium tests, too"
+    )
     parser.add_argument(
         "--timeout", type=int, default=300, help="seconds of the processor for one test file (default 300)"
     )

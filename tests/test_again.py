@@ -41,6 +41,7 @@ def same(run: Path, other: Path) -> bool:
     return all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.medium
 def test_the_same_command_resumes_its_run_and_does_nothing_once_it_is_finished(tiny, home, tmp_path, stopped, caplog):
     words = ("hydra.run.dir=runs/mine", "if_exists=resume")
     run = tmp_path / "runs" / "mine"
@@ -63,6 +64,7 @@ def test_the_same_command_resumes_its_run_and_does_nothing_once_it_is_finished(t
     assert line == "if_exists=maybe: must be one of fail, resume, new"
 
 
+@pytest.mark.medium
 def test_auto_resumes_the_newest_run_of_the_same_settings(tiny, home, tmp_path, stopped):
     stopped("resume=auto")
     (first,) = (path for path in (tmp_path / "runs").iterdir() if not path.is_symlink())
@@ -78,6 +80,7 @@ def test_auto_resumes_the_newest_run_of_the_same_settings(tiny, home, tmp_path, 
     assert len(list((tmp_path / "runs").iterdir())) == 5
 
 
+@pytest.mark.medium
 def test_auto_in_a_named_directory_looks_there_alone(tiny, home, tmp_path, stopped):
     words = ("resume=auto", "hydra.run.dir=elsewhere/mine")
     stopped("resume=auto")  # of the same settings, in runs/
@@ -89,10 +92,12 @@ def test_auto_in_a_named_directory_looks_there_alone(tiny, home, tmp_path, stopp
     assert line.startswith("elsewhere/mine holds a run of another config (seed=1, now 2")
 
 
+@pytest.mark.medium
 def test_an_empty_path_is_not_taken_for_none(tiny, tmp_path):
     assert refused("train", *tiny, "resume=", cwd=tmp_path) == ["resume=: is empty; give a path, or leave it out"]
 
 
+@pytest.mark.medium
 def test_a_new_run_beside_the_one_that_is_there(tiny, tmp_path):
     words = (*tiny, "hydra.run.dir=runs/mine", "trainer.max_steps=4", "if_exists=new")
     for _ in range(2):
@@ -101,6 +106,7 @@ def test_a_new_run_beside_the_one_that_is_there(tiny, tmp_path):
     assert same(tmp_path / "runs" / "mine", tmp_path / "runs" / "mine_2")
 
 
+@pytest.mark.medium
 def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(tiny, home, tmp_path):
     words = (*tiny, "hydra.run.dir=runs/mine", "if_exists=resume")
     run = tmp_path / "runs" / "mine"

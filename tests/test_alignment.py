@@ -72,6 +72,7 @@ def test_each_target_word_is_linked_to_the_word_with_most_attention(run):
     assert found == [expected_links(run, *pair, slice(None)) for pair in PAIRS]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("right", "head"), [([9, 1], 0), ([1, 9], 1)])
 def test_the_head_that_aligns_best_is_asked(right, head, run, tmp_path):
     run = with_gold(run, tmp_path / "run", right)
@@ -138,6 +139,7 @@ def translated(home, *settings):
     return completed("translate", "run=runs/first", *settings, stdin=SOURCE.encode(), cwd=home).out.splitlines()
 
 
+@pytest.mark.medium
 def test_translate_writes_alignments_behind_translations_or_into_a_file(home, run, tmp_path):
     plain = translated(home)
     links = [pharaoh(each) for each in align(run, SOURCE.split("\n")[:-1], plain)]
@@ -147,6 +149,7 @@ def test_translate_writes_alignments_behind_translations_or_into_a_file(home, ru
     assert (tmp_path / "links").read_text().split("\n") == [*links, ""]
 
 
+@pytest.mark.medium
 def test_alignments_of_an_nbest_list_are_its_last_column(home):
     plain, aligned = translated(home, "nbest=2"), translated(home, "nbest=2", "alignments=true")
     assert [line.rsplit(" ||| ", 1)[0] for line in aligned] == plain
@@ -167,6 +170,7 @@ def test_wrong_alignments(setting, line, home):
     assert found.startswith(line)
 
 
+@pytest.mark.medium
 def test_alignments_at_a_prompt_are_refused_and_leave_the_file_alone(home, tmp_path, monkeypatch):
     (tmp_path / "links").write_text("0-0\n", encoding="utf-8")
     monkeypatch.setattr(io, "TextIOWrapper", type("Prompt", (io.TextIOWrapper,), {"isatty": lambda self: True}))
@@ -175,6 +179,7 @@ def test_alignments_at_a_prompt_are_refused_and_leave_the_file_alone(home, tmp_p
     assert (tmp_path / "links").read_text() == "0-0\n"
 
 
+@pytest.mark.medium
 def test_lines_before_a_wrong_one_are_aligned(home):
     bad = command(
         "translate", "run=runs/first", "alignments=true", stdin=b"the dog sees the cat\n\xff\nthe cat\n", cwd=home

@@ -316,6 +316,7 @@ def equal(one: Batch, other: Batch) -> bool:
     )
 
 
+@pytest.mark.medium
 def test_workers_keep_the_order(stream_parts):
     source, target, epochs = stream_parts
     stream = TrainStream(source, target, epochs, 0, 1, 1)

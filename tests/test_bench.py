@@ -134,6 +134,7 @@ def test_rows_are_those_of_a_study_or_a_list():
     assert rows_of(["model.num_heads=1", "a=1 b=2"])["a=1 b=2"] == ["a=1", "b=2"]
 
 
+@pytest.mark.medium
 def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tmp_path):
     (line,) = failed("bench", "vocab_size=50", *SMALL_CORPUS, "data.vocab_size=600", cwd=tmp_path)
     assert line.startswith("vocab_size=50: must be 600 or more")
@@ -249,6 +250,7 @@ def test_rows_hold_medians_spreads_and_ratios(rows, tmp_path, capsys):
     assert " 2.20 x |" in page
 
 
+@pytest.mark.medium
 def test_on_a_gpu_everybody_is_measured_in_bf16(tmp_path, monkeypatch):
     asked = []
 
@@ -269,6 +271,7 @@ def test_on_a_gpu_everybody_is_measured_in_bf16(tmp_path, monkeypatch):
     assert ", on Some GPU and " in (tmp_path / "page.md").read_text()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("native", [True, False])
 def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(native, tmp_path, monkeypatch):
     asked = []
@@ -298,6 +301,7 @@ def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(native, tmp_p
 BF16 = [("headcount", "auto"), ("torch_loop", "bf16"), ("transformers", "bf16")]
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("with_bf16")
 def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch):
     def run_job(self, system, round_=1):
@@ -313,6 +317,7 @@ def test_an_interrupted_command_keeps_what_it_has_measured(tmp_path, monkeypatch
     assert [(row["peer"], row["precision"]) for row in rows] == [("headcount", "auto"), ("torch_loop", "fp32")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("work", ["decode", "rows", "profile"])
 def test_a_command_interrupted_before_its_first_figure_has_none(work, tmp_path, monkeypatch, caplog):
     def interrupted(*_, **__):
@@ -370,6 +375,7 @@ def test_text_to_prepare_has_no_pair_twice():
     assert lines == ["a", "b", "c", "a 1", "b 1", "c 1", "a 2", "b 2"]
 
 
+@pytest.mark.medium
 def test_memory_is_that_of_the_children_too(tmp_path):
     if not Path("/proc/self/smaps_rollup").exists():
         pytest.skip("only Linux has it")
@@ -398,6 +404,7 @@ def test_what_a_work_needs_is_said_before_anything_is_measured(tmp_path, monkeyp
     assert lines == ['ctranslate2 and scipy are not installed: pip install "headcount[bench]"']
 
 
+@pytest.mark.medium
 def test_the_threads_of_openmp_may_be_a_list_of_levels(tmp_path, monkeypatch):
     def run_job(self, system, round_=1):
         return {"rate": 1.0, "precision": "32-true", "peak_memory": 1, "per_step": 1, "versions": {}}

@@ -158,6 +158,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("place", "hook", "step"), MOMENTS)
 def test_a_run_killed_at_any_moment_leaves_what_a_run_never_killed_leaves(numbers, whole, tmp_path, place, hook, step):
     with pytest.raises(Killed):
@@ -165,6 +166,7 @@ def test_a_run_killed_at_any_moment_leaves_what_a_run_never_killed_leaves(number
     assert left(numbers(tmp_path)) == whole
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("renamed", ["last.ckpt", "last-1.ckpt"])
 def test_a_run_killed_while_it_saves_has_a_checkpoint(numbers, whole, tmp_path, monkeypatch, renamed):
     rename, saves = Path.replace, []
@@ -190,6 +192,7 @@ def accumulated(numbers, tmp_path_factory):
     return {n: (left(numbers(tmp_path_factory.mktemp("run"), *given)), given) for n, given in settings.items()}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("step", "accumulation"), [(8, 2), (16, 1), (18, 1), (18, 2)])
 def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(
     numbers, accumulated, tmp_path, step, accumulation
@@ -205,6 +208,7 @@ def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(
     assert left(numbers(tmp_path, *settings)) == never
 
 
+@pytest.mark.medium
 def test_a_signal_between_a_step_and_its_validation_does_not_wait_for_it(numbers, whole, tmp_path):
     last = At("on_train_batch_end", 8, lambda: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(ValidationStopped):
@@ -213,6 +217,7 @@ def test_a_signal_between_a_step_and_its_validation_does_not_wait_for_it(numbers
     assert left(numbers(tmp_path)) == whole
 
 
+@pytest.mark.medium
 def test_a_signal_in_the_step_before_a_validation_does_not_wait_for_it(numbers, whole, tmp_path):
     stopped = numbers(tmp_path, first=[At("on_train_batch_start", 7, lambda: signal.raise_signal(signal.SIGINT))])
     assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (130, 8)
@@ -220,6 +225,7 @@ def test_a_signal_in_the_step_before_a_validation_does_not_wait_for_it(numbers, 
     assert left(numbers(tmp_path)) == whole
 
 
+@pytest.mark.medium
 def test_the_signal_that_clusters_send_before_they_stop_a_job_stops_training(numbers, whole, tmp_path):
     stopped = numbers(tmp_path, first=[At("on_train_batch_start", 5, lambda: signal.raise_signal(signal.SIGUSR1))])
     assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (128 + signal.SIGUSR1, 6)
@@ -227,6 +233,7 @@ def test_the_signal_that_clusters_send_before_they_stop_a_job_stops_training(num
     assert left(numbers(tmp_path)) == whole
 
 
+@pytest.mark.medium
 def test_a_signal_that_comes_twice_at_once_stops_training_after_the_step(numbers, whole, tmp_path, monkeypatch):
     """As where a sweep is killed: it passes the signal on, and the system sends another when it has ended."""
 
@@ -242,6 +249,7 @@ def test_a_signal_that_comes_twice_at_once_stops_training_after_the_step(numbers
     assert left(numbers(tmp_path)) == whole
 
 
+@pytest.mark.medium
 def test_a_signal_while_the_last_checkpoint_is_written_waits_for_it(numbers, whole, tmp_path, monkeypatch):
     save, before = LastCheckpoint.save, signal.getsignal(signal.SIGTERM)
 
@@ -258,6 +266,7 @@ def test_a_signal_while_the_last_checkpoint_is_written_waits_for_it(numbers, who
     assert left(numbers(tmp_path)) == whole
 
 
+@pytest.mark.medium
 def test_a_checkpoint_is_written_after_so_many_minutes_as_well(numbers, whole, tmp_path, monkeypatch):
     saved, clock = [], [0.0]
     save = LastCheckpoint.save
@@ -305,6 +314,7 @@ def test_a_signal_that_a_library_makes_another_error_of_ends_the_process_all_the
         raise InputError("another")
 
 
+@pytest.mark.medium
 def test_a_signal_after_lightning_has_put_its_handlers_away_ends_the_process_with_a_line(tiny, tmp_path, monkeypatch):
     teardown, before = _SignalConnector.teardown, signal.getsignal(signal.SIGTERM)
 
@@ -320,6 +330,7 @@ def test_a_signal_after_lightning_has_put_its_handlers_away_ends_the_process_wit
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.medium
 def test_a_validation_that_was_cut_off_is_not_done_where_none_is_any_more(numbers, tmp_path):
     numbers(tmp_path, first=[At("on_train_batch_start", 7, lambda: signal.raise_signal(signal.SIGINT))])
     numbers(tmp_path, "validation.every=3")
@@ -327,12 +338,14 @@ def test_a_validation_that_was_cut_off_is_not_done_where_none_is_any_more(number
     assert [row["step"] for row in rows(tmp_path) if row["train/loss"]] == [str(step) for step in range(18)]
 
 
+@pytest.mark.medium
 def test_a_finished_run_that_goes_on_has_the_curves_of_a_longer_one(numbers, whole, tmp_path):
     numbers(tmp_path, "trainer.max_steps=8")
     numbers(tmp_path, "trainer.max_steps=9")
     assert left(numbers(tmp_path)) == whole
 
 
+@pytest.mark.medium
 def test_patience_is_that_of_the_config(numbers, tmp_path):
     short = ("validation.every=1", "validation.patience=2")
     stopped = numbers(tmp_path, *short).trainer.global_step
@@ -407,6 +420,7 @@ def test_a_line_of_the_curves_that_was_written_in_part_is_left_out(tmp_path):
         assert whole_rows(path) == []
 
 
+@pytest.mark.medium
 def test_curves_survive_a_kill_while_they_are_put_back(numbers, whole, killed, tmp_path, monkeypatch):
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     with monkeypatch.context() as patch:

@@ -76,6 +76,7 @@ WRONG_SETTINGS = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("wrong", WRONG_SETTINGS, ids=lambda wrong: next(iter(wrong)))
 def test_wrong_settings(wrong, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.TranslationData.prepare_data", None)  # it would not come to that
@@ -85,17 +86,20 @@ def test_wrong_settings(wrong, tiny, tmp_path, monkeypatch):
     assert len(lines) == len(wrong), lines
 
 
+@pytest.mark.medium
 def test_files_want_their_paths(tmp_path):
     (line,) = refused("train", "data=files", cwd=tmp_path)
     assert line.startswith("data.source, data.target, data.train_source")
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(tiny, tmp_path):
     no_gpu = "trainer.accelerator=gpu: no GPU found; use trainer=cpu"
     assert refused("train", *tiny, "trainer=gpu", cwd=tmp_path) == [no_gpu]
 
 
+@pytest.mark.medium
 def test_debug_shows_the_traceback(tiny, tmp_path):
     result = command("train", *tiny, "model.norm=x", "debug=true", cwd=tmp_path)
     assert result.code == 2
@@ -110,6 +114,7 @@ WRONG_TEXT = {
 }
 
 
+@pytest.mark.medium
 def test_missing_text_is_named_and_empty_lines_of_test_are_translated(tiny, text, tmp_path):
     folder, work = shutil.copytree(text, tmp_path / "text"), tmp_path / "work"
     work.mkdir()
@@ -120,6 +125,7 @@ def test_missing_text_is_named_and_empty_lines_of_test_are_translated(tiny, text
     assert "has no test.de or test.de.gz" in line
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", WRONG_TEXT)
 def test_wrong_text(case, tiny, text, tmp_path):
     name, change, expected = WRONG_TEXT[case]
@@ -133,6 +139,7 @@ def test_wrong_text(case, tiny, text, tmp_path):
         assert f"valid.de, line {wrong}:" in line
 
 
+@pytest.mark.medium
 def test_no_half_prepared_data(tiny, tmp_path):
     (line,) = failed("train", *tiny, "data.vocab_size=5000", "data.directory=prepared", cwd=tmp_path)
     expected = "tokenizer.vocab_size=5000 is more than the training text can fill; the largest that works is"
@@ -141,6 +148,7 @@ def test_no_half_prepared_data(tiny, tmp_path):
     assert not list(tmp_path.rglob("runs"))
 
 
+@pytest.mark.medium
 def test_hub_that_cannot_be_reached(tiny, tmp_path, monkeypatch):
     def unreachable(*_, **__):
         raise OSError("no route to host")
@@ -152,17 +160,20 @@ def test_hub_that_cannot_be_reached(tiny, tmp_path, monkeypatch):
     assert "data.root=DIR with train.en, train.de" in line
 
 
+@pytest.mark.medium
 def test_an_old_run_is_never_written_over(tiny, home):
     (line,) = refused("train", *tiny, "hydra.run.dir=runs/first", cwd=home)
     assert line.startswith("runs/first holds a run al")
 
 
+@pytest.mark.medium
 def test_latest_in_the_way(tiny, tmp_path):
     (tmp_path / "runs" / "latest").mkdir(parents=True)
     (line,) = refused("train", *tiny, cwd=tmp_path)
     assert "runs/latest is in the way" in line
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("script", ["evaluate", "translate"])
 def test_no_run(script, tmp_path):
     assert "nothing is not a run directory" in refused(script, "run=nothing", cwd=tmp_path)[0]
@@ -222,6 +233,7 @@ def test_spoiled_run(case, run, tmp_path):
     assert expected in line
 
 
+@pytest.mark.medium
 def test_trust_lets_a_class_of_ones_own_in(run, tmp_path, monkeypatch):
     code = "from headcount.decoding.beam import BeamSearch\nclass Mine(BeamSearch): ...\n"
     (tmp_path / "own_search.py").write_text(code, encoding="utf-8")
@@ -232,6 +244,7 @@ def test_trust_lets_a_class_of_ones_own_in(run, tmp_path, monkeypatch):
     completed("translate", "run=run", "trust=[own_search.Mine]", stdin=b"the dog", cwd=tmp_path)
 
 
+@pytest.mark.medium
 def test_a_corpus_of_ones_own_trains_and_only_trusted_goes_on(tiny, tmp_path, monkeypatch):
     code = "from headcount.data.corpora import HubCorpus\nclass Mine(HubCorpus): ...\n"
     (tmp_path / "own_corpus.py").write_text(code, encoding="utf-8")
@@ -274,6 +287,7 @@ def test_wrong_evaluation(arguments, run, home, tmp_path):
     assert line.startswith(WRONG_EVALUATIONS[arguments])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "script",
     [
@@ -289,6 +303,7 @@ def test_help_of_every_script(tmp_path, script):
     assert max(map(len, lines)) <= 120
 
 
+@pytest.mark.medium
 def test_translate_is_a_filter(run, tmp_path):
     source = "the dog sees the cat\n\nthe bear likes\u2028the wolf\r\nthe cat hears the dog"
     result = command("translate", "run=run", stdin=source.encode(), cwd=tmp_path)
@@ -305,6 +320,7 @@ def test_translate_is_a_filter(run, tmp_path):
     assert line.startswith("precision=int8: must be")
 
 
+@pytest.mark.medium
 def test_translate_names_the_line_that_is_not_text(run, tmp_path):
     result = command("translate", "run=run", stdin=b"the dog\n\nthe \xff\nthe cat\n", cwd=tmp_path)
     assert result.code == 2
@@ -312,6 +328,7 @@ def test_translate_names_the_line_that_is_not_text(run, tmp_path):
     assert result.errors == ["error: standard input, line 3: not UTF-8; convert the text with iconv -t UTF-8"]
 
 
+@pytest.mark.medium
 def test_translate_names_the_line_that_is_too_long(run, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.run.translate.LINES_AT_ONCE", 2)
     source = b"the dog\n\nthe cat\n" + b"the dog sees the cat " * 300 + b"\nthe cat\n"
@@ -328,6 +345,7 @@ def test_translate_names_the_line_that_is_too_long(run, tmp_path, monkeypatch):
     assert "more than search.max_source=1000" in line
 
 
+@pytest.mark.medium
 def test_sentences_without_a_position_are_named_before_training(tiny, tmp_path):
     lines = refused("train", *tiny, "model.positions=learned", "model.max_positions=7", cwd=tmp_path)
     assert "a target of valid has up to " in "\n".join(lines)
@@ -347,6 +365,7 @@ def test_sentences_without_a_position_are_named_before_training(tiny, tmp_path):
     assert [re.sub(r"to \d+ tokens", "to n tokens", line) for line in lines] == expected
 
 
+@pytest.mark.medium
 def test_a_validation_without_probabilities_ends_the_training_in_a_line(tiny, tmp_path, monkeypatch):
     def diverged(*search):
         raise NotFiniteError
@@ -400,6 +419,7 @@ def test_importing_the_package_is_light():
     assert json.loads(process.communicate()[0]) == []
 
 
+@pytest.mark.medium
 def test_commands_that_do_not_train_import_no_lightning():
     """It takes as long as all the rest: a translation would begin twice as late."""
     code = (
@@ -410,6 +430,7 @@ def test_commands_that_do_not_train_import_no_lightning():
     assert json.loads(process.communicate()[0]) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("place", ["/proc/nothing", "/dev/full/data"])
 def test_a_folder_that_cannot_be_made(place, tiny, tmp_path):
     (line,) = refused("train", *tiny, f"data.directory={place}", cwd=tmp_path)
@@ -417,6 +438,7 @@ def test_a_folder_that_cannot_be_made(place, tiny, tmp_path):
     assert "give another, such as with data.directory= or hydra.run.dir=" in line
 
 
+@pytest.mark.medium
 def test_a_disk_that_is_full(tiny, tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -432,6 +454,7 @@ def test_a_disk_that_is_full(tiny, tmp_path, monkeypatch):
     assert "Traceback" not in result.err
 
 
+@pytest.mark.medium
 def test_only_the_first_process_sums_up(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.commands.train.train", lambda config, directory: "")  # as on every other rank
     assert command("train", *tiny, "hydra.run.dir=run", cwd=tmp_path).out == ""

@@ -70,6 +70,7 @@ def test_the_version_is_that_of_the_package(monkeypatch, capsys):
         assert headcount.__version__ in (ROOT / page).read_text(encoding="utf-8"), page
 
 
+@pytest.mark.medium
 def test_a_command_is_that_of_its_script(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     code, out, err = typed(monkeypatch, capsys, "translate", "run=nothing")
@@ -138,6 +139,7 @@ def test_init_writes_a_folder_once(monkeypatch, capsys, tmp_path):
     assert typed(monkeypatch, capsys, "init", "--help")[:1] == (0,)
 
 
+@pytest.mark.medium
 def test_an_edited_file_of_the_folder_acts_and_the_others_come_from_headcount(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     typed(monkeypatch, capsys, "init", "settings")

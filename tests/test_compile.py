@@ -40,6 +40,7 @@ def batch(rows: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
     return torch.randint(4, 12, (rows, source)), mask, torch.randint(4, 12, (rows, target))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["default", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][1:])])
 def test_a_model_is_one_graph(kind):
     model, backend = random_model(12, encoder_layers=1, decoder_layers=1, **KINDS[kind]).train(), Counted()
@@ -51,6 +52,7 @@ def test_a_model_is_one_graph(kind):
     assert backend.graphs <= 2
 
 
+@pytest.mark.medium
 def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     model = random_model(12, encoder_layers=1, decoder_layers=1)
     compiled, given = torch.compile(model, backend=Counted(), fullgraph=True), batch(*SHAPES[0])
@@ -60,6 +62,7 @@ def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     assert not torch.allclose(compiled(*given), before)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("limit", "heads", "shapes", "least"),
     [
@@ -87,6 +90,7 @@ def graphs_of_layers(heads: list[int], shapes: list[tuple[int, int, int]]) -> in
     return backend.graphs
 
 
+@pytest.mark.medium
 def test_compiled_layers_share_their_kernels_and_act_in_training_alone():
     model, plain = (random_model(12, encoder_layers=3, decoder_layers=3, dropout=0.0).train() for _ in range(2))
     plain.load_state_dict(model.state_dict())

@@ -53,6 +53,7 @@ def test_there_are_options_of_every_part():
     assert {"data", "model", "tokenizer", "optimizer", "schedule", "trainer", "logger", "search"} <= GROUPS
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_option_builds(group, option, tmp_path):
     if (group, option) == ("trainer", "gpu") and not torch.cuda.is_available():
@@ -95,6 +96,7 @@ def test_entry_config_composes(path: Path):
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
 
 
+@pytest.mark.medium
 def test_each_command_explains_itself():
     for path in CONF.glob("*.yaml"):
         with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -106,6 +108,7 @@ SEARCHES = [option for group, option in OPTIONS if group == "search"]
 ASKING = ("evaluate", "translate")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ASKING)
 def test_defaults_of_an_evaluation_are_the_runs_own(name):
     search = composed("train").search
@@ -115,6 +118,7 @@ def test_defaults_of_an_evaluation_are_the_runs_own(name):
     assert composed(name, "search.beam=8").search.beam == 8
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ASKING)
 @pytest.mark.parametrize("option", SEARCHES)
 def test_another_way_to_search_is_that_of_training(option, name):
@@ -122,6 +126,7 @@ def test_another_way_to_search_is_that_of_training(option, name):
     assert {item for item in asked if item[1] is not None} == {item for item in trained if item[1] is not None}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
@@ -176,6 +181,7 @@ def test_impossible_settings_get_one_line(overrides, line, tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.medium
 def test_a_setting_that_acts_beside_another_alone_is_told_where_that_is_off():
     config = composed("train", "model.local_window=2", "model.qk_scale=9", "model.qk_norm=fixed")
     names = ["model.local_window", "model.qk_scale", "seed"]
@@ -184,6 +190,7 @@ def test_a_setting_that_acts_beside_another_alone_is_told_where_that_is_off():
     assert not without_effect(config, ["seed"])
 
 
+@pytest.mark.medium
 def test_a_loss_that_never_begins_gives_a_warning(tmp_path, caplog):
     for start, said in ((999, 0), (1000, 1)):
         caplog.clear()
@@ -191,6 +198,7 @@ def test_a_loss_that_never_begins_gives_a_warning(tmp_path, caplog):
         assert len([record for record in caplog.records if "loss.start" in record.message]) == said
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("optimizer", [option for group, option in OPTIONS if group == "optimizer"])
 def test_every_rate_of_an_optimizer_follows_the_width(optimizer):
     nodes = [composed("train", f"optimizer={optimizer}", f"model={model}").optimizer for model in ("nano", "base")]
@@ -200,6 +208,7 @@ def test_every_rate_of_an_optimizer_follows_the_width(optimizer):
     assert [nodes[1][name] for name in names] == [nodes[0][name] / 4 for name in names]  # d_model 128 and 512
 
 
+@pytest.mark.medium
 def test_the_rates_of_a_recipe_follow_the_width():
     for width, rates in {64: (0.02, 0.04), 128: (0.01, 0.02)}.items():
         optimizer = composed("train", "recipe=multi30k_quick", f"model.d_model={width}").optimizer
@@ -207,6 +216,7 @@ def test_the_rates_of_a_recipe_follow_the_width():
     assert composed("train", "recipe=multi30k_short", "model.d_model=256").optimizer.lr == 0.00175
 
 
+@pytest.mark.medium
 def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():
     for recipe in ([], ["data=wmt14", "model=base", "optimizer=adamw"]):
         cpu, gpu = (composed("train", f"trainer={trainer}", *recipe) for trainer in ("cpu", "gpu"))
@@ -217,6 +227,7 @@ def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():
     assert composed("train", "trainer=gpu", "data.batch_tokens=4096").optimizer.lr == composed("train").optimizer.lr
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("choices", "size"), [([], "nano"), pytest.param(["recipe=multi30k_study"], "tiny", marks=pytest.mark.slow)]
 )
@@ -234,6 +245,7 @@ def test_steps_of_the_lineage_have_as_many_parameters(choices, size):
     assert counts == pytest.approx(dict.fromkeys(steps, parameters(f"model={size}")), rel=0.01)
 
 
+@pytest.mark.medium
 def test_each_arm_of_heads_by_kind_changes_the_heads_of_one_kind():
     arms = OmegaConf.load(CONF / "study" / "heads_by_kind.yaml").hydra.sweeper.params["study.arm"].split(",")
     assert arms[0] == "base"
@@ -250,6 +262,7 @@ def test_an_old_name_is_one_line(old, tmp_path):
     assert line.startswith(f"{old.partition('=')[0]}: is now ")
 
 
+@pytest.mark.medium
 def test_a_job_of_ray_asks_for_the_gpus_of_its_training(monkeypatch, tmp_path):
     def gpus(*words: str) -> int:
         register_resolvers()
@@ -269,6 +282,7 @@ def test_a_job_of_ray_asks_for_the_gpus_of_its_training(monkeypatch, tmp_path):
         assert line == "hydra-ray-launcher: this plugin of Hydra is not installed; pip install hydra-ray-launcher"
 
 
+@pytest.mark.medium
 def test_a_job_of_slurm_asks_for_the_gpus_of_its_training():
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     register_resolvers()

@@ -79,6 +79,7 @@ def test_more_diversity_makes_translations_more_different():
     assert distinct[0] < distinct[1] <= distinct[2]
 
 
+@pytest.mark.medium
 def test_company_changes_nothing():
     model = TableModel(vocab=7, seed=5, sharpness=2.0)
     search = built("search/diverse", beam=6, groups=3, diversity=0.5)

@@ -19,6 +19,7 @@ def rows(path) -> list[tuple[str, str, str]]:
     return [tuple(json.loads(line).values()) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.medium
 def test_originals_come_first_and_each_translation_names_its_run(folder, text, tiny):
     both = "run=[runs/first,runs/second]"
     out = completed("diversify", both, "search.beam=1", "out=new", cwd=folder).out
@@ -42,6 +43,7 @@ def test_originals_come_first_and_each_translation_names_its_run(folder, text, t
     assert len((folder / "trained/test.hyp.de").read_text().splitlines()) == len(rows(folder / "new/test.jsonl"))
 
 
+@pytest.mark.medium
 def test_finished_runs_are_not_translated_again(folder, monkeypatch):
     completed("diversify", "run=runs/second", "search.beam=1", "out=new", cwd=folder)
     (kept,) = (folder / "new/translations").iterdir()
@@ -53,6 +55,7 @@ def test_finished_runs_are_not_translated_again(folder, monkeypatch):
     assert len(list((folder / "new/translations").iterdir())) == 3
 
 
+@pytest.mark.medium
 def test_a_run_of_the_other_direction_translates_targets(folder, tiny):
     turned = ("data.source=de", "data.target=en", "trainer.max_steps=2")
     completed("train", *tiny, *turned, "hydra.run.dir=back", cwd=folder)
@@ -74,6 +77,7 @@ def test_pairs_are_counted():
     assert pairs.rows() == [("a", "b", "original"), ("c", "d", "original"), ("a", "e", "run")]
 
 
+@pytest.mark.medium
 def test_without_a_folder_nothing_is_written(folder):
     before = snapshot(folder)
     (line,) = refused("diversify", "run=runs/first", cwd=folder)

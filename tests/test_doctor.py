@@ -224,6 +224,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.medium
 def test_healthy_evidence_is_clean_and_measured_by_every_check(healthy):
     findings = diagnose(healthy)
     assert [finding.check.name for finding in findings if finding.measured is None] == []
@@ -235,6 +236,7 @@ def test_a_cause_is_planted_for_every_check():
     assert list(PLANTED) == [check.name for check in checks()]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_cause_is_found(healthy, name):
     planted = PLANTED[name](healthy)
@@ -271,12 +273,14 @@ MORE = {  # further ways to the same warning
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("way", MORE)
 def test_other_ways_to_the_same_warning(healthy, way):
     name, plant = MORE[way]
     assert found(name, plant(healthy)).warning
 
 
+@pytest.mark.medium
 def test_what_is_not_there_is_not_measured(healthy):
     bare = Evidence(("en", "de"), config={"seed": 1}, notes=("the corpus is not examined: no network",))
     findings = diagnose(bare)
@@ -344,6 +348,7 @@ def test_every_limit_has_its_reason_in_the_page():
         assert f"| {check.name} | {check.limit} | {check.because} |" in page, check.name
 
 
+@pytest.mark.medium
 def test_the_doctor_of_a_corpus_answers_with_code_1_where_it_warns(text, tmp_path):
     overrides = ("data=multi30k", f"data.root={text}", "data.vocab_size=320", "json=doctor.json")
     result = command("doctor", *overrides, cwd=tmp_path)
@@ -356,6 +361,7 @@ def test_the_doctor_of_a_corpus_answers_with_code_1_where_it_warns(text, tmp_pat
     assert "epochs" not in {each["check"] for each in kept["checks"]}
 
 
+@pytest.mark.medium
 def test_misaligned_files_are_found_through_all_of_preparation(tmp_path):
     rows = Grammar(train_size=2500, valid_size=250, test_size=250, seed=1).load()
     for split, pairs in rows.items():
@@ -373,6 +379,7 @@ def test_misaligned_files_are_found_through_all_of_preparation(tmp_path):
     assert language["verdict"] == "OK"  # of the corpus, not of both directions mixed
 
 
+@pytest.mark.medium
 def test_the_doctor_of_a_run(home, tmp_path):
     result = command("doctor", "run=runs/first", f"json={tmp_path / 'doctor.json'}", cwd=home)
     assert result.code == 1  # its corpus is tiny
@@ -386,6 +393,7 @@ def test_the_doctor_of_a_run(home, tmp_path):
     assert kept["translations too short"]["where"] in ("valid", "test")
 
 
+@pytest.mark.medium
 def test_a_corpus_that_is_gone_leaves_the_checks_of_the_run(home, tmp_path, tiny):
     run = tmp_path / "run"
     shutil.copytree(home / "runs" / "first", run)
@@ -396,6 +404,7 @@ def test_a_corpus_that_is_gone_leaves_the_checks_of_the_run(home, tmp_path, tiny
     assert re.search(r"^words of train +- +at least 100,000 words +not measured$", result.out, re.MULTILINE)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -92,6 +92,7 @@ def test_load_and_translate(home):
     assert headcount.load(run).translate([*sentences, ""]) == [*hypotheses, ""]
 
 
+@pytest.mark.medium
 def test_evaluate_again_changes_nothing(home):
     run = home / "runs" / "first"
     before = metrics(run)
@@ -102,6 +103,7 @@ def test_evaluate_again_changes_nothing(home):
     assert metrics(run) == before
 
 
+@pytest.mark.medium
 def test_evaluate_other_things_leaves_the_figures_alone(home, tmp_path):
     run = home / "runs" / "first"
     before = (run / "metrics.json").read_bytes(), (run / "test.hyp.de").read_bytes()
@@ -117,6 +119,7 @@ def test_evaluate_other_things_leaves_the_figures_alone(home, tmp_path):
         assert ((run / "metrics.json").read_bytes(), (run / "test.hyp.de").read_bytes()) == before
 
 
+@pytest.mark.medium
 def test_runs_side_by_side(home):
     result = completed("evaluate", "run=[runs/first,runs/second]", "lowercase=true", cwd=home)
     assert "BLEU lowercased" in result.out
@@ -125,12 +128,14 @@ def test_runs_side_by_side(home):
     assert row.count("(p = ") == 2
 
 
+@pytest.mark.medium
 def test_progress_says_nothing_of_a_loss_that_was_not_logged_yet(tiny, tmp_path):
     run = trained(tmp_path, *tiny, "trainer.log_every_n_steps=3")
     lines = (run / "train.log").read_text(encoding="utf-8").splitlines()
     assert ["loss" in line for line in lines if " of 8 " in line] == [False] * 2 + [True] * 6
 
 
+@pytest.mark.medium
 def test_same_seed_same_run(tiny, tmp_path):
     one, other, another = (trained(tmp_path, *tiny, f"seed={seed}") for seed in (3, 3, 4))
     assert len({one, other, another}) == 3  # started in one second perhaps, but not in one directory
@@ -140,6 +145,7 @@ def test_same_seed_same_run(tiny, tmp_path):
     assert not same_weights(one / "model.safetensors", another / "model.safetensors")
 
 
+@pytest.mark.medium
 def test_training_stops_when_validation_no_longer_improves(tiny, tmp_path):
     # A learning rate of nearly nothing: the loss stands still, so the second validation is the first without progress.
     still = ("optimizer.lr=1e-30", "optimizer.weight_decay=0", "validation.every=2", "trainer.max_steps=20")
@@ -149,6 +155,7 @@ def test_training_stops_when_validation_no_longer_improves(tiny, tmp_path):
     assert metrics(trained(tmp_path, *tiny, *still))["train"]["steps"] == 20
 
 
+@pytest.mark.medium
 def test_an_average_that_lags_behind_is_not_scored(tiny, tmp_path):
     result = completed("train", *tiny, "averaging=ema", "averaging.decay=0.999", cwd=tmp_path)
     run = (tmp_path / "runs" / "latest").resolve()
@@ -175,6 +182,7 @@ def interrupt_at(monkeypatch, step: int) -> None:
     monkeypatch.setattr(StopOnInterrupt, "on_train_batch_start", press)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accumulation):
     options = (*tiny, f"trainer.accumulate_grad_batches={accumulation}", "trainer.max_steps=10", "averaging.share=1")
@@ -402,6 +410,7 @@ def assert_resumes_with_one_process_and_with_two(folder, options, expected):
     assert [row["step"] for row in curves(run) if row["train/loss"]] == [str(step) for step in range(20)]
 
 
+@pytest.mark.medium
 def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, tiny, tmp_path):
     first = home / "runs" / "first"
     tiny = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
@@ -418,6 +427,7 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
     assert trained(tmp_path, f"resume={tuned}", "trainer.max_steps=10") == tuned
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

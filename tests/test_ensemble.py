@@ -61,6 +61,7 @@ LINES = [" ".join(str(4 + (3 * i + j * j) % 26) for j in range(1 + i % 9)) for i
 SEARCHES = [built("search/beam", beam=1), built("search/beam", beam=4), built("search/sample", samples=4)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_one_model_twice_is_that_model(search):
     model = transformer(1)
@@ -73,6 +74,7 @@ def test_one_model_twice_is_that_model(search):
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-5)
 
 
+@pytest.mark.medium
 def test_models_of_any_size_go_together_and_batches_change_nothing():
     ensemble = Ensemble([transformer(1), transformer(2, head_size=4), transformer(3, norm="post")])
     assert isinstance(ensemble, TranslationModel)

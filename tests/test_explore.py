@@ -76,6 +76,7 @@ def javascript(page: Path, *tasks):
     return json.loads(answer.stdout)
 
 
+@pytest.mark.medium
 @needs_node
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
@@ -110,6 +111,7 @@ def test_the_page_translates_as_python_does(name, home, tmp_path):
         agrees(found, expected)
 
 
+@pytest.mark.medium
 @needs_node
 def test_the_attention_weights_are_those_of_python(home, tmp_path):
     run = with_model(run_of(home), open_run(home / "runs" / "first", device="cpu").model)
@@ -144,6 +146,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.medium
 @needs_node
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "separate"])
 def test_the_page_segments_text_as_sentencepiece_does(kind, text, home, tmp_path):
@@ -171,6 +174,7 @@ def test_the_page_segments_text_as_sentencepiece_does(kind, text, home, tmp_path
     assert texts_again == tokenizer.decode(tokens)
 
 
+@pytest.mark.medium
 @needs_node
 def test_int8_is_the_model_with_rounded_weights(home, tmp_path):
     run = run_of(home)
@@ -235,6 +239,7 @@ def test_nothing_of_a_run_becomes_markup_and_no_network_is_used(home):
     assert "default-src 'none'" in page
 
 
+@pytest.mark.medium
 def test_a_page_of_tiny_is_small(home):
     run = open_run(home / "runs" / "first", device="cpu")
     tiny = built("model/tiny", vocab_size=5000)
@@ -243,6 +248,7 @@ def test_a_page_of_tiny_is_small(home):
     assert page + vocabulary < 3e6
 
 
+@pytest.mark.medium
 def test_all_reasons_are_named_at_once(home):
     run = open_run(home / "runs" / "first", device="cpu")
     window = built("model/cross_attention/gaussian_window")
@@ -269,6 +275,7 @@ def test_short_names_are_what_differs():
     assert short_names(["a,b", "a"]) == ["a,b", "a"]
 
 
+@pytest.mark.medium
 def test_the_command_writes_one_file_with_examples(home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     completed("explore", "run=[runs/first,runs/second]", "output=both.html", "examples=3", cwd=tmp_path)

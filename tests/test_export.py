@@ -96,6 +96,7 @@ def test_separate_vocabularies(run, text, tmp_path):
     np.testing.assert_allclose(sum(found.log_probs), test_of.scorer.score(TEXTS[:1], ["der Hund"])[0], rtol=1e-4)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_the_engine_finds_the_translations_and_scores_of_the_search(alpha, beam, home):
@@ -105,11 +106,13 @@ def test_the_engine_finds_the_translations_and_scores_of_the_search(alpha, beam,
     np.testing.assert_allclose([each[0].score for each in found], [each[0].score for each in expected], atol=1e-4)
 
 
+@pytest.mark.medium
 def test_the_engine_gives_as_many_translations_as_it_is_asked_for(run):
     found, expected = (each.translator.nbest(TEXTS, 3) for each in (with_ctranslate2(run), run))
     assert [[each.text for each in best] for best in found] == [[each.text for each in best] for best in expected]
 
 
+@pytest.mark.medium
 def test_greedy_translations_end_where_headcount_lets_them_end(run):
     """Random weights never end a sentence."""
     model = random_model(run.tokenizer.vocab_size, num_heads=2)
@@ -117,6 +120,7 @@ def test_greedy_translations_end_where_headcount_lets_them_end(run):
     assert with_ctranslate2(endless).translator.translate(TEXTS) == endless.translator.translate(TEXTS)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("tight", [False, True])
 def test_sources_of_different_lengths_share_a_batch_but_not_their_limits(tight, home, monkeypatch):
     limits = {"max_ratio": 0.6, "max_extra": 1} if tight else ENOUGH
@@ -163,6 +167,7 @@ def test_sources_longer_than_their_translations(home):
     assert with_ctranslate2(once).translator.translate(texts) == once.translator.translate(texts)
 
 
+@pytest.mark.medium
 def test_a_source_beyond_the_table_of_positions_is_one_line(run, monkeypatch):
     model = random_model(run.tokenizer.vocab_size, num_heads=2)  # positions=sinusoidal
     search = replace(run.translator.search, max_source=None, max_ratio=1.0)
@@ -340,6 +345,7 @@ def test_a_recurrent_model_cannot_be_exported(run, tmp_path):
             exported(run, tmp_path, format)
 
 
+@pytest.mark.medium
 def test_the_command(home, tmp_path):
     shutil.copytree(home / "runs" / "first", tmp_path / "run")
     for format in ("ctranslate2", "huggingface"):
@@ -360,6 +366,7 @@ def translated(folder, *settings, source=SOURCE):
     return command("translate", "run=runs/first", *settings, stdin=source.encode(), cwd=folder)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("settings", [(), ("search=greedy",), ("nbest=2",)])
 def test_translate_gives_the_same_lines_with_either_engine(settings, home):
     ours, theirs = (
@@ -375,6 +382,7 @@ def test_translate_gives_the_same_lines_with_either_engine(settings, home):
         assert not text or abs(float(score) - float(close)) < 1e-4
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -471,6 +479,7 @@ def test_the_card_tells_where_the_weights_come_from_but_no_places_of_the_machine
     assert "/home" not in card
 
 
+@pytest.mark.medium
 def test_the_program_of_the_card_translates_all_that_the_model_can(run, tmp_path, capsys):
     folder = exported(run, tmp_path)
     _, body = card_of(folder)

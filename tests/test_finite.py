@@ -84,6 +84,7 @@ def diverge_at(monkeypatch, steps: Collection[int], where: str = "loss") -> None
     monkeypatch.setattr(TranslationTask, "training_step", broken)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, tmp_path, monkeypatch, where):
     diverge_at(monkeypatch, range(5, 9), where)
@@ -98,6 +99,7 @@ def test_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, 
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("given", "skipped"),
     [
@@ -134,6 +136,7 @@ def test_a_run_from_before_the_setting_stops_at_its_first_step_without_finite_gr
     completed("train", "resume=run", "trainer.max_steps=8", "divergence.stop_after=2", cwd=tmp_path)
 
 
+@pytest.mark.medium
 def test_a_checkpoint_waits_for_the_next_step_that_is_not_skipped(tiny, tmp_path, monkeypatch):
     diverge_at(monkeypatch, [4, 5])
     saved = []
@@ -145,6 +148,7 @@ def test_a_checkpoint_waits_for_the_next_step_that_is_not_skipped(tiny, tmp_path
     assert saved == [2, 6, 8]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", quick(["adamw", *NAMES], "adamw"))
 def test_a_skipped_step_changes_no_weight_state_or_average(name, tiny, tmp_path, monkeypatch):
     diverge_at(monkeypatch, [1, 4, 5], "gradient")
@@ -179,6 +183,7 @@ def leaves(node: object) -> list[object]:
     return [node] if parts is None else [leaf for part in parts for leaf in leaves(part)]
 
 
+@pytest.mark.medium
 def test_skipped_steps_are_counted_and_shown(tiny, tmp_path, monkeypatch, recwarn):
     """With micro-batches, in bfloat16."""
     diverge_at(monkeypatch, [1, 2, 6])

@@ -75,6 +75,7 @@ def test_each_hypothesis_has_a_window_of_its_own():
         torch.testing.assert_close(alone.state.centres[0], chosen.centres[number])
 
 
+@pytest.mark.medium
 def test_gradients():
     window, (query, value, mask) = of(), given()
 

@@ -30,6 +30,7 @@ def everything(splits: dict[str, list[Pair]]) -> list[Pair]:
     return [pair for pairs in splits.values() for pair in pairs]
 
 
+@pytest.mark.medium
 def test_copy_is_the_english_twice(splits):
     copied = Copy(**SIZES)
     assert (copied.source_language, copied.target_language) == ("en", "en")
@@ -43,12 +44,14 @@ def made(**changes: int) -> Grammar:
     return Grammar(**{"train_size": 3_000, "valid_size": 1, "test_size": 16, "seed": 1} | changes)
 
 
+@pytest.mark.medium
 def test_same_seed_same_corpus_other_seed_another() -> None:
     one, same, other = (made(seed=seed).generate() for seed in (3, 3, 4))
     assert one == same
     assert one["test"] != other["test"]
 
 
+@pytest.mark.medium
 def test_the_corpus_does_not_depend_on_the_process() -> None:
     program = (
         "from headcount.grammar import Grammar;"
@@ -93,11 +96,13 @@ def test_wrong_values_are_refused(bad: dict[str, object]) -> None:
         made(**bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.medium
 def test_a_train_split_too_small_for_its_test_is_refused() -> None:
     with pytest.raises(ValueError, match=r"train_size: .*larger"):
         made(train_size=20).generate()
 
 
+@pytest.mark.medium
 def test_load_gives_the_columns() -> None:
     data = made(valid_size=20, test_size=32).load()
     assert {split: len(rows) for split, rows in data.items()} == {"train": 3_000, "valid": 20, "test": 32}

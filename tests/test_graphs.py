@@ -93,6 +93,7 @@ def captured(monkeypatch):
     return graphs
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_a_shape_is_recorded_at_its_second_batch(loss, captured):
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.1}).train()
@@ -121,6 +122,7 @@ def test_gradients_of_micro_batches_add_up(captured):
         torch.testing.assert_close(one + other, both)
 
 
+@pytest.mark.medium
 def test_a_gate_that_is_set_acts_in_steps_that_were_recorded(captured):
     loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
@@ -155,6 +157,7 @@ def test_without_memory_for_graphs_steps_go_on(captured, monkeypatch, caplog):
     assert caplog.text.count("not enough memory for CUDA graphs") == 1
 
 
+@pytest.mark.medium
 def test_an_objective_that_changes_is_followed(captured):
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
     graphs = StepGraphs(task_without_data(model, None)._losses, model)
@@ -166,6 +169,7 @@ def test_an_objective_that_changes_is_followed(captured):
     assert not captured
 
 
+@pytest.mark.medium
 def test_a_parameter_that_is_trained_later_gets_a_gradient(captured):
     loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
@@ -180,6 +184,7 @@ def test_a_parameter_that_is_trained_later_gets_a_gradient(captured):
     assert len(captured) == 2
 
 
+@pytest.mark.medium
 def test_the_graph_that_was_not_used_for_the_longest_time_goes(captured, monkeypatch):
     monkeypatch.setattr(graphs_module, "MAX_GRAPHS", 2)
     loss = LOSSES["label smoothing"]
@@ -204,6 +209,7 @@ class FakeUpdate:
         self.norm.copy_(self.make())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPU)])
 @pytest.mark.parametrize("name", ["adamw", "adamw_large_vocabulary", "muon"])
 def test_a_recorded_optimizer_step_is_the_step(name, device, monkeypatch):
@@ -273,6 +279,7 @@ def test_without_memory_for_the_graph_of_the_optimizer_step_it_is_made_without(m
     gradients_of(graphs, model, batch, loss)
 
 
+@pytest.mark.medium
 def test_nothing_is_recorded_while_torch_looks_for_anomalies(captured):
     loss = LOSSES["label smoothing"]
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
@@ -283,6 +290,7 @@ def test_nothing_is_recorded_while_torch_looks_for_anomalies(captured):
     assert not captured
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_a_run_of_replayed_steps_ends_with_the_weights_of_a_plain_run(
     accumulate, tiny, tmp_path, captured, monkeypatch

@@ -45,6 +45,7 @@ def test_a_model_without_such_heads_is_refused():
         Heads(built("model/rnn", vocab_size=VOCAB, d_model=16))
 
 
+@pytest.mark.medium
 def test_a_gate_of_zero_is_the_head_cut_out_of_the_weights(heads, sentences):
     for number, head in enumerate(heads.names):
         gated = token_log_probs(heads, *sentences, heads.gates({head: 0})[None]).values
@@ -59,6 +60,7 @@ def test_a_gate_of_zero_is_the_head_cut_out_of_the_weights(heads, sentences):
         assert np.abs(gated - token_log_probs(heads, *sentences, heads.gates()[None]).values).max() > 1e-4, number
 
 
+@pytest.mark.medium
 def test_many_settings_at_once_are_those_one_at_a_time(heads, sentences):
     gates = torch.cat([without_each(heads), only_each(heads), torch.rand(3, len(heads))])
     together = token_log_probs(heads, *sentences, gates)
@@ -120,6 +122,7 @@ def test_recorded_outputs_put_back_change_nothing_and_another_sentences_do(heads
             assert not heads.model(source, mask, target).allclose(whole, atol=1e-4)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("search", ["beam", "diverse", "sample"])
 def test_gates_of_each_sentence_in_a_search_are_those_one_at_a_time(heads, search):
     torch.manual_seed(3)

@@ -63,6 +63,7 @@ def choice(planted, penalties=(0.01, 0.1), steps=40):
     return Choice(heads, source, source, GateTraining(penalties, steps, 1), lambda done: None)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "order", [pytest.param(name, marks=pytest.mark.slow) if name == "hard_concrete" else name for name in ORDERS]
 )
@@ -74,6 +75,7 @@ def test_an_order_cuts_useless_heads_first_and_the_needed_one_last(planted, orde
         assert found[-1] == NEEDED
 
 
+@pytest.mark.medium
 def test_gates_close_useless_heads_and_keep_the_needed_one(planted):
     heads = planted[0]
     before = {name: weight.clone() for name, weight in heads.model.state_dict().items()}
@@ -116,6 +118,7 @@ def test_gates_refuse_what_is_no_training():
             GateTraining(**{"penalties": (0.1,), "steps": 1, "seed": 1} | changed)
 
 
+@pytest.mark.medium
 def test_gates_of_a_point_have_as_many_heads_left(planted):
     heads, source = planted
     order = random_orders(len(heads), 1, 0)[0]
@@ -161,6 +164,7 @@ def arrays_of(loss, right, counts):
     }
 
 
+@pytest.mark.medium
 def test_curves_areas_and_limits_are_those_by_hand():
     texts = ["the dog sees the small cat"] * 38 + ["a wolf hears the old bear"] * 2
     worse = [*texts[:38], "a bear hears the old wolf", "x y z"]

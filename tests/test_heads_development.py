@@ -63,6 +63,7 @@ def test_a_phenomenon_that_is_not_learned_has_no_half_rise():
     assert found.first == "undecided"
 
 
+@pytest.mark.medium
 def test_the_order_is_that_of_margin_and_effect_and_not_of_bounded_accuracy():
     """The margin is 1 from step 10 and 8 from step 1000; the head costs all of it at each step."""
     arrays = planted(True)

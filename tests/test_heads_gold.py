@@ -74,6 +74,7 @@ def test_a_relation_whose_phenomenon_was_not_measured_has_no_claims(found):
     assert claimed_roles(*found, effects) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("model", "changes"), [(planted.random_model, {}), (planted.planted_model, {"shuffled": True})]
 )
@@ -83,6 +84,7 @@ def test_random_models_and_shuffled_links_show_no_gain(model, changes):
     assert not any(claim.attends for claim in claims)
 
 
+@pytest.mark.medium
 def test_a_word_of_many_pieces_that_every_query_prefers_is_no_role():
     claims = claimed_roles(*measured(planted.even_model(), split=True), ablation(HEADS))
     nouns = [claim for claim in claims if claim.head == "encoder1.1"]
@@ -103,6 +105,7 @@ def test_the_aligning_head_is_found_and_the_first_of_the_last_layer_is_another(f
     assert aligning.excess.value == pytest.approx(aligning.errors.value)
 
 
+@pytest.mark.medium
 def test_the_page_names_weights_position_and_baseline_of_an_alignment(found):
     results = Results("a", Path("a"), ("en", "de"), {"roles": found[0], "gold": found[1]}, BOUNDS)
     section = subject(results).section.blocks[-1]
@@ -167,6 +170,7 @@ def test_baselines_worked_by_hand():
     assert matched(offsets, found, -query, keys - query).tolist() == [pytest.approx(row) for row in expected]
 
 
+@pytest.mark.medium
 def test_validation_sentences_without_links_are_no_error(found):
     given = planted.analysis(planted.planted_model())
     given.valid = replace(given.valid, rows=given.valid.rows.map(lambda row: {"links": []}))

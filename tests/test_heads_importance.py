@@ -88,6 +88,7 @@ def test_a_proxy_that_is_the_truth_correlates_and_a_shuffled_one_does_not():
     assert abs(found.rank[1, 1]) < 0.8
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("error")
 def test_equal_effects_have_no_rank_correlation():
     gradients, ablated = planted()

@@ -42,6 +42,7 @@ def twinned(count: int, seed: int) -> Dataset:
     return Dataset.from_list(rows)
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
     "model", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]

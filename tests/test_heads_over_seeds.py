@@ -203,6 +203,7 @@ def tables(page, title) -> list[Table]:
     return [block for block in section.blocks if isinstance(block, Table)]
 
 
+@pytest.mark.medium
 def test_roles_are_counted_over_seeds_and_the_section_names_the_runs_it_holds_for(page):
     assert not page.page.flags
     claimed, positional = tables(page, "Roles over seeds")
@@ -218,6 +219,7 @@ def test_roles_are_counted_over_seeds_and_the_section_names_the_runs_it_holds_fo
     )
 
 
+@pytest.mark.medium
 def test_the_span_of_attention_of_the_heads_of_a_kind(page):
     (section,) = (section for section in page.page.sections if section.title == "Roles over seeds")
     (spans,) = (block for block in section.blocks if isinstance(block, Section))
@@ -230,6 +232,7 @@ def test_the_span_of_attention_of_the_heads_of_a_kind(page):
     assert f"(even {even.estimate:.1f})" in cells["encoder: distance, pieces"][0]
 
 
+@pytest.mark.medium
 def test_the_aligning_head_of_each_run_is_on_the_page(page):
     (table,) = tables(page, "Which cross head aligns")
     cells = {line[0]: line[1:] for line in table.cells}
@@ -238,6 +241,7 @@ def test_the_aligning_head_of_each_run_is_on_the_page(page):
     assert cells["best head"][1] == "0.0"
 
 
+@pytest.mark.medium
 def test_sections_without_their_parts_are_left_out(page):
     titles = [section.title for section in page.page.sections]
     assert titles == [
@@ -250,6 +254,7 @@ def test_sections_without_their_parts_are_left_out(page):
     ]
 
 
+@pytest.mark.medium
 def test_the_map_of_matched_heads_has_means_and_numbers_of_seeds(page):
     rows = {(row.head, row.endpoint, row.column): row for row in page.rows}
     assert len(rows) == len(page.rows)
@@ -267,6 +272,7 @@ def test_the_map_of_matched_heads_has_means_and_numbers_of_seeds(page):
     assert "heads 1 has no map, since it has 1 seed to match." in markdown(page.page)
 
 
+@pytest.mark.medium
 def test_the_spread_of_a_function_and_its_layers(page):
     (table,) = tables(page, "Over how many heads is a function spread?")
     assert table.headers == ("column", "effective number", "heads 2, 5 seeds", "heads 1, 1 seed")

@@ -243,6 +243,7 @@ def test_bleu_without_a_changed_word_is_not_known_exactly():
     assert table.low[2, 0] < table.estimate[2, 0] < table.high[2, 0] < 0
 
 
+@pytest.mark.medium
 def test_bounds_are_those_of_the_run(full, made):
     page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
     text = html(page)
@@ -252,6 +253,7 @@ def test_bounds_are_those_of_the_run(full, made):
     assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2." in html(made)
 
 
+@pytest.mark.medium
 def test_a_corpus_without_contrasts_has_a_map_of_the_loss():
     page = run_page(results(ablation=ablated(gold=False)))
     assert not page.page.flags
@@ -311,6 +313,7 @@ def test_published_figures_stand_beside_figures_of_the_same_measure():
     assert [line[4] for line in table.cells[:3]] == ["not measured"] * 3
 
 
+@pytest.mark.medium
 def test_a_section_that_fails_is_a_flag(full, monkeypatch):
     def broken(results):
         raise ZeroDivisionError("a | b")
@@ -323,6 +326,7 @@ def test_a_section_that_fails_is_a_flag(full, monkeypatch):
     assert "ZeroDivisionError" in html(page)
 
 
+@pytest.mark.medium
 def test_the_page_of_a_sweep_has_a_line_a_run(full):
     rows = {"1": [full], "2": [Results("b run", Path("runs/b"), ("en", "de"), full.parts, BOUNDS)]}
     study = Study(Path("runs"), "heads", rows, {"a run": 1, "b run": 2}, (Unfinished("c", "stopped"),), ("a note",))
@@ -340,6 +344,7 @@ def test_the_page_of_a_sweep_has_a_line_a_run(full):
     assert all(row.unit for row in page.rows)
 
 
+@pytest.mark.medium
 def test_heads_of_seeds_are_matched(full):
     runs = [full, Results("b run", Path("runs/b"), ("en", "de"), full.parts, BOUNDS)]
     page = study_page(Study(Path("runs"), "heads", {"4": runs}, {"a run": 1, "b run": 2}))
@@ -348,6 +353,7 @@ def test_heads_of_seeds_are_matched(full):
     assert any("heads matched over 2 seeds have a similarity of 1.00" in line for line in page.findings)
 
 
+@pytest.mark.medium
 def test_labels_of_rows_name_files(full, tmp_path):
     runs = [full, replace(full, name="b run")]
     seeds = {"a run": 1, "b run": 2}
@@ -358,6 +364,7 @@ def test_labels_of_rows_name_files(full, tmp_path):
     assert all((tmp_path / picture).is_file() and " " not in picture for picture in pictures)
 
 
+@pytest.mark.medium
 def test_the_page_of_a_sweep_has_a_section_for_each_part(full):
     runs = [full, replace(full, name="b run")]
     other = replace(full, name="c run", parts={"ablation": full.parts["ablation"]})
@@ -386,6 +393,7 @@ def test_the_page_of_a_sweep_has_a_section_for_each_part(full):
     assert {"cutting_bleu_heads_4", "appearance", "proxies", "spread"} <= {plot.name for plot in page.page.plots}
 
 
+@pytest.mark.medium
 def test_the_command_measures_a_run_once(home, tmp_path, caplog):
     shutil.copytree(home / "runs" / "first", tmp_path / "run")
     arguments = ("run=run", "parts=[ablation,examples]", "test=4", "valid=4")
@@ -414,6 +422,7 @@ def test_the_next_command_keeps_as_many_heads_as_the_curve_supports(full):
     assert "SWEEP" in following(results())
 
 
+@pytest.mark.medium
 def test_the_python_of_the_page_on_heads_runs(home, monkeypatch, capsys):
     text = (Path(__file__).parents[1] / "docs" / "heads.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -76,6 +76,7 @@ def test_shared_keys_stay_shared_where_one_number_says_how():
     assert kv_heads(Heads(make()), kept_without(heads, second)) is None
 
 
+@pytest.mark.medium
 def test_what_no_settings_describe_is_refused():
     everything = {str(head) for head in Heads(make()).names}
     for model, cut, message in (
@@ -91,6 +92,7 @@ def test_what_no_settings_describe_is_refused():
     assert (counts["encoder_heads"], counts["head_size"]) == ([0, 4], 4)
 
 
+@pytest.mark.medium
 def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
     first = home / "runs" / "first"
     arguments = (f"run={first}", f"output={tmp_path}/smaller", "timed=4", "repetitions=1", "order_sentences=4")
@@ -125,6 +127,7 @@ def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
     assert "nothing to resume" in line
 
 
+@pytest.mark.medium
 def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
     cut = "cut=[encoder1.1,encoder1.2,cross1.1]"
     completed("prune", f"run={home}/runs/second", f"output={tmp_path}/smaller", cut, "timed=0", cwd=home)
@@ -161,6 +164,7 @@ def test_wrong_settings_get_one_line(home, tmp_path, arguments, message):
     assert line.startswith(message)
 
 
+@pytest.mark.medium
 def test_a_run_is_written_whole_or_not_at_all(home, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device", "model.safetensors")

@@ -39,6 +39,7 @@ def permuted(seed):
     return np.concatenate([layer[random.permutation(HEADS)] for layer in costs])
 
 
+@pytest.mark.medium
 def test_heads_that_were_shuffled_within_their_layers_are_matched():
     tables = [effect_table(run(seed, permuted(seed))) for seed in range(5)]
     found = match("4", tables, "layer")
@@ -52,6 +53,7 @@ def test_heads_that_were_shuffled_within_their_layers_are_matched():
     assert found.profile[of_order] == pytest.approx([0.75, 0, 0.75], abs=0.02)
 
 
+@pytest.mark.medium
 def test_effects_of_matched_heads_are_averaged_over_runs():
     tables = [effect_table(run(seed, permuted(seed) * (1 + (seed == 0) / 3))) for seed in range(5)]
     found = matched_effects(match("4", tables, "layer"), tables)
@@ -65,6 +67,7 @@ def test_effects_of_matched_heads_are_averaged_over_runs():
     assert abs(np.delete(found.mean[:, order], head)).max() < 0.05
 
 
+@pytest.mark.medium
 def test_random_profiles_do_not_match_better_than_shuffled_ones():
     random = np.random.default_rng(0)
     p = []

@@ -170,6 +170,7 @@ def test_rare_words_are_at_most_a_tenth_of_the_text():
     assert rare_words({"the": 50, "a": 50}) == 0
 
 
+@pytest.mark.medium
 def test_a_head_on_the_word_before_is_positional_and_others_are_not():
     arrays = roles(planted.analysis(planted.planted_model()), lambda done: None)
     for level in ("pieces", "words"):
@@ -184,6 +185,7 @@ def test_a_head_on_the_word_before_is_positional_and_others_are_not():
     assert not random.positional.any()
 
 
+@pytest.mark.medium
 def test_an_even_head_has_the_figures_of_even_attention():
     arrays = roles(planted.analysis(planted.even_model()), lambda done: None)
     kinds = ["encoder", "decoder", "cross"]
@@ -195,6 +197,7 @@ def test_an_even_head_has_the_figures_of_even_attention():
         assert np.allclose(heads[name], even[name], atol=1e-4)
 
 
+@pytest.mark.medium
 def test_means_of_measures_are_those_of_the_table_of_roles():
     arrays = roles(planted.analysis(planted.planted_model()), lambda done: None)
     means, found = measure_means(arrays)[0], role_figures(arrays).figures

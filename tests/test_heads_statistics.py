@@ -26,6 +26,7 @@ def columns_of(random, effect=0.0):
     ]
 
 
+@pytest.mark.medium
 def test_family_wise_error_and_coverage_are_the_nominal_ones():
     random = np.random.default_rng(0)
     tables = [compared(NAMES, columns_of(random, 1.0), draws=300, seed=seed) for seed in range(200)]

@@ -115,6 +115,7 @@ def log_odds(heads, source, right, wrong, outputs=None):
     return found[0] - found[1]
 
 
+@pytest.mark.medium
 @torch.no_grad()
 def test_many_pairs_and_heads_at_once_are_each_pair_and_head_alone(heads, pairs):
     together = twin_effects(heads, pairs, each_head(heads)[: len(heads)])
@@ -166,6 +167,7 @@ def test_the_whole_encoder_output_is_the_twin_where_all_tokens_are_aligned(heads
     assert abs(other["memory"] - other["twin"]).max() > 1e-3
 
 
+@pytest.mark.medium
 def test_random_weights_carry_no_cue(heads):
     lengths = np.random.default_rng(0).integers(2, 9, 120).tolist()
     found = twin_effects(heads, random_pairs(lengths, lengths, seed=1), each_head(heads))
@@ -297,6 +299,7 @@ def shares_of(random, pairs=40, share=0.3, way=-4.0):
     return move_shares(["cross1.1", "cross1.2"], 1 + moves, np.ones(2 * pairs), 1 + ways, phenomenon, draws=200)
 
 
+@pytest.mark.medium
 def test_shares_are_ratios_of_means_with_simultaneous_intervals():
     base, twin = np.array([2.0, 1, 3, 3]), np.array([-2.0, 1, -3, 1])
     patched = np.array([[1.0, 2, 3, 3], [-2, 1, -3, 1]])
@@ -370,6 +373,7 @@ def test_the_circuit_of_a_phenomenon_is_its_clear_paths(analysis):
     assert all(edge.low > 0 or edge.high < 0 for edge in every)
 
 
+@pytest.mark.medium
 def test_sections_show_shares_and_circuits_of_planted_heads():
     """Head 1 of the second cross-attention carries the cue of case, past all other heads; no head that of order."""
     random = np.random.default_rng(0)

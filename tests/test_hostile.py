@@ -45,6 +45,7 @@ def refused(run: Path, *arguments: str) -> str:
     return line
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("code", ["x/../../../PWNED", "..", "", "x" * 36, "de\n"])
 def test_a_language_code_is_no_path(code, run):
     (run / "test.hyp.x").mkdir()
@@ -56,6 +57,7 @@ def test_a_language_code_is_no_path(code, run):
         hub("some/set", code, "en")
 
 
+@pytest.mark.medium
 def test_a_run_that_is_evaluated_follows_no_link(run):
     names = ("test.hyp.de", "test.ref.de", "test.hyp.de.part", "test.ref.de.part", "metrics.json.part")
     for name in names:
@@ -67,6 +69,7 @@ def test_a_run_that_is_evaluated_follows_no_link(run):
     assert len((run / "test.ref.de").read_text().splitlines()) == 30
 
 
+@pytest.mark.medium
 def test_a_run_does_not_choose_where_data_is_prepared(run):
     elsewhere = run.parents[1] / "elsewhere"
     (elsewhere / "prepared").mkdir(parents=True)
@@ -82,6 +85,7 @@ def test_a_run_does_not_choose_where_data_is_prepared(run):
     assert not (run.parent / "data").exists()  # what is prepared there is read
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("slot", "target"),
     [
@@ -111,6 +115,7 @@ def test_a_part_of_the_wrong_kind_is_refused(slot, target, run):
         assert f"{slot}: the run's config wants to build '{target}', which headcount does not" in refused(run, *each)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("settings", [{"logger__csv__name": "../.."}, {"logger__csv__version": "/tmp/x"}])
 def test_a_logger_stays_in_its_run(settings, run):
     spoil(run, **settings)
@@ -118,6 +123,7 @@ def test_a_logger_stays_in_its_run(settings, run):
     assert line.startswith("logger.csv: would write to ")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["train.log", ".lock", "logs/metrics.csv", "checkpoints/average"])
 def test_a_run_that_goes_on_writes_into_itself_alone(name, run):
     shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
@@ -135,6 +141,7 @@ def test_a_test_set_takes_no_name_that_figures_or_folders_have(home):
             hub("some/set", "en", "de", tests={name: "x"})
 
 
+@pytest.mark.medium
 def test_prepared_data_holds_no_paths(run):
     spoil(run, data__directory="run/own")
     completed("evaluate", "run=run", cwd=run.parent)
@@ -154,6 +161,7 @@ def fill():
     bytearray(b"x" * 2**27)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("act", "limit", "value", "noticed"),
     [(sleep, "SECONDS", 1, "not done after 1 s"), (fill, "MEMORY", 2**26, r"took \d+ MB more")],
@@ -195,6 +203,7 @@ def test_a_spoiled_checkpoint_runs_nothing(attack, run):
     assert not (run.parents[1] / "ran").exists()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("folder", "arguments"),
     [
@@ -211,6 +220,7 @@ def test_a_page_is_not_written_through_a_link(folder, arguments, run):
     assert f"{folder}: is a link out of the run" in refused(run, *arguments)
 
 
+@pytest.mark.medium
 def test_a_sweep_writes_into_itself_alone(tmp_path, undrawn):
     sweep = write_sweep(tmp_path / "work" / "sweep", {1: 0.45}, seeds=(1,), lines=10)
     elsewhere = tmp_path / "elsewhere"
@@ -231,6 +241,7 @@ def test_a_sweep_writes_into_itself_alone(tmp_path, undrawn):
         assert "sweep.json: not the plan of a sweep" in line
 
 
+@pytest.mark.medium
 def test_prepared_data_that_lies_is_not_opened(run):
     spoil(run, data__directory="run/own")
     completed("evaluate", "run=run", cwd=run.parent)
@@ -249,6 +260,7 @@ def test_prepared_data_that_lies_is_not_opened(run):
     assert "pieces that the vocabulary lacks" in refused(run, "evaluate", "run=run")
 
 
+@pytest.mark.medium
 def test_a_resumed_run_does_not_choose_where_data_is_prepared(run):
     elsewhere = run.parents[1] / "elsewhere"
     elsewhere.mkdir()

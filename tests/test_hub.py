@@ -243,6 +243,7 @@ def test_a_stream_that_breaks_off_says_after_how_many_pairs(monkeypatch):
         held_out.load()
 
 
+@pytest.mark.medium
 def test_nothing_half_written_is_left_of_a_broken_stream(tiny, tmp_path, monkeypatch):
     breaking_after(250, monkeypatch)
     options = ("data=hub", "data.path=some/set", "data.source=de", "data.target=en", "data.streaming=true")
@@ -252,6 +253,7 @@ def test_nothing_half_written_is_left_of_a_broken_stream(tiny, tmp_path, monkeyp
     assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [".lock"]
 
 
+@pytest.mark.medium
 def test_trained_from_a_stream(tiny, configured, tmp_path):
     """With valid and test held out, since the corpus is train alone."""
     own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory=", "data.vocab"))]

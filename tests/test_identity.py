@@ -43,6 +43,7 @@ def other_text(text, folder):
     return folder
 
 
+@pytest.mark.medium
 def test_a_run_is_its_text_and_not_the_path_of_it(config, text, tmp_path):
     shutil.copytree(text, tmp_path / "same")
     roots = (text, tmp_path / "same", other_text(text, tmp_path / "other"))
@@ -119,6 +120,7 @@ def test_a_run_from_before_fingerprints_is_compared_by_the_path_of_its_text(conf
     assert "data.root=" in differences(before, with_root(config, tmp_path / "same"))
 
 
+@pytest.mark.medium
 def test_a_run_is_not_scored_on_text_that_changed(run, config, text, tmp_path):
     root = shutil.copytree(text, tmp_path / "text")
     config.data.root = str(root)
@@ -141,12 +143,14 @@ def test_a_run_is_not_scored_on_text_that_changed(run, config, text, tmp_path):
     completed("evaluate", "run=run", cwd=tmp_path)
 
 
+@pytest.mark.medium
 def test_a_run_from_before_fingerprints_is_scored_on_its_own_text(run, config, tmp_path):
     del config.data.fingerprint
     OmegaConf.save(config, run / "config.yaml")
     completed("evaluate", "run=run", cwd=tmp_path)
 
 
+@pytest.mark.medium
 def test_a_run_whose_corpus_has_a_node_of_its_own_opens_and_keeps_its_hash(run, config, tmp_path):
     older = OmegaConf.to_container(config)
     uses = {name: older["data"].pop(name) for name in NOT_CORPUS if name in older["data"]}

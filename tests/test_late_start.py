@@ -17,6 +17,7 @@ def same(one, other) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one | other)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("loss", ["simcut", pytest.param("r_drop", marks=pytest.mark.slow)])
 def test_a_loss_that_begins_late(loss, tiny, tmp_path):
     late = (*tiny, *PLAIN, f"loss={loss}", "loss.start=4")

@@ -100,6 +100,7 @@ def _expanded(value):
     return torch.zeros(1).expand(value.shape) if isinstance(value, torch.Tensor) and value.dim() else None
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_a_state_of_its_own_making_is_taken_and_left_as_it_is(name, steps):
@@ -113,6 +114,7 @@ def test_a_state_of_its_own_making_is_taken_and_left_as_it_is(name, steps):
     assert all(map(torch.equal, weights, task.model.parameters()))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_state_that_is_not_of_its_making_is_refused_or_does_no_harm(name):
     task = task_of(name)
@@ -134,6 +136,7 @@ def test_a_count_of_steps_below_zero_is_refused(name, count):
         check(task, state)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_run_with_another_state_is_refused_in_one_line_and_left_as_it_was(name, tiny, tmp_path):
     run(tiny, tmp_path, *options(name))
@@ -160,6 +163,7 @@ def test_a_count_is_a_whole_number_from_0_on(value):
         check_counts({"a": {"count": value}}, own)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("averaging", "name", "value"), [("ema", "steps", -3), ("ema", "mean", "whole numbers")])
 def test_an_average_that_cannot_go_on_is_refused(averaging, name, value, tiny, tmp_path):
     run(tiny, tmp_path, f"averaging={averaging}")
@@ -174,6 +178,7 @@ def test_an_average_that_cannot_go_on_is_refused(averaging, name, value, tiny, t
     assert line.startswith("run/checkpoints/last.ckpt: its state does not fit run/config.yaml (")
 
 
+@pytest.mark.medium
 def test_rates_are_those_of_the_config_and_not_of_the_checkpoint(tiny, tmp_path):
     run(tiny, tmp_path)
     shutil.copytree(tmp_path / "run", tmp_path / "other")

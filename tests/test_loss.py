@@ -96,6 +96,7 @@ def test_capped_gradients_in_mixed_precision_are_as_exact_as_under_autocast(alph
         assert (ours - truth).norm() <= 1.1 * (other - truth).norm()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("alpha", [None, 5.0], ids=["label smoothing", "R-Drop"])
 def test_gradients_of_confident_tokens_are_as_exact_as_under_autocast(alpha):
     torch.manual_seed(0)

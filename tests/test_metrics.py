@@ -30,6 +30,7 @@ GOOD = [
 BAD = ["Ein Hund.", "Zwei Hunde gehen nach Hause.", "das Metric liest ein Buch", "Niemand."]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_scores_are_those_of_the_sacrebleu_command(tmp_path, lowercase):
     reference, hypothesis = tmp_path / "ref", tmp_path / "hyp"
@@ -165,6 +166,7 @@ def test_the_length_ratio_is_that_of_tokens():
     assert found["chrf"].length_ratio is None
 
 
+@pytest.mark.medium
 def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
     references, good = REFERENCES * 10, GOOD * 10
     before, _ = compare({"good": good, "bad": BAD * 10}, references, "13a")
@@ -184,6 +186,7 @@ def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
         assert next(line for line in table.splitlines() if line.startswith("run ")).split()[-1] == "TER"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("language", "line", "tokens"),
     [

@@ -177,6 +177,7 @@ def prepare_in_process(directory, corpus, log):
     module(directory, corpus).prepare_data()
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.parametrize("killed", [False, True])
 def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_path, killed):
@@ -339,6 +340,7 @@ def test_pieces_are_memory_mapped(prepared):
     assert not source.pieces.flags.writeable
 
 
+@pytest.mark.medium
 def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
     whole = stream(data, data.steps_per_epoch + 5)
@@ -358,6 +360,7 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
         assert torch.equal(batch.target_out, expected.target_out)
 
 
+@pytest.mark.medium
 def test_epochs_before_the_start_of_sampling_are_those_without_it(tmp_path):
     def late():
         return made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=2))
@@ -399,6 +402,7 @@ def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation, hide_source):
     assert data.global_batch_tokens == pytest.approx(sum(batch.tokens for batch in batches) / data.steps_per_epoch, 0.1)
 
 
+@pytest.mark.medium
 def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
     shares = []
     for rank in range(2):
@@ -446,6 +450,7 @@ def each_row(batch):
     return zip(batch.rows, ([piece for piece in ids if piece != PAD] for ids in batch.source.tolist()), strict=True)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
 def test_both_directions_are_one_corpus(tmp_path, segmentation):
     one, both = made(tmp_path), made(tmp_path, both_directions=True, segmentation=segmentation)
@@ -469,6 +474,7 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
         assert sorted(rows) == list(range(len(given)))
 
 
+@pytest.mark.medium
 def test_both_directions_need_one_vocabulary(tmp_path):
     pair = built("tokenizer/separate", vocab_size=300)
     with pytest.raises(ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer=bpe or"):

@@ -138,6 +138,7 @@ def test_a_timeout_counts_where_the_file_passes_on_the_code_as_it_is_in_a_fifth(
     assert ran[:2] == [("tests/test_one.py", 50), ("tests/test_one.py", 10)]
 
 
+@pytest.mark.medium
 def test_tests_that_killed_a_mutant_must_pass_on_the_code_as_it_is(trial):
     def killed(*tests: str) -> list[str]:
         return trial.check([Outcome("a.py", 1, "a", "b", "model", "killed", test) for test in tests])

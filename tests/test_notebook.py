@@ -26,6 +26,7 @@ def figures():
     pyplot.close("all")
 
 
+@pytest.mark.medium
 def test_the_notebook_runs(home, figures, monkeypatch, capsys):
     monkeypatch.chdir(home)
     choice, *others = cells()

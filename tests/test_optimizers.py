@@ -34,6 +34,7 @@ def options(name: str) -> tuple[str, ...]:
     return (f"optimizer={name}", "schedule=constant", f"averaging={averaging}", "data.budget.warmup_steps=2")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", quick(NAMES, "muon"))
 def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
@@ -49,6 +50,7 @@ def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loss_falls(name, tiny, tmp_path):
     learn = (*tiny, *options(name), "trainer.max_steps=40", "validation.every=20", "optimizer.lr=0.01")
@@ -60,6 +62,7 @@ def test_the_loss_falls(name, tiny, tmp_path):
     assert json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))["train"]["steps"] == 40
 
 
+@pytest.mark.medium
 def test_a_schedule_free_optimizer_is_validated_and_kept_at_its_average():
     pytest.importorskip("schedulefree")
     model = nn.Linear(4, 3)
@@ -85,6 +88,7 @@ def test_a_schedule_free_optimizer_is_validated_and_kept_at_its_average():
     assert all(torch.allclose(kept[name], tensor, atol=1e-7) for name, tensor in own_weights(model).items())
 
 
+@pytest.mark.medium
 def test_soap_has_no_preconditioner_for_the_side_of_the_vocabulary():
     pytest.importorskip("pytorch_optimizer")
     model = built("model/nano", vocab_size=1030, **ONE_LAYER)

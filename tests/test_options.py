@@ -54,6 +54,7 @@ OPTIONS = {
 SCORED = ("valid", "test")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_an_option_trains_and_translates(options, tiny, tmp_path):
     completed("train", *tiny, *options, "hydra.run.dir=run", cwd=tmp_path)
@@ -104,6 +105,7 @@ DROPPED["layers, pieces, R-Drop"] += ("model.embedding_std=0.5",)
 DROPPED["heads, tokens"] = ("model.head_dropout=0.3", "loss=simcut")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "dropped",
     [pytest.param(given, marks=pytest.mark.slow if "heads" in name else ()) for name, given in DROPPED.items()],

@@ -97,6 +97,7 @@ def test_a_process_computes_after_this_one_did_with_several_threads():
         torch.testing.assert_close(product, expected)
 
 
+@pytest.mark.medium
 @forked
 def test_a_process_has_the_weights_of_now():
     torch.set_num_threads(2)
@@ -142,6 +143,7 @@ def large_or_killed(number: int) -> bytes:
     return bytes(2**20)
 
 
+@pytest.mark.medium
 @forked
 def test_a_killed_process_ends_one_that_has_a_large_result():
     torch.set_num_threads(2)

@@ -92,6 +92,7 @@ def by_hand(corpus, cleaning, tokenizer, max_length):
     return tokenizer, short, counts
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("processes", [1, 2, 3])
 @pytest.mark.parametrize(("chunk", "shard"), [(1, 100), (7, 1), (64, 3), (1000, 16)])
 def test_neither_chunks_nor_shards_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk, shard):
@@ -167,6 +168,7 @@ def content(folder):
 SMALL = (cleaning(max_words=10, max_ratio=3.0), sentence_piece(300), 14)
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.parametrize("row", [7, 250, 490])
 def test_a_killed_preparation_goes_on_after_its_last_shard(tmp_path, monkeypatch, row):
@@ -189,6 +191,7 @@ def test_a_killed_preparation_goes_on_after_its_last_shard(tmp_path, monkeypatch
     assert content(tmp_path / "data") == content(tmp_path / "whole")
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.parametrize("killed", [False, True])
 def test_machines_share_a_preparation(tmp_path, monkeypatch, killed):
@@ -232,6 +235,7 @@ def test_machines_share_a_preparation(tmp_path, monkeypatch, killed):
     )
 
 
+@pytest.mark.medium
 def test_results_come_in_order_and_not_long_beforehand():
     taken = []
 
@@ -296,6 +300,7 @@ def slowly_any(source, target):
     time.sleep(0.05)
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_nobody_is_left_over_when_the_first_process_is_killed():
     script = (
@@ -344,6 +349,7 @@ def test_sentences_without_a_piece(tmp_path):
     assert next(read_tables(tmp_path / "empty")).num_rows == 3
 
 
+@pytest.mark.medium
 def test_the_command_prepares_what_training_reads(tiny, tmp_path):
     settings = (*tiny[:-1], "data.directory=prepared")
     out = completed("prepare", *settings, cwd=tmp_path).out
@@ -356,6 +362,7 @@ def test_the_command_prepares_what_training_reads(tiny, tmp_path):
     assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
 
 
+@pytest.mark.medium
 def test_the_command_prepares_for_a_run_that_begins_with_another(home, tmp_path):
     settings = ("data=multi30k", f"data.root={tmp_path / 'text'}", "data.directory=prepared", "init_from=runs/first")
     shutil.copytree(home / "runs", tmp_path / "runs")

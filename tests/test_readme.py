@@ -129,6 +129,7 @@ def as_run(command: str) -> list[str]:
     return [*words, "search.samples=4"] if "search=mbr" in words else words
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("pages", "least"), [(RUN[:1], 2), pytest.param(RUN, 15, marks=pytest.mark.slow)], ids=["readme", "doors"]
 )
@@ -191,6 +192,7 @@ def test_the_python_of_the_page_on_training_runs(tmp_path, monkeypatch):
     assert calls == [["The old doctor sleeps in the garden."]]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
 def test_the_commands_of_a_page_compose(page):
     """Those that the quick test above does not run: some take minutes or hours."""

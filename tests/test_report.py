@@ -132,6 +132,7 @@ def test_both_formats_say_the_same(reported, undrawn):
         assert all(re.sub(r"\s+", "", sentence) in text for text in plain), sentence
 
 
+@pytest.mark.medium
 def test_the_same_sweep_gives_the_same_report(reported, tmp_path):
     for file in (job(1, 1), job(4, 3), "sweep.json"):  # whenever it was written
         path = reported / file
@@ -146,6 +147,7 @@ def test_the_same_sweep_gives_the_same_report(reported, tmp_path):
         assert one == other, file
 
 
+@pytest.mark.medium
 def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path):
     edit(sweep / job(4, 2) / "metrics.json", config_hash=None)
     (sweep / job(1, 1) / "model.safetensors").touch()
@@ -318,6 +320,7 @@ def test_sentences_are_counted_in_the_tokens_that_the_signature_names(sweep, und
     assert page_of(sweep).flags == ()  # none says that the translations have another BLEU
 
 
+@pytest.mark.medium
 def test_references_come_from_any_run(sweep, undrawn):
     expected = page_of(sweep)
     for name in (job(1, 1), job(1, 2), job(4, 1)):
@@ -350,6 +353,7 @@ def test_a_new_metric_is_shown(sweep, undrawn, monkeypatch):
     assert "Error: `case:lc`" in markdown(page)
 
 
+@pytest.mark.medium
 def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
     for size, dropout in ((1000, 0.1), (2000, 0.1), (2000, 0.2)):
         config = {"data": {"target": "de", "source": "en", "vocab_size": size}, "model": {"dropout": dropout}}
@@ -371,6 +375,7 @@ def test_text_from_runs_is_escaped(tmp_path, undrawn):
     assert markdown(page).startswith("# \\<b\\>a\\|b_c\\_ \\*d\\*\n")
 
 
+@pytest.mark.medium
 def test_a_report_states_the_error_rate_of_its_design(tmp_path, undrawn):
     folder = write_sweep(tmp_path / "s", {1: 0.4, 4: 0.2}, seeds=(1, 2, 3), lines=40)
     study = study_of(folder, simulate=20)
@@ -461,6 +466,7 @@ def test_a_margin_that_cannot_be_is_one_line(argument, message, sweep):
     assert refused("report", f"sweep={sweep}", argument, cwd=sweep) == [message]
 
 
+@pytest.mark.medium
 def test_a_published_table_shares_an_axis_only_with_rows_of_its_shape(sweep):
     """Rows with heads of constant size have attention of another width."""
     assert "published" in {plot.name for plot in page_of(sweep).plots}

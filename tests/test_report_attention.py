@@ -15,6 +15,7 @@ from headcount.run.opened import open_run
 WINDOW = built("model/cross_attention/gaussian_window")
 
 
+@pytest.mark.medium
 def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     sentence = "the dog sees the cat"
@@ -49,6 +50,7 @@ def test_weights_stand_beside_their_tokens(home):
     assert attention_maps(run, "the dog sees the cat").target == run.translator.translate(["the dog sees the cat"])[0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("model", "settings"),
     [
@@ -77,6 +79,7 @@ def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, h
     assert all(layer.windows is None for layer in seen.layers if layer.kind not in windowed)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -97,6 +100,7 @@ def test_impossible_drawings_get_one_line(arguments, line, home, tmp_path):
     assert answer.startswith(line)
 
 
+@pytest.mark.medium
 def test_the_weights_of_many_sentences_are_arrays(home, tmp_path, text):
     (tmp_path / "runs").symlink_to(home / "runs")
     completed("attention", "run=runs/first", "out=all.npz", "n=4", cwd=tmp_path)
@@ -116,6 +120,7 @@ def test_the_weights_of_many_sentences_are_arrays(home, tmp_path, text):
     assert {array.shape[0] for array in found.values()} == {4}
 
 
+@pytest.mark.medium
 def test_the_weights_of_one_sentence_and_a_translation_of_your_own(home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     given = ("run=runs/first", "out=one.npz", "text=the dog sees the cat")

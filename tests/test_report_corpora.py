@@ -75,6 +75,7 @@ def test_two_rows_are_compared_by_a_paired_t_test():
     assert difference.df == pytest.approx(2)
 
 
+@pytest.mark.medium
 def test_a_row_that_varies_more_than_others_keeps_its_variance():
     """Shukla 1972: the mean over rows takes some of a row's own variance from it."""
     rng = np.random.default_rng(0)
@@ -85,6 +86,7 @@ def test_a_row_that_varies_more_than_others_keeps_its_variance():
     assert np.mean(estimates) == pytest.approx(400, rel=0.15)
 
 
+@pytest.mark.medium
 def test_a_row_that_varies_much_does_not_hide_differences_of_steady_rows():
     """Its noise is no part of a difference of two others."""
     rng = np.random.default_rng(0)
@@ -98,6 +100,7 @@ def test_a_row_that_varies_much_does_not_hide_differences_of_steady_rows():
     assert np.mean(found) > 0.8
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("deviations", [(1, 1, 1), (1, 1, 20), (1, 1, 1, 3), (1, 1, 5, 20, 1, 2)])
 def test_false_alarms_on_three_corpora(deviations):
     rng = np.random.default_rng(0)
@@ -108,6 +111,7 @@ def test_false_alarms_on_three_corpora(deviations):
     assert np.mean(alarms) < 0.1
 
 
+@pytest.mark.medium
 def test_a_report_says_what_its_verdicts_are_on(own):
     page = page_of(own)
     titles = [section.title for section in page.sections]
@@ -138,6 +142,7 @@ def test_a_corpus_that_the_command_line_names_is_no_part_of_the_name_of_a_row(ow
     assert rows_of(own) == ["1", "2", "4"]
 
 
+@pytest.mark.medium
 def test_rows_without_a_common_corpus_have_losses_to_compare(own):
     for heads, seeds in ((1, (1, 2)), (2, (3, 4)), (4, (3, 4))):
         for seed in seeds:
@@ -148,12 +153,14 @@ def test_rows_without_a_common_corpus_have_losses_to_compare(own):
     assert not any("vocabulary" in flag for flag in page_of(own).flags)
 
 
+@pytest.mark.medium
 def test_ticks_are_differences_on_the_same_corpus(own):
     (plot,) = section_of(page_of(own), "Every pair of rows: BLEU on valid + test").blocks[1].plots
     named = set(re.findall(r"\d − \d", json.dumps(plot.spec, ensure_ascii=False)))
     assert named - {"1 − 2", "1 − 4", "2 − 4"} == {f"{seed} − {seed}" for seed in SEEDS}  # pairs of rows, and of seeds
 
 
+@pytest.mark.medium
 def test_a_row_that_lacks_a_corpus(own):
     """Then the effect of the corpus counts as one of the seed, and the intervals are wide."""
     whole = study_of(own).endpoint.comparison.differences[0].half_width
@@ -168,6 +175,7 @@ def test_a_row_that_lacks_a_corpus(own):
     assert "4 lacks 3" in " ".join(flagged(study.sweep))
 
 
+@pytest.mark.medium
 def test_an_effect_varies_by_what_the_draw_of_sentences_gives_at_least(tmp_path, undrawn):
     """Where the differences between two values agree by luck on all corpora."""
     folder = tmp_path / "sweep"
@@ -264,6 +272,7 @@ def test_the_error_rate_of_the_design(own):
     assert "20 simulated studies with 3 rows of 4 runs, each with a corpus of its own" in section.blocks[0]
 
 
+@pytest.mark.medium
 def test_kept_runs_give_the_same_report(own, tmp_path):
     """With the references of each corpus once, since they are those of the built-in corpus."""
     sweep = read_sweep(own)

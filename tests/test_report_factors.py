@@ -27,6 +27,7 @@ def write_widths(folder: Path, widths, heads, other="model.d_model") -> Path:
     return folder
 
 
+@pytest.mark.medium
 def test_a_line_for_each_width(tmp_path, undrawn):
     page = page_of(write_widths(tmp_path / "sweep", (64, 128), (1, 2, 4)))
     text, plots = section_of(page, "By num_heads and d_model").blocks
@@ -56,6 +57,7 @@ def effects_of(folder: Path) -> list[tuple[str, ...]]:
     return list(table.cells)
 
 
+@pytest.mark.medium
 def test_the_effect_of_a_setting_is_averaged_over_the_others(tmp_path, undrawn):
     folder = write_widths(tmp_path / "sweep", (64, 128), (1, 2, 4))
     width, *heads = effects_of(folder)
@@ -68,6 +70,7 @@ def test_the_effect_of_a_setting_is_averaged_over_the_others(tmp_path, undrawn):
     assert float(heads[1][3]) == pytest.approx(one - four, abs=0.006)
 
 
+@pytest.mark.medium
 def test_an_effect_needs_all_combinations(tmp_path, undrawn):
     folder = write_widths(tmp_path / "sweep", (64, 128), (1, 2, 4))
     shutil.rmtree(folder / "model.d_model=64,model.num_heads=1,seed=1")

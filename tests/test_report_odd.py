@@ -92,6 +92,7 @@ def test_a_run_with_the_seed_of_another_is_listed_and_kept(sweep, tmp_path):
     assert (tmp_path / "kept" / "again" / "metrics.json").is_file()
 
 
+@pytest.mark.medium
 def test_runs_of_another_sweep_are_not_mixed_with_those_kept(sweep, tmp_path, undrawn):
     completed("report", f"sweep={sweep}", f"output={tmp_path / 'kept'}", "keep=true")
     completed("report", f"sweep={tmp_path / 'kept' / 'runs'}", f"output={tmp_path / 'kept'}", "keep=true")
@@ -149,6 +150,7 @@ def test_rows_of_unequal_size_are_not_all_like_the_smallest():
     assert "with 2 seeds a row, the fewest of any row here." in needed(uneven, 0.3, "BLEU")
 
 
+@pytest.mark.medium
 def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
     folder = write_sweep(tmp_path / "sweep", {1: 1.0, 4: 1.0}, (1, 2), 30)
     for path in folder.glob("*/test.hyp.de"):
@@ -207,6 +209,7 @@ def test_a_study_of_other_types_is_a_line(study, messages, tmp_path, undrawn):
         assert line.startswith(f"{tmp_path / 'run' / 'config.yaml'}: {start}")
 
 
+@pytest.mark.medium
 def test_a_study_is_checked_before_training(tmp_path):
     lines = refused("train", "+study.title=2017", "+study.constant=parameters", cwd=tmp_path)
     assert lines == ["study.title=2017: must be text or null", "study.constant=parameters: must be a list"]

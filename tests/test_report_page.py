@@ -84,6 +84,7 @@ def test_a_gap_is_between_the_nearest_runs():
     assert gaps[0, 2, 0] == gaps[2, 1, 0] == 0
 
 
+@pytest.mark.medium
 def test_every_run_is_a_mark_that_leads_to_it(sweep, undrawn):
     page = page_of(sweep)
     text = html(page, "")
@@ -120,6 +121,7 @@ def browsed(folder: Path) -> dict:
     return json.loads(block.data)
 
 
+@pytest.mark.medium
 def test_translations_that_differ_in_all_runs(sweep, undrawn):
     found = browsed(sweep)
     assert found["rows"] == ["1 head", "4 heads"]

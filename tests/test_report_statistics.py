@@ -87,6 +87,7 @@ def test_a_bootstrap_in_blocks_draws_as_many(monkeypatch):
     assert len(np.unique(found)) == 11
 
 
+@pytest.mark.medium
 def test_without_sentences_it_is_tukeys_test():
     expected = stats.tukey_hsd(*ROWS)
     interval = expected.confidence_interval()
@@ -113,6 +114,7 @@ def test_the_interval_of_a_mean_is_students_with_the_pooled_variance():
     assert found.half_width(2) == pytest.approx(stats.t.ppf(0.975, 8) * math.sqrt(pooled / 2))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_a_verdict_and_its_interval_agree(seeds):
     draw = np.random.default_rng(seeds)
@@ -123,6 +125,7 @@ def test_a_verdict_and_its_interval_agree(seeds):
             assert pair.differs == (not low <= 0 <= high) == (pair.p < 0.05)
 
 
+@pytest.mark.medium
 def test_verdicts_and_p_values_of_unlike_rows_agree():
     draw = np.random.default_rng(0)
     for effect in np.linspace(0, 40, 6):
@@ -276,6 +279,7 @@ def test_no_accuracy_differs_by_more_than_there_is():
             assert pair.p <= 1
 
 
+@pytest.mark.medium
 def test_more_seeds_and_fewer_rows_have_more_power():
     plan = PowerAnalysis(variance=0.16, sentences=0.01, sentences_df=500, rows=4)
     needed = plan.seeds_needed(1.0)
@@ -287,6 +291,7 @@ def test_more_seeds_and_fewer_rows_have_more_power():
     assert PowerAnalysis(0.16, 0.0, 500, 4).seeds_needed(0.3) < 100
 
 
+@pytest.mark.medium
 def test_sentences_help_where_their_draw_makes_the_error():
     noisy = PowerAnalysis(variance=0.09, sentences=0.04, sentences_df=500, rows=3, noise=0.09)
     assert noisy.share(3) == 1
@@ -300,6 +305,7 @@ def test_sentences_help_where_their_draw_makes_the_error():
     assert steady.seeds_needed(0.3) < 100
 
 
+@pytest.mark.medium
 def test_planned_power_is_reached():
     """Against simulated normal scores, where power is that of the studentised range."""
     seeds, effect = 5, 1.1
@@ -330,6 +336,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_few_false_alarms_and_honest_intervals(world):
     truth = np.full(4, world.bleu)
@@ -338,6 +345,7 @@ def test_few_false_alarms_and_honest_intervals(world):
     assert np.mean([outcome.covered for outcome in outcomes]) >= 0.93
 
 
+@pytest.mark.medium
 def test_what_differs_by_the_margin_is_rarely_called_equal():
     world = world_of(sentences=None)
     truth = world.bleu + np.array([0.0, 4.0, 0.0, 4.0]) * world.seed_deviation
@@ -346,6 +354,7 @@ def test_what_differs_by_the_margin_is_rarely_called_equal():
     assert np.mean([outcome.equal for outcome in outcomes]) > 0.6
 
 
+@pytest.mark.medium
 def test_a_planted_difference_is_found():
     world = world_of(sentences=400, seed_deviation=0.4)
     truth = np.array([36.0, 36.0, 36.0, 38.5])
@@ -419,6 +428,7 @@ def results(draw, rows, seeds, right):
     return [Results([run() for _ in range(seeds)]) for _ in range(rows)]
 
 
+@pytest.mark.medium
 def test_phenomena_near_their_ceiling_raise_no_alarm():
     draw = np.random.default_rng(0)
     right = {"order": (0.998, 0.0), "case": (0.99, 0.0), "agreement": (0.85, 0.08), "pronoun": (0.9, 0.03)}
@@ -430,6 +440,7 @@ def test_phenomena_near_their_ceiling_raise_no_alarm():
     assert alarms <= 0.1 * studies
 
 
+@pytest.mark.medium
 def test_a_phenomenon_that_one_row_fails_is_found():
     draw = np.random.default_rng(0)
     good, bad = {"order": (0.99, 0.0), "pronoun": (0.95, 0.0)}, {"order": (0.99, 0.0), "pronoun": (0.6, 0.02)}
@@ -465,6 +476,7 @@ def test_critical_values_are_exact_for_few_degrees_of_freedom_and_nearly_so_betw
     assert _critical(4, df) == pytest.approx(stats.studentized_range.isf(0.05, 4, df), rel=error)
 
 
+@pytest.mark.medium
 def test_power_prints_a_table():
     arguments = ("seeds=[2,3]", "rows=2", "studies=4", "resamples=20", "world.sentences=50", "effect=20")
     result = completed("power", *arguments)

@@ -32,16 +32,19 @@ def rates(folder: Path) -> dict[str, list[tuple[float, int]]]:
     return {row.label: [(run.config["optimizer"]["lr"], run.seed) for run in row.runs] for row in rows}
 
 
+@pytest.mark.medium
 def test_each_row_keeps_the_value_of_the_lowest_loss_on_seeds_that_all_values_have(tmp_path):
     assert rates(write_rates(tmp_path)) == {"1": [(0.2, 1)], "4": [(0.2, 1), (0.2, 2)]}
 
 
+@pytest.mark.medium
 def test_a_run_that_diverged_is_not_chosen(tmp_path):
     folder = write_rates(tmp_path)
     edit(folder / "model.num_heads=1,optimizer.lr=0.2,seed=1" / "metrics.json", valid__loss=None)
     assert rates(folder)["1"] == [(0.1, 1), (0.1, 2)]
 
 
+@pytest.mark.medium
 def test_a_row_without_any_loss_chooses_nothing(tmp_path):
     folder = write_rates(tmp_path)
     for job in folder.glob("model.num_heads=1,*"):
@@ -61,12 +64,14 @@ def test_values_may_be_lists(tmp_path, undrawn):
     assert table.cells == (("4", "1.5000", "1.0000", "[4,1]", "1"),)
 
 
+@pytest.mark.medium
 def test_rows_are_named_without_the_chosen_setting(tmp_path):
     folder = write_rates(tmp_path)
     assert [row.label for row in read_sweep(folder).rows] != ["1", "4"]
     assert [row.label for row in read_sweep(folder, "optimizer.lr").rows] == ["1", "4"]
 
 
+@pytest.mark.medium
 def test_the_page_tells_what_was_tried_and_where_the_choice_is_at_an_edge(tmp_path, undrawn):
     sweep = read_sweep(write_rates(tmp_path), "optimizer.lr")
     study = Study.of(sweep, 0.3, 100, MARGINS, 0)
@@ -82,6 +87,7 @@ def test_the_page_tells_what_was_tried_and_where_the_choice_is_at_an_edge(tmp_pa
     assert "tuned=optimizer.lr simulate=7" in replace(study, simulate=7).command()
 
 
+@pytest.mark.medium
 def test_runs_left_out_are_listed_and_kept(tmp_path):
     sweep = read_sweep(write_rates(tmp_path / "sweep"), "optimizer.lr")
     lines = results_csv(sweep).splitlines()[1:]
@@ -104,6 +110,7 @@ def test_nothing_to_choose(tmp_path, losses, tuned, message):
         read_sweep(write_rates(tmp_path, losses), tuned)
 
 
+@pytest.mark.medium
 def test_values_without_a_common_seed_are_not_compared(tmp_path):
     folder = write_rates(tmp_path)
     name = "model.num_heads=1,optimizer.lr=0.1,seed={}"

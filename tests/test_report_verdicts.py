@@ -129,6 +129,7 @@ def test_the_length_ratio_stands_beside_bleu(counted, sweep, undrawn):
     assert all(0.9 < float(ratio) < 1.1 for ratio in shown) if counted else shown == ["0.875", "0.875"]
 
 
+@pytest.mark.medium
 def test_an_average_that_lost_is_flagged(sweep, undrawn):
     assert not page_with(sweep, weights={"scored": "average", "valid_loss": {"average": 1.0, "last": 1.2}}).flags
     edit(sweep / job(1, 1) / "metrics.json", weights__valid_loss__average=1.35, weights__scored="last")

@@ -67,6 +67,7 @@ def back(home, tiny, tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.medium
 def test_translations_are_chosen_by_the_scores_of_both_directions(home, text, back, tmp_path):
     before = snapshot(home / "runs")
     given = ("weights.backward=0.7", "weights.length=0.4", "nbest=4", f"output={tmp_path / 'out.de'}")
@@ -89,6 +90,7 @@ def test_translations_are_chosen_by_the_scores_of_both_directions(home, text, ba
     assert snapshot(home / "runs") == before
 
 
+@pytest.mark.medium
 def test_a_run_that_scores_has_its_own_weights_and_no_search(home, back, tmp_path):
     last = shutil.copy(home / "runs/second/model.safetensors", tmp_path / "second.safetensors")
     own = ("run=runs/second", f"by={back}", "nbest=3", "search.shortlist={frequent:320,per_piece:1}")
@@ -97,6 +99,7 @@ def test_a_run_that_scores_has_its_own_weights_and_no_search(home, back, tmp_pat
     assert not (back / "lexicon.npz").exists()
 
 
+@pytest.mark.medium
 def test_weights_of_a_run_of_both_directions_are_chosen_on_its_own(home, tiny, tmp_path, monkeypatch):
     folder = tmp_path / "both"
     both = ("data.both_directions=true", "trainer.max_steps=2", "validation.every=2")
@@ -114,6 +117,7 @@ def test_weights_of_a_run_of_both_directions_are_chosen_on_its_own(home, tiny, t
     assert [len(data.one_way()[split]) for split in ("valid", "test")] == [sizes[0][1], len(data.data["test"])]
 
 
+@pytest.mark.medium
 def test_weights_are_chosen_on_validation_for_a_text_of_your_own(home, text, back, tmp_path):
     (tmp_path / "my.en").write_text((text / "test.en").read_text() + "\n")
     options = ("run=[runs/first,runs/second]", f"by=[{back}]", "nbest=3")
@@ -126,6 +130,7 @@ def test_weights_are_chosen_on_validation_for_a_text_of_your_own(home, text, bac
     assert read_lines(tmp_path / "test.de") == lines[:-1]
 
 
+@pytest.mark.medium
 def test_a_text_of_your_own_with_given_weights_needs_no_corpus(home, back, text, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.run.rerank.splits_of", lambda *_, **__: pytest.fail("the corpus is read"))
     options = ("weights.length=0.4", "weights.backward=0.7", f"by={back}", f"output={tmp_path / 'my.de'}")

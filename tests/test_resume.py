@@ -55,6 +55,7 @@ def rows(run: Path, name: str) -> dict[int, float]:
         return {int(row["step"]): float(row[name]) for row in csv.DictReader(file) if row[name]}
 
 
+@pytest.mark.medium
 def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
     typed = ("optimizer.lr=0.5", "model.d_model=32", "data.cleaning.max_ratio=3", "model=big", "seed=7", "name=x")
     line = refused(run, *typed, "trainer.max_steps=12")
@@ -68,6 +69,7 @@ def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
     assert "schedule.steps (give trainer.max_steps)" in line
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("spoil", "arguments", "expected"),
     [
@@ -84,6 +86,7 @@ def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, argum
     assert expected in refused(run, *arguments, "trainer.max_steps=12")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("logger", ["MLFlow", "Wandb"])
 def test_a_logger_that_writes_elsewhere_is_not_taken_from_the_config_of_a_run(logger, run):
     node = {"_target_": f"pytorch_lightning.loggers.{logger}Logger", "tracking_uri": "sqlite:////tmp/x.db"}
@@ -93,6 +96,7 @@ def test_a_logger_that_writes_elsewhere_is_not_taken_from_the_config_of_a_run(lo
     resume(run, "trainer.max_steps=12", "logger=csv")
 
 
+@pytest.mark.medium
 def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run, monkeypatch):
     (run / "checkpoints" / "last-1.ckpt").write_bytes((run / "checkpoints" / "last.ckpt").read_bytes())
 
@@ -103,6 +107,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run
     assert "last.ckpt: Input/output error" in refused(run, "trainer.max_steps=12")
 
 
+@pytest.mark.medium
 def test_a_checkpoint_that_does_not_load_leaves_every_byte_as_it_was(run):
     path = run / "checkpoints" / "last.ckpt"
     state = torch.load(path, weights_only=True)
@@ -111,6 +116,7 @@ def test_a_checkpoint_that_does_not_load_leaves_every_byte_as_it_was(run):
     assert "last.ckpt: its state does not fit runs/second/config.yaml (" in refused(run, "trainer.max_steps=12")
 
 
+@pytest.mark.medium
 def test_memory_that_does_not_suffice_is_no_fault_of_a_checkpoint(run, monkeypatch):
     def load(*_, **__):
         raise torch.OutOfMemoryError("out of memory")
@@ -121,6 +127,7 @@ def test_memory_that_does_not_suffice_is_no_fault_of_a_checkpoint(run, monkeypat
     assert line.endswith(f"last.ckpt, of step 8, is intact: resume={run}")
 
 
+@pytest.mark.medium
 def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, text, tmp_path):
     root = Path(shutil.copytree(text, tmp_path / "text"))
     rewrite(root / "train.de", lambda text: text.replace("der", "dieser").replace("sieht", "erblickt"))
@@ -132,6 +139,7 @@ def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, t
     assert "did not record which text" in (run / "train.log").read_text(encoding="utf-8")
 
 
+@pytest.mark.medium
 def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
     root = shutil.copytree(text, tmp_path / "moved")
     settings = (f"++data.root={root}", f"data.directory={tmp_path / 'prepared'}", "trainer.max_steps=9")
@@ -143,6 +151,7 @@ def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
     assert "has changed since it began" in refused(run, "trainer.max_steps=10")
 
 
+@pytest.mark.medium
 def test_every_setting_that_may_change_acts(run):
     settings = ("trainer.max_steps=14", "validation.every=3", "validation.samples=1", "validation.metric=bleu")
     rest = ("validation.patience=1", "checkpoint.every=5", "logger=default", "search=greedy", "search.max_extra=1")
@@ -164,6 +173,7 @@ def test_every_setting_that_may_change_acts(run):
     assert config(run)["resumed"] == [{"after_step": 8, "before": before}]
 
 
+@pytest.mark.medium
 def test_curves_can_be_left_off_and_taken_up(run):
     before = (run / "logs" / "metrics.csv").read_bytes()
     resume(run, "trainer.max_steps=9", "logger=none")
@@ -172,6 +182,7 @@ def test_curves_can_be_left_off_and_taken_up(run):
     assert sorted(rows(run, "train/loss")) == [*range(8), 9]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("schedule", [pytest.param("cosine", marks=pytest.mark.slow), "trapezoid"])
 def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path, schedule):
     ending = (*tiny, f"schedule={schedule}", "data.budget.warmup_steps=2", "logger=csv")
@@ -192,6 +203,7 @@ def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path
     assert state["lr_schedulers"][0]["lr_lambdas"] == [None, None, None]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("ends", "planned"),
     [(6, 12), pytest.param(10, 12, marks=pytest.mark.slow), pytest.param(20, 20, marks=pytest.mark.slow)],
@@ -208,6 +220,7 @@ def test_no_step_of_a_run_made_longer_has_a_rate_of_zero(tiny, tmp_path, ends, p
     assert ("is now planned for 12" in (run / "train.log").read_text(encoding="utf-8")) == (planned == 12)
 
 
+@pytest.mark.medium
 def test_a_run_that_goes_on_and_stops_keeps_no_score_of_its_former_weights(run, monkeypatch):
     before = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     assert "test" in before
@@ -229,6 +242,7 @@ def test_a_run_that_goes_on_and_stops_keeps_no_score_of_its_former_weights(run, 
     assert not [*run.glob("*.hyp.*"), *run.glob("*.pairs.npz")]
 
 
+@pytest.mark.medium
 def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):
     def killed(*_):
         raise RuntimeError("killed")
@@ -240,6 +254,7 @@ def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):
     assert "config_hash" not in json.loads((run / "metrics.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.medium
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(run):
     last = run / "checkpoints" / "last.ckpt"
     shutil.copy(last, last.with_name("last-1.ckpt"))

@@ -32,6 +32,7 @@ def agrees(counts: dict, probabilities: dict) -> bool:
     return statistic < freedom + 4 * math.sqrt(2 * freedom)
 
 
+@pytest.mark.medium
 def test_translations_come_as_often_as_the_model_says():
     model, limit, samples = TableModel(vocab=5, seed=11), 3, 4000
     (found,) = found_by(built("search/sample", samples=samples, seed=3), model, [0], [limit])
@@ -97,6 +98,7 @@ def test_the_sharpest_is_greedy(settings):
     assert [h[0].score for h in found] == pytest.approx([best.score for (best,) in greedy], abs=1e-5)
 
 
+@pytest.mark.medium
 def test_company_changes_nothing_and_a_seed_everything():
     model = TableModel(vocab=7, seed=5)
     sentences = list(range(40))

@@ -23,6 +23,7 @@ def score(folder, *arguments):
     return completed("score", "run=runs/first", *arguments, cwd=folder)
 
 
+@pytest.mark.medium
 def test_a_line_a_pair_and_a_summary(folder):
     result = score(folder, "source=a.en", "target=a.de")
     rows = [line.split("\t") for line in result.out.splitlines()]
@@ -39,6 +40,7 @@ def test_a_line_a_pair_and_a_summary(folder):
     assert float(summary.split()[-1]) == pytest.approx(math.exp(-sum(log_probs) / sum(tokens)), rel=1e-3)
 
 
+@pytest.mark.medium
 def test_what_search_finds_has_the_score_that_search_gave_it(folder):
     arguments = ("run=runs/first", "search=beam", "search.alpha=0", "nbest=1")
     found = command("translate", *arguments, stdin=SOURCES[0].encode(), cwd=folder)

@@ -57,6 +57,7 @@ def test_attention_is_its_equation(kind):
                 assert output[b, h, t].tolist() == pytest.approx(context, abs=1e-9)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients(kind):
     attend, (query, key, value, mask) = of(kind), given()

@@ -100,6 +100,7 @@ def asked(address, request: bytes) -> tuple[int | None, dict]:
     return status, json.loads(body)
 
 
+@pytest.mark.medium
 def test_it_translates_as_the_run_does(address, translator):
     assert translation(address, *LINES) == translator.translate(LINES)
     one = asked(address, post(json.dumps({"text": LINES[0]}).encode(), "Connection: close"))
@@ -107,6 +108,7 @@ def test_it_translates_as_the_run_does(address, translator):
     assert asked(address, post(b'{"text": []}', "Connection: close")) == (200, {"translation": []})
 
 
+@pytest.mark.medium
 def test_concurrent_clients_get_their_own_translations(address, translator):
     expected = dict(zip(LINES, translator.translate(LINES), strict=True))
     with ThreadPoolExecutor(8) as pool:
@@ -150,6 +152,7 @@ def test_an_error_is_one_line_of_json(address, request_, status, error):
     assert "\n" not in answer["error"]
 
 
+@pytest.mark.medium
 def test_a_failure_of_the_model_is_logged_and_the_next_request_answered(translator, caplog, monkeypatch):
     translate = translator.translate
 
@@ -183,6 +186,7 @@ def held(translator):
     return Held, event
 
 
+@pytest.mark.medium
 def test_more_pieces_than_may_wait_are_refused(translator):
     waits, event = held(translator)
     with served(waits, max_waiting=20) as address, ThreadPoolExecutor(8) as pool:
@@ -197,6 +201,7 @@ def test_more_pieces_than_may_wait_are_refused(translator):
     assert all(answer == refused for status, answer in found if status == 503)
 
 
+@pytest.mark.medium
 def test_a_client_that_is_gone_neither_waits_nor_is_translated(translator):
     waits, event = held(translator)
     with served(waits, max_waiting=20) as address, ThreadPoolExecutor(2) as pool:
@@ -214,6 +219,7 @@ def test_a_client_that_is_gone_neither_waits_nor_is_translated(translator):
     assert waits.batches == [["the dog"], ["the wolf"]]
 
 
+@pytest.mark.medium
 def test_slow_clients_hold_nobody(address):
     silent = [socket.create_connection(address) for _ in range(100)]
     began = time.monotonic()
@@ -222,6 +228,7 @@ def test_slow_clients_hold_nobody(address):
     assert {read(client)[0] for client in silent} == {408}  # each is told, and its connection ended
 
 
+@pytest.mark.medium
 def test_a_request_that_came_with_the_one_before_has_a_deadline_too(address):
     with socket.create_connection(address, timeout=TIMEOUT + 3) as client:  # uvicorn ends idle connections after 5 s
         client.sendall(HEALTH + post(b"", length=5))
@@ -229,6 +236,7 @@ def test_a_request_that_came_with_the_one_before_has_a_deadline_too(address):
         assert read(client)[0] == 408
 
 
+@pytest.mark.medium
 def test_a_connection_beyond_the_limit_is_refused(translator):
     with served(translator, timeout=20, max_connections=3) as address:
         held = [socket.create_connection(address) for _ in range(3)]
@@ -256,6 +264,7 @@ def test_an_answer_to_a_hostile_request_fits_its_kind(kind, status, broken_off, 
     assert Answer(kind, status, b'{"error": "line"}', broken_off, 0.1).is_fine is fine
 
 
+@pytest.mark.medium
 def test_hostile_requests(address):
     """The first of those of tests/reliability/test_requests.py."""
     found = campaign(address, 150)
@@ -282,6 +291,7 @@ def test_a_port_that_is_taken_is_one_line():
         listen("no.such.host.invalid", 1)
 
 
+@pytest.mark.medium
 def test_wrong_settings_are_a_line_each(tmp_path):
     lines = failed("serve", "port=99999", "timeout=0", "max_body=x", "host=[a]", "run=nothing", cwd=tmp_path)
     assert lines == [
@@ -293,6 +303,7 @@ def test_wrong_settings_are_a_line_each(tmp_path):
     assert failed("serve", "run=nothing", cwd=tmp_path)[0].startswith("nothing is not a run directory")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("engine", ["headcount", "ctranslate2"])
 def test_the_engine_that_was_asked_for_translates(engine, home, monkeypatch):
     if engine != "headcount":
@@ -347,6 +358,7 @@ def test_a_signal_ends_it_when_the_requests_are_answered(home, number, engine):
         assert process.stderr.read() == "stopping: requests that have begun are answered\n"
 
 
+@pytest.mark.medium
 def test_requests_that_the_stop_cuts_off_are_told(translator, monkeypatch):
     monkeypatch.setattr("headcount.serve.server.GRACE", 0.2)
     waits, event = held(translator)

@@ -15,6 +15,7 @@ from headcount.run.parts import build_parts
 FSDP = ("trainer=fsdp", "optimizer=adamw")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -36,6 +36,7 @@ def test_nothing_is_left_of_arrays_that_could_not_be_made(tmp_path):
     assert shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_of_several_processes_one_makes_the_arrays(tmp_path):
     def make():
@@ -83,6 +84,7 @@ def trained(data, steps):
     return [(each.rows.tolist(), each.source.tolist(), each.target_out.tolist(), each.step_tokens) for each in batches]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "settings",
     [
@@ -137,6 +139,7 @@ def test_what_is_shared_of_a_folder_that_was_deleted_is_made_again(tmp_path, mon
     assert not (shared / "source_ids" / "stale.npy").exists()
 
 
+@pytest.mark.medium
 def test_two_processes_in_step_plan_each_epoch_once(tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -170,6 +173,7 @@ def test_nothing_is_shared_where_nobody_trains_or_nothing_can_be_written(tmp_pat
     assert not list((tmp_path / "prepared").glob("*.shared"))
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_process_that_shares_has_hardly_memory_of_its_own(tmp_path):
     script = f"""
@@ -200,6 +204,7 @@ def test_what_a_killed_process_half_removed_is_made_again(tmp_path):
     assert shared_arrays(tmp_path / "x", lambda: made).keys() == made.keys()
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.parametrize("times", [10, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_folder_that_others_remove_is_whole_or_made_again(times, tmp_path):
@@ -218,6 +223,7 @@ def test_a_folder_that_others_remove_is_whole_or_made_again(times, tmp_path):
         process.kill()
 
 
+@pytest.mark.medium
 def test_a_resumed_run_shares_too(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
     completed("train", *tiny[:-1], "trainer.max_steps=2", "hydra.run.dir=run", cwd=tmp_path)

@@ -32,6 +32,7 @@ def test_a_directory_that_can_only_be_read_is_one_line(tmp_path):
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("averaging", ["checkpoints", "none"])
 def test_a_run_whose_directory_vanishes_ends_in_one_line_and_is_not_made_again(tiny, tmp_path, monkeypatch, averaging):
     gone = []
@@ -55,6 +56,7 @@ def full(*_, **__):
     raise OSError(28, "No space left on device")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("place", "path"), [((_ExperimentWriter, "save"), "run"), ((_LogFile, "flush"), "run/train.log")]
 )
@@ -118,6 +120,7 @@ def test_other_errors_are_no_shortage_of_memory(error):
     assert refused_memory(error) is None
 
 
+@pytest.mark.medium
 def test_training_without_memory_names_the_batch_and_the_settings_to_lower(tiny, tmp_path, monkeypatch):
     step = TranslationTask.training_step
     monkeypatch.setattr(
@@ -134,6 +137,7 @@ def test_training_without_memory_names_the_batch_and_the_settings_to_lower(tiny,
     )
 
 
+@pytest.mark.medium
 def test_translating_without_memory_names_the_settings_to_lower(home, monkeypatch):
     monkeypatch.setattr("headcount.decoding.translator.Translator._search", lambda *_: of_cuda())
     (line,) = failed("translate", "run=runs/first", stdin=b"the dog\n", cwd=home)

@@ -149,6 +149,7 @@ def nbest(model, search="beam", **settings):
     return Translator(model, Letters(), made, (PAD, BOS, EOS), lexicon=LEXICON).nbest(LINES, made.width)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("search", ["beam", "greedy", "diverse"])
 def test_the_whole_vocabulary_as_a_shortlist_changes_nothing(kind, search):
@@ -228,6 +229,7 @@ def without_text(run, text):
     rewrite(run / "config.yaml", lambda config: config.replace(str(text), "/nowhere"))
 
 
+@pytest.mark.medium
 def test_a_run_learns_its_lexicon_from_its_text_once_and_keeps_it(folder, text):
     sources = ["the dog sees the cat", "the wolf likes the bear"]
     whole = open_run("first").translator.nbest(sources, 5)
@@ -243,6 +245,7 @@ def test_a_run_learns_its_lexicon_from_its_text_once_and_keeps_it(folder, text):
     assert learned.lexicon.shared == kept.lexicon.shared
 
 
+@pytest.mark.medium
 def test_a_damaged_lexicon_is_one_line(folder):
     search = {"shortlist": {"frequent": 30, "per_piece": 10}}
     lexicon = open_run("first", search=search).translator.lexicon
@@ -267,6 +270,7 @@ def test_a_run_without_lexicon_and_text_says_so(folder, text):
         open_run("first", search={"shortlist": {"frequent": 30, "per_piece": 10}})
 
 
+@pytest.mark.medium
 def test_a_training_with_a_shortlist_keeps_a_lexicon_and_scores_with_it(tiny, tmp_path):
     chosen = "search.shortlist={frequent:30,per_piece:10}"
     (tmp_path / "listed").mkdir()
@@ -276,6 +280,7 @@ def test_a_training_with_a_shortlist_keeps_a_lexicon_and_scores_with_it(tiny, tm
     assert settings["shortlist"] == {"frequent": 30, "per_piece": 10}
 
 
+@pytest.mark.medium
 def test_an_evaluation_with_a_shortlist_leaves_the_figures_of_a_run(folder):
     before = (folder / "first" / "metrics.json").read_bytes()
     done = completed("evaluate", "run=first", "search.shortlist={frequent:30,per_piece:10}", cwd=folder)

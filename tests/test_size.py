@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 FUNCTION, FILE = 60, 500  # most lines of each
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("folder", ["src", "scripts"])
 def test_no_function_and_no_file_is_too_long(folder: str) -> None:
     long = []

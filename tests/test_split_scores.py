@@ -34,6 +34,7 @@ def rows(*contrasts: str) -> Dataset:
     return Dataset.from_dict(columns)
 
 
+@pytest.mark.medium
 def test_figures_are_kept_of_the_weights_that_are_there_and_while_nobody_trains(home, tmp_path, monkeypatch):
     run = shutil.copytree(home / "runs" / "first", tmp_path / "run")
     with locked(run):
@@ -55,6 +56,7 @@ def test_figures_are_kept_of_the_weights_that_are_there_and_while_nobody_trains(
     assert (run / "metrics.json").read_bytes() == before
 
 
+@pytest.mark.medium
 def test_a_language_without_spaces_is_scored_by_characters_from_validation_to_evaluation(chinese, tmp_path):
     text = (f"data.root={chinese}", "data.target=zh", "data.directory=prepared")
     learn = ("trainer.max_steps=30", "validation.every=30", "model.d_model=32", "hydra.run.dir=run")
@@ -74,6 +76,7 @@ def test_a_language_without_spaces_is_scored_by_characters_from_validation_to_ev
     assert f"{own.ratio:.3f}" in printed
 
 
+@pytest.mark.medium
 def test_a_dictionary_that_is_not_installed_is_missed_before_any_data_is_read(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
     monkeypatch.setattr("headcount.data.module.TranslationData.prepare_data", None)  # it would not come to that
@@ -81,6 +84,7 @@ def test_a_dictionary_that_is_not_installed_is_missed_before_any_data_is_read(ti
     assert 'pip install "sacrebleu[ja]"' in line
 
 
+@pytest.mark.medium
 def test_runs_that_count_bleu_in_other_tokens_are_not_put_in_one_table(home, tmp_path):
     shutil.copytree(home / "runs", tmp_path / "runs", symlinks=True)
     config = tmp_path / "runs" / "second" / "config.yaml"

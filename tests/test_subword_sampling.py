@@ -37,6 +37,7 @@ def test_a_function_of_the_seed_whatever_was_drawn_before(tokenizer):
     assert sample_pieces(tokenizer, TEXT, segmentation, (1, 2, 4)) != first
 
 
+@pytest.mark.medium
 def test_another_process_samples_the_same(tokenizer, tmp_path):
     tokenizer, segmentation = tokenizer
     tokenizer.save(tmp_path / "tokenizer.model")

@@ -115,6 +115,7 @@ def test_a_stopped_job_is_resumed(pretended):
     assert second.endswith("threads=1 OMP_NUM_THREADS=1")
 
 
+@pytest.mark.medium
 def test_a_resumed_job_gets_the_settings_that_its_config_lacks(pretended):
     sweep = pretended / "runs" / "sweep_grammar"
     again = ["trust=[my.own]", "data.directory=d", "data.workers=1", "logger=csv", "checkpoint.every=9"]
@@ -124,6 +125,7 @@ def test_a_resumed_job_gets_the_settings_that_its_config_lacks(pretended):
     assert starts(sweep, job.parent.name)[1].split()[1:] == [*again, "threads=1", "OMP_NUM_THREADS=1"]
 
 
+@pytest.mark.medium
 def test_two_sweeps_at_once_start_a_job_once(pretended):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         job = pretended / "runs" / "sweep_grammar" / "model.num_heads=5"
@@ -146,6 +148,7 @@ def wait_and_take(job):
         (job / "go").touch()
 
 
+@pytest.mark.medium
 def test_a_training_that_is_asked_to_stop_while_it_is_scored_counts_as_stopped(pretended):
     result = multirun(pretended, "model.num_heads=9", of=command)
     assert "1 stopped" in result.out
@@ -162,6 +165,7 @@ def test_a_resumed_job_gets_the_folder_of_its_text_whatever_hydra_takes_for_the_
     assert command_line[5:] == [f"resume='{tmp_path}'", "++data.root=/a", "trust=[x.Y]"]
 
 
+@pytest.mark.medium
 def test_a_folder_with_another_config_is_left_alone(pretended, home, tiny):
     job = pretended / "runs" / "sweep_multi30k" / "seed=1"
     job.mkdir(parents=True)
@@ -192,6 +196,7 @@ def test_the_name_of_a_job():
     assert all(len(name) < 255 and "/" not in name and name.endswith(("=1", "=2")) for name in names)
 
 
+@pytest.mark.medium
 def test_jobs_that_differ_in_anything_swept_have_folders_of_their_own(pretended):
     sweep = pretended / "runs" / "sweep_multi30k"
     multirun(pretended, "data=multi30k", "data.workers=0", "data.root=a,b")
@@ -221,6 +226,7 @@ def test_the_hash_covers_the_settings_that_matter(home):
     assert differences(config, other) == "model.num_heads=2, now 4; seed=1, now 3"
 
 
+@pytest.mark.medium
 def test_a_job_that_is_finished_on_other_text_is_not_taken_for_this_one(pretended, home, tiny, text):
     job = shutil.copytree(home / "runs" / "second", pretended / "runs" / "sweep_multi30k" / "as_it_is")
     shutil.copytree(text, pretended / "other")

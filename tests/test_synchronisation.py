@@ -129,6 +129,7 @@ def arrived(monkeypatch):
     return norms
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1, "local_heads": 1, "norm": "post"}])
 def test_a_training_step_waits_for_nothing(loss, options, arrived):
@@ -142,6 +143,7 @@ def test_a_training_step_waits_for_nothing(loss, options, arrived):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.medium
 def test_a_validation_step_waits_for_nothing():
     task = trained(built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta").eval(), None)
     with Unsynchronised(), torch.no_grad():
@@ -166,6 +168,7 @@ def test_what_a_gpu_skipped_is_counted_one_step_later(arrived):
         skipped.settle()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("search", ["beam", "greedy", "diverse", "sample"])
 def test_steps_of_a_search_wait_for_nothing(search, monkeypatch):
     model = built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta").eval()
@@ -194,6 +197,7 @@ def test_steps_of_a_search_wait_for_nothing(search, monkeypatch):
     assert steps == searching.LOOK_EVERY
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("option", ["beam", "diverse", "sample"])
 def test_a_search_that_looks_seldom_finds_the_same(option, monkeypatch):
     """As on a GPU, where sentences that are done stay in the batch until the next look."""
@@ -214,6 +218,7 @@ def test_a_search_that_looks_seldom_finds_the_same(option, monkeypatch):
         assert scores == pytest.approx(others, abs=1e-5)
 
 
+@pytest.mark.medium
 def test_attention_on_a_device_takes_the_causal_order_and_not_its_mask(monkeypatch):
     model, taken = built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta"), []
     attention = nn.functional.scaled_dot_product_attention

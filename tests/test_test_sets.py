@@ -40,6 +40,7 @@ def trained(tiny, text, tmp_path_factory):
     return home, result.out
 
 
+@pytest.mark.medium
 def test_each_has_its_row_its_figures_and_its_text(trained, text):
     home, said = trained
     run = home / "runs" / "first"
@@ -53,6 +54,7 @@ def test_each_has_its_row_its_figures_and_its_text(trained, text):
     assert len((run / "valid.ref.de").read_text().splitlines()) == 10
 
 
+@pytest.mark.medium
 def test_training_pairs_leak_into_none(trained):
     (report,) = trained[0].glob("data/prepared/*/report.json")
     counts = json.loads(report.read_text())["counts"]
@@ -62,6 +64,7 @@ def test_training_pairs_leak_into_none(trained):
     assert counts["other"]["kept"] == 20
 
 
+@pytest.mark.medium
 def test_one_evaluation_of_several(trained):
     home, _ = trained
     before = json.loads((home / "runs" / "first" / "metrics.json").read_text())
@@ -74,6 +77,7 @@ def test_one_evaluation_of_several(trained):
     assert alone[2].split() == ["runs/first", *rows["test2017"]]
 
 
+@pytest.mark.medium
 def test_two_runs_on_several(trained):
     home, _ = trained
     result = completed("evaluate", "run=[runs/first,runs/second]", "split=[test,other]", cwd=home)
@@ -83,6 +87,7 @@ def test_two_runs_on_several(trained):
         assert f"{split}: paired bootstrap against the first run" in result.out
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("split", "message"),
     [

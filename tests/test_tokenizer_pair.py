@@ -46,6 +46,7 @@ def test_only_the_targets_embeddings_are_tied_to_the_output():
     assert model(source, torch.ones(2, 3, dtype=torch.bool), torch.full((2, 4), 39)).shape == (2, 4, 8)
 
 
+@pytest.mark.medium
 def test_a_run_with_two_vocabularies(tiny, tmp_path):
     options = (*tiny, "tokenizer=separate", "tokenizer.target_vocab_size=300", "segmentation=bpe_dropout")
     completed("train", *options, "hydra.run.dir=run", cwd=tmp_path)

@@ -231,6 +231,7 @@ def test_dropout_of_embeddings_is_that_of_sublayers_unless_it_is_given(place, p)
     assert {residual.dropout.p for layer in model.encoder for residual in layer.residuals} == {0.3}
 
 
+@pytest.mark.medium
 def test_layers_that_are_left_out_are_as_if_not_there():
     model, (source, mask, target) = make(layer_dropout=0.5, encoder_layers=3, decoder_layers=3), batch()
     model.train()
@@ -290,12 +291,14 @@ def loss_without_dropout(model: Transformer, loss: Callable[[], torch.Tensor]) -
     return value
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("settings", OPTIONS)
 def test_every_option_learns(settings):
     torch.manual_seed(0)
     assert improvement(transformer(**settings)) < 0.8
 
 
+@pytest.mark.medium
 def test_options_compose_and_learn():
     small = {name: value for name, value in SMALL.items() if name != "vocab_size"}
     chosen = {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.1, "dropout": 0}

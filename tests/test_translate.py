@@ -44,6 +44,7 @@ def nbest(folder, *arguments):
     return found
 
 
+@pytest.mark.medium
 def test_an_nbest_list_is_in_the_format_of_moses(folder):
     found = nbest(folder, "run=first", "nbest=3")
     assert found[1] == [("", 0.0)]
@@ -55,11 +56,13 @@ def test_an_nbest_list_is_in_the_format_of_moses(folder):
         assert list(scores) == sorted(scores, reverse=True)
 
 
+@pytest.mark.medium
 def test_line_numbers_go_on_where_the_input_is_long(folder, monkeypatch):
     monkeypatch.setattr("headcount.run.translate.LINES_AT_ONCE", 2)
     assert nbest(folder, "run=first", "nbest=2", "search.beam=2")[2]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "count"),
     [
@@ -114,6 +117,7 @@ def test_wrong_wishes_get_one_line(arguments, folder, request):
     assert refused(folder, *arguments.split()).startswith(WRONG[arguments])
 
 
+@pytest.mark.medium
 def test_null_is_a_value_and_not_the_runs_own(folder):
     config, whole = read_config(folder / "first"), nbest(folder, "run=first", "nbest=3")
     config.search.max_source, config.search.shortlist = 3, {"frequent": 1, "per_piece": 0}
@@ -123,6 +127,7 @@ def test_null_is_a_value_and_not_the_runs_own(folder):
     assert nbest(folder, "run=first", "nbest=3", "search.max_source=null") != whole
 
 
+@pytest.mark.medium
 def test_a_byte_order_mark_is_no_text(folder):
     line = b"the dog sees the cat\n"
     marked, plain = (
@@ -139,6 +144,7 @@ def other_vocabulary(tmp_path_factory):
     return path
 
 
+@pytest.mark.medium
 def test_an_ensemble_of_one_run_is_that_run(folder):
     alone, twice = (nbest(folder, f"run={run}", "nbest=3") for run in ("first", "[first,first]"))
     for number, translations in alone.items():
@@ -148,6 +154,7 @@ def test_an_ensemble_of_one_run_is_that_run(folder):
     assert both != alone
 
 
+@pytest.mark.medium
 def test_a_run_that_was_trained_to_sample_samples(folder):
     config = read_config(folder / "first")
     config.search = {**settings("search/sample"), "samples": 3}
@@ -158,6 +165,7 @@ def test_a_run_that_was_trained_to_sample_samples(folder):
     assert nbest(folder, "run=first", "nbest=3")
 
 
+@pytest.mark.medium
 def test_an_evaluation_with_another_search_or_an_ensemble_leaves_the_runs_as_they_are(folder):
     before = snapshot(folder)
     sampled = completed("evaluate", "run=first", "search=mbr", "search.samples=4", cwd=folder)

@@ -39,6 +39,7 @@ def translator(model: Transformer, search: SearchMethod) -> Translator:
     return Translator(model, Letters(), search, (PAD, BOS, EOS))
 
 
+@pytest.mark.medium
 def test_as_many_lines_out_in_order_and_empty_stays_empty(model):
     lines = ["abc", "", "zyxwvutsrq", "  ", "b", "abc", "hello", "q" * 40]
     together = translator(model, built("search/beam", beam=3)).translate(lines)
@@ -49,6 +50,7 @@ def test_as_many_lines_out_in_order_and_empty_stays_empty(model):
         assert translator(model, built("search/beam", beam=3)).translate([line]) == [translation]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("beam", [1, 4])
 def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
     class Uncached:
@@ -86,6 +88,7 @@ def test_a_source_takes_a_third_of_its_longest_translation_or_its_own_length(mod
     assert translator(model, short)._tokens(4, 1) == 2 * 5
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "batch_tokens", [pytest.param(1, marks=pytest.mark.slow), 30, pytest.param(1000, marks=pytest.mark.slow)]
 )
@@ -126,6 +129,7 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_every_search_gives_each_line_what_it_gets_alone(search, model):
     lines = ["abc", "", "zyxwvutsrq", "b", "hello", "q" * 12, "abc", "  "]
@@ -184,6 +188,7 @@ def test_a_hidden_source_is_not_read_and_gives_its_length_all_the_same(endless):
     assert found[0].startswith(found[3])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("search", [built("search/beam", beam=2), built("search/sample", samples=2)], ids=str)
 def test_no_translation_passes_the_positions_that_were_learned(search):
     torch.manual_seed(4)
@@ -242,6 +247,7 @@ def test_weights_that_are_no_numbers_are_reported_with_the_name_of_the_model(mod
         named.translate(["abc", "d"])
 
 
+@pytest.mark.medium
 def test_progress_ends_at_the_number_of_lines(model):
     seen: list[int] = []
     translator(model, built("search/beam", beam=1, batch_tokens=10)).translate(["abc", "", "d"] * 3, seen.append)

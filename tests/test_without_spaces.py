@@ -37,6 +37,7 @@ def test_it_is_cleaned_like_any_other(run, tiny):
     assert [(each["too many pieces"], each["kept"]) for each in counts] == [(1, 140)]  # and nothing for its lengths
 
 
+@pytest.mark.medium
 def test_it_is_learned_and_scored_as_chinese(run):
     figures = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["test"]
     assert figures["bleu"] > 10
@@ -46,6 +47,7 @@ def test_it_is_learned_and_scored_as_chinese(run):
     assert not any(" " in line for line in hypotheses)
 
 
+@pytest.mark.medium
 def test_it_is_translated_into(run):
     result = completed("translate", f"run={run}", stdin=b"the dog sees the cat\n", cwd=run.parent)
     (line,) = result.out.splitlines()

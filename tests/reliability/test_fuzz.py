@@ -39,6 +39,7 @@ def check(prove, cases: int, **options) -> int:
     return done
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("prove", PROPERTIES, ids=lambda prove: prove.__name__)
 def test_a_few_cases_always_the_same(prove):
     check(prove, FEW, derandomize=True, phases=[Phase.generate])

@@ -57,7 +57,7 @@ def heads(config: DictConfig) -> str:
 def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequence[str] | None) -> Results:
     """The results of one run, measured now where they are missing. Raises InputError."""
     analysis = Analysis(open_from_config(config, directory), settings)
-    run = analysis.run
+    run, _ = analysis.run, analysis.heads  # which refuses a model without heads, before its corpus is read
     check_links(run.directory, "heads")
     with sleeping_when_crowded():
         found = measure(analysis, parts)
