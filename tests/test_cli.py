@@ -225,6 +225,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", SPOILED)
 def test_spoiled_run(case, run, tmp_path):
     spoil_it, expected = SPOILED[case]
@@ -278,6 +279,7 @@ WRONG_EVALUATIONS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("arguments", WRONG_EVALUATIONS)
 def test_wrong_evaluation(arguments, run, home, tmp_path):
     shutil.copy(home / "runs" / "second" / "checkpoints" / "last.ckpt", tmp_path / "other.ckpt")

@@ -47,6 +47,7 @@ def kept_without(heads: Heads, cut) -> dict:
     }
 
 
+@pytest.mark.medium
 @torch.no_grad()
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("model", MODELS)
@@ -136,6 +137,7 @@ def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
     assert len(result.out.splitlines()) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -173,6 +173,7 @@ def test_what_takes_long_or_much_memory_is_noticed_where_errors_are_caught(act, 
             act()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("attack", [*CONFIG, *WEIGHTS, *TOKENIZER])
 def test_a_spoiled_run_is_opened_within_bounds_or_refused_in_one_line(attack, run):
     spoil, words = (CONFIG | WEIGHTS | TOKENIZER)[attack]
@@ -190,6 +191,7 @@ def test_a_spoiled_run_is_opened_within_bounds_or_refused_in_one_line(attack, ru
     assert {path: path.lstat().st_mtime_ns for path in run.parents[1].rglob("*")} == before
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("attack", CHECKPOINT)
 def test_a_spoiled_checkpoint_runs_nothing(attack, run):
     spoil, words = CHECKPOINT[attack]

@@ -220,6 +220,7 @@ def test_two_seeds_with_one_test_set_have_no_corpora_of_their_own(own):
     assert study.endpoint.comparison.interaction is not None
 
 
+@pytest.mark.medium
 def test_power_with_corpora_counts_their_means(own):
     plan, _, _ = plans(study_of(own).endpoint.comparison)
     assert plan.blocks

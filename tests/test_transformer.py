@@ -51,7 +51,7 @@ OPTIONS = [
     {"init": "zero_output", "embedding_scale": 1.0, "embedding_std": 0.5},
     {"init": "zero_output", "norm": "post", "feed_forward": "swiglu", "qk_norm": "learned"},
     *(
-        {"self_attention": kind} | settings
+        pytest.param({"self_attention": kind} | settings, marks=pytest.mark.medium)
         for kind in KINDS
         if kind != "scaled_dot"
         for settings in (
@@ -481,6 +481,7 @@ def test_a_layer_without_heads_adds_a_bias_alone_and_trains():
     assert all(changed)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "options",
     [f"model/{side}_attention={kind}" for side in ("self", "cross") for kind in KINDS]

@@ -104,6 +104,7 @@ WRONG = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_wishes_get_one_line(arguments, folder, request):
     if "other" in arguments:
