@@ -3,6 +3,8 @@
 A module is imported when its command is called: some take seconds to import.
 """
 
+import sys
+
 # In the order of a list for people.
 NAMES = (
     "prepare",
@@ -24,3 +26,12 @@ NAMES = (
     "bench",
     "init",
 )
+
+
+def _unless_stopped(kind: type[BaseException], *error: object) -> None:
+    """Show the traceback of an error, but not of Ctrl-C, which may come while modules are imported."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, *error)  # type: ignore[arg-type]
+
+
+sys.excepthook = _unless_stopped
