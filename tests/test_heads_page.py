@@ -95,6 +95,7 @@ class Reader(HTMLParser):
         return [given for tag, given in self.elements if tag == name and wanted.items() <= given.items()]
 
 
+@pytest.mark.medium
 def test_the_map_names_each_cell_and_has_one_tab_stop(page):
     read = Reader(page)
     grids = read.with_("table", role="grid")
@@ -111,6 +112,7 @@ def test_the_map_names_each_cell_and_has_one_tab_stop(page):
     assert not any("case" in label or label.startswith("encoder") for label in sure)
 
 
+@pytest.mark.medium
 def test_a_dialog_is_named_and_keys_are_handled(page):
     read = Reader(page)
     (dialog,) = read.with_("dialog")
@@ -118,12 +120,14 @@ def test_a_dialog_is_named_and_keys_are_handled(page):
     assert all(f"{key}:" in page for key in ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"))
 
 
+@pytest.mark.medium
 def test_the_page_needs_nothing_else(page):
     assert not re.search(r'(src|href)="(?!#|data:)|url\((?!#)|@import|fetch\(', page)
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
 
 
+@pytest.mark.medium
 def test_text_of_a_run_is_escaped(page):
     read = Reader(page)
     assert len(read.with_("script")) == 2
@@ -140,6 +144,7 @@ def test_words_that_differ_are_marked():
     assert after == "<mark>ein</mark> Hund &lt;b&gt; schläft <mark>tief</mark>"
 
 
+@pytest.mark.medium
 def test_the_planted_head_is_the_first_finding(made):
     found = made
     assert found.findings[0].startswith("Without cross1.1, order falls from 100.0 to ")
@@ -155,6 +160,7 @@ def test_the_planted_head_is_the_first_finding(made):
     assert not made.page.flags
 
 
+@pytest.mark.medium
 def test_files_are_the_page_markdown_a_table_and_drawings(made, tmp_path):
     path = write(made, tmp_path / "heads")
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
@@ -225,6 +231,7 @@ def test_the_cost_of_each_part_is_a_share_of_all():
     assert cost.subject(results(bleu=translated_without())) is None
 
 
+@pytest.mark.medium
 def test_the_docs_name_every_part_and_every_endpoint_of_the_table(made):
     text = (Path(__file__).parents[1] / "docs" / "heads.md").read_text(encoding="utf-8")
     (parts,) = re.findall(r"\n\| part \|.*?\n\n", text, re.DOTALL)
@@ -269,6 +276,7 @@ def test_a_corpus_without_contrasts_has_a_map_of_the_loss():
     assert [line[:2] for line in table.cells] == [("cross1.1", "loss")]
 
 
+@pytest.mark.medium
 def test_each_part_has_its_section(made):
     page = made.page
     assert not page.flags

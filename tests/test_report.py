@@ -68,6 +68,7 @@ def without_scripts(page: Path) -> str:
     return re.sub(r"(<script[^>]*>).*?</script>", r"\1</script>", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+@pytest.mark.medium
 def test_the_page_needs_nothing_else(reported):
     text = without_scripts(reported / "report.html")
     page = Checker((reported / "report.html").read_text(encoding="utf-8"))
@@ -83,6 +84,7 @@ def test_the_page_needs_nothing_else(reported):
     assert "prefers-color-scheme: dark" in text
 
 
+@pytest.mark.medium
 def test_plots_take_the_colour_of_the_text(reported):
     text = without_scripts(reported / "report.html")
     assert "currentColor" in text
@@ -90,6 +92,7 @@ def test_plots_take_the_colour_of_the_text(reported):
     assert not re.search(r"#0{6}\b|#010101", text)
 
 
+@pytest.mark.medium
 def test_each_plot_is_there_as_svg_and_png(reported):
     shown = re.findall(r"\]\(plots/(\w+)\.svg\)", (reported / "report.md").read_text(encoding="utf-8"))
     expected = {"bleu", "loss", "bleu_by_seconds", "curve_loss", "curve_bleu", "published", "differences"}
@@ -101,6 +104,7 @@ def test_each_plot_is_there_as_svg_and_png(reported):
     assert (reported / "plots" / "bleu.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.medium
 def test_no_score_without_its_signature(reported):
     for name in ("report.md", "report.html"):
         text = (reported / name).read_text(encoding="utf-8")
@@ -117,6 +121,7 @@ def test_no_score_without_its_signature(reported):
     assert float(line["test.contrastive.pronoun.hard.accuracy"]) == accuracy
 
 
+@pytest.mark.medium
 def test_both_formats_say_the_same(reported, undrawn):
     marked = (reported / "report.md").read_text(encoding="utf-8").replace("\\", "")
     shown = unescape(re.sub(r"<[^>]*>", "", (reported / "report.html").read_text(encoding="utf-8")))
@@ -179,6 +184,7 @@ def table_of(report: Path) -> list[str]:
     return [line for line in (report / "report.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
 
 
+@pytest.mark.medium
 def test_the_verdict_comes_first(reported):
     lines = (reported / "report.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "# Heads at constant width"

@@ -51,6 +51,7 @@ def own(tmp_path, undrawn) -> Path:
     return write_own(tmp_path / "sweep", {1: 0.14, 2: 0.11, 4: 0.10})
 
 
+@pytest.mark.medium
 def test_the_effect_of_a_corpus_is_no_part_of_a_difference(own):
     """The intervals are those of the differences within corpora, computed here pair by pair."""
     study = study_of(own)
@@ -126,6 +127,7 @@ def test_a_report_says_what_its_verdicts_are_on(own):
     assert rows_of(own) == ["1", "2", "4"]
 
 
+@pytest.mark.medium
 def test_rows_of_combinations_do_not_have_a_row_for_each_corpus(own):
     for path in own.glob("*/config.yaml"):
         path.write_text(path.read_text().replace("varies: model.num_heads", "varies: null"))
@@ -134,6 +136,7 @@ def test_rows_of_combinations_do_not_have_a_row_for_each_corpus(own):
     assert "data.seed" in sweep.differing
 
 
+@pytest.mark.medium
 def test_a_corpus_that_the_command_line_names_is_no_part_of_the_name_of_a_row(own):
     for path in own.glob("*/config.yaml"):
         path.write_text(path.read_text().replace("varies: model.num_heads", "varies: null"))
@@ -199,6 +202,7 @@ def test_an_effect_varies_by_what_the_draw_of_sentences_gives_at_least(tmp_path,
     assert found.seeds == pytest.approx(apart.var(axis=0, ddof=1).mean() / 3)
 
 
+@pytest.mark.medium
 def test_runs_without_a_figure_are_not_taken_for_runs_on_another_corpus(own):
     """A run of each of two rows has no loss, on different corpora: places in the rows are then not corpora."""
     for heads, seed in ((1, 1), (2, 4)):
@@ -207,6 +211,7 @@ def test_runs_without_a_figure_are_not_taken_for_runs_on_another_corpus(own):
     assert loss.whole is loss.spread
 
 
+@pytest.mark.medium
 def test_two_seeds_with_one_test_set_have_no_corpora_of_their_own(own):
     """As where the first runs are from before fingerprints were recorded."""
     for heads in (1, 2, 4):
@@ -227,6 +232,7 @@ def test_power_with_corpora_counts_their_means(own):
     assert plan.power(2.0, 4) < replace(plan, blocks=False).power(2.0, 4)
 
 
+@pytest.mark.medium
 def test_text_that_was_kept_before_is_replaced(own, tmp_path):
     kept = tmp_path / "kept" / job(1, 1)
     kept.mkdir(parents=True)
@@ -244,6 +250,7 @@ def test_text_that_was_kept_before_is_replaced(own, tmp_path):
     assert {path.name for path in kept.glob("test.hyp.*")} == {packed.name}
 
 
+@pytest.mark.medium
 def test_a_sweep_with_its_first_row_alone(own):
     for heads in (2, 4):
         for path in own.glob(f"*heads={heads},*"):
@@ -253,6 +260,7 @@ def test_a_sweep_with_its_first_row_alone(own):
     assert not any("is missing" in flag for flag in page.flags)
 
 
+@pytest.mark.medium
 def test_corpora_that_do_not_go_with_the_seed_are_refused(own):
     path = own / job(1, 2) / "metrics.json"
     path.write_text(path.read_text().replace('"seed": 2', '"seed": 1'))
@@ -260,6 +268,7 @@ def test_corpora_that_do_not_go_with_the_seed_are_refused(own):
         read_sweep(own)
 
 
+@pytest.mark.medium
 def test_references_come_from_a_run_on_the_same_corpus(own):
     before = study_of(own).endpoint.scores
     for heads in (1, 4):
@@ -268,6 +277,7 @@ def test_references_come_from_a_run_on_the_same_corpus(own):
     assert study_of(own).endpoint.scores == before
 
 
+@pytest.mark.medium
 def test_the_error_rate_of_the_design(own):
     section = error_rate(study_of(own, simulate=20))
     assert "20 simulated studies with 3 rows of 4 runs, each with a corpus of its own" in section.blocks[0]
@@ -288,6 +298,7 @@ def test_kept_runs_give_the_same_report(own, tmp_path):
     assert differing_settings(sweep.runs) == differing_settings(read_sweep(tmp_path / "kept").runs)
 
 
+@pytest.mark.medium
 def test_compressed_text_that_is_cut_off_is_named(own, tmp_path):
     keep_runs(read_sweep(own), tmp_path / "kept")
     path = tmp_path / "kept" / job(1, 1) / "test.hyp.de.gz"
