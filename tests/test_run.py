@@ -25,7 +25,7 @@ from headcount.run.config import Problems, build
 from headcount.run.console import CONF
 from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
 from headcount.run.opened import open_run
-from headcount.run.parts import check_processes
+from headcount.run.parts import check_processes, doubtful_restarts
 from headcount.run.resolvers import peak_rate, run_directory
 from headcount.run.train import training_figures
 from headcount.run.values import fits, wrong_values
@@ -147,6 +147,18 @@ def test_processes_must_be_those_that_torchrun_started(monkeypatch):
         check_processes(two_machines)
     monkeypatch.setenv("WORLD_SIZE", "4")
     check_processes(two_machines)
+
+
+def test_restarts_beside_an_old_store_get_a_line(monkeypatch):
+    for name, value in {"USE_AGENT_STORE": "True", "MAX_RESTARTS": "0"}.items():
+        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
+    assert not doubtful_restarts()
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    (line,) = doubtful_restarts()
+    assert line.startswith("torchrun --max-restarts: ")
+    assert line.endswith("set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")
+    assert not doubtful_restarts()
 
 
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])

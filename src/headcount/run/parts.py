@@ -321,3 +321,15 @@ def check_processes(config: DictConfig) -> None:
             f"trainer.num_nodes={machines}, but processes were started on {world // local}: add "
             f"trainer.num_nodes={world // local}, or start one a machine with torchrun --nnodes {machines}"
         )
+
+
+def doubtful_restarts() -> list[str]:
+    """A line where torchrun starts processes again beside the store of those that ended, in which they find the
+    addresses of these, and fail or wait (PyTorch, issue 135712)."""
+    old_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not old_store or int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) == 0:
+        return []
+    return [
+        "torchrun --max-restarts: processes that are started again may look for those that ended, and fail or wait; "
+        "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun"
+    ]

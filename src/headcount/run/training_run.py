@@ -41,7 +41,7 @@ from headcount.run.jobs import is_sweep
 from headcount.run.lexicon import FILE as LEXICON
 from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
-from headcount.run.parts import Parts, build_parts, check_processes, without_effect
+from headcount.run.parts import Parts, build_parts, check_processes, doubtful_restarts, without_effect
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
@@ -125,7 +125,7 @@ def open_training_run(
         weights = resumed.checkpoint if resumed else source / "model.safetensors"
         model = model_with(weights, config, parts.data.tokenizer, source)
     check_lengths(parts.data, model, parts.search)
-    notes = [*(resumed.notes if resumed else []), *without_effect(config, given)]
+    notes = [*(resumed.notes if resumed else []), *without_effect(config, given), *doubtful_restarts()]
     run = TrainingRun(config, directory, parts, model, resumed, held, notes)
     if not resumed and run.is_first_process:
         make_newest(directory)
