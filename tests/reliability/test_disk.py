@@ -28,7 +28,7 @@ def test_a_run_on_a_full_disk_stops_in_one_line_and_resumes_once_there_is_room(t
     given = (*tiny, "model.d_model=64", "checkpoint.every=1", "averaging.last=8", "averaging.every=1", "logger=default")
     result = in_own_file_system(
         tmp_path,
-        f"""mkdir disk; mount -t tmpfs -o size=5m tmpfs disk
+        f"""mkdir disk; mount -t tmpfs -o size=3m tmpfs disk
         "$PYTHON" "$SCRIPTS/train.py" {words(given)} hydra.run.dir=disk/run && exit 9 || echo "code $?"
         mount -o remount,size=64m disk
         "$PYTHON" "$SCRIPTS/train.py" resume=disk/run

@@ -53,6 +53,10 @@ def test_the_name_of_a_logger_that_is_no_text_is_one_line():
     takes_settings([("logger.csv.name", {"": None})])
 
 
+def test_a_strategy_that_is_a_list_is_one_line():
+    takes_settings([("trainer.strategy", [1])])
+
+
 @pytest.mark.reliability
 @pytest.mark.parametrize("prove", PROPERTIES, ids=lambda prove: prove.__name__)
 def test_many_cases(prove):

@@ -290,16 +290,22 @@ def class_path(kind: type) -> str:
 def unfit_for_shards(config: DictConfig) -> list[str]:
     """What cannot be trained with sharded weights, a line a setting: what reads whole matrices, or each step's weights
     on one process alone."""
-    if OmegaConf.select(config, "trainer.strategy._target_") != class_path(FullySharded):
+    if _target(config, "trainer.strategy") != class_path(FullySharded):
         return []
     wrong = []
     if (name := str(config.optimizer.get("_target_"))) != ELEMENTWISE:
         wrong.append(f"optimizer: {name.rpartition('.')[2]} cannot be used with trainer=fsdp; give optimizer=adamw")
-    if OmegaConf.select(config, "averaging._target_") == class_path(ExponentialAverage):
+    if _target(config, "averaging") == class_path(ExponentialAverage):
         wrong.append("averaging: ema cannot be used with trainer=fsdp; give averaging=checkpoints, best or none")
     if config.model.get("layer_dropout"):
         wrong.append(f"model.layer_dropout={config.model.layer_dropout}: must be 0 with trainer=fsdp")
     return wrong
+
+
+def _target(config: DictConfig, name: str) -> Any:
+    """The class of a node; None for what is no node, which is refused when it is built."""
+    node = OmegaConf.select(config, name)
+    return node.get("_target_") if isinstance(node, DictConfig) else None
 
 
 def check_processes(config: DictConfig) -> None:
