@@ -62,13 +62,8 @@ def check(config: DictConfig) -> None:
         if python is not None and shutil.which(str(python)) is None:
             wrong.append(f"pythons.{name}={python}: no such program")
     wrong += _wrong_paths(config)
-    if OmegaConf.is_list(config.work) and "search" in config.work and not fits(config.run, str):
-        wrong.append(f"run={config.run}: work=search translates with a trained run; give its directory")
-    elif OmegaConf.is_list(config.work) and "search" in config.work:
-        try:
-            read_config(Path(config.run))  # now, not after its corpus was prepared
-        except InputError as error:
-            wrong.append(str(error))
+    if OmegaConf.is_list(config.work) and "search" in config.work:
+        wrong += _wrong_run(config.run)
     if OmegaConf.is_list(config.work) and "rows" in config.work:
         wrong += _wrong_rows(config.rows)
     if not OmegaConf.is_dict(config.shortlist):
@@ -91,6 +86,16 @@ def rows_of(rows: str | Sequence[str]) -> dict[str, list[str]]:
         ", ".join(chosen): [f"study={rows}", *(f"{name}={value}" for name, value in zip(names, chosen, strict=True))]
         for chosen in values
     }
+
+
+def _wrong_run(run: Any) -> list[str]:
+    if not fits(run, str):
+        return [f"run={run}: work=search translates with a trained run; give its directory"]
+    try:
+        read_config(Path(run))  # now, not after its corpus was prepared
+    except InputError as error:
+        return [str(error)]
+    return []
 
 
 def _wrong_rows(rows: Any) -> list[str]:
