@@ -111,6 +111,14 @@ WRONG_SETTINGS = [
     {"work=": f"work=[]: nothing to do; there are {WORK}"},
     {"table=1": "table=1: must be a path"},
     {
+        "shortlist={frequent:100}": "shortlist={frequent:100}: must be whole numbers {frequent:N,per_piece:K} with N "
+        "from 1 and K from 0 to 100"
+    },
+    {
+        "shortlist={frequent:0,per_piece:20}": "shortlist={frequent:0,per_piece:20}: must be whole numbers "
+        "{frequent:N,per_piece:K} with N from 1 and K from 0 to 100"
+    },
+    {
         "work=rows": "",
         "rows=heads": "rows=heads: must be a list of two settings or more, such as "
         f'["model.num_heads=1","model.num_heads=8"] with its quotes, or a study: {STUDIES}',
@@ -387,7 +395,7 @@ def test_memory_is_that_of_the_children_too(tmp_path):
     assert peak > 50_000_000
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", "[1]", '[{"rate": 1}]', "rows"])
+@pytest.mark.parametrize("text", ["[]", "{}", "[1]", '[{"rate": 1}]', '[{"work": 1}]', '[{"work": "train"}]', "rows"])
 def test_a_file_without_figures_is_one_line(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     lines = failed("bench", "read=x.json", "table=page.md", cwd=tmp_path)

@@ -139,11 +139,11 @@ def multiplies_bf16() -> bool:
 
 
 def use_faster_products() -> None:
-    """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take less time. A GPU
-    gets TF32 for its own.
+    """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take less time.
 
-    torch takes them only if float32 products may be rounded to bf16, so one product checks that they are not. Where
-    there is a GPU, which would round, too, its float32 products round their factors to TF32 (10 bits of fraction).
+    torch takes them only if float32 products may be rounded to bf16, so one product checks that they are not. A GPU
+    would round them to bf16 as well; so where there is one, its float32 products get TF32 (factors with 10 bits of
+    fraction) in place of all that.
     """
     global _onednn_is_chosen
     _onednn_is_chosen = False
@@ -198,7 +198,7 @@ def use_memory_again() -> None:
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """Let Linux send this process SIGTERM when its parent is killed; also when it becomes another program.
+    """Let Linux send this process SIGTERM when its parent is killed; also after it has called `exec`.
 
     parent: its process number. Raises SystemExit where that has ended already.
     """

@@ -21,7 +21,9 @@ import torch
 
 MAPS = Path("/proc/self/maps")
 SECONDS = 1.0  # between two looks
-CROWDED, QUIET = (0.1, 0.05)  # of the time waits for a core: 0.5 and then 0.25 beside a busy program, else 0.01
+# Share of the time in which a thread waits for a core: beside a busy program 0.5 while threads spin and 0.25 while they
+# sleep, without one 0.01.
+CROWDED, QUIET = (0.1, 0.05)
 QUIET_LOOKS = 5  # in a row, before threads spin again
 OWN_CHOICE = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # environment variables of OpenMP that fix how threads wait
 

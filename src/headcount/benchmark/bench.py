@@ -135,7 +135,7 @@ class Bench:
         for name in self.config.peers:
             if set(PEERS[name].precisions) & set(works):
                 self._find_python(name)
-        if {"train", "decode", "ceiling"} & set(works):
+        if {"train", "decode", "ceiling", "quality"} & set(works):
             for model in (None, *self.inputs.sizes):
                 self._measure(Case("ceiling", model))
         first = next(iter(self.inputs.sizes))
@@ -348,7 +348,8 @@ class Bench:
         return result if job["device"] == "cuda" else {**result, "peak_memory": max(result["peak_memory"], peak)}
 
     def _announce(self, cases: Iterable[Case]) -> None:
-        """Log about how long it will take: a step reaches a quarter of the ceiling, a measurement begins in 8 s."""
+        """Log about how long it will take: a step reaches a quarter of the ceiling, in work=quality half of it, and a
+        measurement begins in 8 s."""
         seconds, measurements, ceiling = 0.0, 0, self.results.ceiling(None, "fp32") or math.inf
         for case in cases:
             if case.work in ("prepare", "plan"):

@@ -8,10 +8,15 @@ from tabulate import tabulate
 
 from headcount.benchmark.inputs import Inputs
 from headcount.benchmark.turns import relative_time
-from headcount.benchmark.workloads import FIRST_MODEL_ONLY, OF_PAIRS, SQUARES, UNITS, WORKS, Case
+from headcount.benchmark.workloads import FIRST_MODEL_ONLY, OF_PAIRS, SQUARES, UNITS, WITH_PEERS, WORKS, Case
 from headcount.errors import InputError
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"  # around the part of a page that is replaced
+# Of every row; besides these, a row has the figure of its work.
+FIELDS = (
+    *("command", "date", "model", "peak_memory", "peer", "precision"),
+    *("processor", "spread", "threads", "versions"),
+)
 Measurement = dict[str, Any]  # what a script reports, with `requested`, the precision, and `keep`
 Measurements = dict[tuple[str, str], list[Measurement]]  # by system and precision; one each round
 
@@ -179,7 +184,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "of the step": f"{row['share_of_step']:.0%}" if "share_of_step" in row else "",
         "spread": " to ".join(number(value / scale) for value in row["spread"]),
         "BLEU": f"{row['bleu']:.2f}" if "bleu" in row else "",
-        "headcount is": f"{ratio:.2f} x" if ratio else "",
+        "headcount is" if work in WITH_PEERS else "first row is": f"{ratio:.2f} x" if ratio else "",
         "time, first row 1": _relative(*row["time"]) if "time" in row else "",
         "headcount's, on average": f"{row['difference']:+.4f}" if row.get("difference") else "",
         **{title: f"{share:.0%}" if share else "" for title, share in shares.items()},
@@ -218,12 +223,23 @@ def page_with_tables(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{before}{BEGIN}\n\n{about(rows)}\n\n" + "\n".join(tables(rows, "pipe")) + f"\n{END}{after}"
 
 
+def is_complete(row: Mapping[str, Any]) -> bool:
+    """Whether a row has all that every table and its origin need."""
+    work = row.get("work")
+    pairs = {"pairs"} if work in OF_PAIRS else set()
+    return work in WORKS and {*FIELDS, WORKS[work].figure, *pairs} <= row.keys()
+
+
 def about(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The origin of the figures: commands, date, machine and versions."""
-    first = rows[0]
+    """The origin of the figures: commands, dates, machines and versions."""
     commands = "\n".join(dict.fromkeys(row["command"] for row in rows))
     versions = {name: value for row in rows for name, value in row["versions"].items() if value}
     packages = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
-    machine = f"{first['threads']} thread{'s'[: first['threads'] > 1]} of {first['processor']}"
-    machine = f"{first['gpu']} and {machine}; memory is that of the GPU" if first.get("gpu") else machine
-    return f"```bash\n{commands}\n```\n\ngave this on {first['date']}, on {machine}, with {packages}."
+    dates = " and ".join(sorted({row["date"] for row in rows}))
+    machines = " and ".join(dict.fromkeys(_machine(row) for row in rows))
+    return f"```bash\n{commands}\n```\n\ngave this on {dates}, on {machines}, with {packages}."
+
+
+def _machine(row: Mapping[str, Any]) -> str:
+    machine = f"{row['threads']} thread{'s'[: row['threads'] > 1]} of {row['processor']}"
+    return f"{row['gpu']} and {machine}; memory is that of the GPU" if row.get("gpu") else machine

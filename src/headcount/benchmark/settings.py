@@ -12,9 +12,10 @@ import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.benchmark.results import page_parts
-from headcount.benchmark.workloads import PEERS, WORKS
+from headcount.benchmark.results import is_complete, page_parts
+from headcount.benchmark.workloads import ON_GPU, PEERS, WORKS
 from headcount.decoding.search import MOST_ROWS
+from headcount.decoding.shortlist import check_shortlist
 from headcount.errors import InputError, need
 from headcount.machine import MOST_THREADS
 from headcount.run.directory import read_config
@@ -42,9 +43,6 @@ def as_lists(arguments: Iterable[str]) -> list[str]:
     return rewritten
 
 
-ON_GPU = ("train", "decode", "ceiling", "together")  # works that a GPU can do
-
-
 def check(config: DictConfig) -> None:
     """Raises InputError with a line for each setting that is wrong."""
     wrong = [*_wrong_lists(config), *_wrong_numbers(config)]
@@ -66,8 +64,7 @@ def check(config: DictConfig) -> None:
         wrong += _wrong_run(config.run)
     if OmegaConf.is_list(config.work) and "rows" in config.work:
         wrong += _wrong_rows(config.rows)
-    if not OmegaConf.is_dict(config.shortlist):
-        wrong.append(f"shortlist={config.shortlist}: must be {{frequent:N,per_piece:K}}")
+    wrong += _wrong_shortlist(config.shortlist)
     if wrong:
         raise InputError("\n".join(wrong))
     if {"rows", "search"} & set(config.work):
@@ -94,6 +91,16 @@ def _wrong_run(run: Any) -> list[str]:
     try:
         read_config(Path(run))  # now, not after its corpus was prepared
     except InputError as error:
+        return [str(error)]
+    return []
+
+
+def _wrong_shortlist(shortlist: Any) -> list[str]:
+    if not OmegaConf.is_dict(shortlist):
+        return [f"shortlist={shortlist}: must be {{frequent:N,per_piece:K}}"]
+    try:
+        check_shortlist("shortlist", shortlist)
+    except ValueError as error:
         return [str(error)]
     return []
 
@@ -159,6 +166,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"read={path}: not a file of figures ({error})") from error
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) and "work" in row for row in rows):
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) and is_complete(row) for row in rows):
         raise InputError(f"read={path}: not a file of figures, as `out` of this command is; give one")
     return rows

@@ -39,6 +39,8 @@ NOT_ON_GPU = (
     ("decode", "torch_loop"),  # without a cache of keys and values it would take most of the time
     *(("train", "joeynmt"), ("decode", "joeynmt"), ("decode", "ctranslate2")),  # their scripts here use the CPU
 )
+ON_GPU = ("train", "decode", "ceiling", "together")  # works that a GPU can do
+WITH_PEERS = ("train", "decode")  # works that peers do too
 # Works that use the first of the models.
 FIRST_MODEL_ONLY = ("lightning", "together", "rows", "crowded", "start", "quality")
 OF_PAIRS = ("prepare", "plan")  # works on as many sentence pairs as asked for

@@ -19,7 +19,7 @@ from headcount.data.shared import remove, remove_older, shared_arrays
 from headcount.errors import InputError
 
 Lengths = tuple[np.ndarray, np.ndarray]  # tokens of every source, and of every target
-MANY = 128  # rows from which a batch is cut to a multiple of 8, since matrix products are compiled for every new shape
+MANY = 128  # rows of a large batch: it is cut to a multiple of 8, since products are compiled for every new shape
 ONE_DAY = 86_400  # seconds after which a shared plan is no longer kept for others
 JITTER = 1.0  # tokens: random shift of a length before sorting, so that epochs group sentences differently
 
@@ -52,7 +52,7 @@ class EpochPlan:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "EpochPlan":
-        """The plan of `arrays`."""
+        """The plan whose fields are `arrays`, as the method of that name gives them."""
         numbers = {name: arrays[name].item() for name in ("multiple", "tokens", "padding")}
         return cls(**{**arrays, **numbers})
 

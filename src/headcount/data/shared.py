@@ -63,7 +63,7 @@ def _mapped(path: Path) -> np.ndarray:
 
 
 def remove(folder: Path) -> None:
-    """Remove what `shared_arrays` made, at once for all other processes. Who has it mapped, keeps it."""
+    """Remove what `shared_arrays` made, at once for all other processes. Mappings that are open stay valid."""
     hidden = folder.with_name(f".{folder.name}.{os.getpid()}")
     with contextlib.suppress(OSError):  # another process was first
         folder.rename(hidden)
@@ -71,7 +71,7 @@ def remove(folder: Path) -> None:
 
 
 def remove_older(folder: Path, seconds: float) -> None:
-    """Remove what `shared_arrays` made in a folder more than so many seconds ago. Who has it mapped, keeps it."""
+    """Remove what `shared_arrays` made in a folder more than so many seconds ago. Mappings that are open stay valid."""
     for path in folder.glob("*/"):
         try:
             if path.stat().st_mtime < time.time() - seconds:

@@ -1,4 +1,4 @@
-"""Parallel search of batches on a CPU: a process for each batch, or Python threads that share torch's threads.
+"""Parallel search of batches on a CPU: processes of one thread each, or Python threads that share torch's threads.
 
 A step of search is hundreds of small operations. If several threads of torch shared an operation, each would wait for
 the slowest at its end. Python threads run one at a time between operations; processes do not wait for one another.
@@ -13,7 +13,7 @@ import torch
 from headcount.machine import small_products
 from headcount.processes import can_fork, kills_named, process_pool
 
-MOST_THREADS = 8  # Python threads: with more, they wait for one another
+MOST_PYTHON_THREADS = 8  # with more, they wait for one another
 
 Result = TypeVar("Result")
 Job = tuple[Any, ...]
@@ -22,10 +22,11 @@ Job = tuple[Any, ...]
 def parallel_map(function: Callable[..., Result], jobs: Sequence[Job], forks: bool) -> Iterator[Result]:
     """Parallel map: yields `function(*job)` for every job, in order. Work begins with the first `next`.
 
-    Each job has a process with one thread, where this process can fork, there are more than half as many jobs as
-    torch has threads, and `forks`: whether what `function` uses works in a forked process. A process has the memory of
-    this one as it was at the fork, and so the model; its jobs, results and errors are pickled, and what `function`
-    changes there is lost. Elsewhere a job has a Python thread, with its share of torch's threads.
+    Processes of one thread each, at most as many as torch has threads, take one job after the other, where this process
+    can fork, there are more than half as many jobs as threads, and `forks`: whether what `function` uses works in a
+    forked process. A process has the memory of this one as it was at the fork, and so the model; its jobs, results and
+    errors are pickled, and what `function` changes there is lost. Elsewhere a job has a Python thread, with its share
+    of torch's threads.
 
     Raises what `function` raises, after the results of the jobs before; WorkerKilledError if a process was killed.
     """
@@ -36,7 +37,7 @@ def parallel_map(function: Callable[..., Result], jobs: Sequence[Job], forks: bo
     elif forks and threads // workers == 1 and can_fork():
         yield from _in_processes(function, jobs, workers)
     else:
-        yield from _in_threads(function, jobs, min(workers, MOST_THREADS))
+        yield from _in_threads(function, jobs, min(workers, MOST_PYTHON_THREADS))
 
 
 def _in_threads(function: Callable[..., Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headcount.decoding.shortlist import MOST_PER_PIECE
+from headcount.decoding.shortlist import FORM, check_shortlist
 from headcount.errors import InputError
 
 Limits = Int[Tensor, "sentence"]
@@ -206,17 +206,9 @@ class SearchMethod(ABC):
 
     def check_shortlist(self, shortlist: Mapping[str, Any]) -> None:
         """Raises ValueError for a shortlist that this search cannot use."""
-        ranges = {"frequent": (1, math.inf), "per_piece": (0, MOST_PER_PIECE)}
         if not isinstance(shortlist, Mapping):
             raise ValueError(f"search.shortlist={shortlist}: must be {{frequent:N,per_piece:K}}, or null")
-        if shortlist.keys() != ranges.keys() or not all(
-            type(shortlist[name]) is int and least <= shortlist[name] <= most for name, (least, most) in ranges.items()
-        ):
-            shown = ",".join(f"{name}:{value}" for name, value in shortlist.items())
-            raise ValueError(
-                f"search.shortlist={{{shown}}}: must be null, or whole numbers {{frequent:N,per_piece:K}} with N from "
-                f"1 and K from 0 to {MOST_PER_PIECE}"
-            )
+        check_shortlist("search.shortlist", shortlist, f"null, or {FORM}")
 
     @property
     def width(self) -> int:

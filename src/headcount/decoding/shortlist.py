@@ -6,17 +6,29 @@ machine translation", section 3.3: the most frequent target pieces, and the most
 piece.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 MOST_PER_PIECE = 100  # translations of a source piece that a lexicon holds
+RANGES = {"frequent": (1, math.inf), "per_piece": (0, MOST_PER_PIECE)}  # of the settings of a shortlist
+FORM = f"whole numbers {{frequent:N,per_piece:K}} with N from 1 and K from 0 to {MOST_PER_PIECE}"
 ROUNDS = 5  # of expectation and maximisation
 MOST_CELLS = 2**24  # pairs of a source and a target piece in one sentence, on which a lexicon is learned
 NONE = -1
 ROUND = 256  # oneDNN compiles a program for each number of candidates
+
+
+def check_shortlist(name: str, shortlist: Mapping[str, Any], form: str = FORM) -> None:
+    """Raises ValueError, with the name of the setting and `form`, if these are not the settings of a shortlist."""
+    if shortlist.keys() != RANGES.keys() or not all(
+        type(shortlist[each]) is int and least <= shortlist[each] <= most for each, (least, most) in RANGES.items()
+    ):
+        shown = ",".join(f"{each}:{value}" for each, value in shortlist.items())
+        raise ValueError(f"{name}={{{shown}}}: must be {form}")
 
 
 class Pieces(NamedTuple):

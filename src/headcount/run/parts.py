@@ -44,7 +44,7 @@ RATES = ("lr", "adamw_lr", "other_lr")  # learning rates of an optimizer
 LEAST_FACTOR = 0.1  # of schedule=noam, below which it is the rate of another schedule
 DROPOUTS = tuple(field.name for field in fields(DropoutRates))  # settings of a model
 SCHEDULE_FREE = "schedulefree.AdamWScheduleFree"
-ELEMENTWISE = "torch.optim.AdamW"  # the optimizer that can be sharded: each number has its own step
+SHARDABLE = "torch.optim.AdamW"  # the only optimizer that was tried with trainer=fsdp
 NEEDS = {  # settings that act only beside another
     "model.local_window": "model.local_heads",
     "model.qk_scale": "model.qk_norm",
@@ -293,7 +293,7 @@ def unfit_for_shards(config: DictConfig) -> list[str]:
     if _target(config, "trainer.strategy") != class_path(FullySharded):
         return []
     wrong = []
-    if (name := str(config.optimizer.get("_target_"))) != ELEMENTWISE:
+    if (name := str(config.optimizer.get("_target_"))) != SHARDABLE:
         wrong.append(f"optimizer: {name.rpartition('.')[2]} cannot be used with trainer=fsdp; give optimizer=adamw")
     if _target(config, "averaging") == class_path(ExponentialAverage):
         wrong.append("averaging: ema cannot be used with trainer=fsdp; give averaging=checkpoints, best or none")
