@@ -111,11 +111,7 @@ WRONG_SETTINGS = [
     {"work=": f"work=[]: nothing to do; there are {WORK}"},
     {"table=1": "table=1: must be a path"},
     {
-        "shortlist={frequent:100}": "shortlist={frequent:100}: must be whole numbers {frequent:N,per_piece:K} with N "
-        "from 1 and K from 0 to 100"
-    },
-    {
-        "shortlist={frequent:0,per_piece:20}": "shortlist={frequent:0,per_piece:20}: must be whole numbers "
+        "shortlist={frequent:0}": "shortlist={frequent:0,per_piece:20}: must be whole numbers "
         "{frequent:N,per_piece:K} with N from 1 and K from 0 to 100"
     },
     {
