@@ -431,7 +431,7 @@ SETTINGS: list[tuple[str, object, str]] = [
     ("trainer.default_root_dir", "../..", "trainer.default_root_dir"),
     ("trainer.plugins", ["os.system"], "trainer"),
     ("trainer.callbacks", ["os.system"], "trainer.callbacks"),
-    ("trainer.profiler", "advanced", ""),
+    ("trainer.profiler", "advanced", "trainer.profiler=advanced: would have no effect"),
     ("trainer.strategy", "deepspeed", "trainer"),
     ("trainer", None, "trainer"),
     ("data.batch_tokens", 10**18, ""),

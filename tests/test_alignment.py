@@ -80,12 +80,14 @@ def test_the_head_that_aligns_best_is_asked(right, head, run, tmp_path):
     assert found == [expected_links(run, *pair, slice(head, head + 1)) for pair in PAIRS]
 
 
+@pytest.mark.medium
 def test_a_head_measured_with_the_weights_is_known_in_either_precision(run, tmp_path):
     with_gold(run, tmp_path / "run", [9, 1])
     opened = open_run(tmp_path / "run", device="cpu", precision="bfloat16")
     assert str(alignment_head(opened)) == "cross1.1"
 
 
+@pytest.mark.medium
 def test_a_head_measured_with_other_weights_is_not_asked(run, tmp_path, caplog):
     measured = with_gold(run, tmp_path / "run", [9, 1])
     with torch.no_grad():
@@ -126,6 +128,7 @@ def test_words_are_those_between_spaces_and_an_empty_side_has_no_links(run):
     assert pharaoh([(0, 0), (2, 1)]) == "0-0 2-1"
 
 
+@pytest.mark.medium
 def test_a_model_without_attention_to_the_source_has_no_alignment(run):
     model = built("model/rnn", vocab_size=run.tokenizer.vocab_size, d_model=ONE_LAYER["d_model"])
     with pytest.raises(InputError, match="has no attention to the source, so its words cannot be aligned"):
@@ -158,6 +161,7 @@ def test_alignments_of_an_nbest_list_are_its_last_column(home):
         assert [int(link.split("-")[1]) for link in links.split()] == list(range(len(text.split())))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("setting", "line"),
     [

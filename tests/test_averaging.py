@@ -13,6 +13,7 @@ from headcount.errors import InputError
 from headcount.training.averaging import mean_weights
 
 
+@pytest.mark.medium
 def test_a_file_that_is_no_snapshot_is_left_alone(tmp_path):
     average = built("averaging/checkpoints", last=2, every=1)
     average.directory = tmp_path
@@ -51,6 +52,7 @@ def test_checkpoints_are_spread_over_a_share_of_the_run(steps, spacing):
     assert built("averaging/checkpoints", last=10, every=100).spacing(steps) == (100, 10)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("steps", "decay"), [(2000, 0.99), (18000, 1 - 1 / 900), (8, 0.0)])
 def test_a_moving_mean_is_as_long_as_a_share_of_the_run(steps, decay):
     assert built("averaging/ema", share=0.05).decay_over(steps) == pytest.approx(decay)
@@ -107,6 +109,7 @@ def test_a_run_made_longer_averages_no_snapshot_from_before_its_window(tmp_path)
     assert average.weights(one_number(240), 240)["weight"].item() == 210
 
 
+@pytest.mark.medium
 def test_a_moving_mean_of_bfloat16_weights_moves():
     average = built("averaging/ema", decay=0.999)
     for value in (1.0, *[1.25] * 2000):

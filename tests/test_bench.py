@@ -354,6 +354,7 @@ def test_sigterm_ends_the_processes_that_measure(tmp_path):
     assert not any(Path(f"/proc/{pid}").exists() for pid in started)
 
 
+@pytest.mark.medium
 def test_tables_are_made_again_from_what_was_written(rows, tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nof last year\n{END}\nafter\n")

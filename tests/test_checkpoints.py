@@ -369,6 +369,7 @@ def flipped(content: bytes) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
+@pytest.mark.medium
 def test_the_weights_of_the_steps_to_keep_are_files(numbers, tmp_path):
     numbers(tmp_path, "checkpoint.keep=[0,3,8]")
     kept = {path.name: load_file(path)["weight"] for path in tmp_path.glob("checkpoints/step-*")}

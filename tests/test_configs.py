@@ -256,6 +256,7 @@ def test_each_arm_of_heads_by_kind_changes_the_heads_of_one_kind():
         assert counts == {"encoder": None, "decoder": None, "cross": None} | {kind: int(heads)}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("old", ["experiment=kv_heads", "lineage=rnn"])
 def test_an_old_name_is_one_line(old, tmp_path):
     (line,) = refused("train", old, cwd=tmp_path)

@@ -67,6 +67,7 @@ def test_groups_of_one_choose_by_the_definition(seed):
         assert score == pytest.approx(log_prob(model, 0, tokens), abs=1e-5)
 
 
+@pytest.mark.medium
 def test_more_diversity_makes_translations_more_different():
     model = TableModel(vocab=8, seed=1, sharpness=2.0)
     distinct = []

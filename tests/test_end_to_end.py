@@ -85,6 +85,7 @@ def test_sacrebleu_agrees(home, metric):
     assert f"nrefs:{answer['nrefs']}|case:{answer['case']}" in figures["signature"][metric]
 
 
+@pytest.mark.medium
 def test_load_and_translate(home):
     run = home / "runs" / "first"
     sentences = (Path(config(run)["data"]["root"]) / "test.en").read_text(encoding="utf-8").splitlines()

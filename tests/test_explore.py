@@ -192,6 +192,7 @@ def test_int8_is_the_model_with_rounded_weights(home, tmp_path):
     assert max(abs(each["score"] - score) for each, score in zip(found, exact, strict=True)) > 1e-3
 
 
+@pytest.mark.medium
 @needs_node
 def test_words_are_pieces_joined(home, tmp_path):
     pieces = ["<s>", "\u2581the", "\u2581do", "g", ".", "</s>"]
@@ -287,6 +288,7 @@ def test_the_command_writes_one_file_with_examples(home, tmp_path):
     assert all(set(example) == {"source", "target"} for example in data["examples"])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -77,6 +77,7 @@ def by_greedy(run):
     return replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search), False))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", MODELS)
 def test_ctranslate2_gives_the_log_probabilities_of_the_run(name, run, tmp_path):
     run = with_model(run, random_model(run.tokenizer.vocab_size, **MODELS[name]))
@@ -87,6 +88,7 @@ def test_ctranslate2_gives_the_log_probabilities_of_the_run(name, run, tmp_path)
     np.testing.assert_allclose(found, run.scorer.score(TEXTS, targets)[0], rtol=1e-4)
 
 
+@pytest.mark.medium
 def test_separate_vocabularies(run, text, tmp_path):
     pair = pair_of(text)
     model = random_model(300, num_heads=2, source_vocab_size=290, norm="post")
@@ -186,6 +188,7 @@ def test_a_precision_that_the_machine_lacks_is_one_line(run, monkeypatch):
         with_ctranslate2(run, "bfloat16")
 
 
+@pytest.mark.medium
 def test_weights_that_are_no_numbers_are_one_line(run):
     model = random_model(run.tokenizer.vocab_size, num_heads=2)
     model.output.weight.data[:] = float("nan")
@@ -216,6 +219,7 @@ def measured(run, folder: Path, right, heads=("cross1.1", "cross1.2")):
     return open_run(folder, device="cpu")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("right", "head"), [([3, 7], 1), ([7, 3], 0)])
 def test_the_engine_returns_the_attention_of_the_head_that_aligns_best(right, head, run, tmp_path):
     run = measured(run, tmp_path / "run", right)
@@ -399,6 +403,7 @@ def test_the_engine_refuses_what_it_cannot_do(settings, line, home):
     assert any(line in error for error in result.errors), result.errors
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["translate", "serve"])
 def test_an_engine_that_does_not_exist(name, home):
     assert failed(name, "run=runs/first", "engine=fast", cwd=home) == ["engine=fast: must be headcount or ctranslate2"]
@@ -410,6 +415,7 @@ def test_a_precision_that_the_other_engine_has(name, home):
     assert failed(name, "run=runs/first", "precision=int8", cwd=home) == [line]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("words", [("export",), ("translate", "engine=ctranslate2"), ("serve", "engine=ctranslate2")])
 def test_an_engine_that_is_not_installed_is_one_line(words, home, monkeypatch):
     for name in list(sys.modules):
@@ -441,6 +447,7 @@ def test_the_model_card_has_the_figures_of_the_run(run, tmp_path):
     assert str(run.config.data.directory) not in body
 
 
+@pytest.mark.medium
 def test_the_figures_of_other_weights_are_not_in_the_card(run, tmp_path):
     shutil.copytree(run.directory, tmp_path / "run")
     shutil.copy(run.directory / "model.safetensors", tmp_path / "other.safetensors")
@@ -495,6 +502,7 @@ def test_the_program_of_the_card_translates_all_that_the_model_can(run, tmp_path
 EVIL = "</p><script>alert(1)</script> [x](javascript:1) `` | # *a* \n---\n# b"
 
 
+@pytest.mark.medium
 def test_text_of_others_cannot_become_markup_of_the_card(run, tmp_path):
     shutil.copytree(run.directory, tmp_path / "run")
     metrics = {"test": {"bleu": EVIL, "chrf": 5.0, "signature": {"chrf": EVIL}, "contrastive": {EVIL: {EVIL: EVIL}}}}

@@ -69,6 +69,7 @@ def test_fingerprint_changes_with_sizes_and_seed() -> None:
     assert len({grammar.fingerprint() for grammar in others}) == len(others)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("file", "old", "new", "same"),
     [

@@ -108,6 +108,7 @@ def test_a_shape_is_recorded_at_its_second_batch(loss, captured):
         assert len(captured) == [0, 0, 1, 1, 1 if places_of(batch) != places_of(batches[1]) else 2][number]
 
 
+@pytest.mark.medium
 def test_gradients_of_micro_batches_add_up(captured):
     loss = LOSSES["label smoothing"]
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
@@ -140,6 +141,7 @@ def test_a_gate_that_is_set_acts_in_steps_that_were_recorded(captured):
     assert len(captured) == 3
 
 
+@pytest.mark.medium
 def test_without_memory_for_graphs_steps_go_on(captured, monkeypatch, caplog):
     loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()

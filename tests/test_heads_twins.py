@@ -261,6 +261,7 @@ def test_direct_paths_are_those_past_no_other_head(heads):
     assert not reaches(Head("encoder", 1, 1), Head("decoder", 2, 1))
 
 
+@pytest.mark.medium
 def test_small_effects_add_up_over_the_direct_paths():
     """At first order, a sender's total effect is its direct effect and those of its paths to all receivers."""
     heads = heads_of(tied_embeddings=False)

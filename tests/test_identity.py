@@ -68,6 +68,7 @@ def test_a_run_records_its_text(home, config):
     assert figures["config_hash"] == config_hash(config)
 
 
+@pytest.mark.medium
 def test_how_the_text_is_used_matters(config):
     for path in ("data.cleaning.max_ratio", "data.max_length", "data.batch_tokens", "data.hide_source", "seed"):
         other = config.copy()
@@ -95,6 +96,7 @@ def test_a_renamed_class_opens_and_keeps_its_hash(old, new, config, tmp_path):
     assert get_class(new)
 
 
+@pytest.mark.medium
 def test_a_run_from_before_a_setting_opens_and_is_the_same_run(config, tmp_path):
     before = config.copy()
     del before.model.self_attention

@@ -57,6 +57,7 @@ def test_a_perfect_translation_scores_100_and_an_empty_one_0():
     assert score([""] * 4, REFERENCES, "13a")["bleu"].value == 0
 
 
+@pytest.mark.medium
 def test_bootstrap_tells_a_better_system_and_not_an_equal_one():
     references, good, bad = REFERENCES * 10, GOOD * 10, BAD * 10
     comparisons, signatures = compare({"good": good, "same": list(good), "bad": bad}, references, "13a")
@@ -148,6 +149,7 @@ def test_a_signature_without_a_known_tokenizer_is_one_line(signature, what):
         tokenizer_of(signature)
 
 
+@pytest.mark.medium
 def test_accents_apart_are_letters_all_the_same():
     lines = [*REFERENCES, "Schön für Bären."]
     apart = [unicodedata.normalize("NFD", line) for line in lines]

@@ -299,6 +299,7 @@ class CountTokens(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+@pytest.mark.medium
 def test_lightning_trains_across_epochs_by_steps(tmp_path):
     data = made(tmp_path / "data", accumulation=2)
     data.start_step = 3
@@ -416,6 +417,7 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
     assert sorted(rows) == list(range(150))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ramp", [None, 1000])
 def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch, ramp):
     data = made(tmp_path, batch_ramp=ramp)

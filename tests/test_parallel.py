@@ -87,6 +87,7 @@ def test_only_the_main_thread_forks():
     assert [process for _, process, _ in found] == [os.getpid()] * 3
 
 
+@pytest.mark.medium
 @forked
 def test_a_process_computes_after_this_one_did_with_several_threads():
     """Threads of OpenMP are not in a forked process; work that waits for them never ends."""

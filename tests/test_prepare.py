@@ -269,6 +269,7 @@ class Heavy:
         return len(source)
 
 
+@pytest.mark.medium
 def test_what_workers_do_is_sent_once_and_not_with_every_chunk():
     tables = [pa.table({"source": ["a"] * rows, "target": ["b"] * rows}) for rows in range(1, 30)]
     with Workers(2) as workers:
@@ -390,6 +391,7 @@ def stopped_preparation(tmp_path, monkeypatch):
     return tmp_path / "whole.part"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("path", "damage"),
     [
@@ -421,6 +423,7 @@ def test_a_machine_that_cannot_reach_the_corpus_leaves_the_work_of_the_others(tm
     assert content(stopped / "checked") == before
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("share", [0, 0.5])
 def test_a_damaged_part_of_a_stopped_preparation_ends_it_once(tmp_path, monkeypatch, share):
     path = stopped_preparation(tmp_path, monkeypatch) / "checked" / "00000.arrow"

@@ -309,6 +309,7 @@ FLAGS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("changes", "flag"), FLAGS.values(), ids=FLAGS)
 def test_problems_of_a_study_are_flagged(changes, flag, sweep, undrawn):
     assert page_of(sweep).flags == ()
@@ -316,6 +317,7 @@ def test_problems_of_a_study_are_flagged(changes, flag, sweep, undrawn):
     assert re.search(flag, " ".join(page_of(sweep).flags))
 
 
+@pytest.mark.medium
 def test_sentences_are_counted_in_the_tokens_that_the_signature_names(sweep, undrawn):
     for folder in sweep.glob("*/"):
         for split in ("valid", "test"):
@@ -340,6 +342,7 @@ def test_references_come_from_any_run(sweep, undrawn):
     assert "bootstrap" in markdown(expected)
 
 
+@pytest.mark.medium
 def test_a_section_that_fails_is_a_flag(sweep, undrawn, monkeypatch):
     titles = [section.title for section in page_of(sweep).sections]
     monkeypatch.setattr("headcount.report.sections.lengths.by_length", lambda *_: 1 / 0)
@@ -372,6 +375,7 @@ def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
     assert pair.count("2000") == 2
 
 
+@pytest.mark.medium
 def test_text_from_runs_is_escaped(tmp_path, undrawn):
     study = STUDY | {"title": "<b>a|b_c_ *d*", "label": '"></script><i>', "about": "x & <u>y</u>"}
     page = page_of(write_sweep(tmp_path / "s", {1: 0.4, 4: 0.2}, seeds=(1, 2), lines=20, study=study))

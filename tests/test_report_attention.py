@@ -35,6 +35,7 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
+@pytest.mark.medium
 def test_weights_stand_beside_their_tokens(home):
     run = open_run(home / "runs" / "first")
     seen = attention_maps(run, "the dog sees the cat", "der Hund sieht den Kater")

@@ -39,6 +39,7 @@ def test_a_line_for_each_width(tmp_path, undrawn):
     assert spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("widths", "heads", "other", "expected"),
     [

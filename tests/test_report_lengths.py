@@ -10,6 +10,7 @@ from headcount.report.sections.lengths import by_length
 from headcount.report.statistics.bootstrap import sentence_counts
 
 
+@pytest.mark.medium
 def test_each_group_is_scored_as_a_test_set_of_its_own():
     references = sentences(300)
     translations = [[changed(references, errors, seed) for seed in (1, 2)] for errors in (0.1, 0.3)]

@@ -125,6 +125,7 @@ def test_a_number_is_not_rounded_across_a_verdict():
     assert shown == ["[0.00, 1.23]", "[0.004, 1.244]", "[-1.27, -0.03]"]
 
 
+@pytest.mark.medium
 def test_runs_without_learning_curves_are_flagged(sweep, undrawn):
     (sweep / job(4, 2) / "logs" / "metrics.csv").write_text("\0garbage", encoding="utf-8")
     assert f"No learning curves (logs/metrics.csv): {job(4, 2)}. Those of their rows" in " ".join(page_of(sweep).flags)
@@ -200,6 +201,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("study", "messages"), STUDIES.values(), ids=STUDIES)
 def test_a_study_of_other_types_is_a_line(study, messages, tmp_path, undrawn):
     write_run(tmp_path / "run", sentences(30), 0.2, 1, {"study": STUDY | study})
@@ -215,6 +217,7 @@ def test_a_study_is_checked_before_training(tmp_path):
     assert lines == ["study.title=2017: must be text or null", "study.constant=parameters: must be a list"]
 
 
+@pytest.mark.medium
 def test_one_odd_run_is_named_and_not_the_others(tmp_path, undrawn):
     folder = write_sweep(tmp_path / "sweep", ROWS, (1, 2), 30)
     first = folder / job(1, 1)

@@ -99,6 +99,7 @@ def test_every_run_is_a_mark_that_leads_to_it(sweep, undrawn):
     assert "num_heads%3D4" not in html(page)
 
 
+@pytest.mark.medium
 def test_a_measure_can_be_chosen(sweep, undrawn):
     specs = specs_of(page_of(sweep))
     known = ["BLEU on valid + test", "valid BLEU", "valid chrF", "validation loss, nats", "test BLEU", "test chrF"]

@@ -186,6 +186,7 @@ def test_the_same_runs_give_the_same_verdict_in_whatever_company():
     assert many.interval == pytest.approx((0.029, 0.045), abs=0.005)
 
 
+@pytest.mark.medium
 def test_an_unlike_row_widens_its_own_pairs_alone():
     wild = [5.0, 9.0, 1.0]
     steady = compare([*LINEAGE[1:5], wild]).differences

@@ -98,6 +98,7 @@ def test_runs_left_out_are_listed_and_kept(tmp_path):
     assert [run.name for run in again.left_out] == [run.name for run in sweep.left_out]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("losses", "tuned", "message"),
     [

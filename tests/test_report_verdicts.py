@@ -141,6 +141,7 @@ def test_an_average_that_lost_is_flagged(sweep, undrawn):
     assert not page_of(sweep).flags
 
 
+@pytest.mark.medium
 def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
     """Older runs, whose metrics.json names no weights, but whose log ends with a lower loss."""
     for index, path in enumerate(sorted(sweep.glob("*/metrics.json"))):
@@ -182,6 +183,7 @@ def test_a_spread_that_the_draw_of_sentences_explains_is_flagged(sweep):
     assert "their draw makes nearly all of the error variance" in advice(sweep, noise=2.0)[0]
 
 
+@pytest.mark.medium
 def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
     pairs = "Every pair of rows: validation loss"
     note = table_of_section(page_of(sweep), pairs).note

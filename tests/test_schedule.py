@@ -8,6 +8,7 @@ from built import built
 from headcount.training.schedule import Cosine, Linear, Noam, Trapezoid
 
 
+@pytest.mark.medium
 def test_inverse_square_root_by_hand():
     factor = built("schedule/inverse_sqrt", warmup_steps=4)
     assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
@@ -73,6 +74,7 @@ def test_a_run_that_is_shorter_than_its_warm_up_has_nothing_else(schedule, caplo
     assert "all 2 steps are warm-up" in caplog.text
 
 
+@pytest.mark.medium
 def test_constant_by_hand():
     factor = built("schedule/constant", warmup_steps=2)
     assert [factor(step) for step in (0, 1, 2, 1000)] == [0.5, 1, 1, 1]

@@ -51,6 +51,7 @@ def test_what_search_finds_has_the_score_that_search_gave_it(folder):
     assert float(line.split("\t")[0]) == pytest.approx(float(value), abs=1e-3)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -29,6 +29,7 @@ def test_a_sealed_checkpoint_is_read_as_before(sealed):
         assert torch.load(sealed, weights_only=True, mmap=mapped)["weight"].shape == (40, 40)
 
 
+@pytest.mark.medium
 def test_every_changed_byte_is_detected(sealed):
     content = sealed.read_bytes()
     for place in places(len(content)):

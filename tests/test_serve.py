@@ -124,6 +124,7 @@ def test_health_names_the_run(address):
 FORM = 'the body must be JSON such as {"text": "A sentence."} or {"text": ["One.", "Two."]}'
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("request_", "status", "error"),
     [

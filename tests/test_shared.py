@@ -126,6 +126,7 @@ def test_a_large_corpus_is_shared_and_trains_alike(tmp_path, monkeypatch, settin
     assert {"plans", "source_ids", "target_ids"} < kept
 
 
+@pytest.mark.medium
 def test_what_is_shared_of_a_folder_that_was_deleted_is_made_again(tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
     data = made(tmp_path)

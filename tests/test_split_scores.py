@@ -100,6 +100,7 @@ def test_runs_that_count_bleu_in_other_tokens_are_not_put_in_one_table(home, tmp
     assert (tmp_path / "runs" / "second" / "metrics.json").read_bytes() == before
 
 
+@pytest.mark.medium
 def test_the_counts_kept_of_each_sentence_add_up_to_the_figures(run, tmp_path):
     found = evaluate_split(run, rows("", "der Wolf mag den Bär", "den Hund hört der Wolf"), "13a")
     arrays = found.arrays

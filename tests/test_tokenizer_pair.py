@@ -12,6 +12,7 @@ from headcount.data.tokenizer import PAD, TokenizerPair, load_tokenizer, save_to
 SOURCES, TARGETS = (Toy().load()["train"][side][:] for side in ("source", "target"))
 
 
+@pytest.mark.medium
 def test_each_language_has_its_own(tmp_path):
     pair = built("tokenizer/separate", vocab_size=300, target_vocab_size=310).train(SOURCES, TARGETS)
     assert pair.source.fingerprint() == sentence_piece(300).train(SOURCES).fingerprint()

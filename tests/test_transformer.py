@@ -166,6 +166,7 @@ def test_a_later_target_token_changes_nothing_before_it(settings):
     assert not torch.allclose(before[:, 3], after[:, 3])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("settings", OPTIONS)
 def test_cached_decoding_equals_uncached(settings, beam):

@@ -185,6 +185,7 @@ def test_an_evaluation_with_another_search_or_an_ensemble_leaves_the_runs_as_the
     assert (folder / "both.de").read_text(encoding="utf-8") == filtered
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

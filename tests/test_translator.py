@@ -111,6 +111,7 @@ def test_several_batches_at_once_give_the_same_and_restore_the_threads(model):
     assert sum(seen) == len(lines)
 
 
+@pytest.mark.medium
 def test_a_failure_in_a_batch_is_raised_and_ends_the_others(model, monkeypatch):
     torch.set_num_threads(2)
     broken = translator(model, built("search/beam", beam=2, batch_tokens=8))
