@@ -283,7 +283,9 @@ def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(native, tmp_p
     def run_job(self, system, round_=1):
         asked.append((system.name, system.requested))
         assert system.job["run"] == str(tmp_path / "some")
-        assert (system.job["shortlist"] is not None) == ("shortlist" in system.name)
+        assert ("shortlist" in system.job["search"]) == ("shortlist" in system.name)
+        assert system.job["search"].get("horizon") == (2 if "horizon" in system.name else None)
+        assert system.job["engine"] == system.name.split(",")[0]
         return {"rate": 5.0, "bleu": 31.41, "precision": system.requested, "peak_memory": 1, "versions": {}}
 
     (tmp_path / "some").mkdir()
@@ -294,11 +296,12 @@ def test_searches_of_a_run_take_turns_with_one_thread_and_with_all(native, tmp_p
     arguments = ["work=search", "run=some", "rounds=2", "threads=2", "peers=[ctranslate2]", "data.vocab_size=600"]
     completed("bench", *arguments, "out=rows.json", "table=page.md", *SMALL_CORPUS)
     ways = [("headcount", "float32"), ("headcount", "bfloat16")][: 1 + native]
-    ways += [("headcount, shortlist", precision) for _, precision in ways]
+    names = ("headcount", "headcount, shortlist", "headcount, shortlist and horizon")
+    ways = [(name, precision) for name in names for _, precision in ways]
     ways += [("ctranslate2", "float32"), ("ctranslate2", "int8")]
     turns = [(f"{name}, {threads}", each) for threads in ("1 thread", "2 threads") for name, each in ways]
     assert asked == turns * 2
-    assert ("| headcount, shortlist, 2 threads | bfloat16" in (tmp_path / "page.md").read_text()) == native
+    assert ("| headcount, shortlist and horizon, 2 threads | bfloat16" in (tmp_path / "page.md").read_text()) == native
     assert " 31.41 |" in (tmp_path / "page.md").read_text()
 
 
@@ -520,6 +523,7 @@ def test_a_trained_run_is_searched_with_and_without_a_shortlist(home, tmp_path):
     rows = bench_process(tmp_path, "work=search", f"run={run}", "peers=[ctranslate2]", listed)
     ours = [row for row in rows if row["peer"].startswith("headcount")]
     precisions = 1 + multiplies_bf16()
-    assert len(rows) == 2 * precisions + 2
-    assert len(ours) == 2 * precisions
-    assert len({row["bleu"] for row in ours if row["precision"] == "float32"}) == 1
+    assert len(rows) == 3 * precisions + 2
+    assert len(ours) == 3 * precisions
+    exact = [row for row in ours if row["precision"] == "float32" and "horizon" not in row["peer"]]
+    assert len({row["bleu"] for row in exact}) == 1

@@ -13,8 +13,9 @@ from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, few_siz
 from headcount.errors import InputError
 
 
-def beam_search(model, state, limits, *, beam, alpha=1.0, count=1):
-    return grow(model, state, limits, Beams(limits, beam, bos=BOS, eos=EOS, alpha=alpha, count=count), EOS)
+def beam_search(model, state, limits, *, beam, alpha=1.0, count=1, horizon=None):
+    beams = Beams(limits, beam, bos=BOS, eos=EOS, alpha=alpha, count=count, horizon=horizon)
+    return grow(model, state, limits, beams, EOS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -26,6 +27,44 @@ def test_a_wide_beam_is_exhaustive(seed, count, alpha):
         expected = every_translation(model, sentence, limit, alpha)[:count]
         assert [tokens for tokens, _ in found[sentence][:count]] == [tokens for _, tokens in expected]
         assert [score for _, score in found[sentence][:count]] == pytest.approx([s for s, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3])
+def test_a_horizon_ends_a_search_and_loses_nothing_within_it(horizon, monkeypatch):
+    """The best of all translations that end within the horizon of the last step, by brute force."""
+    steps, limit = [0], 5
+    step = TableModel.step
+    monkeypatch.setattr(TableModel, "step", lambda *given: steps.append(steps.pop() + 1) or step(*given))
+    sooner = 0
+    for seed in range(40):
+        model, taken = TableModel(vocab=4, seed=seed), []
+        for chosen in (horizon, None):
+            steps[0] = 0
+            (found,) = beam_search(model, model.start([0]), torch.tensor([limit]), beam=3**5, horizon=chosen)
+            taken.append(steps[0])
+            reached = limit + 1 if chosen is None else taken[0] + horizon  # tokens, the end included
+            best = next(tokens for _, tokens in every_translation(model, 0, limit, 1.0) if len(tokens) < reached)
+            assert found[0].tokens == best
+        assert taken[0] <= taken[1]
+        sooner += taken[0] < taken[1]
+    assert sooner
+
+
+def test_a_horizon_beyond_the_longest_translation_changes_nothing():
+    model, limits = TableModel(vocab=5, seed=3), torch.tensor([4, 0, 3, 1])
+    whole, bounded = (
+        beam_search(model, model.start([0, 1, 2, 3]), limits, beam=5, count=3, horizon=horizon) for horizon in (None, 5)
+    )
+    assert whole == bounded
+
+
+@pytest.mark.parametrize("changed", ["alpha", "beam"])
+def test_a_horizon_without_effect_is_refused(changed):
+    with pytest.raises(Exception, match=r"search\.horizon=0: must be 1 or more, or null for the longest translation"):
+        built("search/beam", horizon=0)
+    value = {"alpha": 0, "beam": 1}[changed]
+    with pytest.raises(Exception, match=r"search\.horizon=2: without effect with search\.beam=1 or search\.alpha=0"):
+        built("search/beam", horizon=2, **{changed: value})
 
 
 def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spelling():

@@ -207,21 +207,21 @@ class Bench:
         return [each for each in known if ceiling_precision(each) != unused]
 
     def _searches(self, job: Mapping[str, Any]) -> Iterator[System]:
-        """Beam search of a trained run, with and without a shortlist, and that of CTranslate2 if it is a peer; with one
-        thread and with all."""
-        shortlist = dict(self.config.shortlist)
-        ways: list[tuple[str, str, Mapping[str, int] | None, tuple[str, ...]]] = [
-            ("headcount", "headcount", None, HEADCOUNT.precisions["decode"]),
-            ("headcount, shortlist", "headcount", shortlist, HEADCOUNT.precisions["decode"]),
-            ("ctranslate2", "ctranslate2", None, PEERS["ctranslate2"].precisions["decode"]),
-        ]
+        """Beam search of a trained run, exact, with a shortlist and with a horizon too, and that of CTranslate2 if it
+        is a peer; with one thread and with all."""
+        listed, horizon = {"shortlist": dict(self.config.shortlist)}, {"horizon": self.config.horizon}
+        ways: dict[str, dict[str, Any]] = {"headcount": {}, "headcount, shortlist": listed}
+        if self.config.horizon is not None and self.config.beam > 1:
+            ways["headcount, shortlist and horizon"] = listed | horizon
+        if "ctranslate2" in self.config.peers:
+            ways["ctranslate2"] = {}
         job = {**job, "run": str(Path(self.config.run).resolve()), "least": (1, 2)}
         for threads in sorted({1, self.threads}):
-            for name, engine, listed, precisions in ways:
-                if engine != "ctranslate2" or engine in self.config.peers:
-                    own = {**job, "threads": threads, "engine": engine, "shortlist": listed}
-                    title = f"{name}, {threads} thread{'s'[: threads > 1]}"
-                    yield from (System(title, each, "search", own, keep=True) for each in self._precisions(precisions))
+            for name, settings in ways.items():
+                own = {**job, "threads": threads, "engine": name.partition(",")[0], "search": settings}
+                title = f"{name}, {threads} thread{'s'[: threads > 1]}"
+                precisions = (HEADCOUNT if settings or name == "headcount" else PEERS[name]).precisions["decode"]
+                yield from (System(title, each, "search", own, keep=True) for each in self._precisions(precisions))
 
     def _crowded(self, job: Mapping[str, Any]) -> Iterator[System]:
         """Training as it is, with threads that always spin as libgomp does by itself, and with one thread; each alone

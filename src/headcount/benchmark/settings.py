@@ -25,10 +25,14 @@ from headcount.run.values import fits
 # Settings that take a,b as [a,b], under each of their names; Hydra would look for `model` among the config groups.
 LISTS = {"work": "work", "model": "models", "models": "models", "peers": "peers"}
 LEAST_NUMBERS = dict.fromkeys(
-    ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads", "runs"), 1
+    ("rounds", "batch_tokens", "sentences", "decode_batch", "beam", "pairs", "threads", "runs", "horizon"), 1
 ) | {"vocab_size": 8, "new_tokens": 2, "seconds": 0, "warmup": 0}
 MOST = {"beam": MOST_ROWS, "threads": MOST_THREADS}
-NULL_MEANS = {"threads": ", or null for as many as there are", "runs": ", or null for one on each thread"}
+NULL_MEANS = {
+    "threads": ", or null for as many as there are",
+    "runs": ", or null for one on each thread",
+    "horizon": ", or null",
+}
 
 
 def as_lists(arguments: Iterable[str]) -> list[str]:

@@ -25,38 +25,52 @@ class BeamSearch(SearchMethod):
 
     beam: int
     alpha: float
+    horizon: int | None
 
     def __post_init__(self) -> None:
         if self.beam < 1:
             raise ValueError(f"search.beam={self.beam}: must be 1 (greedy) or more")
         super().__post_init__()
+        if self.horizon is not None:
+            if self.horizon < 1:
+                raise ValueError(
+                    f"search.horizon={self.horizon}: must be 1 or more, or null for the longest translation"
+                )
+            if self.beam == 1 or self.alpha == 0:
+                raise ValueError(
+                    f"search.horizon={self.horizon}: without effect with search.beam=1 or search.alpha=0; give null"
+                )
         if not 0 <= self.alpha < math.inf:
             raise ValueError(f"search.alpha={self.alpha}: must be 0 (no length penalty) or more; 1 is usual")
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
-        return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count)
+        return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count, horizon=self.horizon)
 
 
 def greedy(search: SearchMethod) -> BeamSearch:
     """Greedy search with the common settings of `search`, without a shortlist: fast, and good enough to follow a run's
     progress."""
     common = {field.name: getattr(search, field.name) for field in fields(SearchMethod)}
-    return BeamSearch(beam=1, alpha=0, **common | {"shortlist": None})
+    return BeamSearch(beam=1, alpha=0, horizon=None, **common | {"shortlist": None})
 
 
 class Beams:
     """Hypotheses of beam search: the `beam` best unfinished and the `beam` best finished ones of every sentence.
 
-    A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them.
+    A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them
+    within `horizon` more tokens, its end included; None: within the most tokens that it may have, which is certain.
     """
 
-    def __init__(self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float, count: int) -> None:
+    def __init__(
+        self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float, count: int, horizon: int | None = None
+    ) -> None:
         device = limits.device
         self.limits = limits
         self.beam = beam
         self.eos = eos
         self.alpha = alpha
         self.count = count
+        self.horizon = horizon
         self.length = 0
         self.tokens = torch.full((len(limits), 1, 1), bos, device=device)  # [sentence, beam, length]
         self.scores = torch.zeros(len(limits), 1, device=device)  # [sentence, beam], -inf where there is no hypothesis
@@ -98,7 +112,8 @@ class Beams:
         self.tokens = _select(extended, order)
 
         # Log-probabilities only fall, so the best score that a hypothesis can reach is its score now at full length.
-        longest = (self.limits + 1).clamp(min=self.length + 1) if self.alpha > 0 else self.length + 1
+        most = None if self.horizon is None else self.length + self.horizon
+        longest = (self.limits + 1).clamp(min=self.length + 1, max=most) if self.alpha > 0 else self.length + 1
         reach = scores.amax(dim=1) / length_penalty(longest, self.alpha)
         full, beaten = self.finished_scores[:, -1] > float("-inf"), self.finished_scores[:, self.count - 1] >= reach
         self.done = full | beaten | ~(reach > float("-inf"))  # NaN never improves either

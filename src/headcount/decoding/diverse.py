@@ -41,7 +41,7 @@ class DiverseBeamSearch(BeamSearch):
     def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
         size = self.beam // self.number_of_groups
         groups = [
-            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size))
+            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size), horizon=self.horizon)
             for _ in range(self.number_of_groups)
         ]
         return Groups(groups, self.diversity)

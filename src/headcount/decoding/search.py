@@ -25,6 +25,7 @@ LOOK_EVERY = 8  # steps between two looks at which sentences are done, where to 
 MULTIPLE = 8  # a number of sentences in a batch is a multiple of it, if it is large
 MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
+FASTER = ("shortlist", "horizon")  # settings that make a search faster and less exact; null: exact
 
 
 class NotFiniteError(InputError):
@@ -218,9 +219,11 @@ class SearchMethod(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that metrics.json records: all but `BOUNDS`, and the shortlist if there is one."""
-        found = {name: value for name, value in asdict(self).items() if name not in (*BOUNDS, "shortlist")}
-        return found if self.shortlist is None else found | {"shortlist": dict(self.shortlist)}
+        """The settings that metrics.json records: all but `BOUNDS`, and of `FASTER` those that are not null."""
+        found = {name: value for name, value in asdict(self).items() if name not in BOUNDS}
+        if self.shortlist is not None:
+            found["shortlist"] = dict(self.shortlist)
+        return {name: value for name, value in found.items() if name not in FASTER or value is not None}
 
     def limit(self, pieces: int) -> int:
         """Most tokens that the translation of a source of `pieces` pieces may have, without its end of sentence."""

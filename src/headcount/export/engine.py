@@ -42,8 +42,11 @@ def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
         reasons.append(
             f"search: engine=ctranslate2 has beam search alone, not {type(search).__name__}; give search=beam"
         )
-    elif search.alpha > MOST_ALPHA:
-        reasons.append(f"search.alpha={search.alpha}: engine=ctranslate2 takes at most {MOST_ALPHA}; give less")
+    else:
+        if search.alpha > MOST_ALPHA:
+            reasons.append(f"search.alpha={search.alpha}: engine=ctranslate2 takes at most {MOST_ALPHA}; give less")
+        if search.horizon is not None:
+            reasons.append(f"search.horizon={search.horizon}: engine=ctranslate2 does not have it; give null")
     if search.shortlist is not None:
         reasons.append("search.shortlist: engine=ctranslate2 searches the whole vocabulary; give search.shortlist=null")
     if reasons:

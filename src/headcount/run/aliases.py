@@ -25,7 +25,8 @@ RENAMED_SETTINGS = {  # of the command line, which only says so; old: the advice
     "experiment": "recipe=NAME (choices that were measured) and study=NAME (what is compared)",
     "lineage": "study=lineage study/arm=NAME",
 }
-SEARCHES = ("beam.BeamSearch", "diverse.DiverseBeamSearch", "mbr.MinimumBayesRisk", "sampling.Sampling")
+BEAM_SEARCHES = ("beam.BeamSearch", "diverse.DiverseBeamSearch")
+SAMPLINGS = ("mbr.MinimumBayesRisk", "sampling.Sampling")
 ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its value before it existed}
     "headcount.data.corpora.FilesCorpus": dict.fromkeys(
         ("train", "valid", "test", "source_column", "target_column", "held_out", "max_pairs", "tests")
@@ -56,7 +57,10 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     },
     "headcount.model.score_functions.LuongDot": {"gain": 1.0},
     "headcount.model.gaussian_window.GaussianWindow": {"gaussians": 3},
-    **{f"headcount.decoding.{name}": {"max_source": 1000, "shortlist": None} for name in SEARCHES},
+    **{f"headcount.decoding.{name}": {"max_source": 1000, "shortlist": None} for name in SAMPLINGS},
+    **{
+        f"headcount.decoding.{name}": {"max_source": 1000, "shortlist": None, "horizon": None} for name in BEAM_SEARCHES
+    },
     "headcount.training.averaging.CheckpointAverage": {"share": 0.125},
     "headcount.training.averaging.ExponentialAverage": {"share": 0.05},
     "headcount.training.callbacks.LastCheckpoint": {"keep": [], "every_minutes": None},
@@ -82,6 +86,7 @@ NOT_HASHED = {  # settings that came later, by dotted name, with the value that 
     "model.embedding_scale": None,
     "model.embedding_std": None,
     "search.shortlist": None,
+    "search.horizon": None,
 }
 OLDEST = {new: old for old, new in RENAMED.items()}
 

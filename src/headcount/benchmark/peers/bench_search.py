@@ -12,7 +12,8 @@ from headcount.run.opened import Run, open_run
 
 def opened(job: Job) -> Run:
     """The run, translating as the job says."""
-    settings: dict[str, Any] = {"beam": job["beam"], "shortlist": job["shortlist"]}
+    exact = {"beam": job["beam"], "shortlist": None, "horizon": None}
+    settings: dict[str, Any] = exact | job["search"]
     if job["engine"] == "headcount":
         return open_run(job["run"], device="cpu", search=settings, precision=job["precision"])
     from headcount.export.engine import with_ctranslate2
