@@ -395,7 +395,9 @@ def test_memory_is_that_of_the_children_too(tmp_path):
     assert peak > 50_000_000
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", "[1]", '[{"rate": 1}]', '[{"work": 1}]', '[{"work": "train"}]', "rows"])
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "[1]", '[{"rate": 1}]', '[{"work": 1}]', '[{"work": []}]', '[{"work": "train"}]', "rows"]
+)
 def test_a_file_without_figures_is_one_line(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     lines = failed("bench", "read=x.json", "table=page.md", cwd=tmp_path)

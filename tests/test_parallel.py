@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from headcount.decoding.parallel import MOST_THREADS, parallel_map
+from headcount.decoding.parallel import MOST_PYTHON_THREADS, parallel_map
 from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError
 from headcount.machine import small_products
@@ -71,10 +71,10 @@ def test_threads_have_the_same_products_all_the_time(monkeypatch):
 
 
 def test_threads_take_the_place_of_processes():
-    torch.set_num_threads(2 * MOST_THREADS)
+    torch.set_num_threads(2 * MOST_PYTHON_THREADS)
     found = list(parallel_map(where, jobs(50), forks=False))
     assert found == [(number, os.getpid(), 2) for number in range(50)]
-    assert torch.get_num_threads() == 2 * MOST_THREADS
+    assert torch.get_num_threads() == 2 * MOST_PYTHON_THREADS
 
 
 def test_only_the_main_thread_forks():

@@ -62,6 +62,9 @@ def test_a_horizon_beyond_the_longest_translation_changes_nothing():
 def test_a_horizon_without_effect_is_refused(changed):
     with pytest.raises(Exception, match=r"search\.horizon=0: must be 1 or more, or null for the longest translation"):
         built("search/beam", horizon=0)
+    with pytest.raises(Exception, match=r"search\.horizon=2: without effect with a group for each hypothesis"):
+        built("search/diverse", horizon=2)
+    built("search/diverse", horizon=2, beam=4, groups=2)
     value = {"alpha": 0, "beam": 1}[changed]
     with pytest.raises(Exception, match=r"search\.horizon=2: without effect with search\.beam=1 or search\.alpha=0"):
         built("search/beam", horizon=2, **{changed: value})

@@ -227,7 +227,7 @@ def is_complete(row: Mapping[str, Any]) -> bool:
     """Whether a row has all that every table and its origin need."""
     work = row.get("work")
     pairs = {"pairs"} if work in OF_PAIRS else set()
-    return work in WORKS and {*FIELDS, WORKS[work].figure, *pairs} <= row.keys()
+    return work in list(WORKS) and {*FIELDS, WORKS[work].figure, *pairs} <= row.keys()
 
 
 def about(rows: Sequence[Mapping[str, Any]]) -> str:

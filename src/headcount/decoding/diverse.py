@@ -27,6 +27,11 @@ class DiverseBeamSearch(BeamSearch):
             raise ValueError(
                 f"search.groups={self.groups}: must divide search.beam={self.beam}, or be null for a group a hypothesis"
             )
+        if self.horizon is not None and self.number_of_groups == self.beam:
+            raise ValueError(
+                f"search.horizon={self.horizon}: without effect with a group for each hypothesis; give null, or fewer "
+                "search.groups"
+            )
         if not 0 <= self.diversity < math.inf:
             raise ValueError(f"search.diversity={self.diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
 
