@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     write_text(folder / "a", "new")
     assert victim.read_text() == "precious"
     assert not (folder / "a").is_symlink()
+
+
+def test_no_rename_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="is no regular file"):
+        write_text(tmp_path / "pipe", "x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:

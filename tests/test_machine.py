@@ -68,3 +68,8 @@ def test_torch_has_the_cores_of_the_quota_unless_openmp_is_told_otherwise(monkey
 def test_a_device_that_is_not_there_is_one_short_line():
     with pytest.raises(InputError, match=r"^device=mps: not available here \(.{1,150}\); try device=cpu$"):
         choose_device("mps")
+
+
+def test_a_device_without_numbers_is_refused():
+    with pytest.raises(InputError, match=r"^device=meta: not available here \(.{1,150}\); try device=cpu$"):
+        choose_device("meta")

@@ -126,7 +126,9 @@ def test_weights_are_chosen_on_validation_for_a_text_of_your_own(home, text, bac
     lines = read_lines(tmp_path / "my.de")
     assert lines[-1] == ""
     assert len(lines) == len(read_lines(text / "test.en")) + 1
-    completed("rerank", *options, f"output={tmp_path / 'test.de'}", cwd=home)
+    (tmp_path / "link.de").symlink_to(tmp_path / "test.de")
+    completed("rerank", *options, f"output={tmp_path / 'link.de'}", cwd=home)
+    assert (tmp_path / "link.de").is_symlink()
     assert read_lines(tmp_path / "test.de") == lines[:-1]
 
 

@@ -60,14 +60,25 @@ def test_a_horizon_beyond_the_longest_translation_changes_nothing():
 
 @pytest.mark.parametrize("changed", ["alpha", "beam"])
 def test_a_horizon_without_effect_is_refused(changed):
-    with pytest.raises(Exception, match=r"search\.horizon=0: must be 1 or more, or null for the longest translation"):
-        built("search/beam", horizon=0)
+    for horizon in (0, 10_001):
+        with pytest.raises(Exception, match=rf"search\.horizon={horizon}: must be 1 to 10,000, or null for"):
+            built("search/beam", horizon=horizon)
     with pytest.raises(Exception, match=r"search\.horizon=2: without effect with a group for each hypothesis"):
         built("search/diverse", horizon=2)
     built("search/diverse", horizon=2, beam=4, groups=2)
     value = {"alpha": 0, "beam": 1}[changed]
     with pytest.raises(Exception, match=r"search\.horizon=2: without effect with search\.beam=1 or search\.alpha=0"):
         built("search/beam", horizon=2, **{changed: value})
+
+
+def test_a_horizon_is_refused_where_the_whole_beam_must_finish():
+    beam, diverse = built("search/beam", horizon=2), built("search/diverse", horizon=2, beam=4, groups=2)
+    beam.check(4)
+    diverse.check(1)
+    for search, count in ((beam, 5), (diverse, 2)):
+        line = rf"nbest={count}: search\.horizon=2 is without effect with nbest={count} or more; give"
+        with pytest.raises(InputError, match=line):
+            search.check(count)
 
 
 def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spelling():

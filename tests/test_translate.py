@@ -1,5 +1,7 @@
 """Translation on the command line: one run or an ensemble, n-best lists and searches."""
 
+import contextlib
+import os
 import re
 import shutil
 from functools import partial
@@ -191,8 +193,11 @@ def test_an_evaluation_with_another_search_or_an_ensemble_leaves_the_runs_as_the
     [
         (["run=[first,second]", "output=x.de"], "output=x.de: goes with one run, or with ensemble=true"),
         (["run=first", "output=nowhere/x.de"], "output=nowhere/x.de: must be a file in a folder that exists"),
+        (["run=first", "output=pipe"], "output=pipe: must be a file in a folder that exists"),
         (["run=first", "ensemble=maybe"], "ensemble=maybe: must be true or false"),
     ],
 )
 def test_wrong_evaluations(arguments, message, folder):
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(folder / "pipe")
     assert conftest.refused("evaluate", *arguments, cwd=folder) == [message]

@@ -48,6 +48,7 @@ def replacing(path: Path, before: Path | None = None, size: int | None = None) -
 
     before: a name for the file that was at `path`, which keeps its own until the new one is on the disk.
     """
+    require_regular(path)  # a rename would take the place of a device for all programs
     beside = _beside(path)
     with naming(path, size, beside):
         os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))

@@ -106,7 +106,9 @@ def choose_device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.zeros(0, device=device).device
+        number = torch.zeros(1, device=device)
+        number.item()  # "meta" has shapes alone
+        return number.device
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].partition(". ")[0]  # of a device that torch was not built for, a page follows
         raise InputError(f"device={device}: not available here ({why}); try device=cpu") from error

@@ -1,6 +1,5 @@
 """Beam search."""
 
-import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -8,7 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Hypotheses, Hypothesis, Limits, SearchMethod
+from headcount.decoding.search import MOST_EXTRA, Hypotheses, Hypothesis, Limits, SearchMethod
+from headcount.errors import InputError
+
+MOST_ALPHA = 10  # with more, the score of a long translation leaves the range of float32
 
 
 def length_penalty(length: Tensor | int, alpha: float) -> Tensor | float:
@@ -32,16 +34,31 @@ class BeamSearch(SearchMethod):
             raise ValueError(f"search.beam={self.beam}: must be 1 (greedy) or more")
         super().__post_init__()
         if self.horizon is not None:
-            if self.horizon < 1:
+            if not 1 <= self.horizon <= MOST_EXTRA:
                 raise ValueError(
-                    f"search.horizon={self.horizon}: must be 1 or more, or null for the longest translation"
+                    f"search.horizon={self.horizon}: must be 1 to {MOST_EXTRA:,}, or null for the longest translation"
                 )
             if self.beam == 1 or self.alpha == 0:
                 raise ValueError(
                     f"search.horizon={self.horizon}: without effect with search.beam=1 or search.alpha=0; give null"
                 )
-        if not 0 <= self.alpha < math.inf:
-            raise ValueError(f"search.alpha={self.alpha}: must be 0 (no length penalty) or more; 1 is usual")
+        if not 0 <= self.alpha <= MOST_ALPHA:
+            raise ValueError(
+                f"search.alpha={self.alpha}: must be 0 (no length penalty) or more, up to {MOST_ALPHA}; 1 is usual"
+            )
+
+    @property
+    def group(self) -> int:
+        """Hypotheses that compete for a place in the beam."""
+        return self.beam
+
+    def check(self, count: int) -> None:
+        super().check(count)
+        if self.horizon is not None and count >= self.group:
+            raise InputError(
+                f"nbest={count}: search.horizon={self.horizon} is without effect with nbest={self.group} or more; "
+                "give search.horizon=null"
+            )
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
         return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count, horizon=self.horizon)

@@ -40,11 +40,15 @@ class DiverseBeamSearch(BeamSearch):
         return self.beam if self.groups is None else self.groups
 
     @property
+    def group(self) -> int:
+        return self.beam // self.number_of_groups
+
+    @property
     def settings(self) -> dict[str, Any]:
         return super().settings | {"groups": self.number_of_groups}
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
-        size = self.beam // self.number_of_groups
+        size = self.group
         groups = [
             Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size), horizon=self.horizon)
             for _ in range(self.number_of_groups)

@@ -18,7 +18,6 @@ from headcount.export.parts import positions_of
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
-MOST_ALPHA = 10  # with more, the score of a long translation leaves the range of float32
 PRECISIONS = ("float32", "bfloat16", "int8")
 LONGEST = 8192  # pieces of a source, where search.max_source is null and the engine gets a table of positions
 
@@ -42,11 +41,8 @@ def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
         reasons.append(
             f"search: engine=ctranslate2 has beam search alone, not {type(search).__name__}; give search=beam"
         )
-    else:
-        if search.alpha > MOST_ALPHA:
-            reasons.append(f"search.alpha={search.alpha}: engine=ctranslate2 takes at most {MOST_ALPHA}; give less")
-        if search.horizon is not None:
-            reasons.append(f"search.horizon={search.horizon}: engine=ctranslate2 does not have it; give null")
+    elif search.horizon is not None:
+        reasons.append(f"search.horizon={search.horizon}: engine=ctranslate2 does not have it; give null")
     if search.shortlist is not None:
         reasons.append("search.shortlist: engine=ctranslate2 searches the whole vocabulary; give search.shortlist=null")
     if reasons:

@@ -42,7 +42,7 @@ def evaluate(config: DictConfig) -> str:
     blocks = tables(config, results, tokenizer)
     if output is not None:
         ((result,),) = (by_run.values() for by_run in results.values())
-        write_text(output, "".join(line + "\n" for line in result.hypotheses))
+        write_text(output.resolve(), "".join(line + "\n" for line in result.hypotheses))
         blocks.append(f"translations: {output}")
     return "\n\n".join(blocks) + "\n"
 
@@ -166,13 +166,14 @@ def check(config: DictConfig) -> None:
 
 
 def output_file(output: str | None, one: bool) -> Path | None:
-    """The file of output=. Raises InputError if it cannot be written, or there are translations of more than `one`."""
+    """The file of output=; of a link, what it points to is to be written. Raises InputError if it cannot be written, or
+    there are translations of more than `one`."""
     if output is None:
         return None
     if not one:
         raise InputError(f"output={output}: goes with one run, or with ensemble=true")
     path = Path(str(output))
-    if path.is_dir() or not path.parent.is_dir():
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"output={output}: must be a file in a folder that exists")
     return path
 

@@ -78,7 +78,7 @@ def rerank(config: DictConfig) -> str:
         texts, features = reranker.candidates(read_lines(config.input), config.input)
         lines = chosen(texts, features.best(weights))
     if output is not None:
-        write_text(output, "".join(line + "\n" for line in lines))
+        write_text(output.resolve(), "".join(line + "\n" for line in lines))
         blocks.append(f"translations: {output}")
     return "\n\n".join(blocks) + "\n"
 
@@ -95,6 +95,8 @@ def open_reranker(config: DictConfig) -> Reranker:
     scoring.search, scoring.checkpoint = {}, None
     if config.search.get("beam") == AS_TRAINED:
         config.search.beam = config.nbest
+        if config.search.get("horizon") == AS_TRAINED:
+            config.search.horizon = None  # without effect where all of the beam are asked for
     runs = list(open_runs(config).values())
     run = ensemble(runs)
     run.translator.search.check(config.nbest)
