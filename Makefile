@@ -80,7 +80,7 @@ bench: .venv/bench  ## Speed beside other toolkits (an hour); a part of it: ARGS
 test: .venv/dev  ## Run the quick tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not medium and $(SHORT)" $(ARGS)
 
-test-medium: .venv/dev  ## Run the tests that take a second each: whole commands, short trainings
+test-medium: .venv/dev  ## Run the tests that take a fifth of a second or more: whole commands, short trainings
 	$(BIN)/python -m pytest $(WORKERS) -m "medium and $(SHORT)" $(ARGS)
 
 test-all: .venv/slow  ## Run all tests, the slow ones too

@@ -19,25 +19,24 @@ def clock(monkeypatch):
 
 
 def trainer(max_steps: int, accumulation: int = 1, processes: int = 1) -> SimpleNamespace:
-    metrics = {"train/loss": 2.5, "train/lr": 0.001}
     return SimpleNamespace(
         max_steps=max_steps,
         accumulate_grad_batches=accumulation,
         world_size=processes,
         is_global_zero=True,
         global_step=0,
-        progress_bar_metrics=metrics,
     )
 
 
 def test_seconds_of_steps_leave_out_validation(clock):
     progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=10)
+    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001)
     for seconds, happens in (
         (0, lambda: progress.on_train_start(run, None)),
-        (2, lambda: progress.on_train_batch_end(run, None, None, SimpleNamespace(tokens=30), 0)),
+        (2, lambda: progress.on_train_batch_end(run, module, None, SimpleNamespace(tokens=30), 0)),
         (1, lambda: progress.on_validation_start(run, None)),
         (4, lambda: progress.on_validation_end(run, None)),
-        (2, lambda: progress.on_train_batch_end(run, None, None, SimpleNamespace(tokens=20), 1)),
+        (2, lambda: progress.on_train_batch_end(run, module, None, SimpleNamespace(tokens=20), 1)),
         (8, lambda: progress.on_train_end(run, None)),
     ):
         clock.seconds += seconds
@@ -51,11 +50,12 @@ def test_a_line_of_progress_forty_times_a_run_once_a_step(clock, caplog):
     progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=80, accumulation=2, processes=2)
     progress.load_state_dict({"tokens": 5000, "seconds": 9.0, "step_seconds": 8.0})
     progress.on_train_start(run, None)
+    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001)
     with caplog.at_level(logging.INFO, "headcount"):
         for batch in range(12):
             clock.seconds += 1
             run.global_step = (batch + 1) // 2
-            progress.on_train_batch_end(run, None, None, SimpleNamespace(tokens=100), batch)
+            progress.on_train_batch_end(run, module, None, SimpleNamespace(tokens=100), batch)
     assert progress.tokens == 5000 + 12 * 200
     seconds_left = [78 * (8 + 4) / 2, 76 * (8 + 8) / 4, 74 * (8 + 12) / 6]
     lefts = ["{}:{:02}".format(*divmod(round(seconds), 60)) for seconds in seconds_left]

@@ -87,6 +87,12 @@ def test_wrong_settings(wrong, tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.medium
+def test_the_config_of_a_sweep_is_refused_in_one_line(tmp_path):
+    line = "--cfg: shows one job; leave out --multirun, and give one value of each setting"
+    assert refused("train", "--multirun", "seed=1,2", "--cfg", "job", cwd=tmp_path) == [line]
+
+
+@pytest.mark.medium
 def test_files_want_their_paths(tmp_path):
     (line,) = refused("train", "data=files", cwd=tmp_path)
     assert line.startswith("data.source, data.target, data.train_source")

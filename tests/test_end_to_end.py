@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -130,10 +131,20 @@ def test_runs_side_by_side(home):
 
 
 @pytest.mark.medium
-def test_progress_says_nothing_of_a_loss_that_was_not_logged_yet(tiny, tmp_path):
-    run = trained(tmp_path, *tiny, "trainer.log_every_n_steps=3")
-    lines = (run / "train.log").read_text(encoding="utf-8").splitlines()
-    assert ["loss" in line for line in lines if " of 8 " in line] == [False] * 2 + [True] * 6
+@pytest.mark.parametrize("steps", [8, 80])
+def test_progress_shows_the_mean_loss_and_the_last_rate_since_its_last_line(steps, tiny, tmp_path):
+    options = ("trainer.accumulate_grad_batches=2", f"trainer.max_steps={steps}", "validation.every=80")
+    run = trained(tmp_path, *tiny, *options)
+    log = (run / "train.log").read_text(encoding="utf-8")
+    shown = re.findall(rf" step (\d+) of {steps}  loss ([\d.]+)  lr (\S+) ", log)
+    assert len(shown) == min(steps, 40)
+    rows = [row for row in curves(run) if row["train/loss"]]
+    before = 0
+    for step, loss, rate in shown:
+        since = [float(row["train/loss"]) for row in rows[before : int(step)]]
+        assert min(since) - 6e-4 < float(loss) < max(since) + 6e-4
+        assert rate == f"{float(rows[int(step) - 1]['train/lr']):.1e}"
+        before = int(step)
 
 
 @pytest.mark.medium

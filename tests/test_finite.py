@@ -121,7 +121,7 @@ def test_a_model_that_diverged_ends_a_validation_or_the_scoring_with_the_line_of
         f"{after}. Try"
     )
     assert line.endswith(
-        "Try a smaller optimizer.lr, more schedule.warmup_steps, trainer.gradient_clip_val=1 or "
+        "Try a smaller optimizer.lr or trainer.gradient_clip_val, more schedule.warmup_steps or "
         "trainer.precision=32-true"
     )
 

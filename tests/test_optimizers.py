@@ -193,6 +193,15 @@ def test_adamw_has_a_rate_of_hidden_matrices_and_one_of_all_else():
         built("optimizer/adamw_large_vocabulary", lr=0.01, other_lr=-1)(groups)
 
 
+@pytest.mark.parametrize("name", ["adamw_large_vocabulary", "muon"])
+@pytest.mark.parametrize("betas", [[0.9], [0.9, 1.5]])
+def test_wrong_betas_are_named(name, betas):
+    with pytest.raises(
+        ValueError, match=r"optimizer\.betas=\[0\.9.*\]: must be two numbers from 0 up to, not including, 1"
+    ):
+        built(f"optimizer/{name}", betas=betas)([{"params": [vector()]}])
+
+
 def test_a_step_that_the_device_skips_changes_nothing():
     """As `found_inf` of torch's fused optimizers: on a GPU nobody has to wait for the gradient's norm."""
     weights, after = [*matrices(), vector()], {}

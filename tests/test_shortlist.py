@@ -110,9 +110,11 @@ def test_a_shortlist_is_the_frequent_and_the_best_of_each_source_piece(frequent,
 def test_the_number_of_many_candidates_is_rounded_up_with_frequent_pieces():
     frequencies = np.random.default_rng(1).permutation(1000).astype(np.int32)
     lexicon = Lexicon(np.full((1, 1), NONE, dtype=np.int32), frequencies, shared=False)
-    few, many, all_ = (lexicon.shortlist([[0]], number, 1).tolist() for number in (shortlist.ROUND, 300, 1000))
-    assert few == sorted(frequencies[: shortlist.ROUND].tolist())
-    assert many == sorted(frequencies[: 2 * shortlist.ROUND].tolist())
+    few, many, all_ = (
+        lexicon.shortlist([[0]], number, 1).tolist() for number in (shortlist.CANDIDATES_MULTIPLE, 300, 1000)
+    )
+    assert few == sorted(frequencies[: shortlist.CANDIDATES_MULTIPLE].tolist())
+    assert many == sorted(frequencies[: 2 * shortlist.CANDIDATES_MULTIPLE].tolist())
     assert all_ == list(range(1000))
 
 

@@ -424,6 +424,10 @@ def test_learned_positions_end():
         ({"decoder_heads": -1}, r"model\.decoder_heads=-1: must be 1 or more$"),
         ({"decoder_heads": -1, "head_size": 4}, r"model\.decoder_heads=-1: must be 0 or more$"),
         ({"num_heads": 0, "head_size": 4}, r"model\.num_heads=0: must be 1 or more in at least one layer"),
+        (
+            {"encoder_heads": 0, "decoder_heads": 0, "cross_heads": 0, "head_size": 4},
+            r"model\.encoder_heads=0, model\.decoder_heads=0, model\.cross_heads=0: must be 1 or more in at least one",
+        ),
         ({"head_size": 0}, r"model\.head_size=0"),
         ({"norm": "middle"}, r"model\.norm=middle: must be one of pre, post"),
         ({"positions": "none"}, r"model\.positions=none: must be one of sinusoidal, learned, rotary"),

@@ -19,7 +19,7 @@ FORM = f"whole numbers {{frequent:N,per_piece:K}} with N from 1 and K from 0 to 
 ROUNDS = 5  # of expectation and maximisation
 MOST_CELLS = 2**24  # pairs of a source and a target piece in one sentence, on which a lexicon is learned
 NONE = -1
-ROUND = 256  # oneDNN compiles a program for each number of candidates
+CANDIDATES_MULTIPLE = 256  # oneDNN compiles a program for each number of candidates
 
 
 def check_shortlist(name: str, shortlist: Mapping[str, Any], form: str = FORM) -> None:
@@ -54,14 +54,14 @@ class Lexicon:
     def shortlist(self, sources: Sequence[Sequence[int]], frequent: int, per_piece: int) -> np.ndarray:
         """The `frequent` most frequent target pieces, and for each piece of these sources the `per_piece` most probable
         translations, in the order of their numbers: int64 [candidate]. Of many candidates, the number is rounded up to
-        a multiple of `ROUND` with more frequent pieces."""
+        a multiple of `CANDIDATES_MULTIPLE` with more frequent pieces."""
         pieces = np.unique(np.concatenate([np.asarray(source, dtype=np.int64) for source in sources]))
         chosen = [self.frequent[:frequent], self.translations[pieces, :per_piece].ravel()]
         found = np.unique(np.concatenate([*chosen, pieces] if self.shared else chosen)).astype(np.int64)
         found = found[found != NONE]
-        if len(found) > ROUND:
+        if len(found) > CANDIDATES_MULTIPLE:
             others = self.frequent[~np.isin(self.frequent, found)]
-            found = np.union1d(found, others[: -len(found) % ROUND])
+            found = np.union1d(found, others[: -len(found) % CANDIDATES_MULTIPLE])
         return found
 
 

@@ -94,14 +94,15 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: 
 
 
 def following(results: Results) -> str:
-    """The command that comes next: prune to as few heads as an order leaves within the bound of BLEU."""
+    """The command that comes next: prune to as few heads as an order leaves within the bound of BLEU; where that was
+    not measured, or leaves all, look at the run."""
     cutting = results.get("cutting")
     if cutting is not None:
         limit = max(free_by_bleu(cutting, results.bounds.bleu), key=lambda limit: limit.cut)
         left = len(results.heads) - limit.cut
         if limit.cut and left:
             return command("prune", f"order={limit.order}", run=show(results.directory), keep=left)
-    return command("heads", sweep="runs/...")
+    return command("explore", run=show(results.directory))
 
 
 def write_page(page: HeadsPage, output: Path) -> HeadsPage:

@@ -43,8 +43,8 @@ class TokenPositions(NamedTuple):
 
 
 class AttentionOutput(NamedTuple):
-    """Output [batch, head, query, d_head], the weights [batch, head, query, key] if they were asked for, and the state
-    for the next target position (None for a kind without one)."""
+    """Output [batch, head, query, d_head], of all heads merged [batch, query, d_model]; the weights [batch, head,
+    query, key] if they were asked for, and the state for the next target position (None for a kind without one)."""
 
     output: Tensor
     weights: Tensor | None

@@ -56,10 +56,10 @@ Layer = TypeVar("Layer", nn.Embedding, OutputLayer)
 
 
 class EncoderDecoder(nn.Module, ABC):
-    """Token ids in, logits out.
+    """Token ids in, decoder output [batch, target, d_model] out.
 
-    output: the layer from decoder output to logits. The two are separate so that a loss can leave out padding before
-    the largest matrix product. source_embedding and target_embedding may be one.
+    output: the layer from decoder output to logits. It is apart from `forward`, so that a loss can leave out padding
+    before the largest matrix product. source_embedding and target_embedding may be one.
     """
 
     output: OutputLayer

@@ -86,7 +86,10 @@ def plan_heads(
     decoder = counts("decoder_heads", kinds[1], layers[1])
     cross = counts("cross_heads", kinds[2], layers[1])
     if not any(encoder + decoder + cross):
-        raise ValueError("model.num_heads=0: must be 1 or more in at least one layer")
+        named = {"encoder_heads": kinds[0], "decoder_heads": kinds[1], "cross_heads": kinds[2]}
+        given = [name for name, heads in named.items() if heads is not None]
+        given += ["num_heads"] if len(given) < len(named) else []
+        raise ValueError(f"{', '.join(f'model.{name}=0' for name in given)}: must be 1 or more in at least one layer")
     check_kv_heads(kv_heads, {*encoder, *decoder, *cross})
     check_local_heads(local_heads, local_window, encoder + decoder)
     return ModelHeads(plans(encoder, local_heads), plans(decoder, local_heads), plans(cross, 0))
@@ -144,7 +147,7 @@ def check_local_heads(local_heads: int, window: int, counts: Collection[int]) ->
 def local_mask(mask: Mask, heads: HeadPlan, query: Int[Tensor, "#query"], key: Int[Tensor, "key"]) -> Mask:
     """`mask` without what lies outside the window of the local heads; query, key: their positions.
 
-    Local and global heads side by side: Beltagy et al. 2020, "Longformer", section 3.1, whose window is 2 `window`.
+    The window: Beltagy et al. 2020, "Longformer", section 3.1, where it has both sides together, 2 `window`.
     """
     if not heads.local:
         return mask

@@ -28,7 +28,7 @@ class Positions(nn.Module):
     max_length: int | None = None
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
-        """x at the positions start .. start + position."""
+        """x at the positions from `start` on."""
         raise TypeError(f"{type(self).__name__} has no forward")
 
     def rotation(self, d_head: int) -> Rotate:
@@ -81,7 +81,7 @@ class SinusoidalPositions(ComputedTable, Positions):
         super().__init__(max_positions)
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
-        """x plus the encoding of the positions start .. start + position."""
+        """x plus the encoding of the positions from `start` on."""
         end = start + x.shape[1]
         return x + self.reaching(end)[start:end]
 
@@ -102,7 +102,7 @@ class LearnedPositions(Positions):
         self.table = nn.Parameter(torch.randn(max_positions, d_model) * d_model**-0.5)
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
-        """x plus the vectors of the positions start .. start + position."""
+        """x plus the vectors of the positions from `start` on."""
         end = start + x.shape[1]
         if end > len(self.table):
             raise InputError(

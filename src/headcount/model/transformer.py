@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, logits out."""
+"""The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, decoder output out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

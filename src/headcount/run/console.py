@@ -95,9 +95,12 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
     use_faster_products()
     use_allowed_cores()
     check_no_help()
-    OwnConfigs.folder = get_args_parser().parse_args().config_dir
+    given = get_args_parser().parse_args()
+    OwnConfigs.folder = given.config_dir
     Plugins.instance().register(OwnConfigs)
     try:
+        if given.multirun and given.cfg:
+            raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
     except BrokenPipeError:
         _stop_writing()

@@ -2,7 +2,7 @@
 a schedule-free optimizer.
 
 The window of an average is a share of the planned run, `trainer.max_steps`, so a short run does not average its initial
-weights. A run that stops early averages over as many steps as if it had not.
+weights. The window is as long where a run stops early.
 """
 
 import math

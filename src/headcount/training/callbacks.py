@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingProgress(Callback):
-    """Progress display: loss, learning rate, real tokens a second and time left; a bar on a terminal, else a line from
-    time to time.
+    """Progress display: mean loss since the last one, learning rate, real tokens a second and time left; a bar on a
+    terminal, else a line from time to time.
 
     It also counts, over all ranks and across interruptions: `tokens` (source and target, no padding), `seconds` from
     the first step to the last with validation, and `step_seconds` without.
@@ -89,11 +89,11 @@ class TrainingProgress(Callback):
             return
         if self._bar is not None:
             if step % 10 == 0:
-                self._bar.update(self._task, completed=step, figures=self._figures(trainer))
+                self._bar.update(self._task, completed=step, figures=self._figures(pl_module))
         elif step % max(1, trainer.max_steps // 40) == 0:
             minutes, seconds = divmod(round((trainer.max_steps - step) * self.step_seconds / step), 60)
             logger.info(
-                "step %d of %d  %s  %d:%02d left", step, trainer.max_steps, self._figures(trainer), minutes, seconds
+                "step %d of %d  %s  %d:%02d left", step, trainer.max_steps, self._figures(pl_module), minutes, seconds
             )
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -134,15 +134,13 @@ class TrainingProgress(Callback):
             self.step_seconds += now - self._lap if step else 0.0
         self._lap = now
 
-    def _figures(self, trainer: Trainer) -> str:
+    def _figures(self, module: Any) -> str:
+        """Of the steps since the last call: the mean loss, since that of one step is of sentences of one length."""
         seconds, tokens = self._shown
         self._shown = (self.step_seconds, self.tokens)
         rate = (self.tokens - tokens) / max(self.step_seconds - seconds, 1e-9)
-        metrics = trainer.progress_bar_metrics
-        # Nothing was logged yet in the first few steps, also of a resumed run.
-        logged = f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.1e}  " if "train/loss" in metrics else ""
         skipped = f"  {self.skipped.total:,} skipped" if self.skipped.total else ""
-        return f"{logged}{rate:,.0f} tokens/s{skipped}"
+        return f"loss {module.recent_loss():.3f}  lr {module.rate:.1e}  {rate:,.0f} tokens/s{skipped}"
 
 
 class CheckpointFile(TorchCheckpointIO):

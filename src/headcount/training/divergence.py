@@ -13,7 +13,7 @@ from headcount.errors import InputError, printable
 
 logger = logging.getLogger(__name__)
 
-TRY = "Try a smaller optimizer.lr, more schedule.warmup_steps, trainer.gradient_clip_val=1 or trainer.precision=32-true"
+TRY = "Try a smaller optimizer.lr or trainer.gradient_clip_val, more schedule.warmup_steps or trainer.precision=32-true"
 SHOWN = 3  # sentence pairs of a batch that are named
 
 

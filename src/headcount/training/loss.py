@@ -194,7 +194,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(device) if lower else weight.dtype
         with torch.autocast(device, enabled=False):
             inputs = hidden.to(dtype), weight.to(dtype), labels
-            loss, likelihood, *gradients = _losses(*inputs, objective, scratch, needs_gradient)
+            loss, likelihood, *gradients = _projected_losses(*inputs, objective, scratch, needs_gradient)
         if needs_gradient:
             ctx.save_for_backward(*(g.to(x.dtype) for g, x in zip(gradients, (hidden, weight), strict=True)))
         return loss, likelihood
@@ -205,7 +205,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return hidden_gradient * gradient, weight_gradient * gradient, None, None, None
 
 
-def _losses(
+def _projected_losses(
     hidden: Tensor, weight: Tensor, labels: Tensor, objective: _Objective, scratch: _Scratch, with_gradients: bool
 ) -> tuple[Tensor, ...]:
     """Loss and likelihood, and the gradients of the loss by hidden and weight."""

@@ -85,6 +85,8 @@ class TranslationTask(pl.LightningModule):
         self.batch_shape: tuple[int, int, int] | None = None
         self._parts_of_step: list[tuple[Tensor, Tensor]] = []  # loss and rows of each micro-batch
         self._logged: list[Tensor] = []  # likelihood of each, in a step that is logged
+        self._recent: Tensor | float = 0.0  # likelihood and target tokens since `recent_loss` was asked [2]
+        self.rate = 0.0  # the learning rate of the last optimizer step
         self._valid_sums: list[Tensor] = []
         self._rates: list[float] = []  # of each parameter group, in the config
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
@@ -134,7 +136,7 @@ class TranslationTask(pl.LightningModule):
         here = self._all_parameters[0].device.type in SYNCHRONOUS or is_sharded(self.model)
         skips_itself = not here and getattr(own, "_step_supports_amp_scaling", False)
         recorded = self.graphs if skips_itself else None
-        rate = optimizer.param_groups[0]["lr"]
+        self.rate = rate = optimizer.param_groups[0]["lr"]
         norm = recorded.step(own, clip) if recorded else torch.nn.utils.clip_grad_norm_(self._all_parameters, clip)
         step = Step(self.trainer.global_step + 1, rate, gathered(norm), self._parts_of_step)
         self._parts_of_step, self._logged = [], []
@@ -186,11 +188,21 @@ class TranslationTask(pl.LightningModule):
             self._logged.append(likelihood.detach().clone())  # a graph writes the next one into the same memory
             ranks = self.trainer.world_size
             whole = torch.stack(self._logged).sum() / batch.step_tokens * ranks
-            self.log("train/loss", whole, prog_bar=True, sync_dist=ranks > 1)
-            self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], prog_bar=True)
+            self.log("train/loss", whole, sync_dist=ranks > 1)
+            self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+        tokens = batch.step_tokens / (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+        own = torch.stack([likelihood.detach(), torch.full_like(likelihood, tokens)])
+        self._recent = self._recent + own.where(own.isfinite().all(), 0)
         self._parts_of_step.append((loss.detach().clone(), batch.rows))
         # DDP takes the mean over ranks and Lightning the mean over micro-batches; both want the sum here.
         return mean * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+
+    def recent_loss(self) -> float:
+        """Mean negative log-likelihood of a target token since the last call, in the batches of this process; nan where
+        there were none."""
+        nats, tokens = self._recent.tolist() if isinstance(self._recent, Tensor) else (0.0, 0.0)
+        self._recent = 0.0
+        return nats / tokens if tokens else math.nan
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self.batch_shape = shape_of(batch)

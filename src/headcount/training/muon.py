@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headcount.machine import multiplies_bf16
+from headcount.training.adamw import two_betas
 
 ADJUST = ("original", "match_rms_adamw")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -56,6 +57,7 @@ class Muon(torch.optim.Optimizer):
             ("weight_decay", weight_decay, weight_decay >= 0, "0 or more"),
             ("momentum", momentum, 0 <= momentum < 1, "0 or more, and less than 1"),
             ("adjust_lr_fn", adjust_lr_fn, adjust_lr_fn in ADJUST, f"one of {', '.join(ADJUST)}"),
+            ("eps", eps, eps >= 0, "0 or more"),
             ("ns_steps", ns_steps, ns_steps >= 1, "1 or more"),
             ("ns_coefficients", ns_coefficients, len(ns_coefficients) == 3, "three numbers"),
             ("ns_dtype", ns_dtype, ns_dtype in DTYPES, f"one of {', '.join(DTYPES)}"),
@@ -67,10 +69,9 @@ class Muon(torch.optim.Optimizer):
         self.ns_steps = ns_steps
         self.ns_coefficients = tuple(ns_coefficients)
         self.ns_dtype = DTYPES[ns_dtype]
-        beta1, beta2 = betas
         others = [group for group in params if not group.get("hidden")]
         self.adamw = torch.optim.AdamW(
-            others, lr=adamw_lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay, fused=fused
+            others, lr=adamw_lr, betas=two_betas(betas), eps=eps, weight_decay=weight_decay, fused=fused
         )
         own = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         hidden = [{**own, **group} for group in params if group.get("hidden")]
