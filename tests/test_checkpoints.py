@@ -46,6 +46,10 @@ class OneNumber(pl.LightningModule):
         self.model = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(self.model.weight)
         self.skipped = SkippedSteps(stop_after=5)
+        self.rate = 0.1
+
+    def recent_loss(self):
+        return 0.0
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
