@@ -406,7 +406,7 @@ def test_the_command_measures_a_run_once(home, tmp_path, caplog):
     shutil.copytree(home / "runs" / "first", tmp_path / "run")
     arguments = ("run=run", "parts=[ablation,examples]", "test=4", "valid=4")
     said = completed("heads", *arguments, cwd=tmp_path)
-    assert re.search(r"page: run/heads/heads\.html .*\nnext:  headcount heads sweep=runs/", said.out)
+    assert re.search(r"page: run/heads/heads\.html .*\nnext:  headcount explore run=run\n", said.out)
     measured = snapshot(tmp_path / "run")
     completed("heads", *arguments, cwd=tmp_path)
     assert snapshot(tmp_path / "run") == measured

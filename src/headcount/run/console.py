@@ -95,12 +95,8 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
     use_faster_products()
     use_allowed_cores()
     check_no_help()
-    given = get_args_parser().parse_args()
-    OwnConfigs.folder = given.config_dir
-    Plugins.instance().register(OwnConfigs)
     try:
-        if given.multirun and given.cfg:
-            raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
+        read_options()
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
     except BrokenPipeError:
         _stop_writing()
@@ -112,6 +108,15 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         complain(error)
     if failed:
         sys.exit(2)
+
+
+def read_options() -> None:
+    """Take the folder of --config-dir. Raises InputError for options that do not go together."""
+    given = get_args_parser().parse_args()
+    if given.multirun and given.cfg:
+        raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
+    OwnConfigs.folder = given.config_dir
+    Plugins.instance().register(OwnConfigs)
 
 
 class OwnConfigs(SearchPathPlugin):
