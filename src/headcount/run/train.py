@@ -270,8 +270,8 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
     if "contrastive" in scores["test"]:
         blocks.append(contrastive_table({"test": scores["test"]}))
     blocks.append(
-        f"{training['steps']:,} steps, {training['epochs']:.1f} epochs, {training['seconds']:,.0f} s, "
-        f"{training['tokens_per_second']:,.0f} real tokens/s\n"
+        f"{training['steps']:,} steps, {training['epochs']:.1f} epochs, {training['seconds']:,.0f} s with validation, "
+        f"{training['tokens_per_second']:,.0f} real tokens/s without\n"
         + (f"steps skipped, since their gradients were not finite: {skipped:,}\n" if skipped else "")
         + (f"{verdict(weights)}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.parts.data.target_language}, "
