@@ -70,6 +70,13 @@ def test_the_path_that_shows_weights_equals_the_fast_one():
     assert (shown.weights.masked_select(~mask.expand_as(shown.weights)) == 0).all()
 
 
+def test_without_heads_no_kernel_is_asked(monkeypatch):
+    monkeypatch.setattr(ScaledDotProduct, "_on_cpu", None)
+    query, key = torch.randn(2, 0, 3, 4), torch.randn(2, 0, 5, 4)
+    output, *_ = ScaledDotProduct(num_heads=0, d_head=4, dropout=0.0)(query, key, key, None, whole(3, 5), None, False)
+    assert output.shape == query.shape
+
+
 def test_scaled_dot_product_is_equation_1_element_by_element():
     torch.manual_seed(1)
     query, key, value = (torch.randn(1, 2, n, 3).double() for n in (2, 4, 4))

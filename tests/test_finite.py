@@ -1,6 +1,7 @@
 """Divergence: steps without finite gradients are skipped, or training stops; what it leaves can be used."""
 
 import json
+import math
 import re
 import subprocess
 from collections.abc import Collection
@@ -82,6 +83,15 @@ def diverge_at(monkeypatch, steps: Collection[int], where: str = "loss") -> None
         return loss
 
     monkeypatch.setattr(TranslationTask, "training_step", broken)
+
+
+def test_the_step_that_diverged_is_named_though_the_last_one_is_not_counted_yet():
+    skipped = SkippedSteps(stop_after=10)
+    skipped.expect(
+        Step(5, 0.1, torch.tensor(math.nan), [(torch.tensor(math.nan), torch.tensor([0]))]), "pair {}".format
+    )
+    assert str(skipped.diverged(5)).startswith("step 4: after it the model's probabilities")
+    assert skipped.in_a_row == 1
 
 
 @pytest.mark.medium

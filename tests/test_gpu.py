@@ -141,6 +141,16 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tiny, tmp_path):
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
+@pytest.mark.parametrize("more", ["model/cross_attention=gaussian_window", "search=sample"])
+def test_a_deterministic_run_has_cumulative_sums(more, tiny, tmp_path):
+    completed("train", *tiny, *GPU, "cuda_graphs=false", more, "hydra.run.dir=runs/run", cwd=tmp_path)
+
+
+def test_a_layer_without_heads_translates_in_bf16(tiny, tmp_path):
+    heads = ("model.encoder_heads=[0,4]", "model.decoder_heads=[0,4]", "model.head_size=16")
+    completed("train", *tiny, *GPU, "model.encoder_layers=2", "model.decoder_layers=2", *heads, cwd=tmp_path)
+
+
 @pytest.mark.parametrize("more", ["trainer.accumulate_grad_batches=1", "trainer.accumulate_grad_batches=2"])
 def test_a_run_with_graphs_learns_what_one_without_does(more, tiny, tmp_path):
     found = {}

@@ -187,17 +187,58 @@ def test_a_parameter_that_is_trained_later_gets_a_gradient(captured):
 
 
 @pytest.mark.medium
-def test_the_graph_that_was_not_used_for_the_longest_time_goes(captured, monkeypatch):
+def test_a_shape_takes_the_place_of_the_rarest_once_it_has_come_twice_as_often(captured, monkeypatch, caplog):
+    caplog.set_level("INFO")
     monkeypatch.setattr(graphs_module, "MAX_GRAPHS", 2)
     loss = LOSSES["label smoothing"]
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
     graphs = StepGraphs(task_without_data(model, loss)._losses, model)
     one, two, three = batch_of(3, 5, 2), batch_of(9, 9), batch_of(1, 1)
-    for batch in (one, one, two, two, one, three, three, one):
+    for batch in (one, one, one, two, two, three, three, three, three):
+        gradients_of(graphs, model, batch, loss)
+    assert len(captured) == 2
+    gradients_of(graphs, model, three, loss)  # the fifth time, against two
+    assert len(captured) == 3
+    for batch in (two, one, three, two, one, three):
         gradients_of(graphs, model, batch, loss)
     assert len(captured) == 3
-    gradients_of(graphs, model, two, loss)
-    assert len(captured) == 4
+    assert caplog.text.count("2 shapes of batches have CUDA graphs") == 1
+
+
+@pytest.mark.medium
+def test_counts_of_shapes_are_halved_where_there_are_many(captured, monkeypatch):
+    monkeypatch.setattr(graphs_module, "MAX_SEEN", 2)
+    loss = LOSSES["label smoothing"]
+    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0}).train()
+    graphs = StepGraphs(task_without_data(model, loss)._losses, model)
+    for batch in (batch_of(3, 5, 2), batch_of(3, 5, 2), batch_of(3, 5, 2), batch_of(9, 9), batch_of(1, 1)):
+        gradients_of(graphs, model, batch, loss)
+    assert list(graphs._batches.values()) == [1]
+    gradients_of(graphs, model, batch_of(3, 5, 2), loss)
+    assert len(captured) == 1
+
+
+def test_a_validation_that_needs_the_memory_of_graphs_gets_it(caplog):
+    caplog.set_level("INFO")
+    loss, batch = LOSSES["label smoothing"], batch_of(3, 5, 2)
+    task = task_without_data(random_model(VOCABULARY, **SIZES).eval(), loss)
+    losses, tried = task._losses, []
+
+    def short_of_memory(*given):
+        tried.append(given)
+        if task.graphs is None or task.graphs._recorded:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return losses(*given)
+
+    task._losses = short_of_memory
+    with pytest.raises(torch.OutOfMemoryError):  # without graphs there is no more
+        task.validation_step(batch, 0)
+    task.graphs = StepGraphs(losses, task.model)
+    task.graphs._recorded["shape"] = None
+    task.validation_step(batch, 0)
+    assert len(tried) == 3
+    assert len(task._valid_sums) == 1
+    assert caplog.text.count("CUDA graphs are dropped, since memory is short") == 1
 
 
 class FakeUpdate:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headcount.errors import InputError
 from headcount.files import readable
@@ -197,6 +198,14 @@ def use_memory_again() -> None:
     if mallopt is not None:  # the GNU C library's
         for parameter, value in (M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX):
             mallopt(parameter, value)
+
+
+def cumulative_sum(x: Tensor, dim: int) -> Tensor:
+    """`x.cumsum(dim)`. Where sums shall come in a fixed order (`trainer.deterministic`), a GPU's are made on the CPU,
+    since torch has none of floats for a GPU."""
+    if x.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return x.cpu().cumsum(dim).to(x.device)
+    return x.cumsum(dim)
 
 
 def end_with_parent(parent: int | None = None) -> None:

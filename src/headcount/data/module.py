@@ -390,9 +390,9 @@ class TranslationData(pl.LightningDataModule):
         return Sentences(source.pieces[:0], np.zeros_like(source.starts), np.zeros_like(source.ends))
 
     def _loader(self, batches: TrainStream | SplitBatches) -> DataLoader[Batch]:
-        return DataLoader(
-            batches, batch_size=None, num_workers=self.workers, pin_memory=torch.cuda.is_available(), shuffle=None
-        )
+        # Memory that is pinned opens the GPU, so not where a run on the CPU has no use for it.
+        pins = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        return DataLoader(batches, batch_size=None, num_workers=self.workers, pin_memory=pins, shuffle=None)
 
     def _rank_and_world_size(self) -> tuple[int, int]:
         if self.trainer is not None:

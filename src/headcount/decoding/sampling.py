@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.decoding.search import Decode, Hypotheses, Hypothesis, Limits, NotFiniteError, SearchMethod, Translation
+from headcount.machine import cumulative_sum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class Sampling(SearchMethod):
             scores, tokens = scores.topk(min(self.top_k, scores.shape[1]), dim=1)
         elif self.top_p is not None:
             scores, tokens = scores.sort(dim=1, descending=True)
-        cumulative = scores.softmax(dim=1).cumsum(dim=1)
+        cumulative = cumulative_sum(scores.softmax(dim=1), dim=1)
         last = torch.full_like(cumulative[:, :1], cumulative.shape[1] - 1, dtype=torch.long)
         if self.top_p is not None:
             last = torch.minimum(last, (cumulative < self.top_p).sum(dim=1, keepdim=True))

@@ -126,6 +126,8 @@ class ScaledDotProduct(SoftmaxAttention):
     ) -> AttentionOutput:
         if need_weights:
             return super().forward(query, key, value, mask, positions, state, need_weights)
+        if not query.shape[1]:
+            return AttentionOutput(query, None, None)  # a kernel of a GPU would divide by the number of heads
         # The same maths in fewer steps. SDPA's dropout_p would act in eval mode too, so it is switched here.
         dropout = self.dropout if self.training else 0.0
         if query.device.type == "cpu":

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from headcount.machine import cumulative_sum
 from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, TokenPositions
 
 LARGEST = 20.0  # of a', b' and c': far beyond useful values, and nothing computed from them overflows
@@ -69,7 +70,7 @@ class GaussianWindow(nn.Module, Attend):
         weight, bias = self.weight.to(exact) * self.weight.shape[1] ** -0.5, self.bias.to(exact)
         heights, widths, steps = (query.to(exact) @ weight + bias).clamp(max=LARGEST).exp().chunk(3, -1)
         if state is None:
-            return Mixture(heights, widths, steps.cumsum(dim=2))
+            return Mixture(heights, widths, cumulative_sum(steps, dim=2))
         before = state.centres.unflatten(0, (len(query), query.shape[2])).transpose(1, 2)
         return Mixture(heights, widths, before + steps)
 

@@ -107,6 +107,8 @@ def fit(run: TrainingRun) -> TranslationTask:
         if opening.is_open or not run.resumed or isinstance(error, InputError | OSError):
             raise
         raise run.resumed.misfit(error) from error
+    finally:
+        task.graphs = None  # and their memory, also where training ended in a validation
     opening.open()  # where nothing was left to train
     task.model = task.gather_model()
     if dist.is_initialized():

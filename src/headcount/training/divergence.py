@@ -119,7 +119,9 @@ class SkippedSteps:
         )
 
     def diverged(self, step: int) -> InputError:
-        """The error where the model of optimizer step `step` gives probabilities that are not finite."""
+        """The error where the model of optimizer step `step` gives probabilities that are not finite. Raises what
+        `skips` raises."""
+        self.settle()  # or the number of the step would be one too high
         after = f"; the {self.in_a_row} after it had no finite gradients and were skipped" if self.in_a_row else ""
         return InputError(
             f"step {step - self.in_a_row}: after it the model's probabilities are not finite numbers, so training has "

@@ -7,6 +7,7 @@ thousand of them. A graph starts all of them at once.
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,8 +22,8 @@ from headcount.training.loss import Loss
 
 logger = logging.getLogger(__name__)
 
-MAX_GRAPHS = 256  # beyond, the one that was not used for the longest time goes
-MAX_SEEN = 10_000  # shapes that are remembered
+MAX_GRAPHS = 256
+MAX_SEEN = 10_000  # shapes whose batches are counted
 ROOM_PARTS = 4  # places for real tokens are rounded up to quarters of a padded target, so that few shapes are different
 
 Result = TypeVar("Result")
@@ -52,10 +53,11 @@ class StepGraphs:
     """The graphs of one training on one GPU, one for each shape of batch.
 
     The first batch of a shape runs without a graph, so that all that torch prepares for a shape is there; the second is
-    recorded. Both compute the same. Graphs share their memory, since they never run at the same time, and write their
-    gradients into the same tensors. Dropout follows torch's seed as it does without graphs: the same seed gives the
-    same masks. A graph has the numbers of the objective and of the model's buffers, such as the gates of its heads: it
-    is dropped where these change. Without memory for graphs, steps run without.
+    recorded. Both compute the same. To record takes longer than a step, so beyond `MAX_GRAPHS` a shape takes the place
+    of the rarest one only once it has come twice as often. Graphs share their memory, since they never run at the same
+    time, and write their gradients into the same tensors. Dropout follows torch's seed as it does without graphs: the
+    same seed gives the same masks. A graph has the numbers of the objective and of the model's buffers, such as the
+    gates of its heads: it is dropped where these change. Without memory for graphs, steps run without.
 
     losses: computes what is recorded, with `model`; it must not make the processor wait for the GPU.
     """
@@ -67,12 +69,13 @@ class StepGraphs:
         self._gradients: list[Tensor] = []
         self._read: list[Any] = []  # what the graphs read: the objective, buffers and parameters
         self._numbers: list[int] = []  # of these, versions and places in memory
-        self._recorded: dict[Any, _Recorded] = {}  # the last one used comes last
-        self._seen: set[Any] = set()
+        self._recorded: dict[Any, _Recorded] = {}
+        self._batches: Counter[Any] = Counter()  # of each shape
         self._update: _Update | None = None
         self._pool: Any = None  # the memory of all graphs
         self._stream: Any = None  # on which they are recorded: each stream keeps memory for products
         self._on = True
+        self._told = False  # that some shapes have no graph
         device = next(model.parameters()).device
         self._factor = torch.ones((), device=device)
         self._tokens = torch.zeros((), dtype=torch.int64, device=device)
@@ -134,21 +137,41 @@ class StepGraphs:
         memory = batch.with_room(places_of(batch))
         shape = batch.source.shape, batch.target_in.shape, len(memory), batch.has_padding
         try:
-            if self._on and shape in self._seen and shape not in self._recorded and not torch.is_anomaly_enabled():
+            self._count(shape)
+            if shape not in self._recorded:
+                if not self._on or torch.is_anomaly_enabled() or not self._has_place(shape):
+                    return self._without_graph(batch, memory, objective)
                 self._record(shape, batch, memory, objective)
-            elif shape not in self._recorded:
-                if len(self._seen) == MAX_SEEN:
-                    self._seen.clear()
-                self._seen.add(shape)
-                return self._without_graph(batch, memory, objective)
         except RuntimeError as error:
             if refused_memory(error) is None or not self._on:
                 raise
             return None
-        recorded = self._recorded[shape] = self._recorded.pop(shape)
+        recorded = self._recorded[shape]
         recorded.memory.copy_(memory)
         recorded.graph.replay()
         return recorded.computed
+
+    def _count(self, shape: Any) -> None:
+        self._batches[shape] += 1
+        if len(self._batches) > MAX_SEEN:
+            self._batches = Counter({each: count // 2 for each, count in self._batches.items() if count > 1})
+
+    def _has_place(self, shape: Any) -> bool:
+        """Whether a graph of the shape is worth its recording."""
+        if self._batches[shape] < 2 or len(self._recorded) < MAX_GRAPHS:
+            return self._batches[shape] > 1
+        if not self._told:
+            self._told = True
+            logger.info(
+                "%d shapes of batches have CUDA graphs, and rarer ones run without: with a larger data.pad_to there "
+                "are fewer shapes",
+                MAX_GRAPHS,
+            )
+        return self._batches[shape] > 2 * self._batches[self._rarest]
+
+    @property
+    def _rarest(self) -> Any:
+        return min(self._recorded, key=self._batches.__getitem__)
 
     def _drop_what_changed(self, objective: Loss) -> None:
         """Drop all graphs where a buffer or a parameter is another one, or was written into by others than optimizers,
@@ -167,13 +190,17 @@ class StepGraphs:
             self._read, self._numbers, self._parameters = read, numbers, parameters
             self._gradients = [torch.empty_like(each) for each in parameters]
 
+    def release(self) -> None:
+        """Drop all graphs, and free their memory, for something else that needs it; they are recorded anew later."""
+        self._drop()
+        logger.info("CUDA graphs are dropped, since memory is short, and recorded anew")
+
     def _drop(self) -> None:
-        """Drop all graphs, and free their memory."""
         on_gpu = torch.cuda.is_initialized()
         if on_gpu:
             torch.cuda.synchronize()  # they may still run
         self._recorded.clear()
-        self._seen.clear()
+        self._batches.clear()
         self._update = None
         self._pool = None
         if on_gpu:
@@ -195,8 +222,8 @@ class StepGraphs:
         """Record the step of a batch that reads from `memory`. Raises RuntimeError where memory does not suffice."""
         # The batch is placed inside of the graph, which so finds the masks of each batch that it is replayed for.
         graph, computed = self._capture(lambda: self._without_graph(batch, memory, objective))
-        while len(self._recorded) >= MAX_GRAPHS:
-            del self._recorded[next(iter(self._recorded))]
+        if len(self._recorded) >= MAX_GRAPHS:
+            del self._recorded[self._rarest]
         self._recorded[shape] = _Recorded(graph, memory, computed)
 
     def _capture(self, step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
@@ -213,17 +240,20 @@ class StepGraphs:
         with torch.cuda.stream(self._stream):
             # Other threads, such as that which pins memory, go on meanwhile.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            captures = True
             try:
                 computed = step()
+                captures = False
+                graph.capture_end()
             except Exception as error:
-                with contextlib.suppress(RuntimeError):  # which would hide this one
-                    graph.capture_end()
+                if captures:
+                    with contextlib.suppress(RuntimeError):  # which would hide this one
+                        graph.capture_end()
                 if isinstance(error, RuntimeError) and refused_memory(error) is None:
                     raise InputError(
                         f"a step could not be recorded as a CUDA graph ({first_line(error)}); give cuda_graphs=false"
                     ) from error
                 raise
-            graph.capture_end()
         torch.cuda.current_stream().wait_stream(self._stream)
         torch.clear_autocast_cache()
         return graph, computed

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytorch_lightning as pl
@@ -19,6 +19,7 @@ from headcount.data.batches import Batch
 from headcount.decoding.translator import Translator
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
+from headcount.machine import refused_memory
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.transformer import Transformer
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 LIKELIHOOD = LabelSmoothing(smoothing=0)  # validation uses only its likelihood
 
 SYNCHRONOUS = ("cpu", "mps")  # devices whose optimizers cannot skip a step by themselves, or need not
+
+Result = TypeVar("Result")
 
 OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
@@ -206,7 +209,7 @@ class TranslationTask(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self.batch_shape = shape_of(batch)
-        _, likelihood = self._losses(batch, LIKELIHOOD)
+        _, likelihood = self._with_room(lambda: self._losses(batch, LIKELIHOOD))
         exact = torch.float32 if likelihood.device.type == "mps" else torch.float64  # which Apple's GPUs don't have
         likelihood = likelihood.to(exact)
         self._valid_sums.append(torch.stack([likelihood, torch.full_like(likelihood, len(batch.real))]))
@@ -217,7 +220,7 @@ class TranslationTask(pl.LightningModule):
         if self.trainer.world_size > 1:
             dist.all_reduce(sums)
         loss = (sums[0] / sums[1]).item()
-        hypotheses = self._translate_shared()
+        hypotheses = self._with_room(self._translate_shared)
         bleu = self.bleu(hypotheses)
         # The same figures on every rank: callbacks that stop training must agree.
         self.log_dict({"valid/loss": loss, "valid/ppl": perplexity(loss), "valid/bleu": bleu}, sync_dist=False)
@@ -236,6 +239,16 @@ class TranslationTask(pl.LightningModule):
                     self.references[row],
                     hypotheses[row],
                 )
+
+    def _with_room(self, work: Callable[[], Result]) -> Result:
+        """What `work` computes, in the memory of the graphs where it needs that."""
+        try:
+            return work()
+        except RuntimeError as error:
+            if self.graphs is None or refused_memory(error) is None:
+                raise
+        self.graphs.release()  # out of the reach of the error, which holds what `work` has allocated
+        return work()
 
     def _train_source(self, row: int) -> str:
         source: str = self.trainer.datamodule.data["train"][row]["source"]  # type: ignore[attr-defined]
