@@ -12,7 +12,6 @@ from conftest import SCRIPTS, completed
 from processes import DDP, ENVIRONMENT, WAIT
 from safetensors.torch import load_file
 
-pytestmark = pytest.mark.slow
 ANEW = ENVIRONMENT | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see `doubtful_restarts`
 NODE = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2"]
 # The second process ends itself when a step begins, once.
@@ -33,12 +32,46 @@ runpy.run_path(script, run_name="__main__")
 """
 
 
-def two_nodes(folder: Path, *words: str) -> list[str]:
-    """What two launchers that meet at a free port wrote; both must end well."""
+# The second process reads two seconds after it has found the first.
+LATE = """
+import contextlib, os, time
+from pathlib import Path
+import torch.distributed as dist
+from headcount.run import training_run
+rank, rendezvous = int(os.environ["RANK"]), training_run.rendezvous
+def late(url):
+    for found in rendezvous(url):
+        time.sleep(2 * rank)
+        yield found
+training_run.rendezvous = late
+with contextlib.ExitStack() as held:
+    print(training_run.shared_directory(Path(f"/of/{rank}"), held))
+    dist.init_process_group("gloo")
+    dist.barrier()
+"""
+
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        meeting = f"localhost:{free.getsockname()[1]}"
-    at = ["--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-id", "test", "--local-addr", "localhost"]
+        number: int = free.getsockname()[1]
+    return number
+
+
+@pytest.mark.medium
+def test_a_late_process_gets_the_directory_of_the_first():
+    place = ENVIRONMENT | {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", LATE], env=place | {"RANK": str(rank)}, stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=WAIT)[0] for rank in ranks] == [b"/of/0\n"] * 2
+
+
+def two_nodes(folder: Path, *words: str) -> list[str]:
+    """What two launchers that meet at a free port wrote; both must end well."""
+    at = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{free_port()}", "--rdzv-id", "test"]
+    at += ["--local-addr", "localhost"]
     logs = [folder / f"node-{number}.log" for number in range(2)]
     nodes = []
     try:
@@ -54,6 +87,7 @@ def two_nodes(folder: Path, *words: str) -> list[str]:
     return written
 
 
+@pytest.mark.slow
 def test_two_nodes_of_which_a_process_is_killed_are_one_process_with_accumulation(tiny, tmp_path):
     """The launchers start all processes again, and the same command resumes its run."""
     # Without dropout, whose numbers are drawn for each process.

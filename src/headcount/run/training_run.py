@@ -99,7 +99,7 @@ def open_training_run(
     directory = start.directory
     check_processes(config)
     use_threads(config.get("threads"))
-    directory = shared_directory(directory.resolve())
+    directory = shared_directory(directory.resolve(), held)
     parts = build_parts(config, directory)
     if adapt is not None:
         adapt(parts)
@@ -176,11 +176,15 @@ def make_newest(directory: Path) -> None:
         link_latest(directory)
 
 
-def shared_directory(directory: Path) -> Path:
-    """The run directory of the first process, on all processes of a torchrun job."""
+def shared_directory(directory: Path, held: contextlib.ExitStack) -> Path:
+    """The run directory of the first process, on all processes of a torchrun job. held: keeps the store that it is read
+    from."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return directory
     store, rank, _ = next(rendezvous("env://"))
+    # Where torchrun has no store of its own, the first process serves the others; one that is late would find no
+    # server. Lightning's processes meet at the same port, and share it.
+    held.callback(lambda: store)
     if rank == 0:
         store.set("headcount/run_directory", str(directory))
     return Path(store.get("headcount/run_directory").decode())
