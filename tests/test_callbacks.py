@@ -4,9 +4,10 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from headcount.training import callbacks
-from headcount.training.callbacks import TrainingProgress
+from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
 from headcount.training.divergence import SkippedSteps
 
 
@@ -43,6 +44,23 @@ def test_seconds_of_steps_leave_out_validation(clock):
         run.global_step = 1
         happens()
     assert (progress.seconds, progress.step_seconds, progress.tokens) == (17, 5, 50)
+
+
+def test_a_signal_during_the_agreement_of_processes_acts_after_the_next_step():
+    stop, run = StopOnInterrupt(), trainer(max_steps=10, processes=2)
+    run.should_stop = False
+
+    def agreed(here, all):
+        decision, stop.exit_code = here, 143  # the signal comes after this process has given its answer
+        return decision
+
+    run.strategy = SimpleNamespace(reduce_boolean_decision=agreed)
+    module = SimpleNamespace(device=torch.device("cpu"))
+    stop.on_train_batch_end(run, module, None, None, 0)
+    assert not run.should_stop
+    stop.on_train_batch_end(run, module, None, None, 1)
+    assert run.should_stop
+    assert stop.exit_code == 143
 
 
 def test_a_line_of_progress_forty_times_a_run_once_a_step(clock, caplog):

@@ -47,6 +47,16 @@ def test_a_line_of_two_files_holds_no_line_end(tmp_path):
     assert [pair["target"] for pair in pairs] == [pair["source"] for pair in pairs] == ["one", "a b c d e f g h i j"]
 
 
+def test_a_side_that_changes_while_it_is_read_is_named(tmp_path):
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("a\n" * 5)
+    pairs = ParallelText(tmp_path / "source", tmp_path / "target").pairs()
+    for lines in (3, 4):  # of the second chunk, of none or some
+        (tmp_path / "target").write_text("a\n" * lines)
+        with pytest.raises(InputError, match=r"source or .*target changed while they were read; start again$"):
+            list(pairs.iter(3))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from headcount.data.module import TranslationData
 from headcount.data.subword_sampling import BpeDropout, SampledSegmentation
 from headcount.data.tokenizer import EOS, PAD
 from headcount.errors import InputError
+
+ON_CPU = SimpleNamespace(root_device=torch.device("cpu"))
 
 
 class Toy:
@@ -59,6 +62,20 @@ def made(directory, corpus=None, **settings):
     data = module(directory, corpus, **settings)
     data.prepare_data()
     return data
+
+
+def test_text_that_changes_while_it_is_prepared_is_not_taken_for_what_it_was(tmp_path):
+    class Changing(Toy):
+        def load(self) -> DatasetDict:
+            self.extra = "y"
+            return super().load()
+
+    data = module(tmp_path, Changing())
+    with pytest.raises(InputError, match="changed while it was prepared; start again"):
+        data.prepare_data()
+    assert not [path for path in (tmp_path / "prepared").iterdir() if path.is_dir()]
+    data.prepare_data()
+    assert [path.name for path in (tmp_path / "prepared").iterdir() if path.is_dir()] == [data.prepared.name]
 
 
 @pytest.fixture
@@ -267,7 +284,7 @@ def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeyp
             monkeypatch.setenv("RANK", str(rank))
             monkeypatch.setenv("WORLD_SIZE", "2")
         else:
-            data.trainer = type("Trainer", (), {"global_rank": rank, "world_size": 2})()
+            data.trainer = type("Trainer", (), {"global_rank": rank, "world_size": 2, "strategy": ON_CPU})()
         shares.append(stream(data, 20))
     monkeypatch.undo()
     together = [batch for pair in zip(*shares, strict=True) for batch in pair]
@@ -422,7 +439,7 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
 def test_a_resumed_run_plans_few_epochs(tmp_path, monkeypatch, ramp):
     data = made(tmp_path, batch_ramp=ramp)
     step = sum(data.epochs.plan(epoch).steps for epoch in range(50)) + 2
-    data.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 1, "global_step": step})()
+    data.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 1, "global_step": step, "strategy": ON_CPU})()
     state = torch_copy(data.state_dict())
     planned = planned_epochs(monkeypatch, tmp_path / "planned")
     resumed = made(tmp_path, batch_ramp=ramp)

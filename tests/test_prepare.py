@@ -17,6 +17,7 @@ from built import cleaning, sentence_piece
 from conftest import completed, failed
 from datasets import Dataset, DatasetDict
 
+from headcount.data import prepare as prepare_module
 from headcount.data.arrow import read_sentences, read_tables, write_tables
 from headcount.data.corpora.corpus import Pairs
 from headcount.data.prepare import prepare, training_text
@@ -421,6 +422,21 @@ def test_a_machine_that_cannot_reach_the_corpus_leaves_the_work_of_the_others(tm
     with pytest.raises(UnreachableError):
         prepare(corpus, *SMALL, tmp_path / "whole")
     assert content(stopped / "checked") == before
+
+
+@pytest.mark.medium
+def test_nothing_is_left_of_a_preparation_that_was_killed_as_it_put_parts_together(tmp_path, monkeypatch):
+    stopped = stopped_preparation(tmp_path, monkeypatch)
+    (stopped / ".whole.1a2b.part").mkdir()
+    begun, found = prepare_module.new_directory, []
+
+    def begin(path):
+        found.append((path.name, sorted(each.name for each in stopped.glob(".*"))))
+        return begun(path)
+
+    monkeypatch.setattr(prepare_module, "new_directory", begin)
+    prepare(Untidy(), *SMALL, tmp_path / "whole")
+    assert found == [("whole", [])]
 
 
 @pytest.mark.medium

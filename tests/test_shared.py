@@ -1,3 +1,4 @@
+import errno
 import itertools
 import json
 import multiprocessing
@@ -34,6 +35,19 @@ def test_nothing_is_left_of_arrays_that_could_not_be_made(tmp_path):
         shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3), "b": 1 // 0})
     assert [path.name for path in tmp_path.iterdir()] == ["making.lock"]
     assert shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC])
+def test_where_nothing_can_be_written_a_process_has_the_arrays_for_itself(tmp_path, monkeypatch, number):
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("headcount.data.shared.np.save", refused)
+    assert shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["making.lock"]
+    number = errno.EIO
+    with pytest.raises(OSError, match=os.strerror(number)):
+        shared_arrays(tmp_path / "x", lambda: {"a": np.arange(3)})
 
 
 @pytest.mark.medium

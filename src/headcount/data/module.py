@@ -182,7 +182,7 @@ class TranslationData(pl.LightningDataModule):
             if not self.prepared.is_dir():
                 remove(self.prepared.with_suffix(".shared"))  # it has places in the files of a folder that is gone
                 what = self.corpus, self.cleaning, self._tokenizer, self.max_length
-                prepare(*what, self.prepared, threads=self.threads)
+                prepare(*what, self.prepared, threads=self.threads, is_same=lambda: self._folder() == self.prepared)
 
     def _folder(self) -> Path:
         settings = {

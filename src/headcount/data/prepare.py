@@ -55,6 +55,7 @@ def prepare(
     folder: Path,
     processes: int | None = None,
     threads: int | None = None,
+    is_same: Callable[[], bool] = lambda: True,
 ) -> None:
     """Write an Arrow file a split, the tokenizer and the cleaning report into `folder`, which appears when it is whole.
 
@@ -63,11 +64,12 @@ def prepare(
 
     tokenizer: a trained one, or the settings of its training. max_length: most pieces of either side in train; longer
     pairs are dropped. processes: None for one a core, or only one for a small corpus. threads: cores to use; None: all.
-    Raises InputError for errors in the text, see the parts, or if a process was killed.
+    is_same: whether the text is still that of the beginning, asked at the end.
+    Raises InputError for errors in the text, see the parts, where it changed meanwhile, or if a process was killed.
     """
     part = folder.with_suffix(".part")
     try:
-        _prepare(corpus, cleaning, tokenizer, max_length, folder, part, processes, threads or cores())
+        _prepare(corpus, cleaning, tokenizer, max_length, folder, part, processes, threads or cores(), is_same)
     except (OSError, InputError) as error:
         if not folder.is_dir():  # else another machine has finished, and removed what this one was to read
             if isinstance(error, InputError) and not isinstance(error, WorkerKilledError | UnreachableError):
@@ -85,6 +87,7 @@ def _prepare(
     part: Path,
     processes: int | None,
     threads: int,
+    is_same: Callable[[], bool],
 ) -> None:
     logger.info("reading the corpus")
     splits = corpus.load()
@@ -102,7 +105,8 @@ def _prepare(
         with waiting(FileLock(part / "filtered.lock"), "another process filters this corpus"):
             filtered = part / "filtered"
             if not (filtered / "report.json").is_file():
-                shutil.rmtree(filtered, ignore_errors=True)
+                for left in (filtered, *part.glob(f".{filtered.name}.*.part")):  # of a process that was killed here
+                    shutil.rmtree(left, ignore_errors=True)
                 with new_directory(filtered) as new:
                     report = filter_train(checked, cleaning, counts, names, new)
                     report.require_pairs()
@@ -118,7 +122,8 @@ def _prepare(
                 if folder.is_dir():
                     return
                 whole = part / "whole"
-                shutil.rmtree(whole, ignore_errors=True)  # of a process that was killed before it gave it its name
+                for left in (whole, *part.glob(f".{whole.name}.*.part")):  # of a process that was killed here
+                    shutil.rmtree(left, ignore_errors=True)
                 with new_directory(whole) as new:
                     for split in names:
                         text = numbered(text_tables(splits[split]))
@@ -128,6 +133,8 @@ def _prepare(
                     report.require_pairs()
                     save_tokenizer(tokenizer, new)
                     _save_report(report, new)
+                if not is_same():
+                    raise InputError("the text of the corpus changed while it was prepared; start again")
                 whole.rename(folder)
 
 

@@ -1,7 +1,9 @@
 """Arrays that processes share: one makes them, all map the same files into memory."""
 
 import contextlib
+import errno
 import json
+import logging
 import os
 import shutil
 import time
@@ -11,9 +13,12 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import new_directory, replacing, waiting, write_text
 
+logger = logging.getLogger(__name__)
+
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 NAMES = "names.json"  # the arrays of a folder, so that one from which some were removed is not taken for whole
 
 
@@ -21,20 +26,31 @@ def shared_arrays(folder: Path, make: Callable[[], dict[str, np.ndarray]]) -> di
     """The arrays of a folder by name, memory-mapped and not to be written; where it is not whole, it is made.
 
     make: computes the arrays. Of several processes, also of several machines, one calls it, and the others wait.
+    Where it may not write, or has no room to, a process has the arrays for itself.
     Raises InputError for a damaged file, OSError.
     """
     while True:
-        if not (files := _files(folder)):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with waiting(FileLock(folder.parent / "making.lock"), "another process makes arrays to be shared"):
-                if not _files(folder):
-                    remove(folder)
-                    _make(folder, make)
-            continue
+        try:
+            if not (files := _files(folder)):
+                _make_once(folder, make)
+                continue
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            logger.info("%s cannot be written (%s): this process has it for itself", folder, reason(error))
+            return make()
         try:
             return {path.stem: _mapped(path) for path in files}
         except FileNotFoundError:  # removed in between
             continue
+
+
+def _make_once(folder: Path, make: Callable[[], dict[str, np.ndarray]]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with waiting(FileLock(folder.parent / "making.lock"), "another process makes arrays to be shared"):
+        if not _files(folder):
+            remove(folder)
+            _make(folder, make)
 
 
 def _make(folder: Path, make: Callable[[], dict[str, np.ndarray]]) -> None:

@@ -354,9 +354,11 @@ class StopOnInterrupt(Callback):
         agree = pl_module.device.type == "cpu" or trainer.global_step % AGREE_EVERY == 0
         if trainer.world_size > 1 and not agree:
             return
-        if trainer.world_size > 1 and trainer.strategy.reduce_boolean_decision(self.exit_code > 0, all=False):
+        stops = self.exit_code > 0
+        if trainer.world_size > 1:  # a signal that comes meanwhile acts after the next step
+            stops = trainer.strategy.reduce_boolean_decision(stops, all=False)
+        if stops:
             self.exit_code = self.exit_code or 128 + signal.SIGINT
-        if self.exit_code:
             trainer.should_stop = True
             trainer.limit_val_batches = 0  # Lightning would validate before it stops, and somebody is waiting
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 
 from headcount.data.corpora.digests import file_digest
-from headcount.errors import InputError, reason
+from headcount.errors import InputError, UnreachableError, reason
 
 SPLITS = ("train", "valid", "test")
 LINE_END = "[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
@@ -93,5 +93,7 @@ def fingerprint(settings: list[Any], further: Mapping[str, Any], files: list[Pat
         try:
             digest.update(file_digest(path))
         except OSError as error:
-            raise InputError(f"{path}: cannot be read ({reason(error)}); give a text file, plain or .gz") from None
+            raise UnreachableError(
+                f"{path}: cannot be read ({reason(error)}); give a text file, plain or .gz"
+            ) from None
     return digest.hexdigest()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headcount.data.corpora.corpus import Pairs, pair_table
-from headcount.errors import InputError
+from headcount.errors import InputError, UnreachableError
 
 LINES = 2**15  # read from a file at once
 
@@ -70,9 +70,10 @@ def _opened(path: str | Path) -> Iterator[Iterable[bytes]]:
             packed = file.peek(2)[:2] == b"\x1f\x8b"
             yield gzip.GzipFile(fileobj=file) if packed else file
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
+        raise UnreachableError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
+        kind = UnreachableError if isinstance(error, OSError) else InputError
+        raise kind(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -91,7 +92,10 @@ def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[lis
 
 
 def _parallel_tables(source_path: Path, target_path: Path, rows: int) -> Iterator[pa.Table]:
-    for source, target in zip(read_chunks(source_path, rows), read_chunks(target_path, rows), strict=True):
+    chunks = read_chunks(source_path, rows), read_chunks(target_path, rows)
+    for source, target in itertools.zip_longest(*chunks, fillvalue=()):
+        if len(source) != len(target):
+            raise InputError(f"{source_path} or {target_path} changed while they were read; start again")
         yield pair_table(pa.array(source, pa.string()), pa.array(target, pa.string()))
 
 
