@@ -126,12 +126,11 @@ class ScaledDotProduct(SoftmaxAttention):
     ) -> AttentionOutput:
         if need_weights:
             return super().forward(query, key, value, mask, positions, state, need_weights)
-        if not query.shape[1]:
-            return AttentionOutput(query, None, None)  # a kernel of a GPU would divide by the number of heads
         # The same maths in fewer steps. SDPA's dropout_p would act in eval mode too, so it is switched here.
         dropout = self.dropout if self.training else 0.0
-        if query.device.type == "cpu":
-            return AttentionOutput(self._on_cpu(query, key, value, mask, dropout), None, None)
+        # Without heads, a kernel of a GPU would divide by their number.
+        if query.device.type == "cpu" or not query.shape[1]:
+            return AttentionOutput(self._by_products(query, key, value, mask, dropout), None, None)
         mask = None if positions.causal else mask  # a mask would rule out the fastest of torch's kernels
         if self.training and supports(query, key, value, mask, dropout=dropout):
             output = short_attention(query, key, value, mask, positions.causal)
@@ -139,7 +138,7 @@ class ScaledDotProduct(SoftmaxAttention):
             output = F.scaled_dot_product_attention(query, key, value, mask, dropout, positions.causal)
         return AttentionOutput(output, None, None)
 
-    def _on_cpu(self, query: Query, key: Key, value: Key, mask: Mask, dropout: float) -> Tensor:
+    def _by_products(self, query: Query, key: Key, value: Key, mask: Mask, dropout: float) -> Tensor:
         scale = self.d_head**-0.5
         if dropout or torch.is_grad_enabled():  # elsewhere autograd would only take time
             output: Tensor = _ShortSequences.apply(query, key, value, mask, scale, dropout)
