@@ -105,8 +105,7 @@ def _prepare(
         with waiting(FileLock(part / "filtered.lock"), "another process filters this corpus"):
             filtered = part / "filtered"
             if not (filtered / "report.json").is_file():
-                for left in (filtered, *part.glob(f".{filtered.name}.*.part")):  # of a process that was killed here
-                    shutil.rmtree(left, ignore_errors=True)
+                _clear(filtered)
                 with new_directory(filtered) as new:
                     report = filter_train(checked, cleaning, counts, names, new)
                     report.require_pairs()
@@ -122,8 +121,7 @@ def _prepare(
                 if folder.is_dir():
                     return
                 whole = part / "whole"
-                for left in (whole, *part.glob(f".{whole.name}.*.part")):  # of a process that was killed here
-                    shutil.rmtree(left, ignore_errors=True)
+                _clear(whole)
                 with new_directory(whole) as new:
                     for split in names:
                         text = numbered(text_tables(splits[split]))
@@ -136,6 +134,12 @@ def _prepare(
                 if not is_same():
                     raise InputError("the text of the corpus changed while it was prepared; start again")
                 whole.rename(folder)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a process that was killed left of a folder, whole or as `new_directory` began it."""
+    for left in (folder, *folder.parent.glob(f".{folder.name}.*.part")):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def count_pairs(splits: Mapping[str, Pairs | Dataset]) -> int | None:

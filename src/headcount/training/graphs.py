@@ -158,8 +158,11 @@ class StepGraphs:
 
     def _has_place(self, shape: Any) -> bool:
         """Whether a graph of the shape is worth its recording."""
-        if self._batches[shape] < 2 or len(self._recorded) < MAX_GRAPHS:
-            return self._batches[shape] > 1
+        count = self._batches[shape]
+        if count < 2:
+            return False
+        if len(self._recorded) < MAX_GRAPHS:
+            return True
         if not self._told:
             self._told = True
             logger.info(
@@ -167,7 +170,7 @@ class StepGraphs:
                 "are fewer shapes",
                 MAX_GRAPHS,
             )
-        return self._batches[shape] > 2 * self._batches[self._rarest]
+        return count > 2 * self._batches[self._rarest]
 
     @property
     def _rarest(self) -> Any:
