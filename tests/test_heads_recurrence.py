@@ -8,7 +8,7 @@ import pytest
 from built import BOUNDS
 
 from headcount.errors import InputError
-from headcount.heads.importance import harms
+from headcount.heads import recurrence
 from headcount.heads.recurrence import (
     assigned,
     half_effects,
@@ -111,13 +111,14 @@ def test_specialists_are_counted_by_layer():
 
 
 @pytest.mark.medium
-def test_the_match_does_not_make_the_picture():
+def test_the_match_does_not_make_the_picture(monkeypatch):
     """Without any effect, matched heads are no more alike than other ones, on the pairs that they are drawn from."""
+    monkeypatch.setattr(recurrence, "PERMUTATIONS", 1)
     alike = []
     for seed in range(40):
         runs = [run(5 * seed + n, np.zeros((8, 3)), noise=1.0) for n in range(5)]
         found = matched_effects(match("4", runs), runs, [nothing(each) for each in runs])
-        # The variance of means over 5 runs of means of 10 pairs, of the head and of the whole model, each of variance 1.
+        # The variance of a mean over 5 runs of means of 10 pairs, of the head and of the whole model.
         alike.append((found.mean[:, 1:] ** 2).mean() / (2 / 10 / 5))
     assert np.mean(alike) == pytest.approx(1, abs=0.15)
 
@@ -138,9 +139,10 @@ def test_half_of_the_pairs_of_each_phenomenon_matches_and_the_other_half_is_draw
         changed = {**arrays, "zero.right": arrays["zero.right"].copy()}
         changed["zero.right"][1, pair] -= 1
         halves[pair] = [half_effects(changed, half)[0][0, 1:].sum() for half in (0, 1)]
-    assert sorted(halves.tolist()) == [[-0.1, 0.0]] * 30 + [[0.0, -0.1]] * 30
+    assert halves.sum(axis=1) == pytest.approx(-0.1)
+    assert halves.max(axis=1) == pytest.approx(0)
     for name in PHENOMENA:
-        assert (halves[arrays["phenomenon"] == name] < 0).sum(axis=0).tolist() == [10, 10]
+        assert (halves[arrays["phenomenon"] == name] < -0.05).sum(axis=0).tolist() == [10, 10]
 
 
 def test_spread_is_the_number_of_heads_with_equal_effects():
@@ -160,13 +162,12 @@ def test_spread_is_the_number_of_heads_with_equal_effects():
     assert all_.layers["cross1"].mean == pytest.approx(0.5, abs=0.01)
 
 
-@pytest.mark.medium
 def test_noise_does_not_raise_the_effective_number():
-    """Two heads of eight cost 3 nats each, and the noise of a mean of 20 pairs is a third of that."""
-    costs = np.zeros((8, 3))
+    """Two heads of eight cost 3 nats each, and the six others nothing but noise."""
+    random, costs = np.random.default_rng(0), np.zeros((8, 1))
     costs[[1, 5]] = 3
-    found = [participation(harms(run(seed, costs, noise=3.0), "order")) for seed in range(200)]
-    assert np.median(found) == pytest.approx(2, abs=0.25)
+    found = [participation(costs + random.normal(0, 3, (8, 20))) for _ in range(300)]
+    assert np.nanmedian(found) == pytest.approx(2, abs=0.15)
 
 
 def test_runs_measured_on_different_designs_are_refused():

@@ -211,10 +211,10 @@ def by_place(names: Sequence[str], harm: Floats) -> dict[str, float]:
 def participation(harm: Floats) -> float:
     """The effective number of heads, (sum of h)^2 / sum of h^2 over heads, h the mean of harm [head, unit], from 1 to
     their number. Both are estimated without the noise of the units: by products of different ones, as those of two
-    halves, the mean over all halves. NaN where either is not above 0."""
+    halves, the mean over all halves. NaN where there is no harm, or where either is not above 0."""
     heads, units = harm.shape
     whole = harm.sum(axis=0)
-    above = whole.mean() ** 2 - whole.var(ddof=min(units - 1, 1)) / units
+    above = max(whole.mean(), 0) ** 2 - whole.var(ddof=min(units - 1, 1)) / units
     below = float((harm.mean(axis=1) ** 2 - harm.var(axis=1, ddof=min(units - 1, 1)) / units).sum())
     return float(np.clip(above / below, 1, heads)) if above > 0 and below > 0 else float("nan")
 
