@@ -35,7 +35,7 @@ from headcount.heads.command import following
 from headcount.heads.measure import PARTS
 from headcount.heads.page import HeadsPage, heads_csv, html, run_page, study_page, write
 from headcount.heads.results import Results, Row, Study
-from headcount.heads.sections import bleu, cost, cutting, knock_out, one_left, published
+from headcount.heads.sections import bleu, cost, cutting, knock_out, one_left
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.bootstrap import bleu_of
@@ -296,34 +296,13 @@ def test_each_part_has_its_section(made):
         "One head left in a layer",
         "Zero, mean and resample ablation",
         "Through training",
-        "Beside published figures",
     ]
-    cells = [cell for line in page.sections[-1].blocks[-1].cells for cell in line]
-    assert "of 2 encoder heads, weights frozen: 1 (penalty 0.01), 0 (penalty 1)" in cells
     names = {plot.name: plot for plot in page.plots}
     assert {"cutting_loss", "cutting_worst", "cutting_bleu"} <= set(names)
     assert {"training_order", "interactions"} <= set(names)
     assert {"circuit_order", "twins", "proxy_loss_importance", "knock_out_margin"} <= set(names)
     assert "circuit_case" not in names
     assert all(head in names["circuit_order"].svg for head in ("encoder1.1", "cross1.1", "output"))
-
-
-def test_published_figures_stand_beside_figures_of_the_same_measure():
-    ablation, cutting = ablated(), cut()
-    cutting["order_name"] = np.array(["gradient", "random", "random"])
-    cutting["bleu_counts"][:3] = cutting["bleu_counts"][3]  # translations do not change
-    table = published.subject(results(ablation=ablation, cutting=cutting)).section.blocks[-1]
-    assert all(re.search(r"\d", line[3]) for line in table.cells)
-    changes, only, order, gates = (line[4] for line in table.cells)
-    assert changes == "0 of 2 encoder heads change the loss, 0 of which improve it"
-    assert re.fullmatch(
-        r"encoder1, \+[23]\.\d\d nats a sentence with encoder1\.1 alone, the best on these sentences", only
-    )
-    assert order == "3 of 3 heads (100 %) for less than 0.5 BLEU, in that order"
-    assert gates.startswith("of 2 encoder heads")
-    cutting["order_name"][0] = "greedy"
-    table = published.subject(results(cutting=cutting)).section.blocks[-1]
-    assert [line[4] for line in table.cells[:3]] == ["not measured"] * 3
 
 
 @pytest.mark.medium
