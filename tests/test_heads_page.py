@@ -29,7 +29,7 @@ from planted_parts import (
     twinned,
 )
 
-from headcount.heads.bleu import bleu_table
+from headcount.heads.bleu import bleu_table, linear_bleu
 from headcount.heads.cards import marked
 from headcount.heads.command import following
 from headcount.heads.measure import PARTS
@@ -206,11 +206,31 @@ def test_bleu_stands_beside_the_loss(full):
     assert (first[0], first[4]) == ("cross1.1", "differs")
     estimate = bleu_table(translated_without(), 0.5).estimate[2, 0]
     assert float(first[1].replace("−", "-")) == pytest.approx(estimate, abs=0.1)
-    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "equivalent", "encoder1.2": "equivalent"}
+    # A single changed sentence tells little of the others.
+    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "equivalent", "encoder1.2": "undecided"}
     assert found.findings[0].startswith("1 of 3 heads")
     alone = bleu.subject(results(bleu=translated_without()))
     assert alone.section.blocks[0].headers[-1] == "verdict"
     assert {row.endpoint for row in found.rows} == {"zero.bleu"}
+
+
+def test_bleu_of_a_model_without_a_right_phrase_gets_no_verdict():
+    counts = translated_without()["counts"][:, :8].copy()
+    counts[:3, :, 1:4] = 0
+    table = bleu_table(translated_without() | {"counts": counts}, 0.5)
+    assert table.whole[0] > 0  # by smoothing
+    assert set(table.verdict.flat) == {"undecided"}
+
+
+def test_the_mean_of_linear_bleu_is_bleu_and_its_values_are_derivatives():
+    counts = np.random.default_rng(0).integers(1, 9, (2, 20, 10)).astype(float)
+    counts[..., -1] += 5 * np.array([[0], [1]])
+    values, exact = linear_bleu(counts), bleu_of(counts.sum(axis=1))
+    assert values.mean(axis=1) == pytest.approx(exact)
+    for sentence in (0, 7):
+        weighted = counts.sum(axis=1) + 1e-6 * counts[:, sentence]
+        slope = 20 * (bleu_of(weighted) - exact) / 1e-6
+        assert values[:, sentence] - exact == pytest.approx(slope, rel=1e-3)
 
 
 def test_one_head_left_has_a_line_for_each_layer(full):
