@@ -1,6 +1,7 @@
 """Cutting: orders find a useless head, gates close it and keep the needed one, curves and limits are those by hand."""
 
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from built import BOUNDS, ONE_LAYER, built
 from conftest import completed
 
 from headcount.data.batches import Sentences, collate
+from headcount.data.tokenizer import BOS, EOS
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu
@@ -127,6 +129,66 @@ def test_gates_of_a_point_have_as_many_heads_left(planted):
     assert gates[1].nonzero()[:, 0].tolist() == sorted(order[-2:])
     whole = token_log_probs(heads, source, source, heads.gates()[None]).values
     assert np.array_equal(token_log_probs(heads, source, source, gates[2:]).values, whole)
+
+
+@contextmanager
+def cut_out(heads, numbers):
+    """Without gates: no row of the next layer reads these heads."""
+    parts = [(heads.layers[head.place].output.weight, head.head - 1) for head in map(heads.names.__getitem__, numbers)]
+    before = [weight[:, 8 * place : 8 * place + 8].detach().clone() for weight, place in parts]
+    for weight, place in parts:
+        weight.data[:, 8 * place : 8 * place + 8] = 0
+    yield
+    for (weight, place), columns in zip(parts, before, strict=True):
+        weight.data[:, 8 * place : 8 * place + 8] = columns
+
+
+def sentence_loss(model, source, target):
+    """Nats of one target, a token at a time."""
+    hidden = model(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]]))[0]
+    return -sum(model.output(h).log_softmax(0)[token] for h, token in zip(hidden, [*target, EOS], strict=True))
+
+
+def greedy_step_by_step(heads, pairs, cut):
+    """The loss without each of the heads that are left, those in `cut` being gone."""
+    harm = {}
+    for number in set(range(len(heads))) - set(cut):
+        with cut_out(heads, [*cut, number]), torch.no_grad():
+            harm[number] = sum(float(sentence_loss(heads.model, *pair)) for pair in pairs)
+    return harm
+
+
+def gradient_step_by_step(heads, pairs, cut):
+    """E |dL / d gate| of the heads that are left: a gate scales its columns of W_O."""
+    harm = dict.fromkeys(set(range(len(heads))) - set(cut), 0.0)
+    with cut_out(heads, cut):
+        for pair in pairs:
+            outputs = [module.output.weight for module in heads.layers.values()]
+            gradients = torch.autograd.grad(sentence_loss(heads.model, *pair), outputs)
+            by_head = [(w * g).unflatten(1, (-1, 8)).sum(dim=(0, 2)) for w, g in zip(outputs, gradients, strict=True)]
+            for number in harm:
+                harm[number] += abs(float(torch.cat(by_head).detach()[number]))
+    return harm
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("name", "slow"), [("greedy", greedy_step_by_step), ("gradient_again", gradient_step_by_step)])
+def test_an_order_looks_again_after_each_cut(name, slow):
+    """Against a model that is run anew for every sentence and every head, after every cut."""
+    torch.manual_seed(3)
+    heads = Heads(built("model/nano", **ONE_LAYER | {"decoder_layers": 2}, vocab_size=VOCAB).double().eval())
+    for module in heads.layers.values():
+        module.output.weight.data *= 3  # heads that hang on one another
+    random = np.random.default_rng(0)
+    sides = [[random.integers(4, VOCAB, length).tolist() for length in (3, 6, 4, 5)] for _ in range(2)]
+    pairs, order = list(zip(*sides, strict=True)), []
+    once = slow(heads, pairs, [])
+    while len(order) < len(heads):
+        harm = slow(heads, pairs, order)
+        order.append(min(harm, key=harm.__getitem__))
+    source, target = map(Sentences.of, sides)
+    assert ORDERS[name](Choice(heads, source, target, GateTraining((0.1,), 1, 1), lambda done: None)) == order
+    assert order[:4] != sorted(once, key=once.__getitem__)[:4]  # a second cut that depends on the first
 
 
 def test_of_many_heads_several_are_cut_at_once():

@@ -108,5 +108,5 @@ CUTTING = Part(
     cutting,
     steps=steps,
     settings=("cutting_sentences", "random_orders", "order_sentences", "gate_penalties", "gate_steps"),
-    version=3,
+    version=4,
 )

@@ -120,5 +120,5 @@ def without(heads: Heads, order: Order, left: NDArray[np.int64] | list[int]) -> 
     """Gates [count, head] with as many heads left as `left` [count], the first of `order` being cut."""
     gates = heads.gates().repeat(len(left), 1)
     for row, count in enumerate(left):
-        gates[row, order[: len(order) - int(count)]] = 0
+        gates[row, order[: len(heads) - int(count)]] = 0
     return gates
