@@ -2,25 +2,28 @@
 
 config.yaml of a run records the fingerprint of its corpus as `data.fingerprint`. In the hash it takes the place of
 every setting that says where the text comes from: the same text under two paths is one run, another text under the
-same path is another. Runs from before fingerprints were recorded have none; their hash is what it was, of the
-settings alone.
+same path is another. Runs from before fingerprints were recorded have none; their hash is of the settings alone.
 """
 
 import hashlib
 import json
 from collections.abc import Collection
+from dataclasses import fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.run.aliases import NOT_HASHED, oldest_name, with_added_settings
 from headcount.run.config import BATCHES, NOT_CORPUS, build_corpus
+from headcount.run.design import DESIGN, Design
 from headcount.run.values import flatten, within
 
 FINGERPRINT = "data.fingerprint"
-# Settings that make no difference to what is learnt: names, and how much of the machine to use.
+# Settings that make no difference to what is learnt: names, what is only printed, the words of a study, and how much of
+# the machine to use.
 NO_MATTER = frozenset({"name", "debug", "trust", "resume", "threads", "logger", "data.directory", "data.workers"})
-NO_MATTER |= {"checkpoint", "divergence", "if_exists", "cuda_graphs"}
+NO_MATTER |= {"checkpoint", "divergence", "if_exists", "cuda_graphs", "validation.samples", "trainer.log_every_n_steps"}
+NO_MATTER |= {f"{DESIGN}.{word.name}" for word in fields(Design)}
 PLACES = frozenset({"data.root"})  # of text that is the same wherever it lies
 ASIDE = NO_MATTER | PLACES
 # All other settings of data say which text it is, and the fingerprint says that better.
@@ -50,12 +53,13 @@ def with_text(config: DictConfig, trust: Collection[str] | None = None) -> DictC
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """Every setting of a config, resolved, by its dotted name, less those that make no difference to what is learnt."""
+    """Every setting of a config, resolved, by its dotted name, less those that make no difference to what is learnt,
+    and less the study, whose arms act by the settings that they set."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     return {
         name: oldest_name(value) if name.endswith("_target_") else value
         for name, value in flatten(settings).items()
-        if not within(name, NO_MATTER) and (name not in NOT_HASHED or NOT_HASHED[name] != value)
+        if not within(name, {*NO_MATTER, DESIGN}) and (name not in NOT_HASHED or NOT_HASHED[name] != value)
     }
 
 
