@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import SCRIPTS, command, completed, failed
 from filelock import FileLock, Timeout
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from processes import processes_in, wait_until
 from torch.distributed.run import parse_args
@@ -100,6 +101,15 @@ def test_a_plan_has_the_folder_that_was_typed(pretended):
     multirun(pretended, "hydra.sweep.dir=elsewhere", "model.num_heads=1")
     typed = ("model.num_heads=1", "threads=1", "hydra.sweep.dir=elsewhere")
     assert read_plan(pretended / "elsewhere").overrides == typed
+
+
+@pytest.mark.medium
+def test_a_sweep_says_where_it_is_to_a_makefile(pretended, monkeypatch):
+    monkeypatch.setenv("HEADCOUNT_SWEEP_FILE", str(pretended / "place"))
+    multirun(pretended, "seed=1", "name='mine (1)'")
+    place = OverridesParser.create().parse_override((pretended / "place").read_text())
+    assert (place.key_or_group, place.value()) == ("sweep", "runs/mine (1)_grammar")
+    assert read_plan(pretended / place.value()).jobs
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from headcount.run.aliases import with_added_settings
 from headcount.run.config import build
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import recorded, settings_that_matter
-from headcount.run.place import CONF, command, hydra_text, shell_word
+from headcount.run.place import CONF, command, word
 from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
 from headcount.training.seal import check_seal, read_checkpoint
@@ -90,7 +90,7 @@ class Resumed:
 
 def weights_of(directory: Path) -> str:
     """The setting that starts a new run with the weights of this one, as one types it."""
-    return shell_word(f"init_from={hydra_text(show(directory))}")
+    return word("init_from", show(directory))
 
 
 def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Resumed:

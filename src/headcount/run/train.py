@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
 from headcount.run.parts import Parts
-from headcount.run.place import command, hydra_text
+from headcount.run.place import command, hydra_text, word
 from headcount.run.resume import newest_checkpoint
 from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import Figures, contrastive_table, score_table
@@ -102,7 +103,7 @@ def fit(run: TrainingRun) -> TranslationTask:
         if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
             raise InputError(
                 "another process of this training has ended, so this one ends too; the run can be resumed: "
-                f"resume={show(run.directory)}"
+                f"{word('resume', show(run.directory))}"
             ) from error
         if opening.is_open or not run.resumed or isinstance(error, InputError | OSError):
             raise
@@ -131,7 +132,7 @@ def intact(directory: Path) -> str:
         path, step, _ = newest_checkpoint(directory)
     except (InputError, OSError):
         return "the run has no checkpoint to resume from"
-    return f"{show(path)}, of step {step}, is intact: resume={show(directory)}"
+    return f"{show(path)}, of step {step}, is intact: {word('resume', show(directory))}"
 
 
 @contextlib.contextmanager
@@ -280,6 +281,10 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
         "train.log)\n"
         f"next:  {command('translate', run=place)}\n"
         f"       {command('evaluate', 'lowercase=true', run=place)}"
-        + (f"\n       tensorboard --logdir {place}/logs" if "tensorboard" in run.config.logger else "")
+        + (
+            f"\n       tensorboard --logdir {shlex.quote(f'{place}/logs')}"
+            if "tensorboard" in run.config.logger
+            else ""
+        )
     )
     return "\n\n".join(blocks) + "\n"
