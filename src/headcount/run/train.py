@@ -38,6 +38,7 @@ from headcount.training.module import TranslationTask
 
 # In the messages of gloo and NCCL where another process has ended, or does not begin.
 LOST = ("by peer", "Broken pipe", "Socket closed", "remote process exited", "connectFullMesh")
+LOW = 10  # BLEU; each kept run of docs/results has more
 
 logger = logging.getLogger(__name__)
 
@@ -269,6 +270,11 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
     place, training, weights = show(run.directory), trained["train"], trained["weights"]
     skipped = training.get("skipped_steps", 0)
     average_lost = weights["scored"] == "last" and weights["valid_loss"]["average"] is not None
+    commands = [command("translate", run=place), command("evaluate", "lowercase=true", run=place)]
+    if max(figures["bleu"] for figures in scores.values()) < LOW:
+        commands.insert(0, f"{command('doctor', run=place)}   # looks for causes of the low scores")
+    if "tensorboard" in run.config.logger:
+        commands.append(f"tensorboard --logdir {shlex.quote(f'{place}/logs')}")
     blocks = [score_table(scores)]
     if "contrastive" in scores["test"]:
         blocks.append(contrastive_table({"test": scores["test"]}))
@@ -279,12 +285,6 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
         + (f"{verdict(weights)}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.parts.data.target_language}, "
         "train.log)\n"
-        f"next:  {command('translate', run=place)}\n"
-        f"       {command('evaluate', 'lowercase=true', run=place)}"
-        + (
-            f"\n       tensorboard --logdir {shlex.quote(f'{place}/logs')}"
-            if "tensorboard" in run.config.logger
-            else ""
-        )
+        "next:  " + "\n       ".join(commands)
     )
     return "\n\n".join(blocks) + "\n"
