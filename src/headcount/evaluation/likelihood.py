@@ -53,8 +53,9 @@ class TargetScorer:
             except (MemoryError, RuntimeError) as error:
                 if refused_memory(error) is None:
                     raise
-                longest = int(rows[(source.lengths + target.lengths)[rows].argmax()])
-                raise LineError(longest, "not enough memory for so long a pair; cut it into sentences") from error
+                row = int(rows[(source.lengths + target.lengths)[rows].argmax()])
+                lengths = f"{source.lengths[row]:,} source and {target.lengths[row]:,} target tokens"
+                raise LineError(row, f"not enough memory for {lengths}; cut it into sentences") from error
             log_probs[rows] = -losses.sum(dim=1).cpu().double()
         return log_probs.tolist(), target.lengths.tolist()
 

@@ -34,7 +34,7 @@ class Evaluation:
 def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = True) -> Evaluation:
     """Translate the rows' sources and score them; on a corpus with contrasts, measure contrastive accuracy as well.
 
-    tokenizer: of BLEU, by sacrebleu's name.
+    tokenizer: of BLEU, by sacrebleu's name. Raises LineError for a line that is too long.
     """
     sources, references = list(rows["source"]), list(rows["target"])
     with progress_bar("translating", len(sources)) as progress:
