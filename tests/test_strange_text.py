@@ -110,9 +110,10 @@ def test_marks_and_odd_characters_that_are_text(tmp_path, content, lines):
 
 
 def test_lines_that_carriage_returns_alone_end_are_refused(tmp_path):
-    (tmp_path / "t.en").write_bytes(b"one\rtwo\rthree\r")
-    with pytest.raises(InputError, match=r"t\.en, line 1: its lines end with carriage returns alone; .* tr '"):
-        read_lines(tmp_path / "t.en")
+    for content in (b"one\rtwo\rthree\r", b"one\rtwo", b"one\rtwo\rthree\n"):
+        (tmp_path / "t.en").write_bytes(content)
+        with pytest.raises(InputError, match=r"t\.en, line 1: its lines end with carriage returns alone; .* tr '"):
+            read_lines(tmp_path / "t.en")
 
 
 TABLES = {  # name: content, and what is read, or the error

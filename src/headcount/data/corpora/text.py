@@ -80,7 +80,7 @@ def no_text(content: bytes) -> str:
     marked = content.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
     if marked or (content.count(0) * 50 > len(content) and ends in beside):
         return "is in UTF-16 or UTF-32; convert it, as with iconv -f UTF-16 -t UTF-8"
-    if not ends and b"\r" in content.rstrip(b"\r"):
+    if ends < 2 and content.rstrip(b"\r\n").count(b"\r") > ends:
         return "its lines end with carriage returns alone; convert them, as with tr '\\r' '\\n'"
     return ""
 
