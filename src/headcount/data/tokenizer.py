@@ -40,15 +40,15 @@ def normalise(text: str) -> str:
     """
     if text.isascii():  # most text; of the steps below only one can change it
         return " ".join(text.split())
-    if not _VISIBLE.search(text):
-        return ""
     text = unicodedata.normalize("NFC", text).replace(SPACE_MARK, " ")
     text = " ".join(text.split())
+    if not _VISIBLE.search(text):
+        return ""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _SURROGATE.search(text) else text
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_VISIBLE = regex.compile(r"[^\s\p{Cf}\p{Default_Ignorable_Code_Point}\u2581]")
+_VISIBLE = regex.compile(r"[^ \p{Cf}\p{Default_Ignorable_Code_Point}]")
 
 
 class Tokenizer:

@@ -66,7 +66,7 @@ def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
                 line = number + error.object.count(b"\n", 0, error.start) + 1
                 raise InputError(f"{path}, line {line}: {NOT_UTF_8}") from None
             chunk = text.split("\n")
-            if not chunk[-1]:  # nothing follows the last line end
+            if not chunk[-1].lstrip(MARK):  # nothing follows the last line end
                 chunk.pop()
             yield [line.lstrip(MARK).rstrip("\r") for line in chunk]
 
