@@ -224,7 +224,7 @@ def _lines(error: Exception, config_name: str) -> list[str]:
     if isinstance(error, InputError):
         return lines
     if refused_memory(error) is not None:
-        return [no_memory(error)]
+        return [no_memory(error, command=config_name)]
     if plugin := missing_plugin(error):
         return [f"{plugin}: this plugin of Hydra is not installed; pip install {plugin}"]
     if isinstance(error, OSError) and error.errno:
@@ -276,15 +276,18 @@ def no_file(error: OSError) -> str:
     return f"{where}: {os.strerror(error.errno or 0)}{free}{notes}; {todo}{other}"
 
 
-def no_memory(error: Exception, what: str = "") -> str:
-    """Memory that does not suffice: for what, how much could not be had, and the settings to lower."""
+def no_memory(error: Exception, what: str = "", command: str = "train") -> str:
+    """Memory that does not suffice: for what, how much could not be had, and what to lower."""
     amount = refused_memory(error)
     refused = f" ({amount} more could not be had)" if amount else ""
-    return (
-        f"not enough memory{' for ' if what else ''}{what}{refused}; lower data.batch_tokens (and raise "
-        "trainer.accumulate_grad_batches as much), data.max_length or the model's size (model.d_model, "
-        "model.encoder_layers, data.vocab_size), in translation search.batch_tokens or search.beam"
-    )
+    lower = "the length of lines"
+    if command == "train":
+        lower = (
+            "data.batch_tokens (and raise trainer.accumulate_grad_batches as much), data.max_length or the model's "
+            "size (model.d_model, model.encoder_layers, data.vocab_size)"
+        )
+    of_search = ", in translation search.batch_tokens or search.beam"
+    return f"not enough memory{' for ' if what else ''}{what}{refused}; lower {lower}{of_search}"
 
 
 def _in_a_thread(failed: threading.ExceptHookArgs) -> None:

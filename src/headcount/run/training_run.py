@@ -43,6 +43,7 @@ from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes, doubtful_restarts, without_effect
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed, other_settings
+from headcount.run.split_scores import doubts
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
 from headcount.training.sharded import is_sharded
@@ -131,6 +132,8 @@ def open_training_run(
             raise InputError("\n".join(f"{line}, and do not fit" for line in others) or str(error)) from error
     check_lengths(parts.data, model, parts.search)
     notes = [*(resumed.notes if resumed else others), *without_effect(config, given), *doubtful_restarts()]
+    scored = {split: parts.data.data[split] for split in parts.data.held_out_splits}
+    notes += doubts(scored, parts.data.tokenizer, parts.search, parts.task["bleu_tokenizer"])
     run = TrainingRun(config, directory, parts, model, resumed, held, notes)
     if not resumed and run.is_first_process:
         make_newest(directory)
