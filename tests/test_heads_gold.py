@@ -8,6 +8,7 @@ import numpy as np
 import planted
 import pytest
 from built import BOUNDS
+from conftest import TINY, completed
 
 from headcount.heads.claims import best_offset, claimed_roles, matched
 from headcount.heads.gold import ABSENT, RULES, Link, aligned, alignment, first_target, gold, met, others
@@ -183,3 +184,17 @@ def test_validation_sentences_without_links_are_no_error(found):
         name: (values.shape[1:], values.dtype.kind) for name, values in found[1].items()
     }
     assert claimed_roles(found[0], without, ablation()) == []
+
+
+@pytest.mark.medium
+def test_a_run_of_both_directions_is_measured_in_its_own(tmp_path):
+    sizes = ("data.train_size=600", "data.valid_size=32", "data.test_size=32", "data.vocab_size=400")
+    own = [option for option in TINY if not option.startswith(("data=", "data.vocab_size", "data.max_length"))]
+    both = (*sizes, "data.max_length=100", "data.both_directions=true", "trainer.max_steps=2", "validation.every=2")
+    completed("train", *own, *both, "hydra.run.dir=run", cwd=tmp_path)
+    completed("heads", "run=run", "parts=[importance,gold]", cwd=tmp_path)
+    found = {name: np.load(tmp_path / "run" / "heads" / f"{name}.npz") for name in ("importance", "gold")}
+    assert len(found["importance"]["loss"]) == 32
+    assert len(set(found["importance"]["phenomenon"].tolist())) == 8
+    assert found["gold"]["valid.targets"].shape == (32,)
+    assert "alignment" in (tmp_path / "run" / "heads" / "heads.md").read_text(encoding="utf-8")
