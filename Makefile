@@ -19,6 +19,12 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-com
 # With it, every start of Python would compile all that it imports anew, which doubles the time of the imports.
 unexport PYTHONDONTWRITEBYTECODE
 
+# NAME=VALUE of a variable, as a word of the shell. The value is text in Hydra's quotes, but for a list [A,B] and for what
+# begins with a quote.
+hydra = $(if $(filter [% '%,$(firstword $(1))),$(1),'$(subst ',\',$(1))')
+doubled = "$(subst `,\`,$(subst $$,\$$,$(subst ",\",$(subst \,\\,$(1)))))"
+setting = $(call doubled,$(1)=$(call hydra,$(value $(2))))
+
 .DEFAULT_GOAL := help
 .PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune bench test test-medium test-all test-reliability mutation lint format clean
 
@@ -35,44 +41,44 @@ train: .venv/core  ## Train a model, score it, leave a run directory
 	$(BIN)/python scripts/train.py $(CHOICES)
 
 evaluate: .venv/core  ## Score RUN with sacrebleu
-	$(BIN)/python scripts/evaluate.py run=$(RUN) $(ARGS)
+	$(BIN)/python scripts/evaluate.py $(call setting,run,RUN) $(ARGS)
 
 # What another engine needs, if ARGS asks for it.
 ENGINE = $(if $(filter engine=ctranslate2,$(ARGS)),.venv/export)
 
 translate: .venv/core $(ENGINE)  ## Translate standard input with RUN
-	@$(BIN)/python scripts/translate.py run=$(RUN) $(ARGS)
+	@$(BIN)/python scripts/translate.py $(call setting,run,RUN) $(ARGS)
 
 # RUN and the settings of a corpus exclude each other; a corpus has no MODEL.
 doctor: .venv/core  ## Look for causes of a low score in RUN, or in a corpus: make doctor DATA=multi30k
-	@$(BIN)/python scripts/doctor.py $(if $(DATA)$(RECIPE),$(if $(DATA),data=$(DATA)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS),"run='$(RUN)'" $(ARGS))
+	@$(BIN)/python scripts/doctor.py $(if $(DATA)$(RECIPE),$(if $(DATA),data=$(DATA)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS),$(call setting,run,RUN) $(ARGS))
 
 explore: .venv/core  ## Write a page that runs RUN in a browser, to try its translations without some heads
-	$(BIN)/python scripts/explore.py "run='$(RUN)'" $(ARGS)
+	$(BIN)/python scripts/explore.py $(call setting,run,RUN) $(ARGS)
 
 export: .venv/export  ## Write RUN in the format of CTranslate2: ARGS="quantization=int8"; or ARGS="format=huggingface"
-	$(BIN)/python scripts/export.py "run='$(RUN)'" $(ARGS)
+	$(BIN)/python scripts/export.py $(call setting,run,RUN) $(ARGS)
 
 serve: .venv/serve $(ENGINE)  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
-	@$(BIN)/python scripts/serve.py "run='$(RUN)'" $(ARGS)
+	@$(BIN)/python scripts/serve.py $(call setting,run,RUN) $(ARGS)
 
-# A job may fail; there is a report of the rest all the same.
-RUNS = $(or $(patsubst hydra.sweep.dir=%,%,$(filter hydra.sweep.dir=%,$(ARGS))),runs/$(STUDY)_$(or $(RECIPE),$(DATA),grammar))
+# A job may fail; there is a report of the rest all the same, of the folder that the sweep has written to the file.
 ablate: .venv/study  ## Run STUDY, JOBS runs at once, and report: STUDY=kv_heads RECIPE=multi30k_study
-	@$(BIN)/python scripts/train.py --multirun study=$(STUDY) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(CHOICES); \
-	status=$$?; $(BIN)/python scripts/report.py sweep=$(RUNS) && exit $$status
+	@export HEADCOUNT_SWEEP_FILE=$$(mktemp); \
+	$(BIN)/python scripts/train.py --multirun study=$(STUDY) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(CHOICES); \
+	status=$$? sweep=$$(cat $$HEADCOUNT_SWEEP_FILE); rm $$HEADCOUNT_SWEEP_FILE; \
+	[ -z "$$sweep" ] || $(BIN)/python scripts/report.py "$$sweep" && exit $$status
 
 report: .venv/study  ## Write the report of the sweep in SWEEP anew
-	$(BIN)/python scripts/report.py sweep=$(SWEEP) $(ARGS)
+	$(BIN)/python scripts/report.py $(call setting,sweep,SWEEP) $(ARGS)
 
 heads: .venv/study  ## Measure what each head of RUN does and is worth; of all runs of a sweep: SWEEP=runs/...
-	$(BIN)/python scripts/heads.py "$(if $(filter file,$(origin SWEEP)),run='$(RUN)',sweep='$(SWEEP)')" $(ARGS)
+	$(BIN)/python scripts/heads.py $(if $(filter file,$(origin SWEEP)),$(call setting,run,RUN),$(call setting,sweep,SWEEP)) $(ARGS)
 
-# RUN is quoted, since the name of a sweep's job may have commas in it.
 # KEEP: a number of heads, or a list of their names.
 KEEP ?= 12
 prune: .venv/study  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
-	$(BIN)/python scripts/prune.py "run='$(RUN)'" keep=$(KEEP) $(ARGS)
+	$(BIN)/python scripts/prune.py $(call setting,run,RUN) $(call doubled,keep=$(KEEP)) $(ARGS)
 
 bench: .venv/bench  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
 	$(BIN)/python scripts/bench.py $(CHOICES)

@@ -7,6 +7,7 @@ import logging
 import os
 import pty
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -68,7 +69,27 @@ WRONG_SETTINGS = [
     {"+modle.num_heads=3": "modle.num_heads: no such setting; did you mean model.num_heads?"},
     {"++zebra.x=3": "zebra.x: no such setting; headcount train --help lists all"},
     {"+zebra=3": "zebra: no such setting; headcount train --help lists all"},
-    {"model.d_model": "Error parsing override 'model.d_model'; missing EQUAL"},
+    {"model.d_model": "model.d_model: is not NAME=VALUE"},
+    {"num_heads=4": "num_heads: no such setting; did you mean model.num_heads?"},
+    {"heads=4": "heads: no such setting; did you mean model.num_heads or "},
+    {"max_step=4": "max_step: no such setting; did you mean trainer.max_steps?"},
+    {"+validation.patiense=5": "validation.patiense: no such setting; did you mean validation.patience?"},
+    {
+        "++divergence.stopafter=1": "divergence.stopafter: no such setting; did you mean divergence.stop_after?",
+        "+data.budget.warmup=10": "data.budget.warmup: no such setting; did you mean data.budget.warmup_steps?",
+        "+study.varries=x": "study.varries: no such setting; did you mean study.varies?",
+        "+orders=default": "orders: no such setting; ",
+        "+experiment=x": "experiment: is now recipe=NAME",
+    },
+    {"preset=gpu": "preset: no such setting; "},
+    {"averaging=[1]": "averaging=[1]: is no option; there are best, checkpoints, ema, none"},
+    {"averaging=null": "averaging=null: is no option; there are best, checkpoints, ema, none"},
+    {"search=default": "search=default: is no option; there are beam, diverse, greedy, mbr, sample"},
+    {"model=default": "model=default: is no option; there are base, big, "},
+    {
+        "model.cross_attention=additive": "model.cross_attention=additive: is chosen with a slash: model/cross_attention="
+    },
+    {"model.cross_attention=x": "model.cross_attention=x: must be an option of its group"},
     {"trainer.devices=2": "trainer.devices=2, but one process was started: start one a device with torchrun"},
     {"bleu_tokenizer=x": "bleu_tokenizer=x: must be null or one of none, zh, 13a"},
     {"resume=nothing": "nothing is not a run directory"},
@@ -84,6 +105,63 @@ def test_wrong_settings(wrong, tiny, tmp_path, monkeypatch):
     for expected in wrong.values():
         assert any(line.startswith(expected) for line in lines), (expected, lines)
     assert len(lines) == len(wrong), lines
+
+
+QUOTED = [
+    "/home/jürgen/x",
+    "runs/copy (1)",
+    "a=b",
+    "a&b",
+    "it's",
+    "[x",
+    "{x}",
+    "a#b",
+    "~/x",
+    "a;b",
+    "runs/[x]",
+    "a,b",
+    "日本",
+]
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("value", QUOTED)
+@pytest.mark.parametrize("script", ["translate", "heads"])
+def test_a_value_that_needs_quotes_is_named_with_them(script, value, tmp_path):
+    (line,) = refused(script, f"run={value}", cwd=tmp_path)
+    assert line.startswith("run: this value needs quotes: \"run='")
+    assert "hydra.cc" not in line
+    (word, *_) = shlex.split(line.removeprefix("run: this value needs quotes: "))
+    (line,) = refused(script, word.removesuffix(","), cwd=tmp_path)
+    assert line.startswith(f"{value} is not a run directory")
+
+
+@pytest.mark.medium
+def test_what_is_no_setting_gets_a_line_that_says_what_to_type(tmp_path):
+    assert refused("translate", "run=[jürgen,b]", cwd=tmp_path) == [
+        "run: this value needs quotes: \"run=['jürgen',b]\""
+    ]
+    for text in ("Hello", "The old dog."):
+        (line,) = refused("translate", text, cwd=tmp_path)
+        assert line.startswith(f"{text}: is not NAME=VALUE; the text comes through standard input: echo ... | ")
+    assert refused("evaluate", "rün=x", cwd=tmp_path) == ["rün=x: is not NAME=VALUE"]
+    assert refused("translate", "beam=3", cwd=tmp_path) == ["beam: no such setting; did you mean search.beam?"]
+
+
+@pytest.mark.medium
+def test_a_setting_that_another_config_of_the_command_has_is_known(tiny, tmp_path):
+    for name, setting in (("prepare", "++seed=3"), ("prepare", "++validation.every=3"), ("train", "++study.title=x")):
+        (line,) = refused(name, *tiny, setting, "data.source=x1", "data.target=x1", cwd=tmp_path)
+        assert line.startswith("data.source=x1 and data.target=x1 are the same language")
+    (line,) = refused("doctor", "++data.workers=-1", cwd=tmp_path)
+    assert line.startswith("data.workers=-1 is too small")
+
+
+@pytest.mark.medium
+def test_a_path_that_begins_with_an_old_word_is_a_path(tiny, tmp_path):
+    (tmp_path / "experiment").touch()
+    (line,) = refused("prepare", *tiny[:-1], "data.directory=experiment/x", cwd=tmp_path)
+    assert line.startswith("experiment/x")
 
 
 @pytest.mark.medium
@@ -106,11 +184,18 @@ def test_no_gpu(tiny, tmp_path):
 
 
 @pytest.mark.medium
-def test_debug_shows_the_traceback(tiny, tmp_path):
-    result = command("train", *tiny, "model.norm=x", "debug=true", cwd=tmp_path)
+@pytest.mark.parametrize("asked", ["debug=true", "debug=True", "debug=1", "++debug=true", "", "debug=false"])
+def test_debug_shows_the_traceback(asked, tiny, tmp_path):
+    words = [asked] if asked else ["recipe=mine"]
+    (tmp_path / "own" / "recipe").mkdir(parents=True)
+    (tmp_path / "own" / "recipe" / "mine.yaml").write_text("# @package _global_\ndebug: true\n")
+    own = () if asked else ("--config-dir=own",)
+    result = command("train", *own, *tiny, "model.norm=x", *words, cwd=tmp_path)
     assert result.code == 2
-    assert "Traceback" in result.err
+    assert ("Traceback" in result.err) == (asked != "debug=false")
     assert result.errors[-1].startswith("error: model.norm=x: must be")
+    if asked:  # nor is there a config yet where a setting is wrong
+        assert ("Traceback" in command("train", "modle=x", asked, cwd=tmp_path).err) == (asked != "debug=false")
 
 
 WRONG_TEXT = {
@@ -463,9 +548,10 @@ def test_a_disk_that_is_full(tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.medium
-def test_only_the_first_process_sums_up(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.commands.train.train", lambda config, directory: "")  # as on every other rank
-    assert command("train", *tiny, "hydra.run.dir=run", cwd=tmp_path).out == ""
+def test_only_the_first_process_scores_and_sums_up(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("headcount.run.training_run.TrainingRun.is_first_process", False)
+    assert completed("train", *tiny, "hydra.run.dir=run", cwd=tmp_path).out == ""
+    assert not (tmp_path / "run" / "metrics.json").exists()
 
 
 def test_streams_that_are_closed_are_empty_and_text_is_utf_8_in_any_locale(monkeypatch):

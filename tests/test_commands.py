@@ -1,7 +1,9 @@
 """Commands: `headcount NAME` and scripts/NAME.py have one main function, in a checkout and installed anywhere."""
 
 import argparse
+import os
 import pkgutil
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SCRIPTS, completed, refused
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import headcount
 from headcount import commands
@@ -91,6 +94,7 @@ COMMANDS = [  # in a checkout, elsewhere, and what it is made of
     ),
     ("make evaluate RUN=a=1,b=2", "headcount evaluate \"run='a=1,b=2'\"", ["evaluate"], {"run": "a=1,b=2"}),
     ("make report SWEEP='a b'", "headcount report \"sweep='a b'\"", ["report"], {"sweep": "a b"}),
+    ("make translate RUN=null", "headcount translate \"run='null'\"", ["translate"], {"run": "null"}),
     ("python scripts/train.py 'x=[1,$]'", "headcount train 'x=[1,$]'", ["train", "x=[1,$]"], {}),
 ]
 
@@ -104,6 +108,96 @@ def test_the_command_to_type_next_works_where_one_is(monkeypatch, tmp_path, here
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(place, "CHECKOUT", None)
     assert place.command(*words, **settings) == elsewhere
+
+
+ODD_NAMES = [
+    *(
+        "1e5",
+        "007",
+        "1_0",
+        ".5",
+        "null",
+        "true",
+        "inf",
+        "a=b",
+        "a,b",
+        "x (1)",
+        "it's",
+        "jürgen",
+        "[x]",
+        "a:b",
+        "~x",
+        "..",
+        "'x'",
+    ),
+    *("a/1e5", "x&y", "$HOME", "a!b", "{x}", "#x", "a;b", 'say "x"', "a\\'b", "a\\b", "日本", "a  b", "`x`", "*", "%x"),
+]
+
+
+def words_of(line: str, program: str) -> list[str]:
+    """The words that a shell gives a program."""
+    stub = f"{program}() {{ printf '%s\\0' \"$@\"; }}; {line}"
+    return subprocess.run(["bash", "-c", stub], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+
+
+def made(line: str) -> list[str]:
+    """The words that a line of make gives to Python."""
+    dry = ["bash", "-c", line.replace("make ", "make --dry-run ", 1)]
+    shown = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return words_of(shown.splitlines()[-1].lstrip("@").replace(".venv/bin/python", "python"), "python")[1:]
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_printed_command_names_the_run_that_it_is_of(name, monkeypatch, tmp_path):
+    """Through the shell, and Hydra's parser; in a checkout also through make."""
+    settings = {"run": name, "keep": 3}
+    word = f"resume={place.hydra_text(name)}"
+    monkeypatch.chdir(ROOT)
+    here, only_words = place.command("prune", word, **settings), place.command("prune", word)
+    assert here.startswith("make prune RUN=")
+    monkeypatch.chdir(tmp_path)
+    elsewhere = place.command("prune", word, **settings)
+    parse = OverridesParser.create().parse_overrides
+    expected = {"run": name, "keep": 3, "resume": name}
+    for words in (made(here), words_of(elsewhere, "headcount")[1:]):
+        assert {each.key_or_group: each.value() for each in parse(words[:-1])} == expected, words
+    (only,) = parse(words_of(only_words, "python")[1:-1])
+    assert only.value() == name
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("target", ["evaluate", "translate", "doctor", "explore", "export", "serve", "heads", "prune"])
+def test_every_target_takes_the_same_run(target):
+    parse = OverridesParser.create().parse_override
+    for given, value in {
+        "a=1,b=2": "a=1,b=2",
+        "[A,B]": ["A", "B"],
+        "'[x]'": "[x]",
+        "x y": "x y",
+        "it's": "it's",
+    }.items():
+        assert parse(made(f"make {target} {shlex.quote(f'RUN={given}')}")[0]).value() == value
+    assert parse(made(f"make {target}")[0]).value() == "runs/latest"
+    for target, given in (("report", "a=1, b"), ("heads", "it's")):
+        assert parse(made(f"make {target} {shlex.quote(f'SWEEP={given}')}")[0]).value() == given
+
+
+@pytest.mark.parametrize(("code", "written"), [(0, "sweep='runs/mine (1)'"), (2, "sweep='runs/x'"), (2, "")])
+def test_ablate_reports_on_what_it_trained(code, written, tmp_path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    train = f"printf %s {shlex.quote(written)} > $HEADCOUNT_SWEEP_FILE; exit {code}"
+    python.write_text(f'#!/bin/sh\necho "$@" >> words\ncase $1 in */train.py) {train};; esac\n')
+    python.chmod(0o755)
+    make = ["make", "-f", ROOT / "Makefile", "-o", ".venv/study", "ablate", "BIN=bin", "JOBS=1", "ARGS=name=mine"]
+    (tmp_path / "tmp").mkdir()
+    ended = subprocess.run(make, cwd=tmp_path, capture_output=True, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")})
+    train, *report = (tmp_path / "words").read_text().splitlines()
+    assert train.endswith("name=mine")
+    assert report == ([f"scripts/report.py {written}"] if written else [])
+    assert ended.returncode == code
+    assert not any((tmp_path / "tmp").iterdir())
 
 
 def test_configs_are_found_inside_of_an_installed_package(tmp_path):

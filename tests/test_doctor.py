@@ -220,7 +220,9 @@ PLANTED = {
     "translations that copy": translating(lambda ours, sources, _: sources[:20] + ours[20:]),
     "likeness to the own reference": translating(lambda ours, _, theirs: ours[1:] + ours[:1]),
     "BLEU lost by case": translating(lambda ours, *_: [line.lower() for line in ours]),
-    "tokenizer of BLEU unfit": lambda evidence: replace(evidence, languages=("en", "zh")),
+    "tokenizer of BLEU unfit": lambda evidence: replace(
+        evidence, translations={"test": (["小狗看见公猫在花园里"],) * 2}
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from built import BOUNDS, ONE_LAYER, built
 from scipy.stats import spearmanr
 
 from headcount.data.batches import Sentences
-from headcount.heads.importance import gate_gradients, guide, normalised_by_layer, spearman
+from headcount.heads.importance import PROXIES, gate_gradients, guide, normalised_by_layer, reliability, spearman
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import token_log_probs
 from headcount.heads.results import Results
@@ -78,14 +78,55 @@ def planted(sentences=60, count=8, noise=0.05):
 
 
 def test_a_proxy_that_is_the_truth_correlates_and_a_shuffled_one_does_not():
-    gradients, ablated = planted()
-    found = guide(gradients, ablated, draws=200)
+    found = guide(*planted())
     assert found.columns == ("loss", "order")
     assert found.effect == pytest.approx(np.repeat(np.arange(8)[:, None], 2, axis=1), abs=0.1)
-    assert found.first_order[:, 0] == pytest.approx(np.arange(8), abs=0.1)
-    assert found.rank[:, 0].tolist() == [1, 1]
-    assert found.low[1, 0] > 0.9
-    assert abs(found.rank[1, 1]) < 0.8
+    assert found.proxies["loss_importance"][:, 0] == pytest.approx(np.arange(8), abs=0.1)
+    ranks = dict(zip(PROXIES, found.rank, strict=True))
+    assert (ranks["loss_importance"][0], found.reliability.tolist()) == (1, [1, 1])
+    assert abs(ranks["margin_first_order"][1]) < 0.8
+
+
+def test_importance_for_the_loss_and_for_a_phenomenon_are_two_figures():
+    """The loss ranks heads as the margin of order does; the margin's own gradient has the order turned round."""
+    gradients, ablated = planted()
+    gradients["margin"] = -np.arange(8.0)[::-1] * np.ones((30, 1))
+    parts = {"importance": gradients, "ablation": ablated}
+    found = subject(Results("a", Path("a"), ("en", "de"), parts, BOUNDS))
+    ranks = {(row.endpoint, row.column): row.estimate for row in found.rows if row.head == "all heads"}
+    # Spearman's correlation with the harm to the margin: of |dL|, of |dm|, and of dm with its sign.
+    assert ranks["proxy.loss_importance.rank", "order"] == pytest.approx(1)
+    assert ranks["proxy.margin_importance.rank", "order"] == pytest.approx(-1)
+    assert ranks["proxy.margin_first_order.rank", "order"] == pytest.approx(1)
+    values = {(row.endpoint, row.column, row.head): row.estimate for row in found.rows}
+    assert values["proxy.loss_importance", "loss", "cross1.8"] == pytest.approx(7, abs=0.1)
+    assert values["proxy.margin_importance", "order", "cross1.1"] == 7
+    assert values["proxy.margin_first_order", "order", "cross1.1"] == -7
+    # Of the loss, the signed mean is 0 at a minimum over the weights, so it is no proxy.
+    assert {endpoint for endpoint, column, _ in values if column == "loss"} == {
+        "proxy.loss_importance", "proxy.loss_importance.rank", "proxy.reliability"
+    }  # fmt: skip
+    table = found.section.blocks[-1]
+    assert table.headers[1:4] == (
+        "importance for the loss", "importance for the phenomenon", "first-order estimate of the phenomenon"
+    )  # fmt: skip
+    assert table.cells == (("loss", "1.00", "–", "–", "1.00"), ("order", "1.00", "−1.00", "1.00", "1.00"))
+    assert found.findings == (
+        "Importance for the loss and true harm to the loss have a rank correlation over heads of 1.00; importance for "
+        "the loss and true harm to the margin of a phenomenon, of 1.00.",
+    )
+
+
+def test_reliability_is_the_rank_correlation_of_two_tests_of_the_same_length():
+    random = np.random.default_rng(0)
+    for noise in (1, 4):
+        true = random.standard_normal(200)
+        first, second = (true[:, None] + noise * random.standard_normal((200, 40)) for _ in range(2))
+        expected = spearmanr(first.mean(axis=1), second.mean(axis=1)).statistic
+        assert reliability(first) == pytest.approx(expected, abs=0.08)
+    assert reliability(random.standard_normal((24, 40))) < 0.5
+    assert np.isnan(reliability(np.ones((24, 40))))
+    assert np.isnan(reliability(random.standard_normal((24, 1))))
 
 
 @pytest.mark.medium
@@ -93,9 +134,9 @@ def test_a_proxy_that_is_the_truth_correlates_and_a_shuffled_one_does_not():
 def test_equal_effects_have_no_rank_correlation():
     gradients, ablated = planted()
     ablated["zero.right"] = np.zeros_like(ablated["zero.right"])
-    found = guide(gradients, ablated, draws=20)
-    assert np.isnan([found.rank[:, 1], found.low[:, 1], found.high[:, 1]]).all()
-    assert np.isfinite([found.rank[:, 0], found.low[:, 0], found.high[:, 0]]).all()
+    found = guide(gradients, ablated)
+    assert np.isnan([*found.rank[:, 1], found.reliability[1]]).all()
+    assert np.isfinite([found.rank[0, 0], found.reliability[0]]).all()
     parts = {"importance": gradients, "ablation": ablated}
     section = subject(Results("a", Path("a"), ("en", "de"), parts, BOUNDS)).section
     assert section.blocks[-1].cells[1] == ("order", "–", "–", "–", "–")

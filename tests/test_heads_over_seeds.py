@@ -1,6 +1,7 @@
 """Figures over seeds: means, shares, bands, limits, order in time, correlations and alignment of planted runs, and the
 sections of the page of a sweep, with runs that lack parts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,12 @@ import planted
 import pytest
 from built import BOUNDS
 from planted_parts import twinned
+from scipy.stats import ttest_1samp
 from test_heads_development import planted as trained
-from test_heads_gold import ablation
+from test_heads_gold import HEADS, ablation
 
 from headcount.heads.cutting_curves import Curve, Limit
-from headcount.heads.development import emergence
+from headcount.heads.development import CURVES, Emergence, emergence
 from headcount.heads.gold import gold
 from headcount.heads.importance import Guide
 from headcount.heads.over_seeds import (
@@ -21,6 +23,7 @@ from headcount.heads.over_seeds import (
     appearances,
     bands,
     cuts,
+    found_by,
     placed,
     rank_correlations,
     seed_count,
@@ -29,8 +32,10 @@ from headcount.heads.over_seeds import (
 from headcount.heads.page import html, study_page
 from headcount.heads.results import Results, Study
 from headcount.heads.roles import roles
-from headcount.heads.sections.over_seeds.summary import text_of
-from headcount.heads.twin_shares import largest_share
+from headcount.heads.sections.over_seeds import twins
+from headcount.heads.sections.over_seeds.summary import of_page, text_of
+from headcount.heads.statistics import effect_table
+from headcount.heads.twin_shares import Shares, largest_share
 from headcount.report.blocks import Section
 from headcount.report.markdown import markdown
 from headcount.report.table import Table, interval
@@ -44,10 +49,24 @@ def test_a_mean_over_seeds_has_a_t_interval_and_a_single_seed_none():
     assert (found.low, found.high) == pytest.approx((3 - T4 * 0.5**0.5, 3 + T4 * 0.5**0.5), abs=1e-3)
     assert (seed_mean([1, np.nan, 3]).runs, seed_mean([1, np.nan, 3]).mean) == (2, 2)
     assert seed_mean([0.9, 0.5, 1.0], 0, 1).high == 1
-    single = seed_mean([2.0])
-    assert (single.runs, single.mean) == (1, 2)
-    assert np.isnan([single.low, single.high]).all()
+    for values in ([2.0], [1.0, 3.0], [2.0] * 5, [2.0, 2.0 + 1e-12, 2.0 - 1e-12]):
+        few = seed_mean(values)
+        assert (few.runs, few.mean, few.p(0)) == (len(values), pytest.approx(2), 1)
+        assert np.isnan([few.low, few.high]).all()
+        assert text_of(few, 1) == "2.0"
+    assert found.p(0) == pytest.approx(ttest_1samp([1, 2, 3, 4, 5], 0).pvalue)
     assert (seed_mean([np.nan]).runs, np.isnan(seed_mean([]).mean)) == (0, True)
+
+
+def test_the_cells_of_a_page_are_one_family():
+    """Without any effect, few pages have a cell that is found; a large effect is."""
+    random, pages = np.random.default_rng(0), []
+    for _ in range(300):
+        pages.append(bool(found_by(dict(enumerate(random.random(192))), 0.05)))
+    assert 0.01 < np.mean(pages) <= 0.07
+    assert found_by({"a": 0.001, "b": 0.02, "c": 0.03, "d": 0.9}, 0.05) == {"a"}
+    assert found_by({"a": 0.001, "b": 0.016, "c": 0.03, "d": 0.9}, 0.05) == {"a", "b"}
+    assert found_by({}, 0.05) == set()
 
 
 def test_the_interval_covers_the_mean_of_all_seeds():
@@ -85,38 +104,55 @@ def test_bands_are_over_seeds_and_random_orders_are_averaged_within_a_run():
 
 def test_heads_that_can_go_and_what_goes_first():
     runs = [[Limit("greedy", cut, cut + 1, reason)] for cut, reason in ((2, "order: 14 of 30"), (4, "case; order"))]
-    (found,) = cuts([*runs, [Limit("greedy", 6, None, None)]], ["case", "order", "pronoun"])
-    assert (found.heads.mean, found.heads.least, found.heads.most) == (4, 2, 6)
+    nothing = [Limit("greedy", 0, None, "no phenomenon is above chance in the whole model")]
+    (found,) = cuts([*runs, [Limit("greedy", 6, None, None)], nothing], ["case", "order", "pronoun"])
+    assert (found.heads.runs, found.heads.mean, found.heads.least, found.heads.most) == (3, 4, 2, 6)
     assert (found.first, found.all_gone) == ({"order": 2, "case": 1}, 1)
+    (few,) = cuts([[Limit("greedy", cut, cut + 1, "")] for cut in (0, 0, 1, 3, 0)], most=3)
+    assert (few.heads.low, few.heads.mean) == (0, 0.8)
+    (most,) = cuts([[Limit("greedy", cut, cut + 1, "")] for cut in (3, 3, 2, 0, 3)], most=3)
+    assert (most.heads.high, most.heads.mean) == (3, 2.2)
 
 
 def test_seeds_that_agree_on_what_appears_first():
     runs = [emergence(trained(early), draws=100) for early in (True, True, True, True, False)]
     (found,) = appearances(runs)
-    assert (found.phenomenon, found.runs, found.order[0]) == ("order", 5, "effect")
-    assert (found.agree.found, found.agree.runs) == (4, 5)
+    assert (found.phenomenon, found.runs) == ("order", 5)
+    assert found.later.p(0) > 0.05
     assert found.verdicts == {"effect": 4, "margin": 1}
     steps = [run[0].half["effect"][0] for run in runs]
     assert found.steps["effect"].mean == pytest.approx(np.log1p(steps).mean())
-    (alone,) = appearances(runs[:4])
-    assert alone.ratio.high < 0
-    assert alone.ratio.mean == pytest.approx(np.log2((1 + steps[0]) / (1 + runs[0][0].half["margin"][0])))
+    (alone,) = appearances([emergence(trained(True, seed=seed), draws=100) for seed in range(5)])
+    assert alone.later.mean < 0
+    assert alone.later.p(0) < 0.01
+
+
+def test_steps_over_seeds_are_within_the_training_and_two_seeds_have_no_interval():
+    curves = [dict.fromkeys(CURVES, (step, step, step)) for step in (1, 900, 2, 990)]
+    nothing = np.zeros(2)
+    runs = [[Emergence("order", "", np.array([0, 1000]), *[nothing] * 3, half, "undecided")] for half in curves]
+    (found,) = appearances(runs)
+    assert 0 <= found.steps["margin"].low <= found.steps["margin"].high <= np.log1p(1000)
+    (two,) = appearances(runs[:2])
+    assert two.steps["margin"].runs == 2
+    assert np.isnan([two.steps["margin"].low, two.steps["margin"].high]).all()
 
 
 def guide(rank):
     nothing = np.zeros((2, 2))
-    ranks = np.array([[rank, np.nan], [-rank, 0.5]])
-    return Guide(("cross1.1",), ("loss", "case"), nothing, nothing, nothing, ranks, nothing, nothing)
+    ranks = np.array([[rank, np.nan], [-rank, 0.5], [np.nan, np.nan]])
+    return Guide(("cross1.1",), ("loss", "case"), nothing, {}, ranks, np.array([0.9, 0.5]))
 
 
 def test_rank_correlations_are_averaged_over_seeds():
     found = rank_correlations([guide(rank) for rank in (0.1, 0.2, 0.3, 0.4, 0.5)])
-    loss = found["importance"]["loss"]
+    loss = found["loss_importance"]["loss"]
     assert loss.mean == pytest.approx(0.3)
     assert (loss.low, loss.high) == pytest.approx((0.3 - T4 * 0.005**0.5, 0.3 + T4 * 0.005**0.5), abs=1e-3)
-    assert found["importance"]["case"].runs == 0
-    assert found["first_order"]["loss"].mean == pytest.approx(-0.3)
-    assert rank_correlations([guide(1), guide(0.2)])["importance"]["loss"].high == 1
+    assert found["loss_importance"]["case"].runs == 0
+    assert found["margin_importance"]["loss"].mean == pytest.approx(-0.3)
+    assert (found["reliability"]["loss"].mean, found["reliability"]["case"].mean) == (0.9, 0.5)
+    assert rank_correlations([guide(1), guide(0.2), guide(0.9)])["loss_importance"]["loss"].high == 1
 
 
 def alignment(right, valid=None):
@@ -163,16 +199,24 @@ def test_the_share_of_the_best_head_is_not_raised_by_its_choice():
 
 
 def test_where_the_cue_goes_over_seeds():
-    runs = [Results(str(n), Path("runs/a"), ("en", "de"), {"twins": twinned()}, BOUNDS) for n in range(3)]
+    parts = [twinned() for _ in range(3)]
+    for share, each in zip((0.499, 0.5, 0.501), parts, strict=True):
+        order = each["phenomenon"] == "order"
+        for name, head in (("patched", 2), ("layers", 1)):
+            each[name][head, order] = each["base"][order] - 8 * share + np.tile([0.05, -0.05], 30)
+    runs = [Results(str(n), Path("runs/a"), ("en", "de"), {"twins": each}, BOUNDS) for n, each in enumerate(parts)]
     found = study_page(Study(Path("runs/sweep"), "heads", {"2": runs}, {run.name: 1 for run in runs}))
     (table,) = tables(found, "Where the cue goes")
     assert dict(table.cells)["order"] == "50 [50, 50] %: cross1 3"
+    equal = study_page(Study(Path("runs/sweep"), "heads", {"2": runs[:1] * 3}, {"0": 1}))
+    assert dict(tables(equal, "Where the cue goes")[0].cells)["order"] == "50 %: cross1 3"
+    assert not equal.findings
     rows = {(row.head, row.endpoint, row.column): row.estimate for row in found.rows}
     assert rows["2:cross1", "twins.layer", "order"] == pytest.approx(0.5, abs=0.01)
     assert rows["2:encoder1", "twins.layer", "order"] == pytest.approx(0, abs=0.01)
     assert found.findings == (
-        "heads 2: patched, one head goes 50 [50, 50] % of the way to the twin in order, the most of all phenomena; "
-        "in 3 of 3 runs it is in cross1.",
+        "heads 2: patched, one head goes 50 [50, 50] % of the way to the twin in order, the most of all; in 3 "
+        "of 3 runs it is in cross1.",
     )
 
 
@@ -198,6 +242,31 @@ def page(attended):
     return study_page(study(attended))
 
 
+def shares_of(random, deep=0.0):
+    """Shares of six layers for eight phenomena, noise alone but for the first of each."""
+    share = random.normal(0, 1, (6, 8))
+    share[0, 0] += deep
+    names = tuple(f"{kind}{layer}" for kind in ("encoder", "decoder", "cross") for layer in (1, 2))
+    return Shares(names, tuple("abcdefgh"), share, share, share, np.ones(8), np.ones(8, dtype=int))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("deep", [0.0, 1000.0])
+def test_few_pages_without_effects_have_a_deep_cell(monkeypatch, deep):
+    """Four rows of five seeds: 192 cells a page, of which 5 a page are above 0 by an interval for each cell alone."""
+    random, pages = np.random.default_rng(1), []
+    monkeypatch.setattr(twins, "twin_shares", lambda arrays, rows: shares_of(random, deep))
+    monkeypatch.setattr(twins, "largest_share", lambda arrays, name: ("cross1.1", random.normal()))
+    monkeypatch.setattr(twins, "drawn", lambda maps: drawn.extend(maps) or "")
+    run = Results("a", Path("a"), ("en", "de"), {"twins": {"phenomenon": np.array(["a"])}}, BOUNDS)
+    for _ in range(40):
+        drawn = []
+        found = twins.subject(Study(Path("a"), "heads", {row: [run] * 5 for row in "1248"}, {"a": 1}))
+        sure = [cell for each in drawn for line in each.cells for cell in line if cell.sure]
+        pages.append(bool(sure or found.findings))
+    assert np.mean(pages) == 1 if deep else np.mean(pages) <= 0.07
+
+
 def tables(page, title) -> list[Table]:
     (section,) = (section for section in page.page.sections if section.title == title)
     return [block for block in section.blocks if isinstance(block, Table)]
@@ -214,8 +283,8 @@ def test_roles_are_counted_over_seeds_and_the_section_names_the_runs_it_holds_fo
     assert cells["sense"] == ("0 of 4 [0.00, 0.60]", "0 of 1")
     assert claimed.note == "Measured in 5 of 6 runs (heads 2: 4 of 5, heads 1: 1 of 1)."
     assert dict(line[:2] for line in positional.cells)["positional, encoder, previous"].startswith("4 of 4")
-    assert (
-        "heads 2: in 4 of 4 runs [0.40, 1.00] a head has the role subject; in encoder1 in 4 of them." in page.findings
+    assert "Roles that a head has, by the number of runs: heads 2: subject in 4 of 4; heads 1: none is shown." in (
+        page.findings
     )
 
 
@@ -228,7 +297,7 @@ def test_the_span_of_attention_of_the_heads_of_a_kind(page):
     rows = {(row.endpoint, row.column): row for row in page.rows if row.head == "2"}
     least, most, even = (rows[f"role.distance.{end}", "encoder"] for end in ("least", "most", "even"))
     assert 1 <= least.estimate < most.estimate <= even.estimate + 0.1
-    assert cells["encoder: distance, pieces"][0].startswith(f"{least.estimate:.1f} [")
+    assert cells["encoder: distance, pieces"][0].startswith(f"{least.estimate:.1f} to {most.estimate:.1f} (")
     assert f"(even {even.estimate:.1f})" in cells["encoder: distance, pieces"][0]
 
 
@@ -237,8 +306,7 @@ def test_the_aligning_head_of_each_run_is_on_the_page(page):
     (table,) = tables(page, "Which cross head aligns")
     cells = {line[0]: line[1:] for line in table.cells}
     assert cells["runs whose best head is the first of the last layer"] == ("0 of 4 [0.00, 0.60]", "0 of 1")
-    assert cells["best head"][0] == "0.0 [0.0, 0.0]"
-    assert cells["best head"][1] == "0.0"
+    assert cells["best head"] == ("0.0", "0.0")  # equal runs have no interval
 
 
 @pytest.mark.medium
@@ -277,15 +345,29 @@ def test_the_spread_of_a_function_and_its_layers(page):
     (table,) = tables(page, "Over how many heads is a function spread?")
     assert table.headers == ("column", "effective number", "heads 2, 5 seeds", "heads 1, 1 seed")
     cells = {line[:2]: line[2:] for line in table.cells}
-    # The head that looks at subjects, in four of five runs; in the single one no head differs.
-    assert cells["agreement", "over heads that differ"] == ("1.0 [1.0, 1.0], 4 seeds", "–")
-    assert cells["agreement", "number that differ"] == ("0.8 [0.2, 1.4]", "0.0")
+    assert list(cells)[:2] == [("loss", "heads"), ("loss", "share of all, %")]
     rows = {(row.head, row.endpoint, row.column): row for row in page.rows}
-    assert rows["2", "spread.differ", "agreement"].estimate == pytest.approx(0.8)
-    assert rows["1", "spread", "agreement"].low is None
+    number, share = (rows["2", endpoint, "agreement"] for endpoint in ("spread", "spread.share"))
+    # The head that looks at subjects, in four of five runs.
+    assert 1 <= number.estimate < 1.5
+    assert share.estimate == pytest.approx(number.estimate / len(HEADS))
+    assert cells["agreement", "heads"][0].startswith(f"{number.estimate:.1f}")
     layers = [rows[f"2:{layer}", "spread.layer", "agreement"].estimate for layer in ("encoder1", "decoder1", "cross1")]
     assert sum(layers) == pytest.approx(1)
     assert layers[0] > 0.8
+
+
+def test_what_differs_within_a_run_is_tested_for_all_runs_of_a_page(monkeypatch):
+    arrays = ablation()
+    run = Results("a", Path("a"), ("en", "de"), {"ablation": arrays}, BOUNDS)
+    table = effect_table(arrays)
+    p = np.full(table.p.shape, 0.5)
+    p[0] = 0.001, 0.004, 0.04
+    found = replace(table, p=p, verdict=np.where(p <= 0.05, "differs", "undecided"))
+    monkeypatch.setattr(Results, "effects", lambda *_: found)
+    for runs, differ in ((1, 2), (10, 1), (1000, 0)):
+        page = of_page(Study(Path("a"), "heads", {"2": [run] * runs}, {"a": 1}), run, "margin")
+        assert (page.verdict == "differs").sum() == differ
 
 
 def test_a_number_that_rounds_to_zero_has_no_minus_sign():

@@ -29,13 +29,13 @@ from planted_parts import (
     twinned,
 )
 
-from headcount.heads.bleu import bleu_table
+from headcount.heads.bleu import bleu_table, linear_bleu
 from headcount.heads.cards import marked
 from headcount.heads.command import following
 from headcount.heads.measure import PARTS
 from headcount.heads.page import HeadsPage, heads_csv, html, run_page, study_page, write
 from headcount.heads.results import Results, Row, Study
-from headcount.heads.sections import bleu, cost, knock_out, one_left, published
+from headcount.heads.sections import bleu, cost, cutting, knock_out, one_left
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.bootstrap import bleu_of
@@ -155,7 +155,7 @@ def test_the_planted_head_is_the_first_finding(made):
     assert found.page.verdict.startswith(found.findings[0])
     cross = next(card for card in found.cards if card.head == "cross1.1")
     assert (len(cross.changes), cross.same) == (1, 1)
-    names = ["loss without it", "order", "BLEU without it", "twin, order", "gradient importance", "Shapley value"]
+    names = ["loss without it", "order", "BLEU without it", "twin, order", "importance for the loss", "Shapley value"]
     assert [name for name, _ in cross.figures] == names
     assert not made.page.flags
 
@@ -174,7 +174,12 @@ def test_files_are_the_page_markdown_a_table_and_drawings(made, tmp_path):
     assert all(row["unit"] for row in rows)
     cells = [(row["head"], row["endpoint"], row["column"]) for row in rows]
     assert len(cells) == len(set(cells))
-    assert {row["endpoint"] for row in rows} >= {"twins.share", "proxy.importance", "resample.margin", "cutting.greedy"}
+    assert {row["endpoint"] for row in rows} >= {
+        "twins.share",
+        "proxy.loss_importance",
+        "resample.margin",
+        "cutting.greedy",
+    }
     (row,) = [row for row in rows if (row["head"], row["endpoint"], row["column"]) == ("cross1.1", "zero.loss", "loss")]
     assert float(row["low"]) < float(row["estimate"]) < float(row["high"])
     assert (row["verdict"], row["unit"]) == ("differs", "nats a sentence")
@@ -201,11 +206,31 @@ def test_bleu_stands_beside_the_loss(full):
     assert (first[0], first[4]) == ("cross1.1", "differs")
     estimate = bleu_table(translated_without(), 0.5).estimate[2, 0]
     assert float(first[1].replace("−", "-")) == pytest.approx(estimate, abs=0.1)
-    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "equivalent", "encoder1.2": "equivalent"}
+    # A single changed sentence tells little of the others.
+    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "equivalent", "encoder1.2": "undecided"}
     assert found.findings[0].startswith("1 of 3 heads")
     alone = bleu.subject(results(bleu=translated_without()))
     assert alone.section.blocks[0].headers[-1] == "verdict"
     assert {row.endpoint for row in found.rows} == {"zero.bleu"}
+
+
+def test_bleu_of_a_model_without_a_right_phrase_gets_no_verdict():
+    counts = translated_without()["counts"][:, :8].copy()
+    counts[:3, :, 1:4] = 0
+    table = bleu_table(translated_without() | {"counts": counts}, 0.5)
+    assert table.whole[0] > 0  # by smoothing
+    assert set(table.verdict.flat) == {"undecided"}
+
+
+def test_the_mean_of_linear_bleu_is_bleu_and_its_values_are_derivatives():
+    counts = np.random.default_rng(0).integers(1, 9, (2, 20, 10)).astype(float)
+    counts[..., -1] += 5 * np.array([[0], [1]])
+    values, exact = linear_bleu(counts), bleu_of(counts.sum(axis=1))
+    assert values.mean(axis=1) == pytest.approx(exact)
+    for sentence in (0, 7):
+        weighted = counts.sum(axis=1) + 1e-6 * counts[:, sentence]
+        slope = 20 * (bleu_of(weighted) - exact) / 1e-6
+        assert values[:, sentence] - exact == pytest.approx(slope, rel=1e-3)
 
 
 def test_one_head_left_has_a_line_for_each_layer(full):
@@ -291,34 +316,13 @@ def test_each_part_has_its_section(made):
         "One head left in a layer",
         "Zero, mean and resample ablation",
         "Through training",
-        "Beside published figures",
     ]
-    cells = [cell for line in page.sections[-1].blocks[-1].cells for cell in line]
-    assert "of 2 encoder heads, weights frozen: 1 (penalty 0.01), 0 (penalty 1)" in cells
     names = {plot.name: plot for plot in page.plots}
     assert {"cutting_loss", "cutting_worst", "cutting_bleu"} <= set(names)
     assert {"training_order", "interactions"} <= set(names)
-    assert {"circuit_order", "twins", "proxy_importance", "knock_out_margin"} <= set(names)
+    assert {"circuit_order", "twins", "proxy_loss_importance", "knock_out_margin"} <= set(names)
     assert "circuit_case" not in names
     assert all(head in names["circuit_order"].svg for head in ("encoder1.1", "cross1.1", "output"))
-
-
-def test_published_figures_stand_beside_figures_of_the_same_measure():
-    ablation, cutting = ablated(), cut()
-    cutting["order_name"] = np.array(["gradient", "random", "random"])
-    cutting["bleu_counts"][:3] = cutting["bleu_counts"][3]  # translations do not change
-    table = published.subject(results(ablation=ablation, cutting=cutting)).section.blocks[-1]
-    assert all(re.search(r"\d", line[3]) for line in table.cells)
-    changes, only, order, gates = (line[4] for line in table.cells)
-    assert changes == "0 of 2 encoder heads change the loss, 0 of which improve it"
-    assert re.fullmatch(
-        r"encoder1, \+[23]\.\d\d nats a sentence with encoder1\.1 alone, the best on these sentences", only
-    )
-    assert order == "3 of 3 heads (100 %) for less than 0.5 BLEU, in that order"
-    assert gates.startswith("of 2 encoder heads")
-    cutting["order_name"][0] = "greedy"
-    table = published.subject(results(cutting=cutting)).section.blocks[-1]
-    assert [line[4] for line in table.cells[:3]] == ["not measured"] * 3
 
 
 @pytest.mark.medium
@@ -332,6 +336,8 @@ def test_a_section_that_fails_is_a_flag(full, monkeypatch):
     assert "'knock_out' is missing" in flag
     assert len(page.cards) == len(HEADS)
     assert "ZeroDivisionError" in html(page)
+    with pytest.raises(ZeroDivisionError):
+        run_page(full, debug=True)
 
 
 @pytest.mark.medium
@@ -346,7 +352,7 @@ def test_the_page_of_a_sweep_has_a_line_a_run(full):
     assert [line[:2] for line in table.cells] == [("1", "1"), ("2", "2")]
     assert all(line[3].startswith("cross1.1 −") and line[3].endswith("*") for line in table.cells)
     assert recurrence.blocks[1].cells[1][:2] == ("order", "1 of 1: cross1 1")
-    assert page.findings[0] == "heads 1: 1 of 1 runs have a head for order; in cross1 in 1 of them."
+    assert not any("have a head" in line for line in page.findings)  # of one seed a row nothing recurs
     assert "<dialog" not in html(page)
     assert {"a run:cross1.1", "b run:cross1.1", "1", "2"} <= {row.head for row in page.rows}
     assert all(row.unit for row in page.rows)
@@ -358,7 +364,11 @@ def test_heads_of_seeds_are_matched(full):
     page = study_page(Study(Path("runs"), "heads", {"4": runs}, {"a run": 1, "b run": 2}))
     assert not page.page.flags
     assert {"matched_accuracy_4", "matched_margin_4"} <= {plot.name for plot in page.page.plots}
-    assert any("heads matched over 2 seeds have a similarity of 1.00" in line for line in page.findings)
+    table = page.page.sections[1].blocks[-3]
+    assert table.cells[0][:3] == ("4", "2", "1.00")
+    # With two heads in one layer, chance has the same match; that is no finding.
+    assert not any("matched" in line for line in page.findings)
+    assert page.findings[0] == "Phenomena that have a head in every run: heads 4: order (2 seeds)."
 
 
 @pytest.mark.medium
@@ -390,15 +400,15 @@ def test_the_page_of_a_sweep_has_a_section_for_each_part(full):
         "The head that each run misses most",
     ]
     cutting = sections["How many heads can go, over seeds?"].blocks[1]
-    greedy = ("4", "true loss after each cut", "3", "2.0 [2.0, 2.0], 2 to 2", "2.0 [2.0, 2.0], 2 to 2", "order 2")
+    greedy = ("4", "true loss after each cut", "3", "2.0, 2 to 2", "2.0, 2 to 2", "order 2")
     assert cutting.cells == (greedy,)
-    training = sections["Through training, over seeds"].blocks[2]
-    assert [line[6] for line in training.cells] == ["–", "2 of 2"]
+    training = sections["Through training, over seeds"].blocks[1]
+    assert [line[5] for line in training.cells] == ["undecided", "undecided"]
     note = "Measured in 2 of 3 runs (heads 4: 2 of 2, heads 2: 0 of 1)."
     assert all(block.note.endswith(note) for block in (cutting, training))
     lines = heads_csv(page.rows).splitlines()
     assert len(lines) == 1 + len(page.rows) == 1 + len({(row.head, row.endpoint, row.column) for row in page.rows})
-    assert {"cutting_bleu_heads_4", "appearance", "proxies", "spread"} <= {plot.name for plot in page.page.plots}
+    assert {"cutting_bleu_heads_4", "spread"} <= {plot.name for plot in page.page.plots}
 
 
 @pytest.mark.medium
@@ -423,8 +433,23 @@ def test_a_figure_that_is_not_there_is_an_empty_cell():
     assert heads_csv([row]).splitlines()[1] == "cross1.1,twins.share,order,,,2.5,,,,"
 
 
+def test_without_a_phenomenon_above_chance_no_heads_are_counted_by_chance():
+    arrays = cut()
+    arrays["wrong"] = np.random.default_rng(0).normal(0, 1, arrays["wrong"].shape)  # as of an untrained model
+    table = cutting.subject(results(cutting=arrays)).section.blocks[-1]
+    assert table.cells[0][3:5] == ("–", "no phenomenon is above chance in the whole model")
+    run = results(cutting=arrays)
+    page = study_page(Study(Path("runs"), "heads", {"4": [run, run]}, {"a run": 1}), debug=True)
+    (section,) = page.page.sections
+    assert section.blocks[1].cells[0][4:] == ("–", "")
+
+
 def test_the_next_command_keeps_as_many_heads_as_the_curve_supports(full):
     assert following(full).endswith('a KEEP=1 ARGS="order=greedy"')
+    best = cut()  # by the test sentences, which is no reason to recommend it
+    best |= {"order_name": np.array(["gradient", "greedy", "random"]), "bleu_setting": np.arange(8)}
+    best["bleu_counts"] = np.concatenate([best["bleu_counts"], best["bleu_counts"][[0, 0, 3, 3]]])
+    assert following(results(cutting=best)).endswith('a KEEP=2 ARGS="order=greedy"')
     nothing = cut() | {"bleu_counts": cut()["bleu_counts"][[0, 0, 0, 3]]}
     assert following(results(cutting=nothing)) == following(results()) == "make explore RUN=runs/a"
 

@@ -1,6 +1,7 @@
 """Statistics of heads: error rates by simulation, verdicts on planted effects, tables from arrays of ablation."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +35,47 @@ def test_family_wise_error_and_coverage_are_the_nominal_ones():
     assert 0.01 < missed < 0.1  # 5 % but for a standard error of 1.5 %
     nothing = [compared(NAMES, columns_of(random), draws=300, seed=seed) for seed in range(200)]
     assert 0.01 < np.mean([(table.verdict == "differs").any() for table in nothing]) < 0.1
+
+
+def real_columns(random, effects, pairs, distinct, centred=True):
+    """Real changes of loss and margin without each of 24 heads, at resampled pairs of each of eight phenomena, of as
+    many distinct ones; centred: on average no head changes anything. tests/effects.npz: test pairs of the default
+    corpus, zero ablation of its default model."""
+    phenomena = sorted(set(effects["phenomenon"]))
+    kept = np.concatenate([np.flatnonzero(effects["phenomenon"] == name)[:distinct] for name in phenomena])
+    columns = []
+    for number, name in enumerate(["loss", *phenomena]):
+        own = kept if name == "loss" else kept[effects["phenomenon"][kept] == name]
+        values = effects["loss" if name == "loss" else "margin"][:, own].astype(np.float64)
+        values -= values.mean(axis=1, keepdims=True) if centred else 0
+        rows = np.arange(8 * pairs) if name == "loss" else np.arange(pairs) + (number - 1) * pairs
+        drawn = values[:, random.integers(0, len(own), len(rows))]
+        columns.append(Sample(name, drawn, rows, 0.0, 1 if name == "loss" else -1, 0.0))
+    return columns
+
+
+def real_tables(pairs, distinct, tables, centred=True):
+    """The number of cells that differ in each of some tables of real effects."""
+    random = np.random.default_rng(0)
+    with np.load(Path(__file__).with_name("effects.npz")) as effects:
+        effects = dict(effects)
+    names = [str(head) for head in range(24)]
+    found = (
+        compared(names, real_columns(random, effects, pairs, distinct, centred), 600, seed=n) for n in range(tables)
+    )
+    return np.array([(table.verdict == "differs").sum() for table in found])
+
+
+@pytest.mark.medium
+def test_tables_of_real_effects_that_are_none_seldom_differ():
+    assert np.mean(real_tables(60, 80, 40) > 0) <= 0.1
+    assert np.mean(real_tables(15, 250, 3, centred=False)) > 15  # and real ones are found, of 216
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pairs", [15, 60, 250])
+def test_false_tables_of_real_effects_are_at_most_seven_percent(pairs):
+    assert np.mean(real_tables(pairs, 250, 400) > 0) <= 0.07
 
 
 def test_identical_models_do_not_differ_and_are_equivalent():

@@ -318,6 +318,12 @@ def test_shares_are_ratios_of_means_with_simultaneous_intervals():
     assert np.isnan(shares_of(random, way=0.0, share=0.0).share).all()
 
 
+def test_one_pair_gives_no_interval():
+    found = move_shares(["a"], np.array([[1.5]]), np.ones(1), np.array([3.0]), np.array(["x"]))
+    assert not found.clear.any()
+    assert not (found.low == found.high).any()
+
+
 ROWS = [
     ("in the house he sleeps", "into the house he sleeps", "im Haus", "ins Haus", "case", "easy"),
     ("he did not go home", "he went home", "er ging nicht", "er ging", "negation", "hard"),

@@ -8,13 +8,16 @@ import pytest
 from conftest import completed, refused, rewrite
 from hydra.utils import get_class
 from omegaconf import OmegaConf
+from test_configs import composed
 
 from headcount.run.aliases import RENAMED
 from headcount.run.config import NOT_CORPUS, build
-from headcount.run.directory import read_config
-from headcount.run.identity import config_hash, differences, recorded, with_text
+from headcount.run.directory import is_finished, read_config
+from headcount.run.identity import config_hash, differences, identified, recorded, with_text
+from headcount.run.jobs import job_directory, read_plan
 
-KEPT = Path(__file__).parents[1] / "docs" / "results" / "heads_multi30k" / "runs"
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+KEPT = RESULTS / "heads_multi30k" / "runs"
 
 
 @pytest.fixture
@@ -78,21 +81,69 @@ def test_how_the_text_is_used_matters(config):
 
 
 @pytest.mark.parametrize("run", sorted(path.parent for path in KEPT.glob("*/config.yaml")), ids=lambda run: run.name)
-def test_a_run_from_before_fingerprints_keeps_its_hash(run):
+def test_a_run_from_before_fingerprints_opens(run):
     kept = read_config(run)
     assert recorded(kept) is None
-    assert config_hash(kept) == json.loads((run / "metrics.json").read_text())["config_hash"]
+    assert is_finished(run)
     assert build(kept.search, "search", ()).max_source == 1000  # a setting that came later
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize("plan", sorted(RESULTS.glob("*/runs/sweep.json")), ids=lambda plan: plan.parts[-3])
+def test_a_kept_run_is_that_of_the_same_command_today(plan):
+    jobs = read_plan(plan.parent).jobs
+    job = min(job for job in jobs if (plan.parent / job).is_dir())
+    if any("experiment=" in each for each in jobs[job]):
+        pytest.skip("of an old command line")
+    kept = read_config(plan.parent / job)
+    now = composed("train", *jobs[job])
+    if text := recorded(kept):  # which is not here
+        now = identified(now, text)
+    assert differences(kept, now) == ""
+
+
+PRINTED = {  # words of a study, what is shown while a run is trained
+    "study.about": "x",
+    "study.title": "x",
+    "study.label": "n",
+    "study.published": ["x"],
+    "study.constant": ["train.steps"],
+    "validation.samples": 0,
+    "trainer.log_every_n_steps": 10,
+}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("setting", PRINTED)
+def test_what_is_only_read_or_printed_makes_no_other_run(setting):
+    before = composed("train", "study=length_groups", "study.arm=two")
+    now = before.copy()
+    OmegaConf.update(now, setting, PRINTED[setting])
+    assert OmegaConf.select(now, setting) != OmegaConf.select(before, setting)
+    assert config_hash(before) == config_hash(now)
+    assert differences(before, now) == ""
+    assert job_directory(["seed=1", f"{setting}=x"], "sweep") == "seed=1"  # nor another folder in a sweep
+
+
+@pytest.mark.medium
+def test_an_arm_of_a_study_is_another_run_by_what_it_sets():
+    one, two = (composed("train", "study=length_groups", f"study.arm={arm}") for arm in ("one", "two"))
+    assert config_hash(one) != config_hash(two)
+    assert "data.batch_tokens=2048, now 1024" in differences(one, two)
+    folders = {job_directory([f"study.arm={arm}", "study=length_groups"], "length_groups") for arm in ("one", "two")}
+    assert folders == {"study.arm=one", "study.arm=two"}
+
+
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_a_renamed_class_opens_and_keeps_its_hash(old, new, config, tmp_path):
-    before, after = config.copy(), config.copy()
-    before.search._target_, after.search._target_ = old, new
-    assert config_hash(before) == config_hash(after) != config_hash(config)
-    assert differences(before, after) == ""
-    OmegaConf.save(before, tmp_path / "config.yaml", resolve=True)
-    assert read_config(tmp_path).search._target_ == new
+def test_a_renamed_class_opens_as_the_same_run(old, new, config, tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder, name in ((before, old), (after, new)):
+        folder.mkdir()
+        config.search._target_ = name
+        OmegaConf.save(config, folder / "config.yaml", resolve=True)
+    assert read_config(before).search._target_ == new
+    assert config_hash(read_config(before)) == config_hash(read_config(after))
+    assert differences(read_config(before), read_config(after)) == ""
     assert get_class(new)
 
 

@@ -3,6 +3,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import pickle
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from built import built, cleaning, sentence_piece
 from clauses import CLAUSES
 from datasets import Dataset, DatasetDict
+from torch.utils.data import DataLoader
 
 from headcount.data import plan
 from headcount.data.module import TranslationData
@@ -470,6 +472,26 @@ def each_row(batch):
 
 
 @pytest.mark.medium
+@pytest.mark.medium
+@pytest.mark.parametrize("settings", [{}, {"hide_source": True}, {"both_directions": True}])
+@pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
+def test_another_process_gets_the_same_batches_without_a_copy_of_the_text(tmp_path, segmentation, settings):
+    data = made(tmp_path, Toy("a long column " * 1000), segmentation=segmentation, **settings)
+    here = data.train_dataloader().dataset
+    sent = pickle.dumps(here)
+    assert len(sent) < (data.prepared / "train.arrow").stat().st_size / 10
+    there = itertools.islice(pickle.loads(sent), 20)
+    assert equal(list(there), list(itertools.islice(here, 20)))
+
+
+@pytest.mark.slow
+def test_workers_that_are_not_forked_give_the_same_batches(tmp_path):
+    data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
+    source = data.train_dataloader().dataset
+    loader = DataLoader(source, batch_size=None, num_workers=2, multiprocessing_context="spawn")
+    assert equal(list(itertools.islice(loader, 20)), list(itertools.islice(source, 20)))
+
+
 @pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
 def test_both_directions_are_one_corpus(tmp_path, segmentation):
     one, both = made(tmp_path), made(tmp_path, both_directions=True, segmentation=segmentation)

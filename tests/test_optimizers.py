@@ -262,3 +262,25 @@ def test_a_processor_without_bf16_computes_in_float32(monkeypatch):
         used.clear()
         optimizer.step()
         assert set(used) == {torch.bfloat16 if native else torch.float32}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("kind", ["additive", "luong_general", "gaussian_window"])
+def test_positions_and_what_scores_have_of_their_own_are_not_decayed(kind, optimizer):
+    kinds = {f"{side}_attention": built(f"model/cross_attention/{kind}") for side in ("self", "cross")}
+    made = built("model/nano", vocab_size=12, positions="learned", **ONE_LAYER, **kinds)
+    *decayed, others = parameter_groups(made, built(f"optimizer/{optimizer}"))
+    assert others["weight_decay"] == 0
+    own = {id(p): name for name, p in made.named_parameters()}
+    left = {own[id(p)] for p in others["params"]}
+    assert {name for name in own.values() if "positions" in name or ".attend." in name} <= left
+    assert len(left) + sum(len(group["params"]) for group in decayed) == len(own)
+    assert {own[id(p)].rsplit(".", 1)[1] for group in decayed for p in group["params"]} == {"weight"}
+
+
+def test_matrices_of_recurrent_cells_are_decayed():
+    made = built("model/rnn_luong", vocab_size=12, d_model=16, num_heads=2)
+    matrices, others = parameter_groups(made, built("optimizer/adamw"))
+    names = {name for name, p in made.named_parameters() if any(p is each for each in matrices["params"])}
+    assert {"encoder.weight_hh_l0", "decoder.weight_ih_l0"} <= names
+    assert all(p.dim() == 1 or p.dim() == 3 for p in others["params"])

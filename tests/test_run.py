@@ -27,7 +27,7 @@ from headcount.run.directory import link_latest, read_config, read_metrics, upda
 from headcount.run.opened import open_run
 from headcount.run.parts import check_processes, doubtful_restarts
 from headcount.run.resolvers import peak_rate, run_directory
-from headcount.run.train import training_figures
+from headcount.run.train import summary, training_figures
 from headcount.run.values import fits, wrong_values
 from headcount.training.divergence import SkippedSteps
 
@@ -287,3 +287,30 @@ def test_a_library_opens_a_run_with_the_defaults_of_the_scripts(script):
     for name, parameter in inspect.signature(open_run).parameters.items():
         if name in config and name != "search":
             assert (config[name] or None) == (parameter.default or None), name
+
+
+@pytest.mark.parametrize(
+    ("valid", "test", "low"), [(0.6, 0.4, True), (9.9, 0.4, True), (10.3, 9.9, False), (94, 93, False)]
+)
+def test_a_low_score_names_the_doctor_first(valid, test, low, home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = home / "runs" / "second"
+    figures = read_metrics(run)
+    scores = {split: figures[split] | {"bleu": bleu} for split, bleu in (("valid", valid), ("test", test))}
+    parts = SimpleNamespace(data=SimpleNamespace(target_language="de"))
+    text = summary(SimpleNamespace(directory=run, config=read_config(run), parts=parts), figures, scores)
+    (first,) = (line for line in text.splitlines() if line.startswith("next:  "))
+    assert first.startswith(f"next:  headcount {'doctor' if low else 'translate'} run=")
+    assert ("doctor" in text) == low
+
+
+def test_a_file_that_cannot_be_read_now_is_not_called_damaged(tmp_path):
+    with pytest.raises(InputError, match=r"metrics.json: cannot be read: File name too long$"):
+        read_metrics(tmp_path / (300 * "x"))
+    (tmp_path / "metrics.json").mkdir()
+    with pytest.raises(InputError, match=r"metrics.json: cannot be read: "):
+        read_metrics(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.json").write_text("{")
+    with pytest.raises(InputError, match=r"not readable JSON .*; move it away"):
+        read_metrics(tmp_path / "other")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import SCRIPTS, command, completed, failed
 from filelock import FileLock, Timeout
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from processes import processes_in, wait_until
 from torch.distributed.run import parse_args
@@ -100,6 +101,15 @@ def test_a_plan_has_the_folder_that_was_typed(pretended):
     multirun(pretended, "hydra.sweep.dir=elsewhere", "model.num_heads=1")
     typed = ("model.num_heads=1", "threads=1", "hydra.sweep.dir=elsewhere")
     assert read_plan(pretended / "elsewhere").overrides == typed
+
+
+@pytest.mark.medium
+def test_a_sweep_says_where_it_is_to_a_makefile(pretended, monkeypatch):
+    monkeypatch.setenv("HEADCOUNT_SWEEP_FILE", str(pretended / "place"))
+    multirun(pretended, "seed=1", "name='mine (1)'")
+    place = OverridesParser.create().parse_override((pretended / "place").read_text())
+    assert (place.key_or_group, place.value()) == ("sweep", "runs/mine (1)_grammar")
+    assert read_plan(pretended / place.value()).jobs
 
 
 @pytest.mark.slow
@@ -196,6 +206,38 @@ def test_the_name_of_a_job():
     assert all(len(name) < 255 and "/" not in name and name.endswith(("=1", "=2")) for name in names)
 
 
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        "checkpoint.every=100",
+        "checkpoint.keep=[1,2]",
+        "divergence.stop_after=1",
+        "logger.csv.name=x",
+        "++data.root=/x",
+        "++threads=2",
+        "+logger=csv",
+    ],
+)
+def test_a_setting_that_makes_no_other_run_makes_no_other_folder(innocent):
+    assert job_directory([innocent, "model.num_heads=4", "seed=1"], "sweep") == "model.num_heads=4,seed=1"
+    setting = innocent.partition("=")[0]
+    assert innocent.replace("/", "_") in job_directory([innocent, "seed=1"], "sweep", [setting])  # it is swept
+
+
+@pytest.mark.parametrize("letter", ["ж", "库", "🙂", "e\u0301", "a"])
+def test_the_name_of_a_job_fits_in_the_bytes_that_a_file_system_takes(letter, tmp_path):
+    def named(length: int, seed: int, swept: tuple[str, ...] = ()) -> str:
+        return job_directory([f"data.train={length * letter}/x", f"seed={seed}"], "sweep", swept)
+
+    names = [named(length, seed) for length in range(300) for seed in (1, 2)]
+    assert len(set(names)) == len(names)
+    for name in [*names, *(named(length, 1, ("data.train",)) for length in range(300))]:
+        assert len(name.encode()) <= 255
+        assert set(name) <= set(f"data.train={letter}_x,seed=12...0123456789abcdef")  # no part of a letter
+        assert name.endswith(("seed=1", "seed=2"))
+    (tmp_path / named(299, 1)).mkdir()
+
+
 @pytest.mark.medium
 def test_jobs_that_differ_in_anything_swept_have_folders_of_their_own(pretended):
     sweep = pretended / "runs" / "sweep_multi30k"
@@ -224,6 +266,15 @@ def test_the_hash_covers_the_settings_that_matter(home):
     other.model.num_heads, other.seed = 4, 3
     assert config_hash(same) == config_hash(config) != config_hash(other)
     assert differences(config, other) == "model.num_heads=2, now 4; seed=1, now 3"
+
+
+@pytest.mark.medium
+def test_a_job_is_resumed_when_a_setting_that_makes_no_other_run_is_added(pretended):
+    multirun(pretended, "model.num_heads=7", of=failed)
+    multirun(pretended, "model.num_heads=7", "checkpoint.every=100")
+    (job,) = (pretended / "runs" / "sweep_grammar").glob("*/starts")
+    assert job.parent.name == "model.num_heads=7"
+    assert "checkpoint.every=100" in job.read_text().splitlines()[1]
 
 
 @pytest.mark.medium

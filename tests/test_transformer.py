@@ -56,7 +56,8 @@ OPTIONS = [
         if kind != "scaled_dot"
         for settings in (
             {},
-            {"kv_heads": 2, "local_heads": 2, "local_window": 1, "positions": "rotary"},
+            {"kv_heads": 2, "local_heads": 2, "local_window": 1}
+            | ({} if kind == "gaussian_window" else {"positions": "rotary"}),
             {"cross_attention": kind, "kv_heads": 1, "encoder_heads": [4, 2], "decoder_heads": [1, 4], "norm": "post"},
         )
     ),
@@ -440,6 +441,14 @@ def test_learned_positions_end():
         ),
         ({"kv_heads": 8}, r"model\.kv_heads=8: must divide every number of heads \(4\), so one of 1, 2, 4; or null"),
         ({"kv_heads": 0}, r"model\.kv_heads=0: must divide"),
+        (
+            {"positions": "rotary", "self_attention": "gaussian_window"},
+            r"model\.positions=rotary: acts on keys, .*GaussianWindow has none; give sinusoidal or learned",
+        ),
+        (
+            {"qk_norm": "learned", "self_attention": "gaussian_window"},
+            r"model\.qk_norm: acts on keys, .*GaussianWindow has none; give null",
+        ),
         ({"qk_norm": "l2"}, r"model\.qk_norm=l2: must be one of fixed, learned"),
         ({"qk_norm": "fixed", "qk_scale": 0}, r"model\.qk_scale=0: must be a number above 0"),
         ({"logit_cap": 0.0}, r"model\.logit_cap=0\.0: must be a number above 0"),

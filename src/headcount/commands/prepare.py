@@ -1,5 +1,6 @@
 """Prepare a corpus before it is trained on: clean, train the tokenizer, encode, store."""
 
+import sys
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -31,7 +32,8 @@ def run(config: DictConfig) -> str:
         data.use_tokenizer(load_tokenizer(Path(config.init_from)))
     data.prepare_data()
     words = HydraConfig.get().overrides.task
-    return f"{data.report.table()}\n\nprepared: {show(data.prepared.absolute())}\nnext:  {command('train', *words)}\n"
+    table = "" if sys.stdout.isatty() and sys.stderr.isatty() else f"{data.report.table()}\n\n"  # it was logged
+    return f"{table}prepared: {show(data.prepared.absolute())}\nnext:  {command('train', *words)}\n"
 
 
 def main() -> None:

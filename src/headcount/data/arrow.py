@@ -53,9 +53,8 @@ def read_sentences(path: Path, column: str, index: Path | None = None) -> Senten
     """
     with pa.memory_map(str(path)) as source:
         file = source.read_buffer()
-    pieces = np.frombuffer(file, np.int32, len(file) // 4)
     make = partial(_places, file, column)
-    return Sentences(pieces, **(shared_arrays(index / column, make) if index else make()))
+    return Sentences.mapped(path, **(shared_arrays(index / column, make) if index else make()))
 
 
 def _places(file: pa.Buffer, column: str) -> dict[str, np.ndarray]:

@@ -3,6 +3,8 @@
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,12 +90,24 @@ class Sentences:
     """Piece numbers of many sentences in one array, which may be a memory-mapped file.
 
     pieces: int32. starts, ends: int64 [sentence]; sentence i is `pieces[starts[i]:ends[i]]`. Other data may lie between
-    the sentences.
+    the sentences. file: all of it is `pieces`, and another process opens it in place of a copy; None: a copy.
     """
 
     pieces: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+    file: Path | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, given = (Sentences, self.pieces) if self.file is None else (Sentences.mapped, self.file)
+        return make, (given, self.starts, self.ends)
+
+    @classmethod
+    def mapped(cls, file: Path, starts: np.ndarray, ends: np.ndarray) -> "Sentences":
+        """Those in a file, memory-mapped."""
+        return cls(
+            np.memmap(file, np.int32, "r", shape=(file.stat().st_size // 4,)).view(np.ndarray), starts, ends, file
+        )
 
     @classmethod
     def of(cls, ids: list[list[int]]) -> "Sentences":

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -206,21 +206,8 @@ class TranslationData(pl.LightningDataModule):
         return self._loader(stream)
 
     def _resampling(self, segmentation: Segmentation) -> Resample:
-        """Subword sampling of rows of train; a sentence that becomes too long keeps its best segmentation."""
-        pairs = self.data["train"].select_columns(["source", "target"])
-        most = self._most_sampled()
-
-        def resample(rows: np.ndarray, seed: tuple[int, ...], longest: int) -> tuple[Sentences, Sentences]:
-            texts, limit = pairs[rows], min(longest, most)
-            sides = []
-            for number, side in enumerate(("source", "target")):
-                sampled = sample_pieces(getattr(self.tokenizer, side), texts[side], segmentation, (*seed, number))
-                best = self._sentences["train"][number]
-                ids = [new if len(new) < limit else best.row(row) for row, new in zip(rows, sampled, strict=True)]
-                sides.append(Sentences.of(ids))
-            return (self._hidden(sides[0]) if self.hide_source else sides[0]), sides[1]
-
-        return resample
+        pairs, best = self.data["train"].select_columns(["source", "target"]), self._sentences["train"]
+        return Resampling(pairs, best, self.tokenizer, segmentation, self._most_sampled(), self.hide_source)
 
     def _lengthening(self) -> tuple[Lengthening, Lengthening] | None:
         """The lengthening by subword sampling, measured on a sample that is the same in every process."""
@@ -368,7 +355,7 @@ class TranslationData(pl.LightningDataModule):
             self._sentences[split] = _with_reversed_pieces(*self._sentences[split])
         if self.hide_source:
             for split, (source, target) in self._sentences.items():
-                self._sentences[split] = (self._hidden(source), target)
+                self._sentences[split] = (_hidden(source), target)
 
     def _read(self, path: Path) -> tuple[Sentences, Sentences]:
         """The pieces of both sides of a split."""
@@ -379,10 +366,6 @@ class TranslationData(pl.LightningDataModule):
     def one_way(self) -> DatasetDict:
         """The splits without the reversed pairs that `both_directions` adds, with all columns of the corpus."""
         return self._one_way
-
-    @staticmethod
-    def _hidden(source: Sentences) -> Sentences:
-        return Sentences(source.pieces[:0], np.zeros_like(source.starts), np.zeros_like(source.ends))
 
     def _loader(self, batches: TrainStream | SplitBatches) -> DataLoader[Batch]:
         # Memory that is pinned opens the GPU, so not where a run on the CPU has no use for it.
@@ -397,6 +380,34 @@ class TranslationData(pl.LightningDataModule):
         return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
+@dataclass(frozen=True)
+class Resampling:
+    """Subword sampling of rows of train; a sentence that becomes too long keeps its best segmentation.
+
+    most: tokens of a sampled sentence, with EOS. A class, so that it can be sent to another process.
+    """
+
+    pairs: Dataset
+    best: tuple[Sentences, Sentences]
+    tokenizer: AnyTokenizer
+    segmentation: Segmentation
+    most: int
+    hide_source: bool
+
+    def __call__(self, rows: np.ndarray, seed: tuple[int, ...], longest: int) -> tuple[Sentences, Sentences]:
+        texts, limit = self.pairs[rows], min(longest, self.most)
+        sides = []
+        for number, (side, best) in enumerate(zip(SIDES, self.best, strict=True)):
+            sampled = sample_pieces(getattr(self.tokenizer, side), texts[side], self.segmentation, (*seed, number))
+            ids = [new if len(new) < limit else best.row(row) for row, new in zip(rows, sampled, strict=True)]
+            sides.append(Sentences.of(ids))
+        return (_hidden(sides[0]) if self.hide_source else sides[0]), sides[1]
+
+
+def _hidden(source: Sentences) -> Sentences:
+    return Sentences(source.pieces[:0], np.zeros_like(source.starts), np.zeros_like(source.ends))
+
+
 def _with_reversed(pairs: Dataset) -> Dataset:
     """The pairs, then each with its sides exchanged."""
     there = {"source": "target", "target": "source", "source_ids": "target_ids", "target_ids": "source_ids"}
@@ -408,7 +419,7 @@ def _with_reversed_pieces(source: Sentences, target: Sentences) -> tuple[Sentenc
     # Both are columns of one file, so that the pieces of either are the pieces of both.
     starts, ends = (source.starts, target.starts), (source.ends, target.ends)
     one, other = (
-        Sentences(source.pieces, np.concatenate(starts[::way]), np.concatenate(ends[::way])) for way in (1, -1)
+        replace(source, starts=np.concatenate(starts[::way]), ends=np.concatenate(ends[::way])) for way in (1, -1)
     )
     return one, other
 

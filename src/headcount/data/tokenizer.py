@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 import sentencepiece
 
 from headcount.errors import InputError, reason
@@ -32,6 +33,7 @@ SPACE_MARK = "\u2581"  # sentencepiece's sign for a space, which decoded text ca
 
 def normalise(text: str) -> str:
     """NFC; white space becomes one space, and is removed at both ends; a lone surrogate (not UTF-8) becomes U+FFFD.
+    Text without a character that can be seen, as of zero-width spaces alone, becomes empty.
 
     >>> normalise(" a\\u0308\\t b ")
     'ä b'
@@ -40,10 +42,13 @@ def normalise(text: str) -> str:
         return " ".join(text.split())
     text = unicodedata.normalize("NFC", text).replace(SPACE_MARK, " ")
     text = " ".join(text.split())
+    if not _VISIBLE.search(text):
+        return ""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _SURROGATE.search(text) else text
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_VISIBLE = regex.compile(r"[^ \p{Cf}\p{Default_Ignorable_Code_Point}]")
 
 
 class Tokenizer:

@@ -21,6 +21,7 @@ from headcount.run.curves import whole_rows
 from headcount.run.directory import read_metrics, read_settings
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run
+from headcount.run.split_scores import doubts
 
 MOST_PAIRS = 200_000  # of train that are read, evenly spaced; of a larger corpus, the figures are of these
 MOST_TEXT = 2**28  # bytes of translations
@@ -129,7 +130,10 @@ def of_run(run: Run) -> Evidence:
     changed = None
     try:
         changed = None if recorded(config) is None else recorded(config) != recorded(with_text(config, run.trust))
-        corpus = of_corpus(Run(run.directory, config, run.model, run.tokenizer, run.translator, run.trust).data())
+        data = Run(run.directory, config, run.model, run.tokenizer, run.translator, run.trust).data()
+        corpus = of_corpus(data)
+        scored = {split: data.data[split] for split in data.held_out_splits}
+        notes = tuple(doubts(scored, run.tokenizer, run.translator.search, "char"))  # a check looks at its own
     except (InputError, OSError) as error:
         corpus = Evidence(run.languages)
         notes = (f"the corpus is not examined: {error}",)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from headcount.data.tokenizer import normalise
 from headcount.doctor.check import Measured, least, most, share
 from headcount.doctor.evidence import Evidence, Pairs
 from headcount.doctor.languages import own_words
@@ -33,7 +34,7 @@ def empty(evidence: Evidence) -> Measured | None:
     """Pairs of valid or test without text on one side; those of train are dropped."""
     return most(
         {
-            split: share([not all(map(str.strip, pair)) for pair in _pairs(evidence, split)])
+            split: share([not all(map(normalise, pair)) for pair in _pairs(evidence, split)])
             for split in evidence.held_out
         }
     )

@@ -7,7 +7,7 @@ from headcount.doctor.check import Measured, least, most, share
 from headcount.doctor.evidence import Evidence
 from headcount.doctor.texts import folded, loops, words
 from headcount.errors import InputError
-from headcount.evaluation.metrics import PRIMARY, TOKENIZERS, bleu_tokenizer, score, tokenizer_of
+from headcount.evaluation.metrics import PRIMARY, counts_sentences, score, tokenizer_of
 from headcount.run.values import at
 
 
@@ -35,7 +35,8 @@ def endless(evidence: Evidence) -> Measured | None:
 
 
 def _beyond_references(evidence: Evidence, measure: Callable[[Sequence[str]], float]) -> Measured | None:
-    return most({split: measure(ours) - measure(theirs) for split, (ours, theirs) in evidence.translations.items()})
+    found = {split: measure(ours) - measure(theirs) for split, (ours, theirs) in evidence.translations.items()}
+    return most({split: max(value, 0.0) for split, value in found.items()})
 
 
 def copies(evidence: Evidence) -> Measured | None:
@@ -47,7 +48,7 @@ def copies(evidence: Evidence) -> Measured | None:
             ours, theirs = (
                 share([bool(s) and s == folded(t) for s, t in zip(sources, texts, strict=True)]) for texts in both
             )
-            found[split] = ours - theirs
+            found[split] = max(ours - theirs, 0.0)
     return most(found)
 
 
@@ -80,13 +81,12 @@ def case(evidence: Evidence) -> Measured | None:
 
 
 def tokenizer(evidence: Evidence) -> Measured | None:
-    """Splits whose BLEU counts words of a language that has no spaces between words, or text that is not tokenised."""
+    """Splits whose BLEU counts words of text that has no spaces between words, or text that is not tokenised."""
     wrong = {}
-    for split in evidence.translations:
+    for split, (_, references) in evidence.translations.items():
         try:
             used = tokenizer_of(str(at(evidence.metrics, f"{split}.signature.{PRIMARY}")))
-            usual = bleu_tokenizer(evidence.languages[1])
+            wrong[split] = float(used == "none" or counts_sentences(used, references))
         except InputError:
             continue
-        wrong[split] = float(used == "none" or (usual in TOKENIZERS.values() and used in ("13a", "intl")))
     return most(wrong)

@@ -10,6 +10,8 @@ from torch import Tensor
 from headcount.data.batches import Sentences, collate
 from headcount.data.plan import plan_split
 from headcount.data.tokenizer import PAD
+from headcount.decoding.translator import LineError
+from headcount.machine import refused_memory
 from headcount.model.encoder_decoder import EncoderDecoder
 
 LOGITS_AT_ONCE = 512  # tokens whose logits [token, vocab] are in memory at the same time
@@ -35,8 +37,8 @@ class TargetScorer:
 
     @torch.inference_mode()
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[float], list[int]]:
-        """Log-probability of each target, in nats, and how many tokens it has, its end counted. Raises InputError
-        for gates that differ from sentence to sentence."""
+        """Log-probability of each target, in nats, and how many tokens it has, its end counted. Raises LineError where
+        memory does not suffice, InputError for gates that differ from sentence to sentence."""
         if not sources:
             return [], []
         self.model.check_gates()
@@ -46,8 +48,15 @@ class TargetScorer:
         plan = plan_split(source.lengths, target.lengths, batch_tokens=self.batch_tokens)
         for rows in plan.batches:
             batch = collate(source, target, rows, 0).to(self.model.device)
-            hidden = self.model(batch.source, batch.source_mask, batch.target_in)
-            losses = self._losses(hidden.flatten(0, 1), batch.target_out.flatten()).view(batch.target_out.shape)
+            try:
+                hidden = self.model(batch.source, batch.source_mask, batch.target_in)
+                losses = self._losses(hidden.flatten(0, 1), batch.target_out.flatten()).view(batch.target_out.shape)
+            except (MemoryError, RuntimeError) as error:
+                if refused_memory(error) is None:
+                    raise
+                row = int(rows[(source.lengths + target.lengths)[rows].argmax()])
+                lengths = f"{source.lengths[row]:,} source and {target.lengths[row]:,} target tokens"
+                raise LineError(row, f"not enough memory for {lengths}; cut it into sentences") from error
             log_probs[rows] = -losses.sum(dim=1).cpu().double()
         return log_probs.tolist(), target.lengths.tolist()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import regex
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -25,6 +26,12 @@ TOKENIZERS = {
     **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor"), "ko-mecab"),
 }
+LETTER = regex.compile(r"[\p{L}\p{M}]")
+# Letters in a row that are hardly ever one word, in scripts without spaces between words and in others.
+PHRASE = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}ー]{5,}|[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]{9,}|"
+    r"\p{Hangul}{10,}|[\p{L}\p{M}]{25,}"
+)
 PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
@@ -60,13 +67,15 @@ class Metric:
     def score(
         self, hypotheses: Sequence[str], references: Sequence[str], tokenizer: str, lowercase: bool = False
     ) -> Score:
-        """Corpus score, 0 to 100, with one reference a line, both sides in NFC.
+        """Corpus score, 0 to 100, with one reference a line, both sides in NFC; the signature says so where the
+        references are not.
 
         tokenizer: `bleu_tokenizer` of the target language.
         """
-        metric = self.build(tokenizer, lowercase)
-        result = metric.corpus_score(composed(hypotheses), [composed(references)])
-        return Score(result.score, str(metric.get_signature()), getattr(result, "ratio", None))
+        metric, scored = self.build(tokenizer, lowercase), composed(references)
+        result = metric.corpus_score(composed(hypotheses), [scored])
+        signature = str(metric.get_signature()) + ("" if scored == list(references) else "|norm:nfc")
+        return Score(result.score, signature, getattr(result, "ratio", None))
 
 
 def bleu(tokenizer: str, lowercase: bool = False, effective_order: bool = False) -> BLEU:
@@ -121,6 +130,13 @@ def bleu_tokenizer(language: str, chosen: str | None = None) -> str:
         raise InputError(f"bleu_tokenizer={printable(str(name))}: must be null or one of {', '.join(BLEU.TOKENIZERS)}")
     bleu(name)
     return name
+
+
+def counts_sentences(tokenizer: str, references: Sequence[str]) -> bool:
+    """Whether most of what BLEU counts as words with this tokenizer are phrases, since the text has no spaces between
+    words. Raises InputError, see `bleu`."""
+    counted = "\n".join(map(bleu(tokenizer).tokenizer, references))
+    return 2 * sum(map(len, PHRASE.findall(counted))) > len(LETTER.findall(counted))
 
 
 def tokenizer_of(signature: str) -> str:

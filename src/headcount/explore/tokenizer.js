@@ -12,7 +12,8 @@ function collapse(text) {
 
 function normalise(text) {
   const whole = text.replace(/\p{Surrogate}/gu, "\ufffd");
-  return collapse(whole.normalize("NFC").replaceAll(SPACE, " "));
+  const normal = collapse(whole.normalize("NFC").replaceAll(SPACE, " "));
+  return /[^ \p{Cf}\p{Default_Ignorable_Code_Point}]/u.test(normal) ? normal : ""; // of characters that can be seen
 }
 
 class Tokenizer {

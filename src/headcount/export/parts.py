@@ -49,7 +49,7 @@ def feed_forward_of(model: Transformer) -> str:
 def _missing(run: Run, model: Transformer, engine: str) -> Iterator[str]:
     for name, part in attentions(model):
         if part.kind not in (ScaledDotProduct, LuongDot):
-            yield f"model.{name} is {part.kind.__name__}: {engine} has dot-products; train with model.{name}=scaled_dot"
+            yield f"model.{name} is {part.kind.__name__}: {engine} has dot-products; train with model/{name}=scaled_dot"
         if part.heads.local:
             local = part.heads.local
             yield f"model.local_heads={local}: {engine} has no heads with a window; train with model.local_heads=0"

@@ -11,11 +11,19 @@ from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.errors import InputError
 from headcount.grammar.draw import Draw, UnfitError
-from headcount.grammar.fingerprint import fingerprint
+from headcount.grammar.lexicon.table import content
 from headcount.grammar.phenomena import PHENOMENA
 from headcount.grammar.phenomena.plain import plain
 from headcount.grammar.sentence import Sentence, render, write
 
+# Of the rules. Raise it when they make other sentences, so that the corpus is another one: a test fails until then.
+VERSION = 1
+# The name in fingerprints of rules and tables, where runs were recorded with another one.
+RECORDED = {
+    "b6a58d66c64bb32d70fd05ab9f111b9dfba9b0c10ea9ea30e9fc56147b284f8e": (
+        "59f6964de9022f2a4ec5bed6f58bcba39adc131560f02ca1b670739248a4f4b5"
+    )
+}
 GRADES = ("easy", "hard")
 CELLS = tuple((phenomenon, grade) for phenomenon in PHENOMENA for grade in GRADES)
 # The share of plain sentences in train and valid; the phenomena divide the rest by their weights.
@@ -78,9 +86,12 @@ class Grammar:
             raise InputError(f"seed: {seed!r} is not allowed; give a whole number")
 
     def fingerprint(self) -> str:
-        """A short name for this text: it changes with the sizes, the seed, the lexicon and the rules."""
-        rules = fingerprint(Path(__file__).parent)
-        return hashlib.sha256(repr((self.sizes, self.seed, rules)).encode()).hexdigest()[:12]
+        """A short name for this text: it changes with the sizes, the seed, the lexicon and `VERSION`."""
+        folder = Path(__file__).parent
+        tables = [(path.name, [line for _, line in content(path)]) for path in sorted(folder.rglob("*.tsv"))]
+        rules = hashlib.sha256(repr((VERSION, tables)).encode()).hexdigest()
+        found = repr((self.sizes, self.seed, RECORDED.get(rules, rules)))
+        return hashlib.sha256(found.encode()).hexdigest()[:12]
 
     def load(self) -> DatasetDict:
         """The splits as tables. Raises InputError where train is too small for the others."""

@@ -13,8 +13,8 @@ from headcount.heads.ablation import without_each
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.examples import chosen
 from headcount.heads.likelihood import Progress
-from headcount.report.statistics.bootstrap import bleu_of, bootstrapped_bleu, sentence_counts
-from headcount.report.statistics.max_t import DRAWS, ERROR, EffectTable, step_down
+from headcount.report.statistics.bootstrap import ORDERS, Floats, bleu_of, sentence_counts
+from headcount.report.statistics.max_t import EffectTable, Sample, compared
 from headcount.run.opened import make_translator
 
 COLUMN = "BLEU"
@@ -54,28 +54,24 @@ WITHOUT_HEADS = Part(
 
 
 def bleu_table(arrays: Arrays, harmless: float, seed: int = 0) -> EffectTable:
-    """Change of BLEU without each head, one column, from the arrays of `without_heads`: paired bootstrap over sentences
-    (Koehn 2004), intervals and p-values for all heads at once. harmless: the most BLEU whose loss does not matter."""
+    """Change of BLEU without each head, one column, from the arrays of `without_heads`: the mean of what each sentence
+    adds to it (the delta method), see `compared`. harmless: the most BLEU whose loss does not matter."""
     counts = arrays["counts"].astype(np.float64)
-    exact, drawn = bleu_of(counts.sum(axis=1)), bootstrapped_bleu(counts, DRAWS, seed)
-    estimate, change = exact[1:] - exact[0], drawn[:, 1:] - drawn[:, :1]
-    # BLEU without a changed word is not known exactly: the smallest standard error is that of one word.
-    errors = np.maximum(change.std(axis=0, ddof=1), 100 / max(counts[0, :, -1].sum(), 1))
-    null = abs(change - change.mean(axis=0)) / errors
-    p = step_down(abs(estimate) / errors, null)
-    half = float(np.quantile(null.max(axis=1), 1 - ERROR)) * errors
-    free = half - estimate < harmless
-    verdict = np.where(p <= ERROR, "differs", np.where(free, "equivalent", "undecided"))
-    return EffectTable(
-        tuple(arrays["head"].tolist()),
-        (COLUMN,),
-        estimate=estimate[:, None],
-        low=(estimate - half)[:, None],
-        high=(estimate + half)[:, None],
-        p=p[:, None],
-        verdict=verdict[:, None],
-        harmless=free[:, None],
-        whole=exact[:1],
-        units=np.array([counts.shape[1]]),
-        worse=np.array([-1]),
-    )
+    added = linear_bleu(counts)
+    # BLEU without a changed word is not known exactly; nor is one that rests on smoothing alone.
+    least = 100 / counts[0, :, -1].sum() if counts[0, :, ORDERS - 1].any() else np.inf
+    everywhere, whole = np.arange(counts.shape[1]), float(bleu_of(counts[0].sum(axis=0)))
+    column = Sample(COLUMN, added[1:] - added[0], everywhere, whole, -1, harmless, least)
+    return compared(arrays["head"].tolist(), [column], seed=seed)
+
+
+def linear_bleu(counts: Floats) -> Floats:
+    """Values [setting, sentence] whose mean is BLEU, from counts [setting, sentence, 10]: BLEU, and what it changes by
+    with the weight of each sentence."""
+    sums = counts.sum(axis=1, keepdims=True)
+    shares = counts / np.maximum(sums, 1)
+    slope = (shares[..., :ORDERS] - shares[..., ORDERS : 2 * ORDERS]).mean(axis=-1)  # of log BLEU
+    ratio = sums[..., -1] / np.maximum(sums[..., -2], 1)  # of reference and hypothesis: above 1, brevity counts
+    slope += np.where(ratio > 1, ratio * (shares[..., -2] - shares[..., -1]), 0)
+    found: Floats = bleu_of(sums) * (1 + counts.shape[1] * slope)
+    return found

@@ -28,6 +28,7 @@ from headcount.run.values import typed
 logger = logging.getLogger(__name__)
 
 STRIKING = 3  # findings in the summary
+ORDER = "greedy"  # the one that is recommended, whatever the test sentences say
 
 
 def heads(config: DictConfig) -> str:
@@ -46,11 +47,11 @@ def heads(config: DictConfig) -> str:
     if values["sweep"] is None:
         results = measured(config, config.run, settings, parts)
         output = Path(values["output"] or results.directory / "heads")
-        return _summary(write_page(run_page(results), output), output, following(results))
+        return _summary(write_page(run_page(results, config.debug), output), output, following(results))
     sweep = read_sweep(Path(values["sweep"]))
     check_links(sweep.directory, "heads")
     output = Path(values["output"] or sweep.directory / "heads")
-    page = study_page(measured_sweep(config, sweep, settings, parts))
+    page = study_page(measured_sweep(config, sweep, settings, parts), config.debug)
     return _summary(write_page(page, output), output, command("report", sweep=show(sweep.directory)))
 
 
@@ -84,7 +85,7 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: 
             notes.append(f"{run.name} is left out: {error}")
             logger.warning("%s", notes[-1])
         else:
-            write(run_page(results[run.name]), run.directory / "heads")
+            write(run_page(results[run.name], config.debug), run.directory / "heads")
     if not results:
         raise InputError(f"sweep={sweep.directory}: {notes[-1]}")
     rows = {row.label: [results[run.name] for run in row.runs if run.name in results] for row in sweep.rows}
@@ -94,15 +95,14 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: 
 
 
 def following(results: Results) -> str:
-    """The command that comes next: prune to as few heads as an order leaves within the bound of BLEU; where that was
-    not measured, or leaves all, look at the run."""
-    cutting = results.get("cutting")
-    if cutting is not None:
-        limit = max(free_by_bleu(cutting, results.bounds.bleu), key=lambda limit: limit.cut)
-        left = len(results.heads) - limit.cut
-        if limit.cut and left:
-            return command("prune", f"order={limit.order}", run=show(results.directory), keep=left)
-    return command("explore", run=show(results.directory))
+    """The command that comes next: prune to as few heads as `ORDER` leaves within the bound of BLEU, since the best of
+    the orders would be chosen by the sentences that rank them; where that was not measured, or leaves all, look at the
+    run."""
+    cutting, run = results.get("cutting"), show(results.directory)
+    for limit in free_by_bleu(cutting, results.bounds.bleu) if cutting is not None else ():
+        if limit.order == ORDER and 0 < limit.cut < len(results.heads):
+            return command("prune", f"order={ORDER}", run=run, keep=len(results.heads) - limit.cut)
+    return command("explore", run=run)
 
 
 def write_page(page: HeadsPage, output: Path) -> HeadsPage:
@@ -115,5 +115,5 @@ def write_page(page: HeadsPage, output: Path) -> HeadsPage:
 def _summary(page: HeadsPage, output: Path, following: str) -> str:
     """The most striking findings, the files and the next command."""
     place = show(output.absolute())
-    lines = [f"- {finding}" for finding in page.findings[:STRIKING]] or ["- no effect can be distinguished from chance"]
+    lines = [f"- {finding}" for finding in page.findings[:STRIKING]] or ["- no effect beyond chance is shown"]
     return "\n".join([*lines, f"page: {place}/heads.html   (heads.md, heads.csv, plots/)", f"next:  {following}", ""])

@@ -105,6 +105,11 @@ class Limit:
     lost: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
+    @property
+    def counted(self) -> bool:
+        """Whether there was anything to lose in the whole model."""
+        return self.cut > 0 or self.next_cut is not None or self.reason is None
+
 
 def free_by_bleu(arrays: Mapping[str, NDArray], bound: float, seed: int = 0) -> list[Limit]:
     """The heads that each order cuts for less than `bound` BLEU: the upper end of the 95 % interval of the paired
@@ -152,6 +157,9 @@ def above_chance(arrays: Mapping[str, NDArray]) -> list[Limit]:
         own = _settings(arrays, number)[::-1]
         cut = len(arrays["head"]) - arrays["left"][own]
         unclear = (low[own] <= 50) & (low[own[:1]] > 50)
+        if not (low[own[0]] > 50).any():
+            found.append(Limit(name, 0, None, "no phenomenon is above chance in the whole model"))
+            continue
         if not unclear.any():
             found.append(Limit(name, int(cut[-1]), None, None))
             continue

@@ -76,9 +76,11 @@ DEVELOPMENT = Part(
 class Emergence:
     """A phenomenon through training. head: the one whose removal costs most of the margin at the last step. steps
     [step]; accuracy [step] of the whole model in percent; margin [step] in nats; effect [step], the margin that
-    removing the head costs. half: the half-rise step of each curve with its 95 % bootstrap interval over pairs, NaN
-    where a curve does not rise. first: which of margin and effect, both in nats, rises first, "undecided" if the
-    interval of the difference holds 0. Accuracy is not compared: it is bounded, and rises early for that alone."""
+    removing the head costs, the head chosen on half of the pairs and measured on the other half, both ways. half: the
+    half-rise step of each curve with its 95 % bootstrap interval over pairs, NaN where a curve does not rise: the
+    interval of its last less its first value holds 0. first: which of margin and effect, both in nats, rises first,
+    "undecided" if the interval of the difference, which holds for all phenomena at once, holds 0. Accuracy is not
+    compared: it is bounded, and rises early for that alone."""
 
     phenomenon: str
     head: str
@@ -92,22 +94,28 @@ class Emergence:
 
 def emergence(arrays: Arrays, draws: int = DRAWS, seed: int = 0) -> list[Emergence]:
     """Curves and half-rise steps of all phenomena, from the arrays of `development`."""
-    return [_emerges(arrays, str(name), draws, seed) for name in np.unique(arrays["phenomenon"])]
+    names = np.unique(arrays["phenomenon"])
+    return [_emerges(arrays, str(name), draws, seed, ERROR / len(names)) for name in names]
 
 
-def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int) -> Emergence:
+def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int, error: float) -> Emergence:
     inside = arrays["phenomenon"] == phenomenon
     margins = (arrays["right"] - arrays["wrong"])[:, :, inside].astype(np.float64)  # [step, setting, pair]
-    head = int((margins[-1, 0] - margins[-1, 1:]).mean(axis=1).argmax())
-    curves = np.stack([100.0 * (margins[:, 0] > 0), margins[:, 0], margins[:, 0] - margins[:, 1 + head]])
-    pairs = margins.shape[2]
+    costs, pairs = margins[:, :1] - margins[:, 1:], margins.shape[2]
+    sides = np.random.default_rng(seed).permutation(pairs) % 2
+    chosen = [int(costs[-1][:, sides != side].sum(axis=1).argmax()) for side in (0, 1)]
+    effects_ = np.where(sides, costs[:, chosen[1]], costs[:, chosen[0]])
+    curves = np.stack([100.0 * (margins[:, 0] > 0), margins[:, 0], effects_])
     weights = np.concatenate([np.ones((1, pairs)), resamples(pairs, draws, seed)])
     means = np.einsum("dp,csp->cds", weights, curves) / pairs  # [curve, draw, step]
     steps = arrays["step"].astype(np.float64)
+    rises = np.quantile(means[:, 1:, -1] - means[:, 1:, 0], ERROR / 2, axis=1) > 0
     halves = np.stack([half_rise(steps, curve) for curve in means])  # [curve, draw]
+    halves[~rises] = np.nan
     half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
     accuracy, margin, effect = means[:, 0]
-    first = _first(*halves[1:])
+    first = _first(*halves[1:], error)
+    head = int(costs[-1].mean(axis=1).argmax())
     return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
 
 
@@ -125,15 +133,15 @@ def half_rise(steps: Floats, curves: Floats) -> Floats:
     return np.where(rises, np.expm1(x[after - 1] + share * (x[after] - x[after - 1])), np.nan)
 
 
-def _first(margin: Floats, effect: Floats) -> str:
-    _, low, high = _interval(np.log1p(effect) - np.log1p(margin))
+def _first(margin: Floats, effect: Floats, error: float) -> str:
+    _, low, high = _interval(np.log1p(effect) - np.log1p(margin), error)
     return "effect" if high < 0 else "margin" if low > 0 else "undecided"
 
 
-def _interval(values: Floats) -> tuple[float, float, float]:
+def _interval(values: Floats, error: float = ERROR) -> tuple[float, float, float]:
     """The estimate, and the ends of the bootstrap interval; NaN unless almost all draws have a value."""
     drawn = values[1:]
     if np.isnan(drawn).mean() > ERROR / 2:
         return float(values[0]), float("nan"), float("nan")
-    low, high = np.nanquantile(drawn, [ERROR / 2, 1 - ERROR / 2])
+    low, high = np.nanquantile(drawn, [error / 2, 1 - error / 2])
     return float(values[0]), float(low), float(high)

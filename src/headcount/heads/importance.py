@@ -1,10 +1,12 @@
-"""Gradient importance of heads, and its rank correlation with the effect of removing them.
+"""Gradients of gates as proxies of what heads are worth, and their rank correlation with the effect of removing them.
 
-Importance is E |dL / d gate| at gates of 1 (Michel et al. 2019, section 4.1), L the loss of a sentence. The
-first-order estimate of the effect of a gate of 0 is the negative mean gradient, with its sign; Molchanov et al. 2017
-take its absolute value.
+Three proxies, at gates of 1. Importance for the loss: E |dL / d gate|, L the loss of a sentence (Michel et al. 2019,
+section 4.1), the same figure for every phenomenon. Importance for a phenomenon: E |dm / d gate|, m the margin of its
+pairs. First-order estimate of the harm to a margin: E dm / d gate, with its sign (Molchanov et al. 2017 take its
+absolute value). The loss has no such estimate: at a minimum of the loss over the weights its mean gradient is 0.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +21,9 @@ from headcount.heads.evaluation_set import select
 from headcount.heads.interface import Heads, heads_named
 from headcount.heads.likelihood import ROW_TOKENS, Progress, log_probs
 from headcount.heads.statistics import LOSS, pair_scores, sentence_losses
-from headcount.report.statistics.bootstrap import Floats, resamples
-from headcount.report.statistics.max_t import DRAWS, ERROR
+from headcount.report.statistics.bootstrap import Floats
+
+SPLITS = 100  # random halves
 
 
 @torch.enable_grad()
@@ -72,65 +75,66 @@ def normalised_by_layer(importances: Floats, names: NDArray) -> Floats:
 
 @dataclass(frozen=True)
 class Guide:
-    """Proxies beside the true effect of removing each head, and the rank correlation (Spearman) of both.
+    """Proxies beside the true effect of removing each head, and the rank correlation (Spearman) of both over heads.
 
-    columns: loss, then phenomena. effect, importance, first_order [head, column]: harm in nats a sentence or of margin,
-    positive is worse; E |gradient|; its first-order estimate. rank, low, high [proxy, column]: the correlation over
-    heads of importance and of the first-order estimate with the effect, and its bootstrap interval over sentences, not
-    simultaneous; the heads are fixed; NaN where all effects are equal.
+    columns: loss, then phenomena. effect [head, column]: harm in nats a sentence or of margin, positive is worse.
+    proxies: of `PROXIES`, [head, column]; those of margins are NaN for the loss. rank [proxy, column]: the correlation
+    with the effect. reliability [column]: of the ranks of the effect, see `reliability`. Both are NaN where all effects
+    are equal.
     """
 
     heads: tuple[str, ...]
     columns: tuple[str, ...]
     effect: Floats
-    importance: Floats
-    first_order: Floats
+    proxies: dict[str, Floats]
     rank: Floats
-    low: Floats
-    high: Floats
+    reliability: Floats
 
 
-PROXIES = ("importance", "first_order")
+PROXIES = ("loss_importance", "margin_importance", "margin_first_order")
 
 
-def guide(gradients: Arrays, ablated: Arrays, draws: int = DRAWS, seed: int = 0) -> Guide:
+def guide(gradients: Arrays, ablated: Arrays) -> Guide:
     """How well gradients on validation sentences predict zero ablation on test sentences, from the arrays of
     `importance` and of `ablation`."""
-    losses, scores = sentence_losses(ablated, "zero"), pair_scores(ablated, "zero", "margin")
-    tested, shown = _weights(losses.shape[1], draws, seed), _weights(len(gradients["loss"]), draws, seed + 1)
-    effects, proxies = [_means(tested, (losses[1:] - losses[0]).T)], [_both(shown, -gradients["loss"])]
+    of_loss = abs(gradients["loss"]).mean(axis=0, dtype=np.float64)
+    unknown = np.full(len(of_loss), np.nan)
+    proxies = [(of_loss, unknown, unknown)]
     names = sorted(set(ablated["phenomenon"].tolist()) & set(gradients["phenomenon"].tolist()))
     for name in names:
-        inside, known = ablated["phenomenon"] == name, gradients["phenomenon"] == name
-        effects.append(_means(tested[:, ablated["row"][inside]], (scores[0] - scores[1:])[:, inside].T))
-        proxies.append(_both(shown[:, gradients["row"][known]], gradients["margin"][known]))
-    effect, proxy = np.stack(effects, axis=-1), np.stack(proxies, axis=-1)  # [(proxy,) draw, head, column]
-    ranks = np.stack([spearman(each, effect) for each in proxy], axis=1)  # [draw, proxy, column]
-    low, high = np.full((2, *ranks.shape[1:]), np.nan)
-    ranked = ~np.isnan(ranks[1:]).all(axis=0)
-    if ranked.any():
-        low[ranked], high[ranked] = np.nanquantile(ranks[1:][:, ranked], [ERROR / 2, 1 - ERROR / 2], axis=0)
-    heads = tuple(gradients["head"].tolist())
-    return Guide(heads, (LOSS, *names), effect[0], proxy[0, 0], proxy[1, 0], ranks[0], low, high)
+        own = gradients["margin"][gradients["phenomenon"] == name].astype(np.float64)
+        proxies.append((of_loss, abs(own).mean(axis=0), own.mean(axis=0)))
+    harm = [harms(ablated, name) for name in (LOSS, *names)]
+    effect, proxy = np.stack([each.mean(axis=1) for each in harm], axis=-1), np.stack(proxies, axis=-1)
+    rank = spearman(proxy, np.broadcast_to(effect, proxy.shape))
+    heads, known = tuple(gradients["head"].tolist()), np.array([reliability(each) for each in harm])
+    return Guide(heads, (LOSS, *names), effect, dict(zip(PROXIES, proxy, strict=True)), rank, known)
 
 
-def _weights(sentences: int, draws: int, seed: int) -> Floats:
-    """Weights [1 + draw, sentence]: of all sentences once, then of resamples."""
-    return np.concatenate([np.ones((1, sentences)), resamples(sentences, draws, seed)])
+def harms(ablated: Mapping[str, NDArray], column: str) -> Floats:
+    """The harm of removing each head to the loss of each sentence, or to the margin of each pair of a phenomenon, in
+    nats, [head, unit]; from the arrays of `ablation`."""
+    if column == LOSS:
+        losses = sentence_losses(ablated, "zero")
+        return losses[1:] - losses[0]
+    scores = pair_scores(ablated, "zero", "margin")[:, ablated["phenomenon"] == column]
+    return scores[0] - scores[1:]
 
 
-def _means(weights: Floats, values: NDArray) -> Floats:
-    """Weighted means [draw, head] of values [unit, head]."""
-    return weights @ values.astype(np.float64) / np.maximum(weights.sum(axis=1, keepdims=True), 1)
-
-
-def _both(weights: Floats, estimates: NDArray) -> Floats:
-    """Means [proxy, draw, head] of |estimate| and of the estimates themselves."""
-    return np.stack([_means(weights, abs(estimates)), _means(weights, estimates)])
+def reliability(harm: Floats, seed: int = 0) -> float:
+    """The reliability of the ranks of mean harms over units [head, unit]: their rank correlation over two halves of the
+    units, the mean over random halves, corrected to all units (Spearman 1910; Brown 1910), 0 or more. A proxy without
+    any error of its own has a rank correlation of about its square root. NaN where it is not known."""
+    sides = np.tile(np.arange(harm.shape[1]) % 2, (SPLITS, 1))
+    first = np.random.default_rng(seed).permuted(sides, axis=1)
+    halves = [(weights @ harm.T)[:, :, None] for weights in (first, 1 - first)]
+    between = float(np.maximum(spearman(*halves).mean(), 0))
+    return 2 * between / (1 + between)
 
 
 def spearman(first: Floats, second: Floats) -> Floats:
-    """Spearman's rank correlation over heads, [draw, column], of arrays [draw, head, column]; NaN for constants."""
+    """Spearman's rank correlation over heads, [draw, column], of arrays [draw, head, column]; NaN for constants, and
+    where a value is NaN."""
     ranks = [stats.rankdata(values, axis=1) for values in (first, second)]
     x, y = (each - each.mean(axis=1, keepdims=True) for each in ranks)
     norms = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))

@@ -98,6 +98,7 @@ def _kept(analysis: Analysis, part: Part, weights: str, measured: bool) -> Array
     with progress_bar(part.about, part.steps(analysis)) as progress:
         arrays = part.measure(analysis, progress)
     arrays |= {"key": np.array(key), "seconds": np.array(time.perf_counter() - start)}
+    arrays["sentences"] = np.array(hashlib.sha256("\n".join(analysis.test.rows["source"]).encode()).hexdigest()[:16])
     write_arrays(path, arrays)
     logger.info("%s: %.0f s", part.about, arrays["seconds"])
     return arrays

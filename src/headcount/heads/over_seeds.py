@@ -7,6 +7,7 @@ seeds have no common names, so figures are those of the run, or of its best head
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,12 +23,16 @@ from headcount.report.statistics.bootstrap import Floats
 from headcount.report.statistics.max_t import ERROR
 
 Arrays = Mapping[str, NDArray]
+Key = TypeVar("Key")
+RELIABILITY = "reliability"
+FAMILY = ERROR / 3
+"""The error of each of three families of tests on a page: within its runs, of where cues go, and of what is first."""
 
 
 @dataclass(frozen=True)
 class SeedMean:
-    """The mean of a figure over the runs that have it. low, high: its 95 % t interval over seeds, NaN for fewer than
-    two runs. least, most: its range."""
+    """The mean of a figure over the runs that have it. low, high: its 95 % t interval over seeds; error: its standard
+    error. They are NaN for fewer than three runs, and for runs that are all equal. least, most: its range."""
 
     runs: int
     mean: float
@@ -35,6 +40,12 @@ class SeedMean:
     high: float
     least: float
     most: float
+    error: float = float("nan")
+
+    def p(self, at: float) -> float:
+        """The p-value of a t test of whether the mean is `at`; 1 where there is no error to test it by."""
+        p = 2 * stats.t.sf(abs(self.mean - at) / self.error, self.runs - 1) if self.error > 0 else 1.0
+        return float(p)
 
 
 def seed_mean(values: ArrayLike, low: float = -np.inf, high: float = np.inf) -> SeedMean:
@@ -45,10 +56,18 @@ def seed_mean(values: ArrayLike, low: float = -np.inf, high: float = np.inf) -> 
     if not len(known):
         return SeedMean(0, nan, nan, nan, nan, nan)
     mean, least, most = float(known.mean()), float(known.min()), float(known.max())
-    if len(known) == 1:
-        return SeedMean(1, mean, nan, nan, least, most)
-    half = float(stats.t.isf(ERROR / 2, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
-    return SeedMean(len(known), mean, max(mean - half, low), min(mean + half, high), least, most)
+    if len(known) < 3 or np.isclose(least, most):
+        return SeedMean(len(known), mean, nan, nan, least, most)
+    error = float(known.std(ddof=1) / np.sqrt(len(known)))
+    half = float(stats.t.isf(ERROR / 2, len(known) - 1)) * error
+    return SeedMean(len(known), mean, max(mean - half, low), min(mean + half, high), least, most, error)
+
+
+def found_by(p: Mapping[Key, float], error: float = FAMILY) -> set[Key]:
+    """The cells whose test rejects, all cells of a page being one family (Holm 1979)."""
+    ordered = sorted(p, key=lambda cell: p[cell])
+    kept = (n for n, cell in enumerate(ordered) if p[cell] > error / (len(ordered) - n))
+    return set(ordered[: next(kept, len(ordered))])
 
 
 @dataclass(frozen=True)
@@ -102,7 +121,8 @@ def bands(runs: Sequence[Sequence[Curve]], endpoint: str) -> list[Band]:
     """The bands of all orders that every run has. endpoint: of `Curve`, such as loss, worst or bleu."""
     orders = [curve.name for curve in runs[0] if all(any(each.name == curve.name for each in run) for run in runs)]
     lines = {order: [_line(run, order, endpoint) for run in runs] for order in dict.fromkeys(orders)}
-    return [_band(order, own) for order, own in lines.items() if all(own)]
+    most = np.inf if endpoint == "loss" else 100
+    return [_band(order, own, most) for order, own in lines.items() if all(own)]
 
 
 def _line(curves: Sequence[Curve], order: str, endpoint: str) -> dict[int, float]:
@@ -116,9 +136,9 @@ def _line(curves: Sequence[Curve], order: str, endpoint: str) -> dict[int, float
     return {count: float(np.mean(each)) for count, each in values.items()}
 
 
-def _band(order: str, lines: Sequence[Mapping[int, float]]) -> Band:
+def _band(order: str, lines: Sequence[Mapping[int, float]], most: float) -> Band:
     left = sorted(set.intersection(*(set(line) for line in lines)))
-    points = [seed_mean([line[count] for line in lines]) for count in left]
+    points = [seed_mean([line[count] for line in lines], 0, most) for count in left]
     mean, low, high = (np.array([getattr(point, name) for point in points]) for name in ("mean", "low", "high"))
     return Band(order, len(lines), np.array(left, dtype=np.int64), mean, low, high)
 
@@ -134,14 +154,15 @@ class Cut:
     all_gone: int
 
 
-def cuts(runs: Sequence[Sequence[Limit]], phenomena: Sequence[str] = ()) -> list[Cut]:
-    """The limits of the runs of a row, for the orders that every run has. phenomena: their names."""
+def cuts(runs: Sequence[Sequence[Limit]], phenomena: Sequence[str] = (), most: float = np.inf) -> list[Cut]:
+    """The limits of the runs of a row, for the orders that every run has; a run of which nothing is counted is left
+    out. phenomena: their names. most: the heads of a run."""
     by_order = [{limit.order: limit for limit in run} for run in runs]
     found = []
     for order in [order for order in by_order[0] if all(order in each for each in by_order)]:
-        own = [each[order] for each in by_order]
+        own = [each[order] for each in by_order if each[order].counted]
         first = Counter(name for limit in own for name in phenomena if name in (limit.reason or ""))
-        heads = seed_mean([limit.cut for limit in own])
+        heads = seed_mean([limit.cut for limit in own], 0, most)
         found.append(Cut(order, heads, dict(first.most_common()), sum(limit.reason is None for limit in own)))
     return found
 
@@ -149,17 +170,15 @@ def cuts(runs: Sequence[Sequence[Limit]], phenomena: Sequence[str] = ()) -> list
 @dataclass(frozen=True)
 class Appearance:
     """A phenomenon through training over seeds. steps: the half-rise step of each curve of `CURVES`, the mean over
-    log(1 + step). order: the curves from the earliest to the latest by these means; agree: the runs with this very
-    order, of those in which all curves rise. verdicts: the runs in which the test over pairs finds that the effect or
-    the margin is first, or cannot tell. ratio: log2 of the half-rise step of the effect over that of the margin."""
+    log(1 + step). verdicts: the runs in which the test over pairs finds that the effect or the margin is first, or
+    cannot tell. later: log(1 + step) of the effect less that of the margin, for a test of their order; as steps between
+    the kept ones are interpolated, it is no measure of how much later."""
 
     phenomenon: str
     runs: int
     steps: Mapping[str, SeedMean]
-    order: tuple[str, ...]
-    agree: SeedCount | None
     verdicts: Mapping[str, int]
-    ratio: SeedMean
+    later: SeedMean
 
 
 def appearances(runs: Sequence[Sequence[Emergence]]) -> list[Appearance]:
@@ -170,23 +189,26 @@ def appearances(runs: Sequence[Sequence[Emergence]]) -> list[Appearance]:
 
 
 def _appears(phenomenon: str, runs: Sequence[Emergence]) -> Appearance:
-    halves = np.log1p([[each.half[curve][0] for curve in CURVES] for each in runs])  # [run, curve]
-    steps = {curve: seed_mean(halves[:, number]) for number, curve in enumerate(CURVES)}
-    rising = halves[~np.isnan(halves).any(axis=1)]
-    order = tuple(CURVES[number] for number in np.argsort(rising.mean(axis=0), kind="stable")) if len(rising) else ()
-    same = [tuple(CURVES[n] for n in np.argsort(run, kind="stable")) == order for run in rising]
-    agree = seed_count(same) if same else None
-    verdicts = Counter(each.first for each in runs)
-    later = (halves[:, CURVES.index("effect")] - halves[:, CURVES.index("margin")]) / np.log(2)
-    return Appearance(phenomenon, len(runs), steps, order, agree, dict(verdicts), seed_mean(later))
+    halves = {curve: np.log1p([each.half[curve][0] for each in runs]) for curve in CURVES}
+    last = float(np.log1p(max(each.steps[-1] for each in runs)))
+    steps = {curve: seed_mean(each, 0, last) for curve, each in halves.items()}
+    later = seed_mean(halves["effect"] - halves["margin"])
+    return Appearance(phenomenon, len(runs), steps, dict(Counter(each.first for each in runs)), later)
 
 
 def rank_correlations(runs: Sequence[Guide]) -> dict[str, dict[str, SeedMean]]:
-    """Rank correlation of each proxy with the true effect over the heads of a run, by proxy and column, over runs."""
+    """Rank correlation of each proxy with the true effect over the heads of a run, and the reliability of that effect,
+    by proxy or `RELIABILITY` and by column, over runs."""
     columns = [name for name in runs[0].columns if all(name in run.columns for run in runs)]
+    figures = [dict(zip((*PROXIES, RELIABILITY), (*run.rank, run.reliability), strict=True)) for run in runs]
     return {
-        proxy: {name: seed_mean([run.rank[n, run.columns.index(name)] for run in runs], -1, 1) for name in columns}
-        for n, proxy in enumerate(PROXIES)
+        figure: {
+            name: seed_mean(
+                [own[figure][run.columns.index(name)] for run, own in zip(runs, figures, strict=True)], -1, 1
+            )
+            for name in columns
+        }
+        for figure in (*PROXIES, RELIABILITY)
     }
 
 
@@ -238,15 +260,15 @@ class Alignments:
 def alignments(runs: Sequence[Aligned]) -> Alignments:
     """The alignment of these runs."""
     errors = {
-        "best": seed_mean([run.errors[run.best] for run in runs]),
-        "first": seed_mean([run.errors[run.first] for run in runs]),
-        "mean": seed_mean([float(np.mean(list(run.errors.values()))) for run in runs]),
-        "baseline": seed_mean([run.baseline for run in runs]),
+        "best": seed_mean([run.errors[run.best] for run in runs], 0, 1),
+        "first": seed_mean([run.errors[run.first] for run in runs], 0, 1),
+        "mean": seed_mean([float(np.mean(list(run.errors.values()))) for run in runs], 0, 1),
+        "baseline": seed_mean([run.baseline for run in runs], 0, 1),
     }
     return Alignments(
         seed_count(run.best == run.first for run in runs),
         placed("best", [[run.best] for run in runs]).layers,
         float(np.mean([1 / len(run.errors) for run in runs])),
         errors,
-        seed_mean([run.excess for run in runs]),
+        seed_mean([run.excess for run in runs], -1, 1),
     )

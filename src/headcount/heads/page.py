@@ -40,9 +40,9 @@ class HeadsPage:
     attention: Sequence[dict[str, Any]] = ()
 
 
-def run_page(results: Results) -> HeadsPage:
+def run_page(results: Results, debug: bool = False) -> HeadsPage:
     """The page of one run."""
-    found, flags = subjects(results, SUBJECTS)
+    found, flags = subjects(results, SUBJECTS, debug)
     source, target = results.languages
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
     page = made(f"Heads of {results.name}", about, found, flags)
@@ -50,9 +50,9 @@ def run_page(results: Results) -> HeadsPage:
     return HeadsPage(page, rows(found), findings(found), every, attention(results))
 
 
-def study_page(study: Study) -> HeadsPage:
+def study_page(study: Study, debug: bool = False) -> HeadsPage:
     """The page over the runs of a sweep; seeds are the unit."""
-    found, flags = subjects(study, STUDY_SUBJECTS)
+    found, flags = subjects(study, STUDY_SUBJECTS, debug)
     about = (
         f"{len(study.runs)} runs of {study.directory.name}. Heads of different seeds have no common names. {MEANING}"
     )
@@ -63,8 +63,8 @@ def study_page(study: Study) -> HeadsPage:
     return HeadsPage(replace(page, progress=done, unfinished=study.unfinished), rows(found), findings(found))
 
 
-def subjects(results: Any, modules: Iterable[ModuleType]) -> tuple[list[Subject], list[str]]:
-    """All subjects whose part was measured, and a flag for each that failed."""
+def subjects(results: Any, modules: Iterable[ModuleType], debug: bool = False) -> tuple[list[Subject], list[str]]:
+    """All subjects whose part was measured, and a flag for each that failed; debug: raise its exception instead."""
     found, flags = [], []
     for module in modules:
         name = module.__name__.rpartition(".")[2]
@@ -72,7 +72,8 @@ def subjects(results: Any, modules: Iterable[ModuleType]) -> tuple[list[Subject]
         try:
             subject = make(results)
         except Exception as error:  # whatever is wrong with one subject, the others are right
-            logger.debug("subject %s", name, exc_info=True)
+            if debug:
+                raise
             flags.append(f"The section '{name}' is missing, since it failed: {type(error).__name__}: {error}")
         else:
             found += [subject] if subject else []
@@ -81,9 +82,7 @@ def subjects(results: Any, modules: Iterable[ModuleType]) -> tuple[list[Subject]
 
 def made(title: str, about: str, found: Sequence[Subject], flags: Sequence[str]) -> Page:
     """A page of these subjects."""
-    verdict = (
-        " ".join(findings(found)[:3]) or "No part of these results has an effect that can be distinguished from chance."
-    )
+    verdict = " ".join(findings(found)[:3]) or "No part of these results is shown to have an effect beyond chance."
     return Page(title, verdict, about, "", (), tuple(flags), tuple(each.section for each in found))
 
 

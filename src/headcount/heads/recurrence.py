@@ -15,8 +15,10 @@ from scipy.optimize import linear_sum_assignment
 
 from headcount.errors import InputError
 from headcount.heads.analysis import Arrays
+from headcount.heads.importance import harms
 from headcount.heads.interface import heads_named
 from headcount.heads.over_seeds import Placed, SeedMean, placed, seed_mean
+from headcount.heads.statistics import pair_scores, sentence_losses
 from headcount.report.statistics.bootstrap import Floats
 from headcount.report.statistics.max_t import EffectTable
 
@@ -26,11 +28,10 @@ PERMUTATIONS = 200
 
 @dataclass(frozen=True)
 class Match:
-    """Heads of the runs of a row, matched. similarity: mean over pairs of runs, 1 for equal profiles. null: its mean
-    over profiles whose effects are permuted over the heads of a place, each phenomenon on its own; p: the share of
-    those with the same or more. heads [run, head]: the number of each run's head that matches a head of the reference,
-    the run that is most similar to the others. profile [head, phenomenon]: mean over runs of the share of the margin
-    that the head costs."""
+    """Heads of the runs of a row, matched on half of the pairs. similarity: mean over pairs of runs, 1 for equal
+    profiles. null: its mean over profiles whose effects are permuted over the heads of a layer, each phenomenon on its
+    own; p: the share of those with the same or more. reference: the heads of the run that is most similar to the
+    others. heads [run, head]: the number of each run's head that matches a head of the reference."""
 
     row: str
     runs: int
@@ -39,14 +40,13 @@ class Match:
     null: float
     p: float
     heads: NDArray[np.int64]
-    profile: Floats
 
 
 @dataclass(frozen=True)
 class MatchedEffects:
-    """Effects of matched heads over the runs of a row, arrays [head, column]. heads: names of the matched heads, a
-    letter in each layer. mean; low, high: 95 % t interval over runs, NaN for a single run; differs: the number of runs
-    in which the effect differs from 0 within the run."""
+    """Effects of matched heads over the runs of a row, on the pairs that they were not matched on, arrays [head,
+    column]. heads: names of the matched heads, a letter in each layer. mean; low, high: 95 % t interval over runs, see
+    `SeedMean`; differs: the number of runs in which the effect differs from 0 within the run."""
 
     row: str
     runs: int
@@ -71,39 +71,51 @@ class Specialist:
 
 @dataclass(frozen=True)
 class Spread:
-    """Over how many heads the effects on loss or on a phenomenon are spread: the effective number of heads of a run is
-    the participation ratio (sum of harm)^2 / sum of harm^2 over its heads, 1 to their number; a run without harm has
-    none. heads: its mean over runs; noise of small effects raises it. sure: the same over the heads whose effect is
-    harm and differs from 0 within the run; small effects that are missed lower it. differ: the number of those heads.
-    share: heads as a share of all. layers: the share of the harm in each layer."""
+    """Over how many heads the effects on loss or on a phenomenon are spread. heads: the effective number of heads of a
+    run, see `participation`, mean over runs. share: the same as a share of all heads. layers: the share of the harm in
+    each layer; help counts as 0."""
 
     row: str
     column: str
     heads: SeedMean
-    sure: SeedMean
-    differ: SeedMean
     share: SeedMean
     layers: Mapping[str, SeedMean]
 
 
 def same_pairs(runs: Sequence[Arrays]) -> None:
-    """Raise InputError unless all runs were measured on the same sentences and phenomena."""
+    """Raise InputError unless all runs were measured on pairs of the same phenomena and grades, row by row. Their
+    sentences may be others: a run is one observation."""
     for run in runs[1:]:
         for name in ("row", "phenomenon", "grade"):
             if not np.array_equal(run[name], runs[0][name]):
                 raise InputError(
-                    f"the heads of these runs were measured on different sentences ({name} differs); measure all with "
-                    "the same settings of test= and on the same corpus"
+                    f"the heads of these runs were measured on test sets of different design ({name} of their pairs "
+                    "differs); measure all with the same settings of test= and on a corpus of the same kind"
                 )
 
 
-def match(row: str, tables: Sequence[EffectTable], within: str = "layer", seed: int = 0) -> Match:
-    """Match the heads of all runs, each with one of the same layer, kind, or of all. The test of the similarity
-    permutes the effects on each phenomenon over the heads that may be matched: what is tested is that effects go
-    together in a head, given the place.
+def half_effects(arrays: Arrays, half: int, endpoint: str = "margin") -> tuple[Floats, Floats]:
+    """Mean effects [head, column] of zero ablation on loss and phenomena, and the means [column] of the whole model, on
+    half 0 or 1 of the pairs of each phenomenon, drawn at random; the loss on all sentences but those of the other."""
+    shuffled = np.random.default_rng(0).permutation(len(arrays["row"]))
+    ordered = shuffled[np.argsort(arrays["phenomenon"][shuffled], kind="stable")]
+    own, other = ordered[half::2], ordered[1 - half :: 2]
+    losses, scores = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", endpoint)[:, own]
+    columns = [np.delete(losses, arrays["row"][other], axis=1)]
+    columns += [scores[:, arrays["phenomenon"][own] == name] for name in np.unique(arrays["phenomenon"])]
+    means = np.stack([each.sum(axis=1) / max(each.shape[1], 1) for each in columns], axis=1)
+    return means[1:] - means[0], means[0]
+
+
+def match(row: str, runs: Sequence[Arrays], seed: int = 0) -> Match:
+    """Match the heads of all runs, each with one of the same layer, by their effects on half of the pairs, from the
+    arrays of `ablation`. The test of the similarity permutes the effects on each phenomenon over the heads of a layer:
+    what is tested is that effects go together in a head, given the layer.
     """
-    places = np.unique([_place(name, within) for name in tables[0].rows], return_inverse=True)[1]
-    effects = [shares(table) for table in tables]
+    names = tuple(runs[0]["head"].tolist())
+    places = np.unique([str(head.place) for head in heads_named(names)], return_inverse=True)[1]
+    halves = [half_effects(run, 0) for run in runs]
+    effects = [shares(-change[:, 1:], whole[1:]) for change, whole in halves]
     profiles = np.stack([each / np.maximum(np.sqrt((each**2).mean(axis=0)), 1e-12) for each in effects])
     similarity = _similarities(profiles, places)
     random = np.random.default_rng(seed)
@@ -111,9 +123,9 @@ def match(row: str, tables: Sequence[EffectTable], within: str = "layer", seed: 
     p = (1 + sum(each >= _mean(similarity) for each in null)) / (1 + PERMUTATIONS)
     reference = int(similarity.sum(axis=1).argmax())
     heads = np.stack([assigned(profiles[reference], each, places)[0] for each in profiles])
-    profile = np.mean([each[order] for each, order in zip(effects, heads, strict=True)], axis=0)
-    runs, names = len(tables), tables[reference].rows
-    return Match(row, runs, names, _mean(similarity), float(np.mean(null)), p, heads, profile)
+    return Match(
+        row, len(runs), tuple(runs[reference]["head"].tolist()), _mean(similarity), float(np.mean(null)), p, heads
+    )
 
 
 def _permuted(profiles: Floats, places: NDArray, random: np.random.Generator) -> Floats:
@@ -139,23 +151,20 @@ def assigned(first: Floats, second: Floats, places: NDArray) -> tuple[NDArray[np
     return order, total / norms if norms else 0.0
 
 
-def matched_effects(found: Match, tables: Sequence[EffectTable]) -> MatchedEffects:
-    """The effects of the runs of a match on loss and phenomena, with heads in the places of those that they match."""
-    effects = [seed_mean(cell) for cell in _cells([table.estimate for table in tables], found.heads)]
-    shape = tables[0].estimate.shape
+def matched_effects(
+    found: Match, runs: Sequence[Arrays], tables: Sequence[EffectTable], endpoint: str = "margin"
+) -> MatchedEffects:
+    """The effects of the runs of a match on loss and phenomena, with heads in the places of those that they match, on
+    the other half of the pairs. tables: of the runs, which say what differs within each."""
+    effects = [half_effects(run, 1, endpoint)[0][order] for run, order in zip(runs, found.heads, strict=True)]
+    means = [seed_mean(cell) for cell in np.stack(effects, axis=-1).reshape(-1, len(runs))]
     mean, low, high = (
-        np.array([getattr(each, name) for each in effects]).reshape(shape) for name in ("mean", "low", "high")
+        np.array([getattr(each, name) for each in means]).reshape(effects[0].shape) for name in ("mean", "low", "high")
     )
     differs = [(table.verdict == "differs")[order] for table, order in zip(tables, found.heads, strict=True)]
     heads, columns = lettered(found.reference), tables[0].columns
     counts = np.array(differs).sum(axis=0)
-    return MatchedEffects(found.row, len(tables), heads, columns, mean, low, high, counts, tables[0].worse)
-
-
-def _cells(effects: Sequence[Floats], heads: NDArray[np.int64]) -> Floats:
-    """Effects of all runs, [cell, run]."""
-    ordered = np.stack([each[order] for each, order in zip(effects, heads, strict=True)], axis=-1)
-    return ordered.reshape(-1, len(effects))
+    return MatchedEffects(found.row, len(runs), heads, columns, mean, low, high, counts, tables[0].worse)
 
 
 def lettered(names: Sequence[str]) -> tuple[str, ...]:
@@ -169,29 +178,24 @@ def specialist(row: str, tables: Sequence[EffectTable], phenomenon: str, share: 
     found = []
     for table in tables:
         column = table.columns.index(phenomenon)
-        large = shares(table)[:, column - 1] >= share
+        large = shares(table.harm, table.whole)[:, column] >= share
         heads = np.flatnonzero(large & (table.verdict[:, column] == "differs"))
         found.append([table.rows[head] for head in heads])
     return Specialist(row, phenomenon, placed(phenomenon, found))
 
 
-def spread(row: str, tables: Sequence[EffectTable], column: str) -> Spread:
-    """The effective number of heads by harm in a column, and the layers of that harm, over the runs of a row."""
-    at = [table.columns.index(column) for table in tables]
-    harms = [np.maximum(table.harm[:, place], 0) for table, place in zip(tables, at, strict=True)]
-    differs = [(table.verdict[:, place] == "differs") for table, place in zip(tables, at, strict=True)]
-    sure = [harm * differ for harm, differ in zip(harms, differs, strict=True)]
-    number = np.array([len(harm) for harm in harms])
-    heads, surely = (np.array([participation(harm) or np.nan for harm in each]) for each in (harms, sure))
-    most = float(number.max())
-    by_layer = [by_place(table.rows, harm) for table, harm in zip(tables, harms, strict=True)]
+def spread(row: str, runs: Sequence[Arrays], column: str) -> Spread:
+    """The effective number of heads by harm in a column, and the layers of that harm, over the runs of a row, from the
+    arrays of `ablation`."""
+    harm = [harms(run, column) for run in runs]
+    number = np.array([len(each) for each in harm])
+    heads = np.array([participation(each) for each in harm])
+    by_layer = [by_place(run["head"].tolist(), each.mean(axis=1)) for run, each in zip(runs, harm, strict=True)]
     layers = dict.fromkeys(layer for each in by_layer for layer in each)
     return Spread(
         row,
         column,
-        seed_mean(heads, 1, most),
-        seed_mean(surely, 1, most),
-        seed_mean([(harm > 0).sum() for harm in sure], 0, most),
+        seed_mean(heads, 1, float(number.max())),
         seed_mean(heads / number, 0, 1),
         {layer: seed_mean([each.get(layer, 0.0) for each in by_layer], 0, 1) for layer in layers},
     )
@@ -199,27 +203,25 @@ def spread(row: str, tables: Sequence[EffectTable], column: str) -> Spread:
 
 def by_place(names: Sequence[str], harm: Floats) -> dict[str, float]:
     """The share of the harm in each layer; NaN where there is no harm."""
-    layers = np.array([_place(name, "layer") for name in names])
+    layers, harm = np.array([str(head.place) for head in heads_named(names)]), np.maximum(harm, 0)
     whole = float(harm.sum()) or float("nan")
     return {str(layer): float(harm[layers == layer].sum()) / whole for layer in dict.fromkeys(layers.tolist())}
 
 
 def participation(harm: Floats) -> float:
-    """(sum of harm)^2 / sum of harm^2 over heads; heads that help when they are removed count as 0."""
-    harm = np.maximum(harm, 0)
-    squares = float((harm**2).sum())
-    return float(harm.sum()) ** 2 / squares if squares else 0.0
+    """The effective number of heads, (sum of h)^2 / sum of h^2 over heads, h the mean of harm [head, unit], from 1 to
+    their number. Both are estimated without the noise of the units: by products of different ones, as those of two
+    halves, the mean over all halves. NaN where there is no harm, or where either is not above 0."""
+    heads, units = harm.shape
+    whole = harm.sum(axis=0)
+    above = max(whole.mean(), 0) ** 2 - whole.var(ddof=min(units - 1, 1)) / units
+    below = float((harm.mean(axis=1) ** 2 - harm.var(axis=1, ddof=min(units - 1, 1)) / units).sum())
+    return float(np.clip(above / below, 1, heads)) if above > 0 and below > 0 else float("nan")
 
 
-def shares(table: EffectTable) -> Floats:
-    """Harm of each head as a share of the whole model's margin, [head, phenomenon]; 0 where that is not positive."""
-    whole = table.whole[1:]
-    return np.divide(table.harm[:, 1:], whole, out=np.zeros_like(table.harm[:, 1:]), where=whole > 0)
-
-
-def _place(name: str, within: str) -> str:
-    (head,) = heads_named([name])
-    return {"layer": str(head.place), "kind": head.kind, "all": ""}[within]
+def shares(harm: Floats, whole: Floats) -> Floats:
+    """Harm [head, phenomenon] as a share of the whole model's margin [phenomenon]; 0 where that is not positive."""
+    return np.divide(harm, whole, out=np.zeros_like(harm), where=whole > 0)
 
 
 def _similarities(profiles: Floats, places: NDArray) -> Floats:

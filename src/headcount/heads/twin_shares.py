@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.errors import InputError
-from headcount.report.statistics.bootstrap import Floats, resamples
-from headcount.report.statistics.max_t import DRAWS, ERROR
+from headcount.report.statistics.bootstrap import Floats
+from headcount.report.statistics.max_t import DRAWS, ERROR, Sample, compared
 
 LEAST = 0.1  # share of an edge that a circuit shows
 ROUNDING = 1e-6  # a smaller standard error is rounding
@@ -22,8 +22,8 @@ ROUNDING = 1e-6  # a smaller standard error is rounding
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares [row, phenomenon] with paired bootstrap intervals over pairs, from low to high, that hold for the whole
-    table at once (max-T). They are NaN where the interval of the distance includes 0: the model does not distinguish
+    """Shares [row, phenomenon] with bootstrap intervals over pairs, from low to high, that hold for the whole table at
+    once, see `compared`. They are NaN where the interval of the distance includes 0: the model does not distinguish
     these twins, so there is no way to be a share of.
 
     rows: names of heads, layers or paths. distance [phenomenon]: mean log-odds of the twin minus those of the sentence,
@@ -58,31 +58,19 @@ def move_shares(
     """Shares by phenomenon. patched [row, pair]; base, twin, phenomenon [pair]."""
     phenomena = tuple(sorted(set(phenomenon.tolist())))
     moves, ways = patched - base, twin - base
-    inside = [phenomenon == each for each in phenomena]
-    drawn = [_deviations(moves[:, each], ways[each], draws, error, seed + n) for n, each in enumerate(inside)]
-    share = np.stack([moves[:, pairs].sum(axis=1) / (ways[pairs].sum() or np.nan) for pairs in inside], axis=1)
-    resampled = np.stack(drawn, axis=2)  # [draw, row, phenomenon]
-    deviation = np.maximum(resampled.std(axis=0), ROUNDING)
-    largest = np.nan_to_num(abs(resampled) / deviation).max(axis=(1, 2))
-    half = np.quantile(largest, 1 - error) * deviation
-    share = np.where(np.isnan(half), np.nan, share)
-    distance = np.array([ways[pairs].mean() for pairs in inside])
-    counts = np.array([pairs.sum() for pairs in inside])
-    return Shares(tuple(map(str, rows)), phenomena, share, share - half, share + half, distance, counts)
-
-
-def _deviations(moves: Floats, ways: Floats, draws: int, error: float, seed: int) -> Floats:
-    """Deviations of resampled shares from the share, [draw, row]; NaN where the interval of the distance includes 0.
-
-    They are linear in the weights of pairs (the delta method): a resample whose distance is near 0 has no share.
-    """
-    weights = resamples(len(ways), draws, seed)
-    low, high = np.quantile(weights @ ways, [error / 2, 1 - error / 2])
-    if low <= 0 <= high:
-        return np.full((draws, len(moves)), np.nan)
-    share = moves.sum(axis=1, keepdims=True) / ways.sum()
-    found: Floats = weights @ (moves - share * ways).T / ways.sum()
-    return found
+    columns, known = [], []
+    for each in phenomena:
+        pairs = np.flatnonzero(phenomenon == each)
+        own = ways[pairs]
+        distance = compared(["distance"], [Sample(each, own[None], pairs - pairs[0], 0, 1, 0)], draws, error, seed)
+        known.append(bool(distance.low[0, 0] > 0 or distance.high[0, 0] < 0))
+        # The share is linear in these values (the delta method): a resample whose distance is near 0 has no share.
+        share = moves[:, pairs].sum(axis=1, keepdims=True) / own.sum() if known[-1] else np.zeros((len(moves), 1))
+        values = share + (moves[:, pairs] - share * own) / (own.mean() if known[-1] else np.inf)
+        columns.append(Sample(each, values, pairs, float(own.mean()), 1, 0, ROUNDING if known[-1] else np.inf))
+    table = compared([str(row) for row in rows], columns, draws, error, seed)
+    share, low, high = (np.where(known, each, np.nan) for each in (table.estimate, table.low, table.high))
+    return Shares(table.rows, phenomena, share, low, high, table.whole, table.units)
 
 
 def twin_shares(arrays: Mapping[str, NDArray], rows: str = "head", group: str = "phenomenon", seed: int = 0) -> Shares:

@@ -222,7 +222,13 @@ class LayerFactory:
 
     def _to_itself(self, heads: HeadPlan, positions: Positions) -> MultiHeadAttention:
         attend = named("model.self_attention", self.self_attention)
-        return self._attention(heads, attend, positions.rotation(heads.size))
+        rotation = positions.rotation(heads.size)
+        made = self._attention(heads, attend, rotation)
+        if made.key is None and (self.qk_norm or rotation is not unrotated):
+            setting, allowed = ("qk_norm", "null") if self.qk_norm else ("positions=rotary", "sinusoidal or learned")
+            kind = made.kind.__name__
+            raise ValueError(f"model.{setting}: acts on keys, but model.self_attention={kind} has none; give {allowed}")
+        return made
 
     def _to_source(self, heads: HeadPlan) -> MultiHeadAttention:
         attend = named("model.cross_attention", self.cross_attention)

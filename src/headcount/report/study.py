@@ -14,7 +14,7 @@ from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.verdicts import Names
-from headcount.run.place import CONF, command
+from headcount.run.place import CONF, command, hydra_text
 from headcount.run.values import fits, flatten, typed, wrong_values
 
 
@@ -93,8 +93,11 @@ class Study:
                 "keep": self.keep,
             }
         )
-        words = [f"{name}={typed(value)}" for name, value in given.items() if value != usual[name]]
-        return command("report", f"sweep={self.sweep.directory}", *words)
+        given = {"sweep": str(self.sweep.directory)} | {
+            name: each for name, each in given.items() if each != usual[name]
+        }
+        texts = {name: hydra_text(value) if isinstance(value, str) else typed(value) for name, value in given.items()}
+        return command("report", *(f"{name}={text}" for name, text in texts.items()))
 
     @cached_property
     def names(self) -> Names:

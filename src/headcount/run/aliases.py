@@ -1,8 +1,6 @@
 """Older configs in today's terms: classes that were renamed, and settings that came later.
 
-A run's config is read with today's names, and its parts are built with today's settings. Its hash is made of the oldest
-names and of the settings that it has itself, less those of `NOT_HASHED` at their value there: so that neither changes
-the hash of a run.
+A run's config is read with today's names, its parts are built with today's settings, and its hash is made of these.
 """
 
 from typing import Any
@@ -66,29 +64,13 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     "headcount.training.callbacks.LastCheckpoint": {"keep": [], "every_minutes": None},
     "headcount.training.loss.RDrop": {"start": 0},
 }
-NOT_HASHED = {  # settings that came later, by dotted name, with the value that leaves the hash of a run as it was
-    "model.self_attention._target_": "headcount.model.attention.ScaledDotProduct",
-    "model.self_attention._partial_": True,
-    "model.cross_attention.gaussians": 3,
-    "model.head_dropout": 0.0,
-    "model.embedding_dropout": None,
+NOT_HASHED = {  # settings of no such class that came later, by dotted name, with their value before they existed
     "data.both_directions": False,
     "data.batch_ramp": None,
     "data.batch_ramp_start": 0.25,
     "data.pad_to": 1,
     "compile": False,
-    "loss.start": 0,
-    "segmentation.start_epoch": 0,
-    "model.qk_norm": None,
-    "model.qk_scale": 1.0,
-    "model.logit_cap": None,
-    "model.init": "xavier",
-    "model.embedding_scale": None,
-    "model.embedding_std": None,
-    "search.shortlist": None,
-    "search.horizon": None,
 }
-OLDEST = {new: old for old, new in RENAMED.items()}
 
 
 def with_new_names(config: Any) -> Any:
@@ -113,8 +95,3 @@ def with_added_settings(node: Any) -> Any:
         target = str(node.get("_target_"))
         return {**ADDED.get(RENAMED.get(target, target), {}), **settings}
     return [with_added_settings(value) for value in node] if isinstance(node, list) else node
-
-
-def oldest_name(target: Any) -> Any:
-    """What a class was called first; another value as it is."""
-    return OLDEST.get(target, target) if isinstance(target, str) else target

@@ -13,19 +13,23 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import hydra
-import yaml
+from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.errors import InputError, printable
@@ -39,12 +43,16 @@ from headcount.machine import (
     use_memory_again,
 )
 from headcount.run.aliases import RENAMED_SETTINGS
-from headcount.run.place import CONF, program
+from headcount.run.design import DESIGN, Design
+from headcount.run.place import CONF, hydra_text, in_double_quotes, program, quoted
 from headcount.run.resolvers import register_resolvers
-from headcount.run.values import named_by
+from headcount.run.values import flatten, named_by, within
 
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 STANDARD_OUTPUT = "standard output"
+
+# Groups of settings that no class takes, so that nothing else would refuse another one.
+CLOSED = ("validation", "divergence", "data.budget", DESIGN)
 
 register_resolvers()  # here, since the processes that a launcher starts compose configs, and import only this module
 
@@ -52,12 +60,12 @@ register_resolvers()  # here, since the processes that a launcher starts compose
 def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -> None:
     """Run a function of a config as a script: Hydra's command line, logging, the text that it returns on standard
     output, and for wrong input one line and exit code 2 (`debug=true` shows the traceback)."""
-    failed = False
+    failed, debug = False, any(asks_for_traceback(word) for word in sys.argv)
 
     def complain(error: Exception, where: str = "") -> None:
         nonlocal failed
         failed = True
-        if "debug=true" in sys.argv:
+        if debug:
             traceback.print_exception(error)
         with contextlib.suppress(OSError):  # the exit code says it as well
             sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error, config_name))
@@ -65,6 +73,8 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
             _stop_writing()
 
     def guarded(config: DictConfig) -> None:
+        nonlocal debug
+        debug = debug or asks_for_traceback(f"debug={config.get('debug')}")
         try:
             check_given(config, config_name)
             answer = function(config) or ""
@@ -110,11 +120,28 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
         sys.exit(2)
 
 
+def asks_for_traceback(word: str) -> bool:
+    """Whether a word of the command line is debug=true, or what stands for true elsewhere."""
+    return named_by(word) == "debug" and word.partition("=")[2].lower() in ("true", "1", "yes", "on")
+
+
 def read_options() -> None:
-    """Take the folder of --config-dir. Raises InputError for options that do not go together."""
+    """Take the folder of --config-dir. Raises InputError for options that do not go together, and for what is no option
+    of a group; OverrideParseException."""
     given = get_args_parser().parse_args()
     if given.multirun and given.cfg:
         raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
+    for override in OverridesParser.create().parse_overrides(given.overrides):
+        name, value = override.key_or_group, override.value()
+        group = name.replace(".", "/")
+        options = sorted(
+            {path.stem for path in (CONF / group).glob("*.yaml")} - (set() if name == "logger" else {"default"})
+        )
+        if name != group and value in options:
+            raise InputError(f"{name}={value}: is chosen with a slash: {group}={value}")
+        one = options and name == group and not override.is_sweep_override() and not override.is_delete()
+        if one and (not isinstance(value, str) or (value == "default" and value not in options)):
+            raise InputError(f"{override.input_line}: is no option; there are {', '.join(options)}")
     OwnConfigs.folder = given.config_dir
     Plugins.instance().register(OwnConfigs)
 
@@ -146,21 +173,36 @@ def check_given(config: DictConfig, config_name: str) -> None:
     for name in ("run", "resume", "init_from", "checkpoint", "input", "reference", "output", "sweep"):
         if config.get(name) == "":
             raise InputError(f"{name}=: is empty; give a path, or leave it out")
-    for override in HydraConfig.get().overrides.task:
-        if override.startswith("+") and (message := unknown_setting(named_by(override), config_name)):
-            raise InputError(message)
+    task = HydraConfig.get().overrides.task
+    if added := [named_by(each) for each in task if each.startswith("+")]:
+        others = [each for each in task if not each.startswith("+")]
+        if wrong := [message for name in added if (message := unknown_setting(name, config_name, others))]:
+            raise InputError("\n".join(wrong))
 
 
-def unknown_setting(name: str, config_name: str) -> str | None:
-    """A message for a setting whose first part is neither a setting nor a group of the command; None for another, and
-    where somebody's own configs may have it."""
-    first = name.partition(".")[0]
-    file = yaml.safe_load((CONF / f"{config_name}.yaml").read_text("utf-8"))
-    known = [*(group for each in file["defaults"] if isinstance(each, dict) for group in each), *file]
-    if OwnConfigs.folder or "/" in first or first in known or (CONF / first).is_dir():
+def unknown_setting(name: str, config_name: str, words: Sequence[str] = ()) -> str | None:
+    """A message for a setting that is none of the command, with these words on its command line; None for another, and
+    for one of a group whose class says what it takes."""
+    if renamed := [old for old in RENAMED_SETTINGS if within(name, (old,))]:
+        return f"{renamed[0]}: is now {RENAMED_SETTINGS[renamed[0]]}"
+    began = GlobalHydra.instance().is_initialized()
+    with contextlib.nullcontext() if began else initialize_config_dir(str(CONF), version_base="1.3"):
+        config: Any = OmegaConf.to_container(compose(config_name, list(words), return_hydra_config=True))
+    groups = [*config.pop("hydra")["runtime"]["choices"], *config]
+    settings = [each for each in flatten(config) if not each.rpartition(".")[2].startswith("_")]
+    settings += [f"{DESIGN}.{word.name}" for word in fields(Design)]
+    first, (above, _, last) = name.partition(".")[0], name.rpartition(".")
+    known = name in groups or any(within(each, (name,)) for each in settings)
+    if known or "/" in first or (first in groups and above not in CLOSED):
         return None
-    near = difflib.get_close_matches(first, known, 1)
-    advice = f"did you mean {near[0]}{name[len(first) :]}?" if near else f"{program(config_name)} --help lists all"
+    lasts = {each.rpartition(".")[2]: each for each in reversed(settings)}
+    near = sorted(
+        (each for each in settings if f"_{each.rpartition('.')[2]}".endswith(f"_{last}")),
+        key=lambda each: each.rpartition(".")[2].removeprefix("num_") != last,
+    )[:3]
+    near = near or difflib.get_close_matches(name, [*groups, *settings], 1, 0.7)
+    near = near or [lasts[each] for each in difflib.get_close_matches(last, lasts, 1, 0.7)]
+    advice = f"did you mean {' or '.join(near)}?" if near else f"{program(config_name)} --help lists all"
     return f"{name}: no such setting; {advice}"
 
 
@@ -173,23 +215,41 @@ def check_no_help() -> None:
 
 def _lines(error: Exception, config_name: str) -> list[str]:
     """The message, a line for each wrong setting; of Hydra's messages, the part that a user can act on."""
-    for old, now in RENAMED_SETTINGS.items():
-        if f"'{old}" in str(error):
-            return [f"{old}: is now {now}"]
-    wrong = re.match(r"Could not override '([^']+)'", str(error))
-    if wrong and (message := unknown_setting(wrong[1], config_name)):
+    wrong = re.match(r"(?:In '\w+': )?Could not (?:override|find) '([^'/]+)", str(error))
+    if wrong and isinstance(error, HydraException) and (message := unknown_setting(wrong[1], config_name)):
         return [message]
+    if quoting := to_quote(error, config_name):
+        return [quoting]
     lines = [printable(line.strip()) for line in str(error).split("\n") if line.strip()]
     if isinstance(error, InputError):
         return lines
     if refused_memory(error) is not None:
-        return [no_memory(error)]
+        return [no_memory(error, command=config_name)]
     if plugin := missing_plugin(error):
         return [f"{plugin}: this plugin of Hydra is not installed; pip install {plugin}"]
     if isinstance(error, OSError) and error.errno:
         return [printable(no_file(first_error(error)))]
     useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
     return ["; ".join(line.rstrip(".") for line in useful).replace(":; ", ": ") or (lines or [repr(error)])[0]]
+
+
+def to_quote(error: Exception, config_name: str) -> str | None:
+    """How to type a setting that Hydra's grammar does not take; None for another error."""
+    ambiguous = re.match(r"Ambiguous value for argument '(.*)'$", str(error), re.MULTILINE)
+    override = ambiguous[1] if ambiguous else getattr(error, "override", None)
+    if override is None:
+        return None
+    name, equals, value = override.partition("=")
+    if equals:
+        bare = value[1:-1] if value[:1] + value[-1:] in ("''", '""') else value
+        listed = [f"[{','.join(map(hydra_text, value[1:-1].split(',')))}]"] if value[:1] + value[-1:] == "[]" else []
+        for text in (*listed, quoted(bare)):
+            with contextlib.suppress(HydraException):
+                OverridesParser.create().parse_override(f"{name}={text}")
+                also = f", or {name}=[{value}] as a list" if ambiguous else ""
+                return printable(f"{name}: this value needs quotes: {in_double_quotes(f'{name}={text}')}{also}")
+    piped = f"; the text comes through standard input: echo ... | {program('translate')}"
+    return f"{printable(override)}: is not NAME=VALUE{piped if config_name == 'translate' else ''}"
 
 
 def is_wrong(error: Exception) -> bool:
@@ -216,15 +276,18 @@ def no_file(error: OSError) -> str:
     return f"{where}: {os.strerror(error.errno or 0)}{free}{notes}; {todo}{other}"
 
 
-def no_memory(error: Exception, what: str = "") -> str:
-    """Memory that does not suffice: for what, how much could not be had, and the settings to lower."""
+def no_memory(error: Exception, what: str = "", command: str = "train") -> str:
+    """Memory that does not suffice: for what, how much could not be had, and what to lower."""
     amount = refused_memory(error)
     refused = f" ({amount} more could not be had)" if amount else ""
-    return (
-        f"not enough memory{' for ' if what else ''}{what}{refused}; lower data.batch_tokens (and raise "
-        "trainer.accumulate_grad_batches as much), data.max_length or the model's size (model.d_model, "
-        "model.encoder_layers, data.vocab_size), in translation search.batch_tokens or search.beam"
-    )
+    lower = "the length of lines"
+    if command == "train":
+        lower = (
+            "data.batch_tokens (and raise trainer.accumulate_grad_batches as much), data.max_length or the model's "
+            "size (model.d_model, model.encoder_layers, data.vocab_size)"
+        )
+    of_search = ", in translation search.batch_tokens or search.beam"
+    return f"not enough memory{' for ' if what else ''}{what}{refused}; lower {lower}{of_search}"
 
 
 def _in_a_thread(failed: threading.ExceptHookArgs) -> None:

@@ -97,7 +97,9 @@ def read_metrics(directory: Path) -> dict[str, Any]:
     path = directory / "metrics.json"
     try:
         metrics = read_json(path) if path.exists() else {}
-    except (ValueError, OSError) as error:
+    except OSError as error:  # the file may be whole
+        raise InputError(f"{path}: cannot be read: {reason(error)}") from error
+    except ValueError as error:
         raise InputError(
             f"{path}: not readable JSON ({reason(error)}); move it away, and evaluate the run again"
         ) from error

@@ -7,15 +7,15 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict
 from omegaconf import DictConfig
 
-from headcount.data.corpora.text import read_parallel
+from headcount.data.corpora.text import read_lines, read_parallel
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.evaluation.metrics import bleu_tokenizer
+from headcount.evaluation.metrics import bleu_tokenizer, composed
 from headcount.files import write_text
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_runs
-from headcount.run.split_scores import Evaluation, evaluate_split, other_conventions, record
+from headcount.run.split_scores import Evaluation, doubts, evaluate_split, other_conventions, record
 from headcount.run.tables import Figures, comparison_table, contrastive_table, score_table
 from headcount.run.values import AS_TRAINED
 
@@ -40,6 +40,9 @@ def evaluate(config: DictConfig) -> str:
     texts = texts_to_score(config, runs)
     results = {split: score_text(config, split, rows, runs, tokenizer, records) for split, rows in texts.items()}
     blocks = tables(config, results, tokenizer)
+    for name, run in runs.items():
+        given = {split: rows[name] for split, rows in texts.items()}
+        blocks += doubts(given, run.tokenizer, run.translator.search, tokenizer)
     if output is not None:
         ((result,),) = (by_run.values() for by_run in results.values())
         write_text(output.resolve(), "".join(line + "\n" for line in result.hypotheses))
@@ -222,10 +225,9 @@ def check_references(name: str, run: Run, split: str, references: Sequence[str])
     A run from before fingerprints were recorded has no other proof that its corpus is still the same.
     """
     path = run.directory / f"{split}.ref.{run.languages[1]}"
-    text = "".join(line + "\n" for line in references).encode()
     if not path.is_file():
         wrong = f"has no {path.name} to compare"
-    elif path.stat().st_size != len(text) or path.read_bytes() != text:
+    elif composed(read_lines(path)) != composed(references):
         wrong = f"its {path.name} is not the {split} split of its corpus"
     else:
         return

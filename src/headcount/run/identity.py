@@ -2,30 +2,32 @@
 
 config.yaml of a run records the fingerprint of its corpus as `data.fingerprint`. In the hash it takes the place of
 every setting that says where the text comes from: the same text under two paths is one run, another text under the
-same path is another. Runs from before fingerprints were recorded have none; their hash is what it was, of the
-settings alone.
+same path is another. Runs from before fingerprints were recorded have none; their hash is of the settings alone.
 """
 
 import hashlib
 import json
 from collections.abc import Collection
+from dataclasses import fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.run.aliases import NOT_HASHED, oldest_name, with_added_settings
-from headcount.run.config import BATCHES, NOT_CORPUS, build_corpus
+from headcount.run.aliases import NOT_HASHED, with_added_settings
+from headcount.run.config import BATCHES, build_corpus
+from headcount.run.design import DESIGN, Design
 from headcount.run.values import flatten, within
 
 FINGERPRINT = "data.fingerprint"
-# Settings that make no difference to what is learnt: names, and how much of the machine to use.
+# Settings that make no difference to what is learnt: names, what is only printed, the words of a study, and how much of
+# the machine to use.
 NO_MATTER = frozenset({"name", "debug", "trust", "resume", "threads", "logger", "data.directory", "data.workers"})
-NO_MATTER |= {"checkpoint", "divergence", "if_exists", "cuda_graphs"}
+NO_MATTER |= {"checkpoint", "divergence", "if_exists", "cuda_graphs", "validation.samples", "trainer.log_every_n_steps"}
+NO_MATTER |= {f"{DESIGN}.{word.name}" for word in fields(Design)}
 PLACES = frozenset({"data.root"})  # of text that is the same wherever it lies
 ASIDE = NO_MATTER | PLACES
 # All other settings of data say which text it is, and the fingerprint says that better.
 USES = tuple(f"data.{name}" for name in BATCHES)
-COPIED = ("headcount.data.corpora.FilesCorpus", "headcount.data.corpora.HubCorpus")
 
 
 def identified(config: DictConfig, fingerprint: str) -> DictConfig:
@@ -50,29 +52,19 @@ def with_text(config: DictConfig, trust: Collection[str] | None = None) -> DictC
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """Every setting of a config, resolved, by its dotted name, less those that make no difference to what is learnt."""
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    return {
-        name: oldest_name(value) if name.endswith("_target_") else value
-        for name, value in flatten(settings).items()
-        if not within(name, NO_MATTER) and (name not in NOT_HASHED or NOT_HASHED[name] != value)
-    }
+    """Every setting of a config, resolved, by its dotted name, less those that make no difference to what is learnt,
+    and less the study, whose arms act by the settings that they set."""
+    settings = flatten(with_added_settings(OmegaConf.to_container(config, resolve=True)))
+    aside = {*NO_MATTER, DESIGN, *(name for name, before in NOT_HASHED.items() if settings.get(name) == before)}
+    return {name: value for name, value in settings.items() if not within(name, aside)}
 
 
 def settings_that_matter(config: DictConfig) -> dict[str, Any]:
     """What a run is: its settings, and its corpus by the fingerprint; without one, by all that is set of it."""
     settings = settings_of(config)
     if recorded(config) is None:
-        return _without_fingerprint({name: value for name, value in settings.items() if name not in PLACES})
+        return {name: value for name, value in settings.items() if name not in PLACES}
     return {name: value for name, value in settings.items() if not name.startswith("data.") or name.startswith(USES)}
-
-
-def _without_fingerprint(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as in configs without a fingerprint: the corpus in `data.corpus`, some of it in `data` too."""
-    corpus = {name for name in settings if name.startswith("data.") and name.split(".")[1] not in NOT_CORPUS}
-    moved = {"data._target_"} if settings.get("data._target_") in COPIED else corpus
-    kept = {name: value for name, value in settings.items() if name not in moved}
-    return kept | {name.replace("data.", "data.corpus.", 1): settings[name] for name in corpus}
 
 
 def config_hash(config: DictConfig) -> str:
@@ -85,9 +77,6 @@ def differences(before: DictConfig, now: DictConfig) -> str:
 
     Where one of them records no fingerprint, their corpora are compared by their settings, the path too.
     """
-    before, now = (
-        OmegaConf.create(with_added_settings(OmegaConf.to_container(each, resolve=True))) for each in (before, now)
-    )
     settings = settings_of(before), settings_of(now)
     if recorded(before) is None or recorded(now) is None:
         names = [name for name in _differing(*settings) if name != FINGERPRINT]

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from headcount.errors import InputError
 from headcount.files import read_json, require_regular, write_text
 from headcount.run.identity import ASIDE
+from headcount.run.values import named_by, within
 
 PLAN = "sweep.json"
 SWEEP = "HEADCOUNT_SWEEP"  # environment variable: the number of the process of a sweep, for those of its launcher
@@ -49,24 +50,25 @@ class JobState:
     seconds: float | None = None
 
 
-def job_directory(overrides: Iterable[str], sweep: str, swept: Collection[str] = ()) -> str:
-    """The folder of one job: its overrides as one name, without those that cannot tell two jobs apart.
+def job_directory(overrides: Collection[str], sweep: str, swept: Collection[str] = ()) -> str:
+    """The folder of one job: its overrides as one name, without those that make no other run.
 
     sweep: the sweep's name, which a study gives it. swept: the settings that have several values; these are always in
     the name.
     """
-    overrides = sorted(overrides)
-    shared = ASIDE | {"study", "recipe"} if f"study={sweep}" in overrides else ASIDE
-    given = [(setting, value, each) for each in overrides for setting, _, value in [each.partition("=")]]
-    full = ",".join(each for setting, _, each in given if setting in swept or setting not in shared) or "as_it_is"
+    given = [(each, *each.partition("=")[::2]) for each in sorted(overrides)]
+    own = {"study", "recipe"} if f"study={sweep}" in overrides else set()
+    aside = {setting for _, setting, _ in given if setting in own or within(named_by(setting), ASIDE)}
+    full = ",".join(each for each, setting, _ in given if setting in swept or setting not in aside) or "as_it_is"
     name = full.replace("/", "_")
-    paths = any("/" in value for setting, value, _ in given if setting in swept)
-    if len(name) <= 200 and not paths:
+    paths = any("/" in value for _, setting, value in given if setting in swept)
+    end = name.encode()
+    if len(end) <= 200 and not paths:
         return name
     # File systems take 255 bytes, and no path in a name. A digest keeps folders apart; the end of a name, with the
     # seed, tells a reader more than its beginning.
     digest = hashlib.sha256(full.encode()).hexdigest()[:8]
-    return f"{digest},{name}" if len(name) <= 200 else f"{digest},...{name[-180:]}"
+    return f"{digest},{name}" if len(end) <= 200 else f"{digest},...{end[-180:].decode(errors='ignore')}"
 
 
 def write_plan(sweep: Path, plan: Plan) -> None:

@@ -30,22 +30,37 @@ def command(name: str, *words: str, **settings: str | int) -> str:
     without any argument, the line in a checkout is one of make, which needs no active environment.
     """
     if in_checkout() and (settings or not words):
-        variables = [f"{setting.upper()}={shlex.quote(str(value))}" for setting, value in settings.items()]
-        return " ".join(["make", name, *variables, *([f'ARGS="{" ".join(words)}"'] if words else [])])
-    given = [f"{setting}={hydra_text(str(value))}" for setting, value in settings.items()]
-    return " ".join([program(name), *map(shell_word, [*given, *words])])
+        # The Makefile puts a value into Hydra's quotes, except a list and what begins with a quote; no backslash of it.
+        given = {variable: str(value) for variable, value in settings.items()}
+        given |= {variable: quoted(text) for variable, text in given.items() if text[:1] in ("[", "'") or "\\" in text}
+        variables = [f"{variable.upper()}={shlex.quote(text)}" for variable, text in given.items()]
+        further = " ".join(map(shell_word, words)).replace("$", "$$")
+        return " ".join(["make", name, *variables, *([f"ARGS={in_double_quotes(further)}"] if words else [])])
+    values = [f"{each}={value if isinstance(value, int) else hydra_text(value)}" for each, value in settings.items()]
+    return " ".join([program(name), *map(shell_word, [*values, *words])])
 
 
 def hydra_text(text: str) -> str:
-    """Text as a value of Hydra's command line, in quotes where a character of it has a meaning there."""
-    return text if re.fullmatch(r"[\w./+-]+", text) else quoted(text)
+    """Text as a value of Hydra's command line, in quotes where it would be none there, or another, such as a number."""
+    plain = r"[\w./+-]*/[\w./+-]*|(?!(null|true|false|inf|nan)$)[a-z_][\w./+-]*"
+    return text if re.fullmatch(plain, text, re.ASCII | re.IGNORECASE) else quoted(text)
 
 
 def quoted(text: str) -> str:
-    """Text in Hydra's quotes."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Text in Hydra's quotes, in which a backslash has a meaning before a quote alone."""
+    return "'" + re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'") + "'"
+
+
+def word(setting: str, text: str) -> str:
+    """A setting with text as its value, as a word of the shell."""
+    return shell_word(f"{setting}={hydra_text(text)}")
 
 
 def shell_word(word: str) -> str:
     """A word as the shell takes it; one with Hydra's quotes in double ones."""
-    return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else shlex.quote(word)
+    return in_double_quotes(word) if "'" in word else shlex.quote(word)
+
+
+def in_double_quotes(text: str) -> str:
+    """Text in the shell's double quotes; in single ones where these would not do."""
+    return shlex.quote(text) if "!" in text else '"' + re.sub(r'(["$`\\])', r"\\\1", text) + '"'

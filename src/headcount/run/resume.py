@@ -24,7 +24,7 @@ from headcount.run.aliases import with_added_settings
 from headcount.run.config import build
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import recorded, settings_that_matter
-from headcount.run.place import CONF, command, hydra_text, shell_word
+from headcount.run.place import command, word
 from headcount.run.trusted import check_targets
 from headcount.run.values import fits, flatten, typed, within
 from headcount.training.seal import check_seal, read_checkpoint
@@ -90,7 +90,7 @@ class Resumed:
 
 def weights_of(directory: Path) -> str:
     """The setting that starts a new run with the weights of this one, as one types it."""
-    return shell_word(f"init_from={hydra_text(show(directory))}")
+    return word("init_from", show(directory))
 
 
 def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Resumed:
@@ -264,6 +264,7 @@ def initial_config(config: DictConfig) -> DictConfig:
     check_targets(OmegaConf.to_container(run), "", config.trust, f"{directory}: ")
     initial = config.copy()
     initial.model, initial.tokenizer = run.model, run.tokenizer
+    initial.data.vocab_size = run.tokenizer.get("vocab_size")
     for override in command_line():
         part, _, setting = override.key_or_group.partition(".")
         whole = part.partition("/")[0] in ("model", "tokenizer") and not setting  # an option, not a single setting
@@ -280,12 +281,10 @@ def initial_config(config: DictConfig) -> DictConfig:
 def check_choices(config: DictConfig, initial: DictConfig, directory: Path) -> None:
     """Raises InputError for a recipe or a study whose settings of the model are not those of `initial`, which has the
     model of the run in `directory`."""
-    chosen, taken = (
-        flatten({"model": with_added_settings(OmegaConf.to_container(each.model, resolve=True))})
-        for each in (config, initial)
-    )
-    for group in ("recipe", "study", "study/arm"):
-        option = HydraConfig.get().runtime.choices.get(group)
+    chosen, taken = settings_of_model(config), settings_of_model(initial)
+    hydra = HydraConfig.get()
+    for group in ("recipe", "study", "study/arm", "."):  # and the settings of the command, which may be one's own
+        option = hydra.runtime.choices.get(group) if group != "." else hydra.job.config_name
         named = _settings_named(group, option) if option else []
         other = [name for name in taken | chosen if within(name, named) and taken.get(name) != chosen.get(name)]
         if other:
@@ -296,10 +295,28 @@ def check_choices(config: DictConfig, initial: DictConfig, directory: Path) -> N
             )
 
 
+def settings_of_model(config: DictConfig) -> dict[str, Any]:
+    """The settings of a config's model, by dotted name."""
+    return flatten({"model": with_added_settings(OmegaConf.to_container(config.model, resolve=True))})
+
+
+def other_settings(config: DictConfig, directory: Path) -> list[str]:
+    """A line for each setting of the model in `config` with which the weights of the run in `directory` were not
+    trained; dropout aside, which changes no weight and no translation."""
+    before, now = settings_of_model(read_config(directory)), settings_of_model(config)
+    return [
+        f"{name}={typed(now.get(name))}: the weights of {show(directory)} were trained with {typed(before.get(name))}"
+        for name in sorted(before | now)
+        if before.get(name) != now.get(name) and not name.endswith("dropout")
+    ]
+
+
 def _settings_named(group: str, option: str) -> list[str]:
-    """The settings and groups of the model that an option of conf/ names, or another that it is made of."""
-    path = CONF / group / f"{option}.yaml"
-    content = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}  # else an option of the user's own
+    """The settings and groups of the model that an option names, or another that it is made of; of several files, in
+    one's own configs and in conf/, the first."""
+    folders = [Path(each.path) for each in HydraConfig.get().runtime.config_sources if each.schema == "file"]
+    path = next((each for folder in folders if (each := folder / group / f"{option}.yaml").is_file()), None)
+    content = yaml.safe_load(path.read_text("utf-8")) if path else {}
     named = list(flatten(content.get("model", {}), "model."))
     for default in content.get("defaults", []):
         if isinstance(default, str):

@@ -5,6 +5,7 @@ import sys
 from omegaconf import DictConfig
 
 from headcount.data.corpora.text import read_parallel
+from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import perplexity
 from headcount.run.opened import open_from_config
@@ -24,7 +25,19 @@ def score(config: DictConfig) -> str:
     sources, targets = read_parallel(config.source, config.target)
     if not sources:
         raise InputError(f"{config.source}: holds no line, so there is nothing to score")
-    log_probs, tokens = run.scorer.score(sources, targets)
+    longest = run.translator.longest
+    for path, codec, lines in (
+        (config.source, run.tokenizer.source, sources),
+        (config.target, run.tokenizer.target, targets),
+    ):
+        for number, ids in enumerate(codec.encode(lines), start=1):
+            if longest is not None and len(ids) > longest:
+                what = f"{len(ids):,} pieces, more than {longest:,}"
+                raise InputError(f"{path}, line {number}: {what}; cut it into sentences")
+    try:
+        log_probs, tokens = run.scorer.score(sources, targets)
+    except LineError as error:
+        raise InputError(f"{config.source}, {error}") from error
     whole, total = sum(log_probs), sum(tokens)
     sys.stderr.write(
         f"{len(targets):,} pairs, {total:,} tokens: log-probability {whole:.4f} nats, "

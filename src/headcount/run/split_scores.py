@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from datasets import Dataset
 
+from headcount.data.tokenizer import AnyTokenizer
+from headcount.decoding.search import SearchMethod
 from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import perplexity
-from headcount.evaluation.metrics import PRIMARY, Score, moses_bleu, score
+from headcount.evaluation.metrics import PRIMARY, Score, composed, counts_sentences, moses_bleu, score
 from headcount.files import write_text
 from headcount.progress import progress_bar
 from headcount.run.arrays import write_arrays
@@ -32,11 +34,11 @@ class Evaluation:
 def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = True) -> Evaluation:
     """Translate the rows' sources and score them; on a corpus with contrasts, measure contrastive accuracy as well.
 
-    tokenizer: of BLEU, by sacrebleu's name.
+    tokenizer: of BLEU, by sacrebleu's name. Raises LineError for a line that is too long.
     """
     sources, references = list(rows["source"]), list(rows["target"])
     with progress_bar("translating", len(sources)) as progress:
-        hypotheses = run.translator.translate(sources, progress)
+        hypotheses = composed(run.translator.translate(sources, progress))
     figures = corpus_figures(hypotheses, references, tokenizer)
     figures["search"] = run.translator.search.settings
     if not with_loss:
@@ -47,6 +49,22 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
     if len(arrays["row"]):
         figures["contrastive"] = contrastive_figures(rows, arrays)
     return Evaluation(hypotheses, references, figures, arrays, sources)
+
+
+def doubts(splits: Mapping[str, Dataset], tokenizer: AnyTokenizer, search: SearchMethod, bleu: str) -> list[str]:
+    """A line for each split that no model can score well on: its references are longer than translations may be, or
+    have no words for BLEU's tokenizer `bleu`."""
+    lines = []
+    for split, rows in splits.items():
+        references = list(rows["target"])
+        limits = [search.limit(len(ids)) for ids in tokenizer.source.encode(list(rows["source"]))]
+        longer = [len(ids) > most for ids, most in zip(tokenizer.target.encode(references), limits, strict=True)]
+        if any(longer):
+            allowed = f"search.max_ratio={search.max_ratio} and search.max_extra={search.max_extra}"
+            lines.append(f"{split}: {np.mean(longer):.2%} of the references have more pieces than {allowed} allow")
+        if counts_sentences(bleu, references):
+            lines.append(f"{split}: BLEU by {bleu} takes sentences for words; give bleu_tokenizer=char (Chinese: zh)")
+    return lines
 
 
 def corpus_figures(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str) -> Figures:
@@ -108,10 +126,10 @@ def _figures(figure: Score) -> Figures:
 
 
 def record(run: Run, split: str, result: Evaluation) -> None:
-    """Keep sources, translations, references, likelihoods and figures in the run directory."""
+    """Keep sources, translations, references as they were scored, likelihoods and figures in the run directory."""
     source, language = run.languages
     write_text(run.directory / f"{split}.src.{source}", "".join(line + "\n" for line in result.sources))
     write_text(run.directory / f"{split}.hyp.{language}", "".join(line + "\n" for line in result.hypotheses))
-    write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in result.references))
+    write_text(run.directory / f"{split}.ref.{language}", "".join(line + "\n" for line in composed(result.references)))
     write_arrays(run.directory / f"{split}.pairs.npz", result.arrays)
     update_metrics(run.directory, {split: result.figures})

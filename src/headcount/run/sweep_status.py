@@ -26,7 +26,7 @@ from rich.table import Table
 from headcount.files import show
 from headcount.run.directory import is_finished
 from headcount.run.jobs import SWEEP, Plan, failure, progress_of, read_state, write_plan
-from headcount.run.place import command
+from headcount.run.place import command, quoted
 from headcount.run.values import named_by
 
 
@@ -133,6 +133,8 @@ class SweepView(Callback):
         different = {job: [each for each in overrides if each not in common] for job, overrides in jobs.items()}
         self.jobs = {job: ",".join(overrides) or job for job, overrides in different.items()}
         write_plan(self.sweep, Plan((*task, *of_hydra), jobs))
+        if file := os.environ.get("HEADCOUNT_SWEEP_FILE"):  # of the Makefile, which reports on the sweep
+            Path(file).write_text(f"sweep={quoted(show(self.sweep))}", encoding="utf-8")
         os.environ[SWEEP] = str(os.getpid())
         self.thread = threading.Thread(target=self.show, daemon=True)
         self.thread.start()

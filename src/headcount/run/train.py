@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
 from headcount.run.parts import Parts
-from headcount.run.place import command, hydra_text
+from headcount.run.place import command, hydra_text, word
 from headcount.run.resume import newest_checkpoint
 from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import Figures, contrastive_table, score_table
@@ -37,6 +38,7 @@ from headcount.training.module import TranslationTask
 
 # In the messages of gloo and NCCL where another process has ended, or does not begin.
 LOST = ("by peer", "Broken pipe", "Socket closed", "remote process exited", "connectFullMesh")
+LOW = 10  # BLEU; each kept run of docs/results has more
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ def fit(run: TrainingRun) -> TranslationTask:
         if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
             raise InputError(
                 "another process of this training has ended, so this one ends too; the run can be resumed: "
-                f"resume={show(run.directory)}"
+                f"{word('resume', show(run.directory))}"
             ) from error
         if opening.is_open or not run.resumed or isinstance(error, InputError | OSError):
             raise
@@ -131,7 +133,7 @@ def intact(directory: Path) -> str:
         path, step, _ = newest_checkpoint(directory)
     except (InputError, OSError):
         return "the run has no checkpoint to resume from"
-    return f"{show(path)}, of step {step}, is intact: resume={show(directory)}"
+    return f"{show(path)}, of step {step}, is intact: {word('resume', show(directory))}"
 
 
 @contextlib.contextmanager
@@ -268,6 +270,11 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
     place, training, weights = show(run.directory), trained["train"], trained["weights"]
     skipped = training.get("skipped_steps", 0)
     average_lost = weights["scored"] == "last" and weights["valid_loss"]["average"] is not None
+    commands = [command("translate", run=place), command("evaluate", "lowercase=true", run=place)]
+    if max(figures["bleu"] for figures in scores.values()) < LOW:
+        commands.insert(0, f"{command('doctor', run=place)}   # looks for causes of the low scores")
+    if "tensorboard" in run.config.logger:
+        commands.append(f"tensorboard --logdir {shlex.quote(f'{place}/logs')}")
     blocks = [score_table(scores)]
     if "contrastive" in scores["test"]:
         blocks.append(contrastive_table({"test": scores["test"]}))
@@ -278,8 +285,6 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
         + (f"{verdict(weights)}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.parts.data.target_language}, "
         "train.log)\n"
-        f"next:  {command('translate', run=place)}\n"
-        f"       {command('evaluate', 'lowercase=true', run=place)}"
-        + (f"\n       tensorboard --logdir {place}/logs" if "tensorboard" in run.config.logger else "")
+        "next:  " + "\n       ".join(commands)
     )
     return "\n\n".join(blocks) + "\n"

@@ -42,7 +42,8 @@ from headcount.run.lexicon import FILE as LEXICON
 from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes, doubtful_restarts, without_effect
-from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed
+from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed, other_settings
+from headcount.run.split_scores import doubts
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
 from headcount.training.sharded import is_sharded
@@ -119,13 +120,20 @@ def open_training_run(
     parts.data.threads = config.get("threads")
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
+    others: list[str] = []
     if source is None:
         model = build_model(config, parts.data.tokenizer)
     else:
         weights = resumed.checkpoint if resumed else source / "model.safetensors"
-        model = model_with(weights, config, parts.data.tokenizer, source)
+        others = [] if resumed else other_settings(config, source)
+        try:
+            model = model_with(weights, config, parts.data.tokenizer, source)
+        except InputError as error:
+            raise InputError("\n".join(f"{line}, and do not fit" for line in others) or str(error)) from error
     check_lengths(parts.data, model, parts.search)
-    notes = [*(resumed.notes if resumed else []), *without_effect(config, given), *doubtful_restarts()]
+    notes = [*(resumed.notes if resumed else others), *without_effect(config, given), *doubtful_restarts()]
+    scored = {split: parts.data.data[split] for split in parts.data.held_out_splits}
+    notes += doubts(scored, parts.data.tokenizer, parts.search, parts.task["bleu_tokenizer"])
     run = TrainingRun(config, directory, parts, model, resumed, held, notes)
     if not resumed and run.is_first_process:
         make_newest(directory)

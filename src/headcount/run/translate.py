@@ -8,6 +8,7 @@ from typing import BinaryIO, TextIO
 
 from omegaconf import DictConfig
 
+from headcount.data.corpora.text import MARK, NOT_UTF_8, no_text
 from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError, reason
@@ -76,11 +77,12 @@ def translate_stream(
     lines = enumerate(source, start=1)
     written = 0
     while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
-        texts, wrong, why = [], None, "not UTF-8; convert the text with iconv -t UTF-8"
+        if not written and (why := no_text(b"".join(line for _, line in chunk))):
+            raise InputError(f"standard input, line 1: {why}")
+        texts, wrong, why = [], None, NOT_UTF_8
         for number, line in chunk:
             try:
-                # Windows may put a byte order mark at the beginning of a file.
-                texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
+                texts.append(line.decode().lstrip(MARK).rstrip("\r\n"))
             except UnicodeDecodeError:
                 wrong = number
                 break
@@ -114,7 +116,10 @@ def shown_lines(
         for number, (source, best) in enumerate(zip(texts, translations, strict=False), start=first)
         for each in best[: nbest or 1]
     ]
-    lines = [text if nbest is None else f"{number} ||| {text} ||| {score:.6f}" for number, _, text, score in rows]
+    lines = [
+        text if nbest is None else f"{number} ||| {text.replace('|||', '&#124;' * 3)} ||| {score:.6f}"
+        for number, _, text, score in rows
+    ]
     if aligned is None:
         return lines
     found = [pharaoh(each) for each in aligned([row[1] for row in rows], [row[2] for row in rows])]

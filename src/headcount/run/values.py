@@ -10,6 +10,10 @@ from headcount.errors import printable
 
 AS_TRAINED = "as_trained"  # the value of a setting of the search that nobody has given: that of the run
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
+KINDS = {
+    Mapping: "names with values, {name: value}",
+    Callable: "an option of its group, which GROUP/NAME=OPTION chooses",
+}
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -123,5 +127,5 @@ def _say(hint: Any) -> str:
         elif member in NAMES:
             words.append(NAMES[member])
         elif get_args(member):
-            words.append("names with values, {name: value}" if get_origin(member) is Mapping else "a list")
+            words.append(KINDS.get(get_origin(member), "a list"))
     return " or ".join(dict.fromkeys(words))

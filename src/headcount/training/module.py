@@ -304,10 +304,12 @@ def shape_of(batch: Batch) -> tuple[int, int, int]:
 def parameter_groups(model: EncoderDecoder, optimizer: OptimizerFactory) -> list[dict[str, Any]]:
     """Parameter groups: matrices, then all others, without weight decay. For an optimizer that is `hidden_apart`, the
     matrices of hidden layers (of every linear layer but the output) come first, in a group marked "hidden"."""
-    # Weight decay pulls matrices to zero; on biases and norms it would only fight their purpose, and on what scores
-    # have of their own, [head, ...], such as a matrix that begins as the identity.
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    others = {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}
+    # Weight decay pulls matrices to zero; on biases and norms it would only fight their purpose, and on positions and
+    # what scores have of their own, such as a matrix that begins as the identity.
+    layers = [part for part in model.modules() if isinstance(part, nn.Linear | nn.Embedding | nn.RNNBase)]
+    of_layers = {id(p) for part in layers for p in part.parameters(recurse=False) if p.dim() == 2}
+    matrices, rest = ([p for p in model.parameters() if (id(p) in of_layers) == inside] for inside in (True, False))
+    others = {"params": rest, "weight_decay": 0.0}
     if not getattr(getattr(optimizer, "func", optimizer), "hidden_apart", False):
         return [{"params": matrices}, others]
     linear = [part for part in model.modules() if isinstance(part, nn.Linear) and part is not model.output]

@@ -51,9 +51,8 @@ class _ToTheEnd(_WarmUp):
         self.final = final
         if 0 < steps <= warmup_steps:
             logger.warning(
-                "all %d steps are warm-up, the learning rate never falls; schedule.warmup_steps=%d is for longer runs",
-                steps,
-                warmup_steps,
+                "all %d steps are warm-up (%d), and the learning rate never falls: give data.budget.warmup_steps=%d",
+                *(steps, warmup_steps, max(1, steps // 3)),
             )
 
     def __call__(self, step: int) -> float:

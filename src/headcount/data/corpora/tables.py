@@ -19,6 +19,7 @@ from headcount.errors import InputError, first_line, printable
 
 COLUMN_SETTINGS = "set data.source_column and data.target_column"
 MOST_NAMED = 300  # characters
+LONGEST_FIELD = 2**31 - 1  # of CSV, in characters: the most that Python takes everywhere
 NESTED = "translation"  # the column that holds both languages, in many data sets of the hub
 Column = str | int
 TextPairs = Iterator[tuple[str, str]]
@@ -73,6 +74,8 @@ def text_column(where: str, schema: pa.Schema, name: str, remedy: str) -> Callab
 
     Raises InputError if there is none, or if it is not text; the message names the columns, and ends with `remedy`.
     """
+    if schema.names.count(name) > 1:
+        raise InputError(f"{where} has several columns {name}; it has {_names(schema.names)}: {remedy}")
     if name in schema.names:
         kind, take = schema.field(name).type, lambda table: table[name]
     else:
@@ -142,12 +145,15 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)
     while True:
         number = reader.line_num + 1  # the first line of the row, which may have several
+        before = csv.field_size_limit(LONGEST_FIELD)  # of the whole process, so only for the moment
         try:
             row = next(reader, None)
         except csv.Error as error:
             raise InputError(
                 f'{path}, line {number}: not valid CSV ({error}); quote with ", and double each " within quotes'
             ) from None
+        finally:
+            csv.field_size_limit(before)
         if row is None:
             return
         if row:
@@ -159,13 +165,14 @@ def _delimited_pairs(path: Path, rows: Iterator[tuple[int, list[str]]], source: 
     first = next(rows, None)
     if first is None:
         return
-    number, header = first
+    number, header = first[0], [name.strip() for name in first[1]]
     places = []
     for column in (source, target):
-        if isinstance(column, str) and column not in header:
+        if isinstance(column, str) and header.count(column) != 1:
+            how_many = "several columns" if column in header else "no column"
             raise InputError(
-                f"{path} has no column {column}; line {number} names {_names(header)}: {COLUMN_SETTINGS} (to "
-                "numbers, from 1, where there is no header)"
+                f"{path} has {how_many} {column}; line {number} names {_names(header)}: {COLUMN_SETTINGS} (to "
+                "numbers, from 1, where there is no header; a tab divides columns in .tsv, a comma in .csv)"
             )
         if isinstance(column, int) and column > len(header):
             raise InputError(f"{path} has no column {column}; line {number} has {len(header)}: {COLUMN_SETTINGS}")

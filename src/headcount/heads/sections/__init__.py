@@ -11,9 +11,8 @@ from headcount.heads.sections import (
     one_left,
     pairs,
     proxies,
-    published,
     roles,
     twins,
 )
 
-SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, one_left, kinds, development, published, cost)
+SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, one_left, kinds, development, cost)

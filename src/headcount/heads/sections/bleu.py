@@ -15,8 +15,8 @@ from headcount.report.table import Table, interval, p_value
 
 NOTE = (
     "Greedy translations of {units} test sentences by the model without the head; the whole model has {whole:.1f} "
-    "BLEU. Paired bootstrap over sentences (Koehn 2004); intervals (95 %) and p-values hold for all heads at once. "
-    "Equivalent: less than {bound} BLEU is lost at the worse end of the interval."
+    "BLEU. Bootstrap over sentences of what each adds to BLEU; intervals (95 %) and p-values hold for all heads at "
+    "once. Non-inferior: less than {bound} BLEU is lost at the worse end of the interval."
 )
 
 

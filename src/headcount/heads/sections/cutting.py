@@ -57,7 +57,8 @@ def subject(results: Results) -> Subject | None:
     bests: list[Limit] = []
     for bleu, loss, chance, area in limits:
         bests.append(bleu)
-        phenomena = (str(chance.cut), chance.reason or "none") if every[0].phenomena else ()
+        by_chance = str(chance.cut) if chance.counted else "–"
+        phenomena = (by_chance, chance.reason or "none") if every[0].phenomena else ()
         better = "" if area.better is None else f"{100 * area.better:.0f} %"
         name = NAMES.get(bleu.order, bleu.order)
         lines.append((name, str(bleu.cut), str(loss.cut), *phenomena, f"{area.loss:.2f}", better))

@@ -14,9 +14,11 @@ from headcount.report.table import Table
 
 NOTE = (
     "Weights kept at some steps (checkpoint.keep). Margin: of the whole model, log p(right) − log p(wrong). Effect: "
-    "the margin that the removal of one head costs, the head that matters most at the last step. Half-rise: the step "
-    "at which a curve is first halfway from its first to its last value, with a 95 % interval over pairs. First: of "
-    "margin and effect, which share their unit. Accuracy is bounded, rises early for that alone, and is not compared."
+    "the margin that the removal of one head costs, the head that matters most at the last step; it is chosen on half "
+    "of the pairs and measured on the other half. Half-rise: the step at which a curve is first halfway from its first "
+    "to its last value, with a 95 % interval over pairs, if the interval of last less first excludes 0. Steps between "
+    "those kept, {steps}, are interpolated. First: of margin and effect, which share their unit, for all phenomena at "
+    "once. Accuracy is bounded, rises early for that alone, and is not compared."
 )
 SMALL = (3.4, 2.4)  # inches
 
@@ -42,14 +44,15 @@ def subject(results: Results) -> Subject | None:
         "accuracy, half-rise step",
     )  # fmt: skip
     table = Table(headers, lines, "", frozenset({0, 1, 4}))
-    section = Section("Through training", (NOTE, Plots(tuple(map(_plot, found)), small=True), table))
+    note = NOTE.format(steps=", ".join(map(str, arrays["step"])))
+    section = Section("Through training", (note, Plots(tuple(map(_plot, found)), small=True), table))
     return Subject(section, tuple(_rows(found)), tuple(_findings(found)))
 
 
 def _half(each: Emergence, curve: str) -> str:
     step, low, high = each.half[curve]
     if np.isnan(step):
-        return "does not rise"
+        return "no rise is shown"
     return f"{step:,.0f}" if np.isnan(low) else f"{step:,.0f} [{low:,.0f}, {high:,.0f}]"
 
 

@@ -1,15 +1,15 @@
 """Interactions of pairs of heads, redundant pairs, and Shapley values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from headcount.heads.interactions import interaction_table, matrix, redundancies
+from headcount.heads.interactions import Redundancy, interaction_table, matrix, redundancies
 from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
 from headcount.heads.shapley import TOLERANCE, values
-from headcount.heads.statistics import LOSS, Bounds
+from headcount.heads.statistics import LOSS
 from headcount.report.axes import plot
 from headcount.report.blocks import Plots, Section
 from headcount.report.plot import Plot
@@ -18,7 +18,7 @@ from headcount.report.table import Table, interval
 
 NOTE = (
     "Interaction: the rise of the loss without both heads, less the rises without each alone, in nats a sentence. Red: "
-    "together worse than the sum; each may do the work of the other when that is missing. Blue: better than the sum."
+    "together worse than the sum; that alone is no sign that one does the work of the other. Blue: better."
 )
 REDUNDANT = (
     "Redundant pairs: each head alone is free to cut (the upper end of the interval of its harm is below the bound), "
@@ -43,15 +43,15 @@ def subject(results: Results) -> Subject | None:
     rows: list[Row] = []
     findings: list[str] = []
     if arrays is not None:
-        table = interaction_table(arrays, results.bounds)
+        table, redundant = interaction_table(arrays, results.bounds), redundancies(arrays, results.bounds)
         blocks += [
             NOTE,
             Plots((_matrix(arrays, table),)),
             REDUNDANT.format(**vars(results.bounds)),
-            _redundant(arrays, results.bounds),
+            _redundant(redundant),
         ]
         rows += _rows(table)
-        findings += _findings(table)
+        findings += _findings(redundant)
     figures: Figures = {}
     if shapley is not None:
         found = sorted(values(shapley), key=lambda each: -each.value)
@@ -87,8 +87,7 @@ def _matrix(arrays: Mapping[str, NDArray], table: EffectTable) -> Plot:
     return plot("interactions", "interactions of pairs of heads in loss", draw, (size, size))
 
 
-def _redundant(arrays: Mapping[str, NDArray], bounds: Bounds) -> Table | str:
-    found = redundancies(dict(arrays), bounds)
+def _redundant(found: Sequence[Redundancy]) -> Table | str:
     lines = tuple(
         (
             f"{each.first} + {each.second}",
@@ -104,7 +103,7 @@ def _redundant(arrays: Mapping[str, NDArray], bounds: Bounds) -> Table | str:
         f"95 % interval beyond the sum, {SENTENCE}",
     )  # fmt: skip
     more = f"The first {MOST} of {len(found)}." if len(found) > MOST else ""
-    return Table(headers, lines, more, frozenset({0, 1})) if lines else "No such pair."
+    return Table(headers, lines, more, frozenset({0, 1})) if lines else "No such pair is shown."
 
 
 def _rows(table: EffectTable) -> Iterator[Row]:
@@ -115,12 +114,9 @@ def _rows(table: EffectTable) -> Iterator[Row]:
         yield Row(*names, estimate, low, high, p, verdict, unit=SENTENCE)
 
 
-def _findings(table: EffectTable) -> Iterator[str]:
-    loss = table.columns.index(LOSS)
-    row = int(table.harm[:, loss].argmax())
-    if table.verdict[row, loss] == "differs":
-        between = interval((float(table.low[row, loss]), float(table.high[row, loss])))
+def _findings(found: Sequence[Redundancy]) -> Iterator[str]:
+    for each in found[:1]:
         yield (
-            f"{table.rows[row]} may replace each other: without both, the loss rises by {table.harm[row, loss]:.2f} "
-            f"nats a sentence {between} more than the sum of the rises without each, the most of all pairs."
+            f"{each.first} and {each.second} may replace each other in {each.column}: each alone is free to cut, and "
+            f"together they cost {each.together:.2f} nats a sentence."
         )

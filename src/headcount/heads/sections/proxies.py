@@ -1,4 +1,4 @@
-"""Rank correlation of gradient importance with the effect of removing each head."""
+"""Rank correlation of gradients with the effect of removing each head: of the loss, and of margins of phenomena."""
 
 from collections.abc import Iterator
 
@@ -8,48 +8,51 @@ from matplotlib.axes import Axes
 from headcount.heads.importance import PROXIES, Guide, guide
 from headcount.heads.interface import heads_named
 from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
+from headcount.heads.statistics import LOSS
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
 from headcount.report.plot import Plot
-from headcount.report.table import Table, interval
+from headcount.report.table import Table
 
-NAMES = {"importance": "importance", "first_order": "first-order estimate"}
+NAMES = {
+    "loss_importance": "importance for the loss",
+    "margin_importance": "importance for the phenomenon",
+    "margin_first_order": "first-order estimate of the phenomenon",
+}
 NOTE = (
-    "Importance: the mean absolute gradient of the loss with respect to a head's gate (Michel et al. 2019), on "
-    "validation sentences. First-order estimate: the negative mean gradient. Truth: the harm of an output of 0, on "
-    "test sentences."
+    "Importance for the loss: the mean absolute gradient of the loss of a sentence with respect to a head's gate "
+    "(Michel et al. 2019), one figure a head, compared with the harm in every column. Importance for the phenomenon: "
+    "the mean absolute gradient of the margin of its pairs, log p(right) − log p(wrong). First-order estimate of the "
+    "phenomenon: the mean gradient of that margin, with its sign. Gradients are those of validation sentences. Truth: "
+    "the harm of an output of 0, on test sentences."
 )
-INTERVALS = (
-    "Spearman's rank correlation over heads. Intervals (95 %, each for itself) are over sentences; the heads are fixed."
+RANKS = (
+    "Spearman's rank correlation over heads. Reliability: of the order of heads by true harm, from halves of the test "
+    "sentences or pairs (Spearman-Brown). It limits the correlation: a proxy without any error reaches about its "
+    "square root, so a low correlation beside a low reliability says little about the proxy."
 )
 
 
 def subject(results: Results) -> Subject | None:
-    """A plot for each proxy of the loss, and the rank correlations by column."""
+    """A plot of importance for the loss, and the rank correlations by column."""
     gradients, ablated = results.get("importance"), results.get("ablation")
     if gradients is None or ablated is None:
         return None
     found = guide(gradients, ablated)
-    plots = tuple(_plot(found, proxy) for proxy in PROXIES)
-    lines = tuple((name, *_line(found, column)) for column, name in enumerate(found.columns))
-    headers = ["column"]
-    for proxy in PROXIES:
-        headers += [NAMES[proxy], "95 % interval"]
-    section = Section(
-        "Is importance by gradient a good guide?", (NOTE, Plots(plots), Table(tuple(headers), lines, INTERVALS))
-    )
-    return Subject(section, tuple(_rows(found)), tuple(_findings(found)), _figures(found))
+    figures = [*found.rank, found.reliability]
+    lines = tuple((name, *(_text(each[n]) for each in figures)) for n, name in enumerate(found.columns))
+    table = Table(("harm to", *(NAMES[proxy] for proxy in PROXIES), "reliability of the harm"), lines, RANKS)
+    section = Section("Is importance by gradient a good guide?", (NOTE, Plots((_plot(found),)), table))
+    rows = tuple(row for row in _rows(found) if not np.isnan(row.estimate))
+    return Subject(section, rows, tuple(_findings(found)), _figures(found))
 
 
-def _line(found: Guide, column: int) -> Iterator[str]:
-    for proxy in range(len(PROXIES)):
-        known = not np.isnan(found.rank[proxy, column])
-        yield f"{found.rank[proxy, column]:+z.2f}" if known else "–"
-        yield interval((found.low[proxy, column], found.high[proxy, column])) if known else "–"
+def _text(rank: float) -> str:
+    return "–" if np.isnan(rank) else f"{rank:z.2f}".replace("-", "−")
 
 
-def _plot(found: Guide, proxy: str) -> Plot:
-    values = getattr(found, proxy)[:, 0]
+def _plot(found: Guide) -> Plot:
+    values = found.proxies["loss_importance"][:, 0]
 
     def draw(axes: Axes) -> None:
         for index, kind in enumerate(("encoder", "decoder", "cross")):
@@ -63,37 +66,41 @@ def _plot(found: Guide, proxy: str) -> Plot:
                 found.heads[number], (values[number], found.effect[number, 0]), (4, 3), textcoords="offset points",
                 fontsize=7,
             )  # fmt: skip
-        axes.set_xlabel(f"{NAMES[proxy]}, {SENTENCE}")
-        axes.set_ylabel(f"harm without the head, {SENTENCE}")
+        axes.set_xlabel(f"importance for the loss, {SENTENCE}")
+        axes.set_ylabel(f"loss without the head, {SENTENCE}")
         axes.legend(loc="best")
 
-    return plot(f"proxy_{proxy}", f"{NAMES[proxy]} of each head against its true effect on the loss", draw)
+    return plot("proxy_loss_importance", "importance of each head for the loss against its true effect on it", draw)
 
 
 def _rows(found: Guide) -> Iterator[Row]:
-    for proxy in PROXIES:
-        for row, column in np.ndindex(*found.effect.shape):
-            value = float(getattr(found, proxy)[row, column])
-            yield Row(found.heads[row], f"proxy.{proxy}", found.columns[column], value, unit=SENTENCE)
+    for column, name in enumerate(found.columns):
+        for number, proxy in enumerate(PROXIES):
+            yield Row("all heads", f"proxy.{proxy}.rank", name, found.rank[number, column], unit="rank correlation")
+            if name == LOSS or proxy != "loss_importance":  # which has one figure a head
+                for head, value in zip(found.heads, found.proxies[proxy][:, column].tolist(), strict=True):
+                    yield Row(head, f"proxy.{proxy}", name, value, unit=SENTENCE)
+        yield Row("all heads", "proxy.reliability", name, found.reliability[column], unit="rank correlation")
 
 
 def _findings(found: Guide) -> Iterator[str]:
-    if np.isnan(found.rank[0]).all():
+    loss, *others = found.rank[0]
+    known = [rank for rank in others if not np.isnan(rank)]
+    if np.isnan(loss):
         return
-    worst = int(np.nanargmin(found.rank[0]))
-    text = f"The rank correlation of gradient importance and true effect over heads is {_rank(found, 0)} for the loss"
-    yield f"{text}; for {found.columns[worst]} it is {_rank(found, worst)}." if worst else f"{text}."
-
-
-def _rank(found: Guide, column: int) -> str:
-    return f"{found.rank[0, column]:z.2f} {interval((found.low[0, column], found.high[0, column]))}"
+    text = f"Importance for the loss and true harm to the loss have a rank correlation over heads of {_text(loss)}"
+    if not known:
+        yield f"{text}."
+        return
+    least, most = _text(min(known)), _text(max(known))
+    between = least if len(known) == 1 else f"{least} to {most}, by the phenomenon"
+    yield f"{text}; importance for the loss and true harm to the margin of a phenomenon, of {between}."
 
 
 def _figures(found: Guide) -> Figures:
-    ranks = (-found.importance[:, 0]).argsort().argsort() + 1
+    values = found.proxies["loss_importance"][:, 0]
+    ranks = (-values).argsort().argsort() + 1
     return {
-        head: [
-            ("gradient importance", f"{found.importance[row, 0]:.2f} {SENTENCE}, number {ranks[row]} of {len(ranks)}")
-        ]
+        head: [("importance for the loss", f"{values[row]:.2f} {SENTENCE}, number {ranks[row]} of {len(ranks)}")]
         for row, head in enumerate(found.heads)
     }

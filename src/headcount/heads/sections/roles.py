@@ -102,7 +102,7 @@ def _suffers(effects: EffectTable | None, head: str) -> str:
 def _claims(claims: Sequence[Claim]) -> list[str | Table]:
     followed = [claim for claim in claims if claim.attends]
     if not followed:
-        return ["No head follows a link beyond all baselines."]
+        return ["No head is shown to follow a link beyond all baselines."]
     lines = tuple(
         (
             claim.head,
@@ -125,7 +125,7 @@ def _claims(claims: Sequence[Claim]) -> list[str | Table]:
 
 def _claimed(held: Sequence[Claim]) -> str:
     if not held:
-        return "No head follows a gold link beyond all baselines and matters for its phenomenon."
+        return "No head is shown to follow a gold link beyond all baselines and to matter for its phenomenon."
     each = sorted({f"{claim.head} ({claim.relation})" for claim in held})
     return f"{len(each)} roles are claimed: {', '.join(each)}." if len(each) > 1 else f"One role is claimed: {each[0]}."
 

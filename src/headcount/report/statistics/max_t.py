@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from headcount.report.statistics.bootstrap import Floats, resamples
 
 ERROR = 0.05  # of the family: 1 - coverage of the intervals, and the probability of one false alarm or more
 DRAWS = 2000
-NOISE = 1e-4  # nats; the smallest standard error that is believed, well above rounding of float32 sums
+SMALLEST = 1 / 3  # of the sample's standard error: a resample that missed all outliers would seem too sure
+NOISE = 1e-4  # nats, well above rounding of float32 sums
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Sample:
 
     values [row, unit]: differences to the whole model. sentence [unit]: the number of each unit's sentence. whole: the
     mean of the whole model. worse: +1 where a rise is harm, -1 where a fall is. harmless: the largest harm that does
-    not matter. least: the smallest standard error that is believed.
+    not matter. least: the standard deviation of noise that no unit shows, such as rounding, added to the mean; infinite
+    where nothing can be said.
     """
 
     name: str
@@ -72,7 +73,8 @@ def compared(
     """The table of these columns; all its effects are one family.
 
     Statistics are Student's t on the z scale, so that columns with few pairs and with many weigh alike. The bootstrap
-    gives the distribution of their largest, centred on the estimates.
+    gives the distribution of their largest, centred on the estimates; each resample has its own standard error, or
+    skewed effects would be found too often (bootstrap-t; Hall 1988).
     """
     estimate = np.stack([column.values.mean(axis=1) for column in columns], axis=1)
     errors = np.stack([standard_errors(column) for column in columns], axis=1)
@@ -82,7 +84,7 @@ def compared(
     statistic = as_normal(abs(estimate) / errors, free)
     p = step_down(statistic.ravel(), null).reshape(estimate.shape)
     critical = float(np.quantile(null.max(axis=1), 1 - error))
-    half = stats.t.isf(stats.norm.sf(critical), free) * errors
+    half = as_student(critical, free) * errors
     worse = np.array([column.worse for column in columns])
     harmless = estimate * worse + half < np.array([column.harmless for column in columns])
     verdict = np.where(p <= error, "differs", np.where(harmless, "equivalent", "undecided"))
@@ -96,25 +98,41 @@ def standard_errors(column: Sample) -> Floats:
     units = column.values.shape[1]
     if units < 2:
         return np.full(len(column.values), np.inf)
-    found: Floats = np.maximum(column.values.std(axis=1, ddof=1) / np.sqrt(units), column.least)
+    found: Floats = np.hypot(column.values.std(axis=1, ddof=1) / np.sqrt(units), column.least)
     return found
 
 
 def resampled(columns: Sequence[Sample], draws: int, seed: int) -> Floats:
-    """Absolute studentised means of resamples of sentences, centred, [draw, row x column]."""
-    sentences = max(int(column.sentence.max()) for column in columns) + 1
-    centred = np.zeros((sentences, len(columns[0].values), len(columns)))
-    for number, column in enumerate(columns):
-        values = column.values - column.values.mean(axis=1, keepdims=True)
-        norm = np.sqrt((values**2).sum(axis=1, keepdims=True))
-        scaled = np.divide(values, norm, out=np.zeros_like(values), where=norm > 1e-12)
-        np.add.at(centred[:, :, number], column.sentence, scaled.T)
-    return abs(resamples(sentences, draws, seed) @ centred.reshape(sentences, -1))
+    """Statistics of resamples of sentences, centred, each with its own standard error, [draw, row x column]."""
+    weights = resamples(max(int(column.sentence.max()) for column in columns) + 1, draws, seed)
+    found, noise = [], np.random.default_rng([seed, draws])
+    for column in columns:
+        values, least = column.values - column.values.mean(axis=1, keepdims=True), SMALLEST * standard_errors(column)
+        if np.isinf(least).any():
+            found.append(np.ones((draws, len(values))))
+            continue
+        sentences, place = np.unique(column.sentence, return_inverse=True)
+        sums = np.zeros((len(sentences), 2 * len(values) + 1))
+        np.add.at(sums, place, np.concatenate([values, values**2, np.ones((1, values.shape[1]))]).T)
+        drawn = weights[:, sentences] @ sums
+        units = np.maximum(drawn[:, -1:], 2)
+        mean, square = np.split(drawn[:, :-1] / units, 2, axis=1)
+        errors = np.hypot(np.sqrt(np.maximum(square - mean**2, 0) / (units - 1)), column.least)
+        mean += column.least * noise.standard_normal(mean.shape)
+        found.append(as_normal(abs(mean) / np.maximum(errors, least), np.array(values.shape[1] - 1)))
+    return np.stack(found, axis=2).reshape(draws, -1)
 
 
 def as_normal(t: Floats, free: NDArray) -> Floats:
-    """The z of the same two-sided probability as |t| with these degrees of freedom."""
-    return np.asarray(stats.norm.isf(stats.t.sf(t, free)), dtype=np.float64)
+    """The z of the same two-sided probability as |t| with these degrees of freedom (Wallace 1959), in any tail."""
+    z: Floats = (8 * free + 1) / (8 * free + 3) * np.sqrt(free * np.log1p(t**2 / free))
+    return z
+
+
+def as_student(z: float, free: NDArray) -> Floats:
+    """The t of which `as_normal` is z."""
+    t: Floats = np.sqrt(free * np.expm1((z * (8 * free + 3) / (8 * free + 1)) ** 2 / free))
+    return t
 
 
 def step_down(statistic: Floats, null: Floats) -> Floats:

@@ -99,10 +99,8 @@ def _rows(found: Found) -> Iterator[Row]:
 def _findings(found: Found, label: str) -> Iterator[str]:
     best, runs = (sum(getattr(each.best, name) for each in found.values()) for name in ("found", "runs"))
     expected = sum(each.chance * each.best.runs for each in found.values())
-    row = max(found, key=lambda label: found[label].best.runs)
-    each = found[row]
-    costs, least = text_of(each.excess, 1, 100), 100 * each.errors["best"].mean
+    costs = [f"{label} {row}: {text_of(each.excess, 1, 100)}" for row, each in found.items()]
     yield (
-        f"The first cross head of the last layer aligns best in {best} of {runs} runs ({expected:.1f} by chance); for "
-        f"{label} {row} its error rate is {costs} points above the {least:.1f} % of the best head."
+        f"The first cross head of the last layer aligns best in {best} of {runs} runs ({expected:.1f} by chance); its "
+        f"points of error above the best head: {'; '.join(costs)}."
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from headcount.heads.pictures import signed
 from headcount.heads.results import Results, Row, Study, Subject
 from headcount.heads.sections.knock_out import cells
+from headcount.heads.sections.over_seeds.summary import of_page
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
 from headcount.report.statistics.max_t import EffectTable
@@ -12,13 +13,13 @@ from headcount.report.table import Table
 
 NOTE = (
     "In each cell the head whose removal costs the most accuracy, and the change in points; a star where the effect "
-    "differs from 0 within its run, for all heads and phenomena at once."
+    "differs from 0 within its run, for all heads and phenomena of all runs at once."
 )
 
 
 def subject(study: Study) -> Subject | None:
     """A line for each run; a row of heads.csv for each cell of each run."""
-    found = [(label, run, run.effects("zero", "accuracy")) for label, row in study.rows.items() for run in row]
+    found = [(label, run, of_page(study, run, "accuracy")) for label, row in study.rows.items() for run in row]
     tables = [(label, run, table) for label, run, table in found if table is not None and len(table.columns) > 1]
     if not tables:
         return None

@@ -18,14 +18,15 @@ from headcount.report.table import Table
 
 NOTE = (
     "Heads are switched off one after another, without training afterwards, in the orders of each run. Lines: means "
-    "over seeds at each number of heads left. Bands: 95 % t intervals of the means over seeds; a single seed has none. "
+    "over seeds at each number of heads left. Bands: 95 % t intervals of the means over seeds, each for itself; fewer "
+    "than three seeds have none. "
     "Random: the mean of the random orders of a run."
 )
 LIMITS = (
     "Heads that can go: mean over seeds with its 95 % t interval, and the range over seeds. By BLEU: before the upper "
     "end of the interval of the loss, within the run, reaches {bleu} BLEU; BLEU is measured at a few points of a "
     "curve, so this is a lower bound. By phenomena: before the accuracy of a first one can no longer be distinguished "
-    "from chance"
+    "from chance; a run without any above chance is left out"
 )
 ENDPOINTS = {**PLOTS, "bleu": "BLEU, greedy search"}
 
@@ -66,17 +67,10 @@ def over_runs(runs: Sequence[Results]) -> Found:
     names, counts = np.unique(arrays[0]["phenomenon"], return_counts=True)
     every = [curves(each) for each in arrays]
     found = {name: bands(every, name) for name in ENDPOINTS if len(names) or name != "worst"}
-    by_phenomenon = cuts([above_chance(each) for each in arrays], names.tolist()) if len(names) else ()
-    by_bleu = cuts([free_by_bleu(run.parts["cutting"], run.bounds.bleu) for run in runs])
-    return Found(
-        len(runs),
-        len(arrays[0]["head"]),
-        min(counts.tolist(), default=0),
-        runs[0].bounds.bleu,
-        found,
-        by_bleu,
-        by_phenomenon,
-    )
+    heads = len(arrays[0]["head"])
+    by_phenomenon = cuts([above_chance(each) for each in arrays], names.tolist(), heads) if len(names) else ()
+    by_bleu = cuts([free_by_bleu(run.parts["cutting"], run.bounds.bleu) for run in runs], most=heads)
+    return Found(len(runs), heads, min(counts.tolist(), default=0), runs[0].bounds.bleu, found, by_bleu, by_phenomenon)
 
 
 def _table(found: Mapping[str, Found], label: str, note: str) -> Table:
@@ -148,11 +142,9 @@ def _points(label: str, endpoint: str, band: Band) -> Iterator[Row]:
 
 
 def _findings(found: Mapping[str, Found], label: str) -> Iterator[str]:
-    row = max(found, key=lambda row: found[row].runs)
-    # Not the best order alone: which one that is was not chosen on other sentences.
-    means = sorted(each.heads.mean for each in found[row].by_bleu)
-    if means:
-        yield (
-            f"{label} {row}: {means[0]:.1f} to {means[-1]:.1f} of {found[row].heads} heads, the mean of "
-            f"{seeds(found[row].runs)} by the order of cutting, can go for less than {found[row].bound} BLEU."
-        )
+    # All rows, and not the best order alone: which one that is was not chosen on other sentences.
+    means = {row: [each.heads.mean for each in own.by_bleu] for row, own in found.items() if own.by_bleu}
+    each = [f"{label} {row}: {min(own):.1f} to {max(own):.1f} of {found[row].heads}" for row, own in means.items()]
+    if each:
+        bound = next(iter(found.values())).bound
+        yield f"Heads that can go for less than {bound} BLEU, by the order, means over seeds: {'; '.join(each)}."

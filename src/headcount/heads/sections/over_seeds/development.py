@@ -1,26 +1,26 @@
 """Development over seeds: what appears first in training, the effect of a head or the behaviour of the model."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from headcount.heads.development import CURVES, emergence
-from headcount.heads.over_seeds import Appearance, SeedMean, appearances
+from headcount.heads.over_seeds import Appearance, SeedMean, appearances, found_by
 from headcount.heads.results import Row, Study, Subject
-from headcount.heads.sections.over_seeds.summary import INTERVALS, forest, having, held, mean_row, seeds
-from headcount.report.blocks import Plots, Section
+from headcount.heads.sections.over_seeds.summary import INTERVALS, having, held, mean_row, seeds
+from headcount.report.blocks import Section
 from headcount.report.table import Table, interval
 
 NOTE = (
-    "Half-rise: the step at which a curve is halfway from its first to its last value, geometric mean over seeds. "
-    "Accuracy and margin are those of the whole model; effect is the margin that removing a head costs, the head that "
-    "matters most at the last step. Accuracy is bounded and rises early for that alone: compare effect and margin, "
-    "which share their scale. The attention of heads at these steps is not measured, so roles are not in this order."
+    "Half-rise: the step at which a curve is halfway from its first to its last value, geometric mean over the seeds "
+    "in which it rises. Accuracy and margin are those of the whole model; effect is the margin that removing a head "
+    "costs, the head that matters most at the last step. Accuracy is bounded and rises early for that alone: compare "
+    "effect and margin, which share their scale. Weights were kept at the steps {steps}; those between are "
+    "interpolated, so half-rises within one gap say little. The attention of heads at these steps is not measured."
 )
-RATIO = (
-    "Order: by the means over seeds; agree: seeds with the same order of all three. Effect over margin: the ratio of "
-    "half-rise steps, above 1 where the effect comes later. Within seeds: those in which a test over pairs finds the "
-    "effect first, the margin first, or cannot tell."
+ORDER = (
+    "First: by a t test over seeds, all phenomena and rows at once (Holm). Within seeds: those in which a test over "
+    "pairs, all phenomena at once, finds the effect first, the margin first, or cannot tell."
 )
 Found = Mapping[str, Sequence[Appearance]]
 
@@ -35,76 +35,45 @@ def subject(study: Study) -> Subject | None:
     if not rows:
         return None
     found = {label: appearances([emergence(run.parts["training"]) for run in own]) for label, own in rows.items()}
-    columns = [each.phenomenon for each in next(iter(found.values()))]
-    later = {f"{study.label} {label}": {each.phenomenon: each.ratio for each in own} for label, own in found.items()}
-    words = "log2(effect / margin), half-rise steps"
-    picture = forest(
-        "appearance",
-        "how much later than the margin the effect of the head rises, over seeds",
-        later,
-        columns,
-        0,
-        words,
-    )
-    lines = tuple(_line(label, each) for label, own in found.items() for each in own)
+    cells = {(label, each.phenomenon): each.later for label, own in found.items() for each in own}
+    sure = found_by({at: later.p(0) for at, later in cells.items()})
+    first = {at: ("effect" if later.mean < 0 else "margin") if at in sure else "" for at, later in cells.items()}
+    lines = tuple(_line(label, each, first[label, each.phenomenon]) for label, own in found.items() for each in own)
     titles = (
-        study.label, "phenomenon", *(f"{curve}, step" for curve in CURVES), "order", "agree", "effect over margin",
-        "effect, margin, cannot tell",
+        study.label, "phenomenon", *(f"{curve}, step" for curve in CURVES), "first", "effect, margin, cannot tell",
     )  # fmt: skip
-    note = " ".join(filter(None, (RATIO, INTERVALS, held(study, rows))))
-    section = Section(
-        "Through training, over seeds", (NOTE, Plots((picture,)), Table(titles, lines, note, frozenset({0, 1, 5})))
-    )
-    return Subject(section, tuple(_rows(found)), tuple(_findings(found, study.label)))
+    kept = dict.fromkeys(", ".join(map(str, run.parts["training"]["step"])) for own in rows.values() for run in own)
+    note = " ".join(filter(None, (ORDER, INTERVALS, held(study, rows))))
+    table = Table(titles, lines, note, frozenset({0, 1, 5}))
+    section = Section("Through training, over seeds", (NOTE.format(steps="; or ".join(kept)), table))
+    return Subject(section, tuple(_rows(found)), tuple(_findings(first, study.label)))
 
 
-def _line(label: str, each: Appearance) -> tuple[str, ...]:
-    agree = f"{each.agree.found} of {each.agree.runs}" if each.agree else "–"
+def _line(label: str, each: Appearance, first: str) -> tuple[str, ...]:
     verdicts = ", ".join(str(each.verdicts.get(name, 0)) for name in ("effect", "margin", "undecided"))
     steps = (_steps(each.steps[curve], each.runs) for curve in CURVES)
-    ratio = _back(each.ratio, lambda value: 2**value, 2)
-    return (label, each.phenomenon, *steps, ", ".join(each.order) or "–", agree, ratio, verdicts)
+    return (label, each.phenomenon, *steps, first or "undecided", verdicts)
 
 
 def _steps(each: SeedMean, runs: int) -> str:
-    few = f", {seeds(each.runs)}" if 0 < each.runs < runs else ""
-    return _back(each, np.expm1, 0) + few
-
-
-def _back(each: SeedMean, scale: Callable[[float], float], digits: int) -> str:
-    """A mean over logarithms, on the scale of its figure."""
     if not each.runs:
-        return "does not rise"
-    between = f" {interval((scale(each.low), scale(each.high)), digits)}" if each.runs > 1 else ""
-    return f"{scale(each.mean):.{digits}f}{between}"
+        return "no rise is shown"
+    few = f", {seeds(each.runs)}" if each.runs < runs else ""
+    low, high = np.expm1([each.low, each.high])
+    return f"{np.expm1(each.mean):.0f}{'' if np.isnan(low) else f' {interval((low, high), 0)}'}{few}"
 
 
 def _rows(found: Found) -> Iterator[Row]:
     for label, own in found.items():
         for each in own:
-            for curve in CURVES:
-                yield mean_row(
-                    label, f"training.{curve}.log_half_rise", each.phenomenon, each.steps[curve], "log(1 + step)"
-                )
-            yield mean_row(
-                label, "training.log2_effect_over_margin", each.phenomenon, each.ratio, "log2 of a ratio of steps"
-            )
+            for curve, step in each.steps.items():
+                yield mean_row(label, f"training.{curve}.log_half_rise", each.phenomenon, step, "log(1 + step)")
 
 
-def _findings(found: Found, label: str) -> Iterator[str]:
-    row = max(found, key=lambda row: max(each.runs for each in found[row]))
-    sure = [each for each in found[row] if each.ratio.runs > 1]
-    before, after = (sum(side(each.ratio) for each in sure) for side in (_below, _above))
-    if sure:
+def _findings(first: Mapping[tuple[str, str], str], label: str) -> Iterator[str]:
+    for row in dict.fromkeys(row for (row, _), name in first.items() if name):
+        names = [name for (own, _), name in first.items() if own == row]
         yield (
             f"{label} {row}: through training, the effect of the head that matters most rises before the margin in "
-            f"{before} of {len(sure)} phenomena, after it in {after} (interval over {seeds(sure[0].runs)})."
+            f"{names.count('effect')} of {len(names)} phenomena, after it in {names.count('margin')} (over seeds)."
         )
-
-
-def _below(each: SeedMean) -> bool:
-    return each.high < 0
-
-
-def _above(each: SeedMean) -> bool:
-    return each.low > 0

@@ -8,22 +8,22 @@ from headcount.heads.pictures import DEEPEST, GAIN, HARM, HeadMap, MapCell, draw
 from headcount.heads.recurrence import Match, MatchedEffects, match, matched_effects
 from headcount.heads.results import SENTENCE, Row, Study, Subject
 from headcount.heads.sections.knock_out import UNITS
-from headcount.heads.sections.over_seeds.summary import effects, having, held, plot_name, seeds
+from headcount.heads.sections.over_seeds.summary import effects, having, held, plot_name, seeds, several
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable
+from headcount.report.statistics.max_t import ERROR, EffectTable
 from headcount.report.table import Table, interval, p_value
 
 NOTE = (
-    "Heads of the seeds of a row, matched one-to-one by their effects within each layer (Hungarian algorithm). A cell "
-    "is the mean effect over seeds of removing the matched head, and after the slash the number of seeds in which "
-    "that effect differs from 0 within the run; pale and hatched: in none. The letters of heads have no order. Heads "
-    "without such an effect in any seed are left out."
+    "Heads of the seeds of a row, matched one-to-one within each layer by their effects on half of the pairs "
+    "(Hungarian algorithm). A cell is the mean effect over seeds of removing the matched head, on the other half, and "
+    "after the slash the number of seeds in which that effect differs from 0 within the run, for all heads, columns "
+    "and runs at once; pale and hatched: in none. The letters of heads have no order. Heads without such an effect in "
+    "any seed are left out."
 )
 LIMIT = (
-    "The match is chosen by these very effects, so a mean that rests on few seeds is too large; the number of seeds "
-    "rests on the tests within each run. Similarity 1: the runs have the same profiles of effects; at random: the "
-    "effects on each phenomenon are dealt anew to the heads of a layer."
+    "Similarity 1: the runs have the same profiles of effects; at random: the effects on each phenomenon are dealt "
+    "anew to the heads of a layer. p: each for itself. Where no layer has two heads there is no choice, and no test."
 )
 
 
@@ -31,15 +31,16 @@ def subject(study: Study) -> Subject | None:
     """A map for each row with two comparable runs or more."""
     rows, margins = having(study, "ablation"), effects(study, "margin")
     usable = {label: tables for label, tables in margins.items() if _alike(tables)}
+    arrays = {label: [run.parts["ablation"] for run in rows[label]] for label in usable}
     if not usable:
         return None
     accuracies = effects(study, "accuracy")
-    matches = [match(label, tables, "layer") for label, tables in usable.items()]
+    matches = [match(label, own) for label, own in arrays.items()]
     parts: list[Section] = []
     lines: list[Row] = []
     for found in matches:
         tables = {"accuracy": accuracies[found.row], "margin": usable[found.row]}
-        means = {name: matched_effects(found, own) for name, own in tables.items()}
+        means = {name: matched_effects(found, arrays[found.row], own, name) for name, own in tables.items()}
         maps = [_map(name, each, study.label) for name, each in means.items()]
         parts.append(Section(f"{study.label} {found.row}, {seeds(found.runs)}", (drawn(maps),)))
         lines += [row for name, each in means.items() for row in _rows(name, each)]
@@ -50,7 +51,8 @@ def subject(study: Study) -> Subject | None:
     ]
     note = " ".join(filter(None, (held(study, rows), *single)))
     blocks: tuple[str | Section | Table, ...] = (NOTE, *parts, _similar(matches, study.label), LIMIT, note)
-    return Subject(Section("Mean knock-out over seeds", blocks), tuple(lines), tuple(_findings(matches, study.label)))
+    chosen = [found for found in matches if several(rows[found.row])]
+    return Subject(Section("Mean knock-out over seeds", blocks), tuple(lines), tuple(_findings(chosen, study.label)))
 
 
 def _alike(tables: Sequence[EffectTable]) -> bool:
@@ -80,9 +82,10 @@ def _map(name: str, found: MatchedEffects, label: str) -> HeadMap:
 def _cell(found: MatchedEffects, head: int, column: int, depth: float, name: str) -> MapCell:
     unit, digits = (SENTENCE, 2) if found.columns[column] == LOSS else UNITS[name]
     value, sure = float(found.mean[head, column]), int(found.differs[head, column])
-    between = interval((float(found.low[head, column]), float(found.high[head, column])), digits)
+    low, high = float(found.low[head, column]), float(found.high[head, column])
+    between = "" if np.isnan(low) else f" {interval((low, high), digits)}"
     title = (
-        f"{found.heads[head]} off, {found.columns[column]}: {value:+z.{digits}f} {unit} {between}, "
+        f"{found.heads[head]} off, {found.columns[column]}: {value:+z.{digits}f} {unit}{between}, "
         f"differs in {sure} of {found.runs} seeds"
     )
     text = signed(value, digits) + (f" / {sure}" if sure else "")
@@ -108,8 +111,10 @@ def _similar(matches: Sequence[Match], label: str) -> Table:
 
 
 def _findings(matches: Sequence[Match], label: str) -> Iterator[str]:
-    for found in matches[:1]:
+    p = [found.p * len(matches) for found in matches]
+    if p and min(p) <= ERROR:
+        found = matches[int(np.argmin(p))]
         yield (
             f"{label} {found.row}: heads matched over {found.runs} seeds have a similarity of {found.similarity:.2f}, "
-            f"at random {found.null:.2f} (p {p_value(found.p)})."
+            f"at random {found.null:.2f} (p {p_value(min(p))}, corrected for {len(p)} matches)."
         )

@@ -1,18 +1,28 @@
 """Recurrence over seeds: how many runs have a head for a phenomenon, and in which layer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from headcount.heads.recurrence import SHARE, Specialist, specialist
 from headcount.heads.results import Study, Subject
-from headcount.heads.sections.over_seeds.summary import count_of, count_row, effects, having, headers, held, placed_of
+from headcount.heads.sections.over_seeds.summary import (
+    count_row,
+    effects,
+    having,
+    headers,
+    held,
+    placed_of,
+    seeds,
+    several,
+)
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
 from headcount.report.table import Table
 
 FOUND = (
     f"A run has a head for a phenomenon if the removal of one head costs {SHARE:.0%} or more of the margin and "
-    "differs from 0 within the run. Intervals (95 %) of the share of runs are exact (Clopper and Pearson 1934); a "
-    "run is one observation."
+    "differs from 0 within the run, for all heads, columns and runs at once. The only head of a layer is all of the "
+    "layer. Intervals (95 %) of the share of runs are exact (Clopper and Pearson 1934), each for itself; a run is "
+    "one observation."
 )
 
 
@@ -30,14 +40,16 @@ def subject(study: Study) -> Subject | None:
     return Subject(
         Section("How often is there a head for a phenomenon?", (FOUND, table)),
         tuple(count_row(each.row, "recurrence", each.phenomenon, each.placed.count) for each in every),
-        tuple(_findings(every, study.label)),
+        tuple(_findings({row: own for row, own in found.items() if several(rows[row])}, study.label)),
     )
 
 
-def _findings(found: list[Specialist], label: str) -> Iterator[str]:
-    most = max(each.placed.count.runs for each in found)
-    often = sorted(found, key=lambda each: -each.placed.count.found / each.placed.count.runs)
-    for each in [each for each in often if each.placed.count.found and each.placed.count.runs == most][:2]:
-        layer, runs = max(each.placed.layers.items(), key=lambda item: item[1])
-        runs_have = count_of(each.placed.count, " runs")
-        yield f"{label} {each.row}: {runs_have} have a head for {each.phenomenon}; in {layer} in {runs} of them."
+def _findings(found: Mapping[str, Sequence[Specialist]], label: str) -> Iterator[str]:
+    """All rows, since none of them is the one to show; of one seed nothing recurs."""
+    each = []
+    for row, own in found.items():
+        names = [one.phenomenon for one in own if one.placed.count.found == one.placed.count.runs]
+        if (runs := own[0].placed.count.runs) > 1:
+            each.append(f"{label} {row}: {', '.join(names) or 'none'} ({seeds(runs)})")
+    if each:
+        yield f"Phenomena that have a head in every run: {'; '.join(each)}."

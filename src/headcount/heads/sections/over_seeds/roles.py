@@ -12,7 +12,6 @@ from headcount.heads.results import Results, Row, Study, Subject
 from headcount.heads.roles import NEAR, measure_means, positional_heads
 from headcount.heads.sections.over_seeds.summary import (
     Rows,
-    count_of,
     count_row,
     having,
     headers,
@@ -46,6 +45,7 @@ FIGURES = {
     "punctuation": ("on punctuation, %", 0, 100),
     "rare": ("on rare words, %", 0, 100),
 }  # words, digits and scale of each measure
+RANGES = {"distance": (0, np.inf), "entropy": (1, np.inf)}  # all others are shares
 Heads = Mapping[str, Sequence[str]]
 """The heads of a run by role."""
 Means = Mapping[str, Floats]
@@ -102,7 +102,10 @@ def spans(runs: Sequence[Results]) -> dict[tuple[str, str], Span]:
     """The span of each of `FIGURES` in each kind of attention that every run has, by kind and measure."""
     means = [(run.parts["roles"]["kind"], *measure_means(run.parts["roles"])) for run in runs]
     return {
-        (kind, name): [seed_mean(each) for each in zip(*(_span(*run, kind, name) for run in means), strict=True)]
+        (kind, name): [
+            seed_mean(each, *RANGES.get(name, (0, 1)))
+            for each in zip(*(_span(*run, kind, name) for run in means), strict=True)
+        ]
         for kind in KINDS
         if all(kind in kinds for kinds, _, _ in means)
         for name in FIGURES
@@ -165,10 +168,10 @@ def _table(study: Study, rows: Rows, found: Mapping[str, Sequence[Placed]]) -> T
 
 
 def _findings(found: Mapping[str, Sequence[Placed]], label: str) -> Iterator[str]:
-    every = [(row, each) for row, own in found.items() for each in own if "," not in each.role and each.count.found]
-    most = max((each.count.runs for _, each in every), default=0)
-    often = sorted(every, key=lambda item: -item[1].count.found / item[1].count.runs)
-    for row, each in [(row, each) for row, each in often if each.count.runs == most][:1]:
-        layer, runs = max(each.layers.items(), key=lambda item: item[1])
-        runs_have = count_of(each.count, " runs")
-        yield f"{label} {row}: in {runs_have} a head has the role {each.role}; in {layer} in {runs} of them."
+    """All rows, since none of them is the one to show."""
+    each = []
+    for row, own in found.items():
+        roles = [one for one in own if "," not in one.role and one.count.found]
+        counts = ", ".join(f"{one.role} in {one.count.found} of {one.count.runs}" for one in roles)
+        each.append(f"{label} {row}: {counts or 'none is shown'}")
+    yield f"Roles that a head has, by the number of runs: {'; '.join(each)}."

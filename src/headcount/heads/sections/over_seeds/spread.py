@@ -25,16 +25,15 @@ from headcount.report.table import Table
 
 NOTE = (
     "The effective number of heads is the participation ratio of the harm h of removing each head of a run, "
-    "(sum of h)² / (sum of h²), where help counts as 0: 1 if one head does it all, the number of heads if all do the "
-    "same. Over all heads, noise of small effects raises it, the more so the more heads there are. Over the heads "
-    "whose harm differs from 0 within the run, effects too small to be found lower it. Number: of the heads that "
-    "differ. A run without harm, or without such heads, has no effective number."
+    "(sum of h)² / (sum of h²): 1 if one head does it all, the number of heads if all do the same; help counts against "
+    "harm. Both sums of squares are without the noise of the sentences, as products of two halves are. Share: of all "
+    "heads. A run without harm that can be told from noise has no effective number."
 )
 LAYERS = (
-    "The share of the harm in each layer, in percent, mean over seeds; deep: the lower end of its interval is above an "
-    "even share. Intervals are in heads.csv."
+    "The share of the harm in each layer, in percent, mean over seeds; help counts as 0, and noise moves shares "
+    "towards even ones. Intervals are in heads.csv, each for itself."
 )
-FIGURES = {"heads": "over all heads", "sure": "over heads that differ", "differ": "number that differ"}
+FIGURES = {"heads": ("heads", 1, 1), "share": ("share of all, %", 0, 100)}  # words, digits and scale
 Found = Mapping[str, Sequence[Spread]]
 
 
@@ -44,16 +43,19 @@ def subject(study: Study) -> Subject | None:
     if not tables:
         return None
     columns = next(iter(tables.values()))[0].columns
-    found = {label: [spread(label, own, name) for name in columns] for label, own in tables.items()}
+    found = {
+        label: [spread(label, [run.parts["ablation"] for run in rows[label]], name) for name in columns]
+        for label in tables
+    }
     cells = tuple(
-        (name, words, *(text_of(getattr(own[n], figure), 1, runs=len(rows[label])) for label, own in found.items()))
+        (name, words, *(text_of(getattr(own[n], figure), *form, len(rows[label])) for label, own in found.items()))
         for n, name in enumerate(columns)
-        for figure, words in FIGURES.items()
+        for figure, (words, *form) in FIGURES.items()
     )
     note = " ".join(filter(None, (INTERVALS, held(study, rows))))
     table = Table(("column", "effective number", *headers(study, rows)), cells, note, frozenset({0, 1}))
     maps = [
-        Section(f"{study.label} {label}, {seeds(own[0].heads.runs)}", (drawn([_map(label, own, study.label)]),))
+        Section(f"{study.label} {label}, {seeds(len(rows[label]))}", (drawn([_map(label, own, study.label)]),))
         for label, own in found.items()
     ]
     layers = Section("In which layer", (LAYERS, *maps))
@@ -96,9 +98,8 @@ def _share(each: Spread, layer: str) -> MapCell:
     share = each.layers[layer]
     if not share.runs:
         return MapCell("–", f"{layer}, {each.column}: no harm", False, HARM, 0.0)
-    sure = share.low > 1 / len(each.layers)
     title = f"{layer}, {each.column}: {text_of(share, 0, 100)} % of the harm"
-    return MapCell(f"{100 * share.mean:.0f}", title, sure, HARM, DEEPEST * share.mean**0.6 * (1 if sure else 0.35))
+    return MapCell(f"{100 * share.mean:.0f}", title, True, HARM, DEEPEST * share.mean**0.6)
 
 
 def _rows(found: Found) -> Iterator[Row]:
@@ -106,14 +107,15 @@ def _rows(found: Found) -> Iterator[Row]:
         for each in own:
             yield mean_row(label, "spread", each.column, each.heads, "heads")
             yield mean_row(label, "spread.share", each.column, each.share, "share of heads")
-            yield mean_row(label, "spread.sure", each.column, each.sure, "heads")
-            yield mean_row(label, "spread.differ", each.column, each.differ, "heads")
             for layer, share in each.layers.items():
                 yield mean_row(f"{label}:{layer}", "spread.layer", each.column, share, "share of harm")
 
 
 def _findings(found: Found, label: str) -> Iterator[str]:
     first, last = next(iter(found)), list(found)[-1]
-    if first != last:
-        ends = [f"{label} {row}: {text_of(found[row][0].heads, 1)}" for row in (first, last)]
+    if first != last and all(found[row][0].heads.runs for row in (first, last)):
+        ends = [
+            f"{label} {row}: {text_of(own.heads, 1)}, {text_of(own.share, 0, 100)} % of all"
+            for row, own in ((row, found[row][0]) for row in (first, last))
+        ]
         yield f"The effective number of heads of the loss is, over seeds, {'; '.join(ends)}."

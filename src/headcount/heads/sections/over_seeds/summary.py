@@ -1,20 +1,23 @@
-"""Summaries over seeds: the runs that have a part, figures with their intervals as text, and plots with error bars."""
+"""Summaries over seeds: the runs that have a part, figures with their intervals as text."""
 
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from matplotlib.axes import Axes
+import numpy as np
 
-from headcount.heads.over_seeds import Placed, SeedCount, SeedMean
+from headcount.heads.interface import heads_named
+from headcount.heads.over_seeds import FAMILY, Placed, SeedCount, SeedMean
 from headcount.heads.recurrence import same_pairs
 from headcount.heads.results import Results, Row, Study
-from headcount.report.axes import plot, style_of
-from headcount.report.plot import Plot
-from headcount.report.statistics.max_t import EffectTable
+from headcount.report.statistics.max_t import DRAWS, EffectTable
 from headcount.report.table import interval
 
-INTERVALS = "Means over seeds with 95 % t intervals; a run is one observation, and a single seed has no interval."
+INTERVALS = (
+    "Means over seeds with 95 % t intervals, each for itself; a run is one observation. Fewer than three seeds, and "
+    "seeds that are all equal, have no interval."
+)
 Rows = Mapping[str, Sequence[Results]]
 
 
@@ -28,14 +31,18 @@ def having(study: Study, *parts: str) -> dict[str, list[Results]]:
 
 
 def held(study: Study, rows: Rows) -> str:
-    """The number of runs that a section holds for, where it is not all; empty otherwise."""
+    """The number of runs that a section holds for, where it is not all, and whether they have sentences of their own;
+    empty otherwise."""
+    parts = [arrays for run in study.runs for arrays in run.parts.values()]
+    sentences = {str(arrays["sentences"]) for arrays in parts if "sentences" in arrays}
+    apart = "Not all runs were measured on the same sentences." if len(sentences) > 1 else ""
     some, every = sum(map(len, rows.values())), len(study.runs)
     if some == every:
-        return ""
+        return apart
     each = ", ".join(
         f"{study.label} {label}: {len(rows.get(label, ()))} of {len(runs)}" for label, runs in study.rows.items()
     )
-    return f"Measured in {some} of {every} runs ({each})."
+    return f"Measured in {some} of {every} runs ({each}). {apart}".rstrip()
 
 
 def headers(study: Study, rows: Rows) -> list[str]:
@@ -54,11 +61,26 @@ def seeds(runs: int) -> str:
 
 
 def effects(study: Study, endpoint: str) -> dict[str, list[EffectTable]]:
-    """Tables of the effects of zero ablation by row. Raises InputError for runs measured on different pairs."""
+    """Tables of the effects of zero ablation by row, see `of_page`. Raises InputError for runs measured on different
+    designs."""
     rows = having(study, "ablation")
     same_pairs([run.parts["ablation"] for runs in rows.values() for run in runs])
-    tables = {label: [run.effects("zero", endpoint) for run in runs] for label, runs in rows.items()}
-    return {label: [table for table in found if table is not None] for label, found in tables.items()}
+    return {label: [table for run in runs if (table := of_page(study, run, endpoint))] for label, runs in rows.items()}
+
+
+def of_page(study: Study, run: Results, endpoint: str) -> EffectTable | None:
+    """The effects of zero ablation of a run; "differs" are those that all runs of the page, together one family, have
+    room for (Bonferroni over runs, as far as the number of draws allows)."""
+    table, most = run.effects("zero", endpoint), max(FAMILY / len(study.runs), 1.5 / DRAWS)
+    if table is None:
+        return None
+    weak = (table.verdict == "differs") & (table.p > most)
+    return replace(table, verdict=np.where(weak, "undecided", table.verdict))
+
+
+def several(runs: Sequence[Results]) -> bool:
+    """Whether a layer of these runs has more than one head; where none has, a head is all of its layer."""
+    return any(head.head > 1 for run in runs for head in heads_named(run.heads))
 
 
 def text_of(each: SeedMean, digits: int = 2, scale: float = 1, runs: int | None = None) -> str:
@@ -66,7 +88,8 @@ def text_of(each: SeedMean, digits: int = 2, scale: float = 1, runs: int | None 
     if not each.runs:
         return "–"
     few = f", {seeds(each.runs)}" if runs is not None and each.runs != runs else ""
-    between = f" {interval((scale * each.low, scale * each.high), digits)}" if each.runs > 1 else ""
+    known = not math.isnan(each.low)
+    between = f" {interval((scale * each.low, scale * each.high), digits)}" if known else ""
     return f"{scale * each.mean:z.{digits}f}{between}{few}".replace("-", "−")
 
 
@@ -97,26 +120,3 @@ def count_row(label: str, endpoint: str, column: str, each: SeedCount) -> Row:
     """A row of heads.csv: a share of runs."""
     low, high = (each.low, each.high) if each.runs > 1 else (None, None)
     return Row(label, endpoint, column, each.found / each.runs, low, high, runs=each.runs, unit="share of runs")
-
-
-def forest(
-    name: str, title: str, lines: Mapping[str, Mapping[str, SeedMean]], columns: Sequence[str], at: float, words: str
-) -> Plot:
-    """Means with intervals, a line for each column and a mark for each row of the sweep. lines: by label of the row and
-    by column. at: a vertical line. words: of the horizontal axis."""
-
-    def draw(axes: Axes) -> None:
-        axes.axvline(at, color="grey", linewidth=0.8)
-        for index, (label, means) in enumerate(lines.items()):
-            colour, marker = style_of(index)
-            shift = 0.6 * ((index + 0.5) / len(lines) - 0.5)
-            own = [(place + shift, means[column]) for place, column in enumerate(columns) if column in means]
-            y, x = [place for place, _ in own], [each.mean for _, each in own]
-            sides = [[each.mean - each.low for _, each in own], [each.high - each.mean for _, each in own]]
-            axes.errorbar(x, y, xerr=sides, fmt=marker, color=colour, markersize=4, linewidth=1, label=label)
-        axes.set_yticks(range(len(columns)), columns)
-        axes.set_ylim(len(columns) - 0.5, -0.5)
-        axes.set_xlabel(words)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-
-    return plot(name, title, draw, (5.2, 0.9 + 0.34 * len(columns)))

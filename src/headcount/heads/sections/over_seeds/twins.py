@@ -1,21 +1,31 @@
 """Patching between twins over seeds: the share of the way to the twin of each layer, and of the best head."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from headcount.heads.over_seeds import Placed, SeedMean, placed, seed_mean
+from headcount.heads.over_seeds import Placed, SeedMean, found_by, placed, seed_mean
 from headcount.heads.pictures import DEEPEST, HARM, HeadMap, MapCell, drawn
 from headcount.heads.results import Results, Row, Study, Subject
-from headcount.heads.sections.over_seeds.summary import having, headers, held, mean_row, plot_name, seeds, text_of
+from headcount.heads.sections.over_seeds.summary import (
+    having,
+    headers,
+    held,
+    mean_row,
+    plot_name,
+    seeds,
+    several,
+    text_of,
+)
 from headcount.heads.twin_shares import Shares, largest_share, twin_shares
 from headcount.report.blocks import Section
 from headcount.report.table import Table
 
 NOTE = (
     "Normalised patching effect, in percent: how far the log-odds of the right and the wrong translation move to those "
-    "of the twin, if all heads of a layer, or one head, have their output for the twin. Means over seeds; deep: the 95 "
-    "% t interval is above 0. Layers in a row carry the same cue one after the other, so shares do not add up to 100."
+    "of the twin, if all heads of a layer, or one head, have their output for the twin. Means over seeds; deep: above "
+    "0 by a t test over seeds, all layers, heads and phenomena at once (Holm). Intervals are each for itself. "
+    "Layers in a row carry the same cue one after the other, so shares do not add up to 100."
 )
 HEAD = (
     "The head with the largest share in each run, which is chosen on half of the pairs and measured on the other half; "
@@ -34,8 +44,11 @@ def subject(study: Study) -> Subject | None:
         label: layer_means([twin_shares(run.parts["twins"], "layer") for run in runs]) for label, runs in rows.items()
     }
     heads = {label: head_means(runs) for label, runs in rows.items()}
+    cells = {(label, *at): mean for label, means in layers.items() for at, mean in _cells(means)}
+    cells |= {(label, HEAD, name): own[0] for label, means in heads.items() for name, own in means.items()}
+    sure = {at for at in found_by({at: mean.p(0) for at, mean in cells.items()}) if cells[at].mean > 0}
     maps = [
-        Section(f"{study.label} {label}, {seeds(len(rows[label]))}", (drawn([_map(label, found, study.label)]),))
+        Section(f"{study.label} {label}, {seeds(len(rows[label]))}", (drawn([_map(label, found, study.label, sure)]),))
         for label, found in layers.items()
     ]
     titles = ("phenomenon", *headers(study, rows))
@@ -43,7 +56,9 @@ def subject(study: Study) -> Subject | None:
     lines = tuple((name, *(_text(found.get(name)) for found in heads.values())) for name in names)
     table = Table(titles, lines, held(study, rows), frozenset(range(len(titles))))
     section = Section("Where the cue goes", (NOTE, *maps, HEAD, table))
-    return Subject(section, (*_layer_rows(layers), *_head_rows(heads)), tuple(_findings(heads, study.label)))
+    largest = [at for at in sure if at[1] == HEAD and several(rows[at[0]])]
+    findings = [_finding(heads, study.label, max(largest, key=lambda at: (cells[at].mean, at)))] if largest else []
+    return Subject(section, (*_layer_rows(layers), *_head_rows(heads)), tuple(findings))
 
 
 def layer_means(runs: Sequence[Shares]) -> Means:
@@ -64,18 +79,24 @@ def head_means(runs: Sequence[Results]) -> dict[str, tuple[SeedMean, Placed]]:
     return found
 
 
-def _map(label: str, found: Means, name: str) -> HeadMap:
+def _cells(means: Means) -> Iterator[tuple[tuple[str, str], SeedMean]]:
+    return (((layer, name), mean) for layer, own in means.items() for name, mean in own.items())
+
+
+def _map(label: str, found: Means, name: str, sure: Container[tuple[str, str, str]]) -> HeadMap:
     columns = list(next(iter(found.values())))
-    cells = [[_cell(layer, column, means[column]) for column in columns] for layer, means in found.items()]
+    cells = [
+        [_cell(layer, column, means[column], (label, layer, column) in sure) for column in columns]
+        for layer, means in found.items()
+    ]
     title = f"{name} {label}: share of the way to the twin by layer, in percent"
     file = plot_name("cue", label)
     return HeadMap(file, "share", title, list(found), columns, (), cells, linked=False, corner="layer")
 
 
-def _cell(layer: str, column: str, share: SeedMean) -> MapCell:
+def _cell(layer: str, column: str, share: SeedMean, sure: bool) -> MapCell:
     if not share.runs:
         return MapCell("–", f"{layer}, {column}: the twins are not told apart", False, HARM, 0.0)
-    sure = share.low > 0
     title = f"{layer}, {column}: {text_of(share, 0, 100)} % of the way"
     depth = float(np.clip(share.mean, 0, 1)) ** 0.6
     return MapCell(
@@ -92,9 +113,8 @@ def _text(cell: tuple[SeedMean, Placed] | None) -> str:
 
 def _layer_rows(found: Mapping[str, Means]) -> Iterator[Row]:
     for label, means in found.items():
-        for layer, own in means.items():
-            for name, mean in own.items():
-                yield mean_row(f"{label}:{layer}", "twins.layer", name, mean, "share")
+        for (layer, name), mean in _cells(means):
+            yield mean_row(f"{label}:{layer}", "twins.layer", name, mean, "share")
 
 
 def _head_rows(found: Mapping[str, Mapping[str, tuple[SeedMean, Placed]]]) -> Iterator[Row]:
@@ -103,11 +123,11 @@ def _head_rows(found: Mapping[str, Mapping[str, tuple[SeedMean, Placed]]]) -> It
             yield mean_row(label, "twins.largest", name, mean, "share")
 
 
-def _findings(found: Mapping[str, Mapping[str, tuple[SeedMean, Placed]]], label: str) -> Iterator[str]:
-    row = max(found, key=lambda each: max(mean.runs for mean, _ in found[each].values()))
-    name, (mean, layers) = max(found[row].items(), key=lambda item: np.nan_to_num(item[1][0].mean, nan=-1))
+def _finding(found: Mapping[str, Mapping[str, tuple[SeedMean, Placed]]], label: str, at: tuple[str, str, str]) -> str:
+    row, _, name = at
+    mean, layers = found[row][name]
     place, runs = max(layers.layers.items(), key=lambda item: item[1])
-    yield (
+    return (
         f"{label} {row}: patched, one head goes {text_of(mean, 0, 100)} % of the way to the twin in {name}, the most "
-        f"of all phenomena; in {runs} of {layers.count.runs} runs it is in {place}."
+        f"of all; in {runs} of {layers.count.runs} runs it is in {place}."
     )
