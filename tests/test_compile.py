@@ -57,7 +57,8 @@ def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     model = random_model(12, encoder_layers=1, decoder_layers=1)
     compiled, given = torch.compile(model, backend=Counted(), fullgraph=True), batch(*SHAPES[0])
     before = compiled(*given)
-    model.decoder[0].cross_attention.head_gate[0] = 0
+    attention = model.decoder[0].cross_attention
+    attention.head_gate = 1 - torch.eye(attention.heads.count)[0]
     torch.testing.assert_close(compiled(*given), model(*given))
     assert not torch.allclose(compiled(*given), before)
 

@@ -131,9 +131,9 @@ def test_a_gate_that_is_set_acts_in_steps_that_were_recorded(captured):
     graphs = StepGraphs(task._losses, model)
     before = [gradients_of(graphs, model, batch, loss)[0] for _ in range(3)][-1]
     attention = model.encoder[0].self_attention
-    attention.head_gate[0] = 0
+    attention.head_gate = torch.tensor([0.0, 1.0])
     after = [gradients_of(graphs, model, batch, loss)[0] for _ in range(3)]
-    attention.head_gate = torch.ones(2)
+    attention.head_gate[0] = 1
     again = [gradients_of(graphs, model, batch, loss)[0] for _ in range(3)]
     assert len({float(each) for each in after}) == 1
     assert after[0] != before

@@ -1,4 +1,4 @@
-"""Interventions on heads: a gate of zero is a head cut out, a context always restores, gates survive a search."""
+"""Interventions on heads: a gate of zero is a head cut out, and a context always restores."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 from built import ONE_LAYER, built
 
 from headcount.data.batches import Sentences
-from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
 from headcount.heads.ablation import Bank, only_each, without_each
 from headcount.heads.interface import Head, Heads, Layer
@@ -105,7 +104,7 @@ def test_every_context_restores_the_model_after_an_exception(heads, sentences):
             raise ZeroDivisionError
         assert np.array_equal(token_log_probs(heads, *sentences, heads.gates()[None]).values, before)
         assert not heads.layers[layer].attend._forward_hooks
-    assert all(module.head_gate.equal(torch.ones(2)) for module in heads.layers.values())
+    assert all(module.head_gate is None for module in heads.layers.values())
 
 
 @torch.no_grad()
@@ -120,31 +119,3 @@ def test_recorded_outputs_put_back_change_nothing_and_another_sentences_do(heads
     for head in heads.names:
         with heads.patched({head: own[head].roll(1, dims=0)}):
             assert not heads.model(source, mask, target).allclose(whole, atol=1e-4)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("search", ["beam", "diverse", "sample"])
-def test_gates_of_each_sentence_in_a_search_are_those_one_at_a_time(heads, search):
-    torch.manual_seed(3)
-    lengths = [3, 7, 2, 5, 9, 4, 8, 6]
-    sources = [torch.randint(4, VOCAB, (length,)).tolist() for length in lengths]
-    gates = torch.rand(len(sources), len(heads)) * 3
-    method = built(f"search/{search}", max_ratio=1.5, max_extra=1)
-    limits = torch.tensor([method.limit(length) for length in lengths])
-    source, mask = torch.zeros(len(sources), 10, dtype=torch.long), torch.zeros(len(sources), 10, dtype=torch.bool)
-    for row, ids in enumerate(sources):
-        source[row, : len(ids) + 1] = torch.tensor([*ids, EOS])
-        mask[row, : len(ids) + 1] = True
-
-    def searched(rows, gate):
-        with heads.gated(gate):
-            state = heads.model.start(source[rows], mask[rows])
-            found = method.search(heads.model, state, [sources[row] for row in rows], limits[rows], 1, BOS, EOS)
-        return [best[0] for best in found]
-
-    rows = list(range(len(sources)))
-    together = searched(rows, gates)
-    alone = [searched([row], gates[row])[0] for row in rows]
-    assert [each.tokens for each in together] == [each.tokens for each in alone]
-    assert len({tuple(each.tokens) for each in together}) > 4
-    assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import combinations, permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ import torch
 from built import BOUNDS, ONE_LAYER, built
 from planted_parts import results
 
+from headcount.data.batches import Sentences
+from headcount.data.tokenizer import BOS, EOS
 from headcount.heads.interactions import interaction_table, joint_table, matrix, pairs_of, redundancies, without_pairs
 from headcount.heads.interface import Heads
 from headcount.heads.sections import pairs
-from headcount.heads.shapley import marginals, orders, values
+from headcount.heads.shapley import marginals, orders, shapley, values
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,51 @@ def test_shapley_values_of_all_orders_are_exact():
     marginal, empty, full = marginals(game, every, tolerance=0)
     assert marginal.mean(axis=0) == pytest.approx(exact(game, 4))
     assert (empty, full) == (9, 1)
+
+
+@pytest.mark.medium
+def test_shapley_values_of_a_model_are_those_of_all_orders_run_one_by_one(monkeypatch):
+    """Against a model that is run for every sentence, order and place, with heads cut out of the weights."""
+    torch.manual_seed(0)
+    shape = {**ONE_LAYER, "num_heads": 1, "encoder_heads": 2}
+    heads = Heads(built("model/nano", **shape, vocab_size=20).double().eval())
+    random = np.random.default_rng(0)
+    sides = [[random.integers(4, 20, length).tolist() for length in (3, 5, 2)] for _ in range(2)]
+    matrices = {head: heads.layers[head.place].output.weight for head in heads.names}
+    assert all(weight.shape == (16, 16) for weight in matrices.values())
+    whole = {head: weight.detach().clone() for head, weight in matrices.items()}
+
+    def columns(head):
+        return slice(8 * head.head - 8, 8 * head.head) if head.kind == "encoder" else slice(None)
+
+    def loss(on):
+        for number, head in enumerate(heads.names):
+            matrices[head].data[:, columns(head)] = whole[head][:, columns(head)] * (number in on)
+        total = 0.0
+        for source, target in zip(*sides, strict=True):
+            hidden = heads.model(torch.tensor([[*source, EOS]]), None, torch.tensor([[BOS, *target]]))[0]
+            of_tokens = heads.model.output(hidden).log_softmax(1)[range(len(target) + 1), [*target, EOS]]
+            total -= float(of_tokens.sum())
+        return total / 3
+
+    expected, every = np.zeros(4), list(permutations(range(4)))
+    with torch.no_grad():
+        for order in every:
+            for place, head in enumerate(order):
+                expected[head] += (loss(order[:place]) - loss(order[: place + 1])) / len(every)
+        loss(range(4))
+    monkeypatch.setattr("headcount.heads.shapley.orders", lambda *_: np.array(every))
+
+    class Chosen:
+        source, target = map(Sentences.of, sides)
+        __len__ = lambda self: 3  # noqa: E731
+
+    monkeypatch.setattr("headcount.heads.shapley.evaluation_set", lambda *_: Chosen())
+    settings = SimpleNamespace(shapley_sentences=3, permutations=24, seed=0)
+    given = SimpleNamespace(run=None, heads=heads, valid=SimpleNamespace(rows=None), settings=settings)
+    found = values(shapley(given, lambda done: None))
+    assert [each.value for each in found] == pytest.approx(expected, abs=1e-4)
+    assert abs(expected).min() > 1e-3
 
 
 @pytest.mark.parametrize("count", [4, 11])

@@ -13,6 +13,7 @@ from test_transformer import KINDS, SMALL, batch, kinds, make
 from headcount.errors import InputError
 from headcount.heads.interface import Heads
 from headcount.heads.prune import kv_heads, settings, weights
+from headcount.model.flops import operations_per_token
 from headcount.model.transformer import Transformer
 from headcount.run.opened import fill, open_run
 
@@ -102,6 +103,10 @@ def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
     assert "times as fast as the masked model" in result.out
     run, whole = open_run(tmp_path / "smaller"), open_run(first)
     assert sum(sum(counts) for counts in run.model.head_counts.values()) == 4
+    lengths = whole.data().mean_lengths  # both runs count operations at the lengths that training met
+    for each in (whole, run):
+        counted = json.loads((each.directory / "metrics.json").read_text())["operations_per_token"]
+        assert counted == operations_per_token(each.model, *lengths)
     assert run.config.pruned.run == str(first)
     assert run.config.pruned.order == "greedy"
     lines = ["the dog sees the cat", "the wolf hears the bear", "the bird likes the horse"]

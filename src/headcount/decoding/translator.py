@@ -93,7 +93,8 @@ class Translator:
         if progress is not None:
             progress(sum(not ids for ids in pieces))
         tokens = [self._tokens(len(ids), count) if ids else 0 for ids in pieces]
-        batches = list(self._batches(tokens))
+        alone = ([row] for row, length in enumerate(tokens) if length)
+        batches = list(alone if hooked(self.model) else self._batches(tokens))
         jobs = [([sources[row] for row in rows], [limits[row] for row in rows]) for rows in batches]
         for rows, found in zip(batches, self._searched(count, jobs), strict=True):
             for row, best in zip(rows, self.search.choose(found, count, self.codec.decode), strict=True):
@@ -155,7 +156,7 @@ class Translator:
     def _searched(self, count: int, jobs: list[tuple[list[list[int]], list[int]]]) -> Iterator[list[list[Hypothesis]]]:
         """What `_search` finds for the sources and limits of each batch, in order."""
         function = partial(self._search, count)
-        if self.model.device.type == "cpu":
+        if self.model.device.type == "cpu" and not hooked(self.model):
             return parallel_map(function, jobs, self.forks)
         return starmap(function, jobs)
 
@@ -189,6 +190,14 @@ class Translator:
             raise InputError(f"search.shortlist: {self.name} has no lexicon; give null")
         found = self.lexicon.shortlist(sources, **self.search.shortlist)
         return np.union1d(found, (self.bos, self.eos))
+
+
+def hooked(model: object) -> bool:
+    """Whether somebody's forward hook is on a part of the model. Its lines are then searched one after the other, in
+    order, in this process: what the hook collects stays, and is of a line that one can tell."""
+    members = getattr(model, "members", [model])
+    parts = [part for member in members for part in getattr(member, "modules", list)()]
+    return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 def renamed(found: list[list[Hypothesis]], names: list[int]) -> list[list[Hypothesis]]:

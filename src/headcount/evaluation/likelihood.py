@@ -38,9 +38,10 @@ class TargetScorer:
     @torch.inference_mode()
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[float], list[int]]:
         """Log-probability of each target, in nats, and how many tokens it has, its end counted. Raises LineError where
-        memory does not suffice."""
+        memory does not suffice, InputError for gates that differ from sentence to sentence."""
         if not sources:
             return [], []
+        self.model.check_gates()
         source = Sentences.of(self.encode_source(list(sources)))
         target = Sentences.of(self.encode_target(list(targets)))
         log_probs = torch.zeros(len(sources), dtype=torch.float64)

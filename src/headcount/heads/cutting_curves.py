@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,6 @@ from headcount.report.table import interval
 
 Floats = NDArray[np.float64]
 RANDOM = "random"
-ENDPOINTS = ("loss", "worst", "mean")
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Curve:
     """One order: arrays by point, from all heads cut to none.
 
     heads: of the model. left [point]: heads left. loss [point]: nats a token. accuracy [point, phenomenon]:
-    contrastive, in percent; worst, mean [point]: of the phenomena. bleu_left, bleu [bleu point]: BLEU of greedy
+    contrastive, in percent; worst [point]: of the phenomena. bleu_left, bleu [bleu point]: BLEU of greedy
     translations.
     """
 
@@ -38,15 +38,11 @@ class Curve:
     def worst(self) -> Floats:
         return np.asarray(self.accuracy.min(axis=1, initial=100.0))
 
-    @property
-    def mean(self) -> Floats:
-        return np.asarray(self.accuracy.mean(axis=1)) if self.phenomena else np.full(len(self.left), np.nan)
-
-    def area(self, endpoint: str, left: NDArray[np.int64] | None = None) -> float:
-        """The mean of an endpoint over the share of heads left (trapezoids), at these numbers of heads or at all."""
+    def area(self, left: NDArray[np.int64] | None = None) -> float:
+        """The mean loss over the share of heads left (trapezoids), at these numbers of heads or at all."""
         inside = np.ones(len(self.left), dtype=bool) if left is None else np.isin(self.left, left)
         share = self.left[inside] / self.heads
-        return float(np.trapezoid(getattr(self, endpoint)[inside], share) / (share[-1] - share[0]))
+        return float(np.trapezoid(self.loss[inside], share) / (share[-1] - share[0]))
 
 
 def curves(arrays: Mapping[str, NDArray]) -> list[Curve]:
@@ -74,16 +70,13 @@ def _settings(arrays: Mapping[str, NDArray], order: int) -> NDArray[np.int64]:
     return np.asarray(own[np.argsort(arrays["left"][own], kind="stable")])
 
 
-@dataclass(frozen=True)
-class Area:
-    """The area under the curve of an order by endpoint: loss in nats a token, worst and mean accuracy in percent.
-
-    better [endpoint]: the share of random orders that it is better than; None without any.
-    """
+class Area(NamedTuple):
+    """The area under the curve of an order, loss in nats a token, and the share of random orders that it is better
+    than; None without any."""
 
     name: str
-    areas: dict[str, float]
-    better: dict[str, float] | None
+    loss: float
+    better: float | None
 
 
 def areas(arrays: Mapping[str, NDArray]) -> list[Area]:
@@ -91,24 +84,9 @@ def areas(arrays: Mapping[str, NDArray]) -> list[Area]:
     every = curves(arrays)
     drawn = [curve for curve in every if curve.name == RANDOM]
     common = drawn[0].left if drawn else None
-    endpoints = ENDPOINTS if every[0].phenomena else ENDPOINTS[:1]
-    found = []
-    for curve in every:
-        if curve.name == RANDOM:
-            continue
-        own = {endpoint: curve.area(endpoint, common) for endpoint in endpoints}
-        better = {
-            endpoint: float(
-                np.mean([_better(endpoint, own[endpoint], other.area(endpoint, common)) for other in drawn])
-            )
-            for endpoint in endpoints
-        }
-        found.append(Area(curve.name, own, better if drawn else None))
-    return found
-
-
-def _better(endpoint: str, one: float, other: float) -> bool:
-    return one < other if endpoint == "loss" else one > other
+    others = np.array([curve.area(common) for curve in drawn])
+    found = [(curve.name, curve.area(common)) for curve in every if curve.name != RANDOM]
+    return [Area(name, own, float((own < others).mean()) if drawn else None) for name, own in found]
 
 
 @dataclass(frozen=True)

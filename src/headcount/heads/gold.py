@@ -48,9 +48,9 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
     """Attention of each head to gold structure, on test; and what baselines and choices need of the validation set.
 
     row, relation [link]: the sentence and the name. For each KIND of head: KIND.link [link, direction, 3], see `Link`;
-    KIND.found [link, view, head, direction], the word with the largest share, ends left out; likewise KIND.share, the
-    share on the right word, and KIND.others, the share of the other queries of the sentence whose largest share is on
-    that word, too. valid.relation and valid.KIND.link: of the validation sentences.
+    KIND.found [link, view, head, direction], the word with the largest share, ends left out; likewise KIND.others, the
+    share of the other queries of the sentence whose largest share is on the right word. valid.relation and
+    valid.KIND.link: of the validation sentences.
     Alignment: right [sentence, view, head, when], the target words whose largest share, ends left out, is on a source
     word that is aligned with them; head is a cross head, when: "before", the position that predicts the word, or
     "after", which reads it. fixed [sentence, rule]: those that are right by each of `RULES`, without attention.
@@ -113,8 +113,7 @@ def no_links(heads: Sequence[Head]) -> Arrays:
     for kind in KINDS:
         each = (0, len(VIEWS), sum(head.kind == kind for head in heads), len(DIRECTIONS))
         found[f"{kind}.link"] = np.zeros((0, len(DIRECTIONS), len(ABSENT)), dtype=np.int16)
-        found |= {f"{kind}.found": np.zeros(each, dtype=np.int16)}
-        found |= {f"{kind}.{name}": np.zeros(each, dtype=np.float16) for name in ("share", "others")}
+        found |= {f"{kind}.found": np.zeros(each, dtype=np.int16), f"{kind}.others": np.zeros(each, dtype=np.float16)}
     return found
 
 
@@ -140,17 +139,15 @@ def followed(
     sources: int,
     targets: int,
 ) -> Arrays:
-    """KIND.link, KIND.found, KIND.others and KIND.share of `gold` for one link; shares [view, head, query, key]."""
+    """KIND.link, KIND.found and KIND.others of `gold` for one link; shares [view, head, query, key]."""
     found: Arrays = {}
     for kind in KINDS:
         ways = [met(kind, *ends, first, sources) for ends in directed(link)]
         share = shares[kind][:, :, : sources if kind == "encoder" else targets]
         largest = share.argmax(axis=-1)
-        right = [share[:, :, way.query, way.key] * (way != ABSENT) for way in ways]
         found[f"{kind}.link"] = np.array(ways, dtype=np.int16)
         found[f"{kind}.found"] = np.stack([largest[:, :, way.query] for way in ways], axis=-1).astype(np.int16)
         found[f"{kind}.others"] = np.stack([others(largest, way, kind) for way in ways], axis=-1).astype(np.float16)
-        found[f"{kind}.share"] = np.stack(right, axis=-1).astype(np.float16)
     return found
 
 
@@ -205,8 +202,7 @@ class Alignment:
     heads: their names. errors: `Ratio` of arrays [view, head, when]. best: (view, head, when) with the least error on
     the validation sentences. marian: the first head of the last layer, by weight and before the word, which Marian and
     CTranslate2 take by default, in models trained with guided alignment. rule: the one of `RULES` with the least error
-    on the validation sentences; baseline: its error. excess: `errors` less the baseline; apart: the error of marian
-    less that of best.
+    on the validation sentences; baseline: its error. excess: `errors` less the baseline.
     """
 
     heads: tuple[str, ...]
@@ -216,7 +212,6 @@ class Alignment:
     rule: str
     baseline: Ratio
     excess: Ratio
-    apart: Ratio
 
 
 def alignment(arrays: Mapping[str, NDArray]) -> Alignment:
@@ -230,7 +225,6 @@ def alignment(arrays: Mapping[str, NDArray]) -> Alignment:
     marian = VIEWS.index("weight"), cross.index(Head(*cross[-1].place, 1)), WHENS.index("before")
     rule = int(arrays["valid.fixed"].sum(axis=0).argmax())
     fixed = links - 2 * arrays["fixed"][:, rule, None, None, None]
-    apart = wrong[:, *marian] - wrong[:, view, head, when]
     return Alignment(
         tuple(map(str, cross)),
         ratio(wrong, links),
@@ -239,5 +233,4 @@ def alignment(arrays: Mapping[str, NDArray]) -> Alignment:
         str(arrays["rule"][rule]),
         ratio(fixed[:, 0, 0, 0], links[:, 0, 0, 0]),
         ratio(wrong - fixed, links),
-        ratio(apart, links[:, 0, 0, 0]),
     )

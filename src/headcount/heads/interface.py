@@ -8,7 +8,8 @@ twin. Every context restores the model, also after an exception.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from operator import index
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class Head(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "Head | None":
         """The head with this name; None for a text of another form."""
-        match = re.fullmatch(r"([a-z]+)(\d+)\.(\d+)", text)
+        match = re.fullmatch(r"([a-z]+)([1-9][0-9]*)\.([1-9][0-9]*)", text)
         return cls(match[1], int(match[2]), int(match[3])) if match else None
 
     @property
@@ -74,7 +75,8 @@ class Heads:
     """The heads of a Transformer, in a fixed order: encoder, decoder, cross; by layer; by number.
 
     names: all heads. layers: the attention module of each layer. A head is given as a `Head`, as text ("cross2.1") or
-    by its number in `names`. Raises InputError for a model that is no Transformer.
+    by its number in `names`, a layer as a `Layer` or as text ("cross2"). Contexts within one another act together.
+    Raises InputError for a model that is no Transformer, and for heads, layers or sizes that are not the model's.
     """
 
     def __init__(self, model: EncoderDecoder) -> None:
@@ -104,19 +106,26 @@ class Heads:
 
     def number(self, head: Head | str | int) -> int:
         """The number of a head in `names`. Raises InputError for one that the model does not have."""
-        if isinstance(head, str):
-            found: Any = Head.parse(head)
-        else:
-            found = self.names[head] if isinstance(head, int) and 0 <= head < len(self) else head
-        if found not in self._numbers:
+        found: Any = Head.parse(head) if isinstance(head, str) else head
+        if isinstance(head, SupportsIndex) and not isinstance(head, bool):  # of NumPy, too
+            found = self.names[index(head)] if 0 <= index(head) < len(self) else None
+        if not isinstance(found, tuple) or found not in self._numbers:
             counts = ", ".join(f"{layer}.1 to {layer}.{module.heads.count}" for layer, module in self.layers.items())
             raise InputError(f"{head}: no head of this model, which has {counts}")
         return self._numbers[found]
 
-    def columns(self, layer: Layer) -> slice:
+    def layer(self, layer: Layer | str) -> Layer:
+        """The layer of this name. Raises InputError for one that the model does not have."""
+        for found in self.layers:
+            if layer in (found, str(found)):
+                return found
+        raise InputError(f"{layer}: no layer of this model, which has {', '.join(map(str, self.layers))}")
+
+    def columns(self, layer: Layer | str) -> slice:
         """The numbers of the heads of a layer."""
-        first = self._numbers.get(Head(*layer, 1), 0)
-        return slice(first, first + self.layers[layer].heads.count)
+        found = self.layer(layer)
+        first = self._numbers.get(Head(*found, 1), 0)
+        return slice(first, first + self.layers[found].heads.count)
 
     def gates(self, values: Mapping[Any, float] | None = None) -> Tensor:
         """Gates [head] of all heads: 1, or the value given for a head."""
@@ -128,49 +137,64 @@ class Heads:
     @contextmanager
     def gated(self, gates: Tensor | Mapping[Any, float]) -> Iterator[None]:
         """Multiply the heads' outputs by gates: of some heads, by head; or [head] or [batch, head], all heads in the
-        order of `names`, for the whole batch or for each of its sentences; in search, too. A gradient flows to them."""
-        values = gates if isinstance(gates, Tensor) else self.gates(gates)
+        order of `names`, for the whole batch or for each row of it; those of rows not in a search. A gradient flows to
+        them."""
+        values = self.gates(gates) if isinstance(gates, Mapping) else torch.as_tensor(gates).to(self.gates())
+        if values.dim() not in (1, 2) or values.shape[-1] != len(self):
+            raise InputError(f"gates {list(values.shape)}: must be [head] or [batch, head], of {len(self)} heads")
         before = {layer: module.head_gate for layer, module in self.layers.items()}
         try:
             for layer, module in self.layers.items():
-                module.head_gate = values[..., self.columns(layer)]
+                own, outer = values[..., self.columns(layer)], before[layer]
+                module.head_gate = own if outer is None else own * outer
             yield
         finally:
             for layer, module in self.layers.items():
                 module.head_gate = before[layer]
 
     @contextmanager
-    def edited(self, edits: Mapping[Layer, Edit]) -> Iterator[None]:
-        """Pass the outputs of the heads of these layers through a function, before their gates."""
+    def edited(self, edits: Mapping[Any, Edit]) -> Iterator[None]:
+        """Pass the outputs of the heads of these layers through a function, before their gates. In a search a batch is
+        one line, a call of a decoder layer one step, and a query a hypothesis."""
         with ExitStack() as hooks:
             for layer, edit in edits.items():
-                hooks.enter_context(_hook(self.layers[layer], edit))
+                hooks.enter_context(_hook(self.layers[self.layer(layer)], edit))
             yield
 
     @contextmanager
     def patched(self, outputs: Mapping[Any, Tensor]) -> Iterator[None]:
-        """Replace the outputs of heads: by head a tensor that fits [batch, query, d_head]."""
-        by_layer: dict[Layer, list[tuple[int, Tensor]]] = {}
+        """Replace the outputs of heads: by head a tensor that fits [batch, query, d_head]; one of rows not in a
+        search."""
+        by_layer: dict[Layer, list[tuple[Head, Tensor]]] = {}
         for head, value in outputs.items():
             name = self.names[self.number(head)]
-            by_layer.setdefault(name.place, []).append((name.head - 1, value))
+            by_layer.setdefault(name.place, []).append((name, value))
+        rows = max((len(value) for value in outputs.values() if value.dim() == 3), default=1)
 
-        def replacing(values: Sequence[tuple[int, Tensor]]) -> Edit:
+        def replacing(values: Sequence[tuple[Head, Tensor]]) -> Edit:
             def edit(output: Tensor) -> Tensor:
                 output = output.clone()
-                for head, value in values:
-                    output[:, head] = value.to(output.dtype)
+                for name, value in values:
+                    own = output[:, name.head - 1]
+                    try:
+                        own.copy_(value)
+                    except RuntimeError as error:
+                        sizes = f"{list(value.shape)} for {list(own.shape)}"
+                        raise InputError(f"{name}: outputs {sizes}, [batch, query, d_head]") from error
                 return output
 
             return edit
 
-        with self.edited({layer: replacing(values) for layer, values in by_layer.items()}):
+        with ExitStack() as contexts:
+            if rows > 1:  # as gates of these rows, which what puts rows in another order refuses
+                contexts.enter_context(self.gated(torch.ones(rows, len(self))))
+            contexts.enter_context(self.edited({layer: replacing(values) for layer, values in by_layer.items()}))
             yield
 
     @contextmanager
     def recorded(self) -> Iterator[dict[Layer, list[Tensor]]]:
         """Record the outputs of all heads while the model runs: for each layer a tensor [batch, head, query, d_head] a
-        call, before gates."""
+        call, before gates; of a search, see `edited`."""
         records: dict[Layer, list[Tensor]] = {layer: [] for layer in self.layers}
 
         def recording(layer: Layer) -> Edit:

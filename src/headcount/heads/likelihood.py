@@ -64,8 +64,9 @@ def token_log_probs(
     """Log-probabilities of the targets under each row of `gates` [setting, head].
 
     fill: the output of a head whose gate is 0 (in between: a mixture); None for zeros. progress: called with the number
-    of sentences done since the last call.
+    of sentences done since the last call. Raises InputError within gates that differ from sentence to sentence.
     """
+    heads.model.check_gates()
     lengths = target.lengths
     values = np.zeros((len(gates), int(lengths.sum())), dtype=np.float32)
     starts = np.concatenate([[0], np.cumsum(lengths)])

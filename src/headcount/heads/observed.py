@@ -18,6 +18,7 @@ from torch import Tensor
 from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.plan import in_order_of_length
 from headcount.data.tokenizer import EOS, PAD
+from headcount.errors import InputError
 from headcount.heads.analysis import Analysis
 from headcount.heads.interface import KINDS, Heads, Layer
 from headcount.heads.likelihood import ROW_TOKENS
@@ -114,6 +115,8 @@ def recorded_weights(heads: Heads) -> Iterator[dict[Layer, Tensor]]:
 
     def recording(layer: Layer, module: MultiHeadAttention) -> Any:
         def record(_: Any, arguments: Any, found: Any) -> None:
+            if found.weights is None:
+                raise InputError("recorded_weights: the model runs without its weights; call model.attention_weights")
             weights = found.weights.float()
             sizes = added_norms(module, arguments[2])
             records[layer] = _normal(torch.stack([weights, weights * sizes[:, :, None]]))

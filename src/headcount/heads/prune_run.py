@@ -1,6 +1,7 @@
 """Pruned runs on disk: the heads to cut, the new run directory, and its speed."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from headcount.run.opened import OPENING, Run, open_from_config
 from headcount.run.place import command, hydra_text
 from headcount.run.values import typed
 from headcount.training.averaging import own_weights, save_weights
-
-LENGTHS = (10, 10)  # tokens of source and target, for the operations per token
 
 
 def prune(config: Any) -> str:
@@ -63,7 +62,7 @@ def prune_run(
     directory = Path(output or home.with_name(f"{home.name}-{left}_heads"))
     if directory.exists():
         raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
-    splits = run.data().data if by or timed else {}
+    splits = run.data().one_way() if by or timed else {}
     provenance: dict[str, Any] = {"order": by}
     if gone is None:
         with progress_bar(f"order of cutting: {order}", None) as progress:
@@ -130,13 +129,10 @@ def listed(heads: Heads, keep: Sequence[str] | int | None, cut: Sequence[str] | 
 
 def write_run(run: Run) -> None:
     """Write a run to its directory, which must not be there, whole or not at all."""
-    figures = {
-        "seed": run.config.seed,
-        "parameters": _parameters(run),
-        "operations_per_token": operations_per_token(run.model, *LENGTHS),
-        "model": run.model.head_counts,
-        "versions": versions(),
-    }
+    figures: dict[str, Any] = {"seed": run.config.seed, "parameters": _parameters(run)}
+    with suppress(InputError):  # without the corpus nobody knows the lengths that training counts with
+        figures["operations_per_token"] = operations_per_token(run.model, *run.data().mean_lengths)
+    figures |= {"model": run.model.head_counts, "versions": versions()}
     with new_directory(run.directory) as directory:
         write_config(directory, run.config)
         save_tokenizer(run.tokenizer, directory)

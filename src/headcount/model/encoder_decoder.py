@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.errors import InputError
 from headcount.model.settings import positive
 
 Source = Int[Tensor, "batch source"]
@@ -90,6 +91,15 @@ class EncoderDecoder(nn.Module, ABC):
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         """Weights of every head, never averaged, when `target` is translated from `source`; of the layers that run, in
         eval mode all."""
+
+    def check_gates(self) -> None:
+        """Raises InputError for gates of each sentence, which what puts sentences in another order gives to others."""
+        gates = [getattr(part, "head_gate", None) for part in self.modules()]
+        if any(gate.dim() > 1 for gate in gates if gate is not None):
+            raise InputError(
+                "gates or patches of each sentence: translations and scores put sentences in the order of their "
+                "length; give gates [head], and translate or score one sentence at a time"
+            )
 
     # The calls of a search: see headcount.decoding.search.
 

@@ -105,7 +105,6 @@ class LayerState(NamedTuple):
     memory: keys and values of the source, [batch, kv_head, source, d_head], one for all hypotheses of a sentence.
     projection: in search, that of self-attention, copied at its start: weights that change act from the next search on.
     own, cross: states of the `Attend` of self-attention and of cross-attention; None for a kind without a state.
-    own_gate, cross_gate: in search, the gates of the heads of both, [sentence, head]; None for those of the model.
     """
 
     past: Cache | None
@@ -113,8 +112,6 @@ class LayerState(NamedTuple):
     projection: FusedProjection | None = None
     own: Any = None
     cross: Any = None
-    own_gate: Tensor | None = None
-    cross_gate: Tensor | None = None
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> "LayerState":
         """The state of these hypotheses; sentences: the sentences that remain, None if all do."""
@@ -123,8 +120,7 @@ class LayerState(NamedTuple):
             return self._replace(own=own, cross=cross)
         if self.past is not None:
             self.past.select(sentences)
-        gates = (None if gate is None else gate.index_select(0, sentences) for gate in (self.own_gate, self.cross_gate))
-        return LayerState(self.past, self.memory.select(sentences), self.projection, own, cross, *gates)
+        return LayerState(self.past, self.memory.select(sentences), self.projection, own, cross)
 
 
 class DecoderLayerOutput(NamedTuple):
@@ -158,10 +154,8 @@ class DecoderLayer(nn.Module):
         """The state before the first target position of a search, given the encoder's output."""
         # Made contiguous once, or attention would do so at every step.
         keys_values = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
-        attentions = self.self_attention, self.cross_attention
-        states = (each.attend.begin(len(memory)) for each in attentions)
-        projection = self.self_attention.fused()
-        return LayerState(Cache(), keys_values, projection, *states, *(each.gate_by_sentence for each in attentions))
+        states = (each.attend.begin(len(memory)) for each in (self.self_attention, self.cross_attention))
+        return LayerState(Cache(), keys_values, self.self_attention.fused(), *states)
 
     def forward(
         self, x: Tensor, state: LayerState, target: AttentionScope, source: AttentionScope, need_weights: bool
@@ -176,14 +170,10 @@ class DecoderLayer(nn.Module):
             assert state.projection is not None  # a search begins with both: see `start`
             query, new = self.self_attention.project_all(y, state.projection, target.positions.step)
             keys_values = state.past.append(new)
-        update, self_weights, own = self.self_attention(
-            y, keys_values, *target, state.own, need_weights, state.own_gate, query
-        )
+        update, self_weights, own = self.self_attention(y, keys_values, *target, state.own, need_weights, query)
         x = first.after(x, update)
         y = second.before(x)
-        update, cross_weights, cross = self.cross_attention(
-            y, state.memory, *source, state.cross, need_weights, state.cross_gate
-        )
+        update, cross_weights, cross = self.cross_attention(y, state.memory, *source, state.cross, need_weights)
         x = second.after(x, update)
         x = third.after(x, self.feed_forward(third.before(x)))
         return DecoderLayerOutput(x, self_weights, cross_weights, state._replace(own=own, cross=cross))

@@ -120,16 +120,14 @@ class MultiHeadAttention(nn.Module):
     concat(head_1 .. head_h) W_O with head_i = gate_i * attend(q W_Qi, k W_Ki, v W_Vi)
 
     `head_gate` [head] (or [batch, head], many settings in one pass) multiplies each head's output before W_O: Michel et
-    al. 2019, "Are sixteen heads really better than one?", equation 2. It is ones by default: a zero masks a head, and
-    the gradient at one is the importance of the head. Set a gate by assignment, or by an operation in place on the
-    buffer (not on its `.data`, which torch does not count): gates that nobody has set are not multiplied by. A search
-    keeps the gates of its sentences in its state, and gives them as `gate`: finished sentences leave the batch.
+    al. 2019, "Are sixteen heads really better than one?", equation 2. A zero masks a head, and the gradient at one is
+    the importance of the head. None, the default: nothing is multiplied.
 
     rotate: rotates queries and keys by their positions. qk_norm: builds a `QueryKeyNorm` from the number of
     heads; None: no norm. Both are without effect for a kind that reads no keys. head_dropout: see `head_dropout_mask`.
     """
 
-    head_gate: Tensor
+    head_gate: Tensor | None
 
     def __init__(
         self,
@@ -158,32 +156,7 @@ class MultiHeadAttention(nn.Module):
         if heads.kv < heads.count:
             # A class derived from ScaledDotProduct may treat each head in its own way.
             self.attend = FoldedQueries(kind) if type(kind) is ScaledDotProduct else RepeatedKeys(kind)
-        self.register_buffer("head_gate", torch.ones(heads.count), persistent=False)
-        self._keep_first_gate()
-
-    def _keep_first_gate(self) -> None:
-        # In inference mode torch does not count what is written into a tensor.
-        self._first_gate = None if self.head_gate.is_inference() else self.head_gate
-
-    @property
-    def _gates_are_ones(self) -> bool:
-        """Whether nobody has set a gate, or asks for its gradient: it is the first tensor, and no operation has written
-        into that."""
-        gate = self.head_gate
-        return gate is self._first_gate and not gate.requires_grad and gate._version == 0
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MultiHeadAttention":
-        # To another device or type, where the gates are another tensor.
-        ones = self._gates_are_ones
-        super()._apply(fn, recurse)
-        if ones:
-            self._keep_first_gate()
-        return self
-
-    @property
-    def gate_by_sentence(self) -> Tensor | None:
-        """The gates, if they differ from sentence to sentence: [batch, head]."""
-        return self.head_gate if self.head_gate.dim() == 2 else None
+        self.register_buffer("head_gate", None, persistent=False)
 
     @torch.no_grad()
     def apply_gain(self) -> None:
@@ -224,26 +197,23 @@ class MultiHeadAttention(nn.Module):
         positions: TokenPositions,
         state: Any = None,
         need_weights: bool = False,
-        gate: Tensor | None = None,
         query: Query | None = None,
     ) -> AttentionOutput:
         """Output [batch, query, d_model] of queries x that attend to `context` where `mask` is True; weights and state
-        as in `AttentionOutput`; gate: in place of `head_gate`; query: x projected by `project_all`, or None."""
+        as in `AttentionOutput`; query: x projected by `project_all`, or None."""
         query = self._placed(self._split(self.query(x)), positions.step) if query is None else query
         query = query if self.qk_norm is None else self.qk_norm.scaled(query)
         if self.heads.local:
             mask = local_mask(mask, self.heads, positions.query, positions.key)
             positions = positions._replace(causal=False)
         heads, weights, state = self.attend(query, *context, mask, positions, state, need_weights)
-        weight, gate = self.output.weight, self.head_gate if gate is None else gate
+        gate = self.head_gate
         if self.training and self.head_dropout:
-            gate = gate * head_dropout_mask(len(x), self.heads.count, self.head_dropout, gate.device)
-        if gate.dim() == 2:
+            kept = head_dropout_mask(len(x), self.heads.count, self.head_dropout, x.device)
+            gate = kept if gate is None else gate * kept
+        if gate is not None:
             heads = heads * gate[..., None, None]
-        elif gate is not self.head_gate or torch.compiler.is_compiling() or not self._gates_are_ones:
-            # The same factors in W_O, which is smaller than the heads.
-            weight = weight * gate.repeat_interleave(self.heads.size)
-        return AttentionOutput(F.linear(heads.transpose(1, 2).flatten(2), weight, self.output.bias), weights, state)
+        return AttentionOutput(self.output(heads.transpose(1, 2).flatten(2)), weights, state)
 
     def _placed(self, x: Tensor, step: int | None) -> Tensor:
         """Queries or keys, normalised and rotated."""

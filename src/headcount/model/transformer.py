@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, decoder output out."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headcount.errors import InputError
 from headcount.machine import small_products
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import Cache
@@ -37,6 +39,7 @@ from headcount.model.settings import check_choice, positive
 
 Layer = TypeVar("Layer", bound=nn.Module)
 INITS = ("xavier", "zero_output")
+PASSED_BY = re.compile(r"|output|decoder\.\d+\.self_attention\.(query|key|value)")  # in a search, which uses weights
 CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
 
 
@@ -259,6 +262,10 @@ class Transformer(EncoderDecoder):
         return self.decoder_norm(x), new_states
 
     def start(self, source: Source, source_mask: SourceMask | None) -> DecoderState:
+        self.check_gates()
+        for name, part in self.named_modules():
+            if (part._forward_hooks or part._forward_pre_hooks) and PASSED_BY.fullmatch(name):
+                raise InputError(f"{name or 'the model'}: a hook on it does not act in a search; hook a layer of it")
         memory = self.encode(source, source_mask)
         layers = [layer.start(memory) for layer in self.decoder]
         mask = None if source_mask is None else source_mask[:, None, None, :]

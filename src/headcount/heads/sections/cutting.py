@@ -59,9 +59,9 @@ def subject(results: Results) -> Subject | None:
         bests.append(bleu)
         by_chance = str(chance.cut) if chance.counted else "–"
         phenomena = (by_chance, chance.reason or "none") if every[0].phenomena else ()
-        better = "" if area.better is None else f"{100 * area.better['loss']:.0f} %"
+        better = "" if area.better is None else f"{100 * area.better:.0f} %"
         name = NAMES.get(bleu.order, bleu.order)
-        lines.append((name, str(bleu.cut), str(loss.cut), *phenomena, f"{area.areas['loss']:.2f}", better))
+        lines.append((name, str(bleu.cut), str(loss.cut), *phenomena, f"{area.loss:.2f}", better))
     blocks = (
         NOTE,
         Plots((*plots, _bleu_plot(every))),
