@@ -52,7 +52,7 @@ def effect_table(
 
     kind: of ablation: zero, mean, resample or only. endpoint of the phenomena: "margin", the mean of log p(right) -
     log p(wrong) in nats, or "accuracy" in points. Loss is in nats a sentence. groups: a name for each pair, instead of
-    its phenomenon. bounds: for verdicts of "equivalent". Raises InputError for an unknown kind or endpoint.
+    its phenomenon. bounds: for verdicts of "non-inferior". Raises InputError for an unknown kind or endpoint.
     """
     names = tuple(arrays["head"].tolist())
     return compared(names, samples(arrays, kind, endpoint, bounds, groups), seed=seed)
@@ -120,5 +120,5 @@ def _with_whole(arrays: Mapping[str, NDArray], kind: str, name: str) -> Floats:
 
 
 def free_to_cut(table: EffectTable) -> NDArray[np.bool_]:
-    """Heads that are free to cut by loss, [row]: an equivalence, not a lack of significance."""
+    """Heads that are free to cut by loss, [row]: non-inferior, which a lack of significance is not."""
     return table.harmless[:, table.columns.index(LOSS)]

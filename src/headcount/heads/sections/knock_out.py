@@ -62,7 +62,7 @@ def _verdict(table: EffectTable) -> str:
         if found := int(sure[:, column].sum()):
             largest = int(np.where(sure[:, column], table.harm[:, column], -np.inf).argmax())
             parts += [f"{table.columns[column]}: {found} (largest effect: {table.rows[largest]})"]
-    cut = f"Free to cut by loss (an equivalence, one head at a time): {', '.join(free) or 'none'}."
+    cut = f"Free to cut by loss (non-inferior, one head at a time): {', '.join(free) or 'none'}."
     return f"{'; '.join(parts)}. {cut}"
 
 
