@@ -207,7 +207,7 @@ def test_bleu_stands_beside_the_loss(full):
     estimate = bleu_table(translated_without(), 0.5).estimate[2, 0]
     assert float(first[1].replace("−", "-")) == pytest.approx(estimate, abs=0.1)
     # A single changed sentence tells little of the others.
-    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "equivalent", "encoder1.2": "undecided"}
+    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "non-inferior", "encoder1.2": "undecided"}
     assert found.findings[0].startswith("1 of 3 heads")
     alone = bleu.subject(results(bleu=translated_without()))
     assert alone.section.blocks[0].headers[-1] == "verdict"
@@ -279,10 +279,10 @@ def test_bleu_without_a_changed_word_is_not_known_exactly():
 def test_bounds_are_those_of_the_run(full, made):
     page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
     text = html(page)
-    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2, cross1.1." in text
+    assert "Free to cut by loss (non-inferior, one head at a time): encoder1.1, encoder1.2, cross1.1." in text
     assert "for less than 99 BLEU" in text
     assert "The bound of the loss is 100 nats a token" in text
-    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2." in html(made)
+    assert "Free to cut by loss (non-inferior, one head at a time): encoder1.1, encoder1.2." in html(made)
 
 
 @pytest.mark.medium
