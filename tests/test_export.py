@@ -26,6 +26,7 @@ from headcount.errors import InputError
 from headcount.export.attention import Shape, in_shape
 from headcount.export.card import escaped, model_card
 from headcount.export.folder import write_folder
+from headcount.heads.interface import Heads
 from headcount.model.attention import TokenPositions
 from headcount.report.attention_maps import attention_maps
 from headcount.run.arrays import write_arrays
@@ -113,6 +114,14 @@ def test_the_engine_finds_the_translations_and_scores_of_the_search(alpha, beam,
 def test_the_engine_gives_as_many_translations_as_it_is_asked_for(run):
     found, expected = (each.translator.nbest(TEXTS, 3) for each in (with_ctranslate2(run), run))
     assert [[each.text for each in best] for best in found] == [[each.text for each in best] for best in expected]
+
+
+@pytest.mark.medium
+def test_the_engine_passes_by_no_gate_and_no_hook_in_silence(run):
+    translator, heads = with_ctranslate2(run).translator, Heads(run.model)
+    for context in (heads.gated({"cross1.1": 0}), heads.recorded()):
+        with context, pytest.raises(InputError, match="gates and hooks do not act in it"):
+            translator.translate(TEXTS)
 
 
 @pytest.mark.medium

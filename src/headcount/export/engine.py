@@ -11,7 +11,7 @@ import torch
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.beam import BeamSearch, length_penalty
 from headcount.decoding.search import Hypothesis, NotFiniteError
-from headcount.decoding.translator import Translator
+from headcount.decoding.translator import Translator, hooked
 from headcount.errors import InputError
 from headcount.export.ctranslate2 import unsupported, write_model
 from headcount.export.parts import positions_of
@@ -90,6 +90,8 @@ class CTranslate2Translator(Translator):
         torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
+        if hooked(self.model) or any(getattr(part, "head_gate", None) is not None for part in self.model.modules()):
+            raise InputError("engine=ctranslate2: gates and hooks do not act in it; translate without it")
         beam = self.search.beam
         penalty = self.penalty(sum(map(len, sources)) // len(sources) + 1)
         found = self.engine.translate_batch(
