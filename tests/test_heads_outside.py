@@ -107,7 +107,7 @@ class Outside:
 def outside(tmp_path_factory):
     folder = tmp_path_factory.mktemp("outside")
     completed("train", *SMALL, "hydra.run.dir=runs/a", cwd=folder)
-    completed("heads", "run=runs/a", "parts=[ablation,importance,twins,gold]", "valid=null", cwd=folder)
+    completed("heads", "run=runs/a", "parts=[ablation,importance,twins,roles,gold]", "valid=null", cwd=folder)
     return Outside(folder / "runs" / "a")
 
 
@@ -122,6 +122,9 @@ def ablated(outside):
 
 def test_zero_ablation(outside, ablated):
     phenomenon = np.array([row["phenomenon"] for row in outside.pairs])
+    settings = [{}, *({head: 0.0} for head in NAMES)]
+    twins = [[outside.odds(row, "twin", gates=gates) for row in outside.pairs] for gates in settings]
+    sensitive = 100.0 * (ablated[1] > np.array(twins))
     for number, head in enumerate(NAMES, start=1):
         change = [values[number] - values[0] for values in ablated]
         right = 100.0 * (ablated[1] > 0)
@@ -131,6 +134,8 @@ def test_zero_ablation(outside, ablated):
             assert outside.figure("zero.margin", name, head) == pytest.approx(change[1][own].mean(), abs=2e-4)
             expected = (right[number] - right[0])[own].mean()
             assert outside.figure("zero.accuracy", name, head) == pytest.approx(expected, abs=2e-4)
+            told = outside.figure("zero.sensitivity", name, head)
+            assert told == pytest.approx(sensitive[number, own].mean() - sensitive[0, own].mean(), abs=2e-4)
 
 
 def test_an_interval(outside, ablated):

@@ -144,5 +144,5 @@ def test_other_groups_of_pairs_are_other_columns():
 def test_an_unknown_kind_or_endpoint_is_refused():
     with pytest.raises(InputError, match="mean: no kind of ablation of these results"):
         effect_table(ablation_arrays(), "mean")
-    with pytest.raises(InputError, match="bleu: no endpoint of phenomena; choose margin or accuracy"):
+    with pytest.raises(InputError, match="bleu: no endpoint of phenomena; choose margin, accuracy or sensitivity"):
         effect_table(ablation_arrays(), endpoint="bleu")

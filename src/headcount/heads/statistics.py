@@ -51,9 +51,10 @@ def effect_table(
     """Effects of each head on loss and on each phenomenon, from the arrays of `ablation`.
 
     kind: of ablation: zero, mean, resample or only. endpoint of the phenomena: "margin", the mean of log p(right) -
-    log p(wrong) in nats, "accuracy" in points, or "sensitivity", which a shift towards one answer does not change: the
-    share of pairs whose margin is larger with the source than with its twin, in points; of kind zero. Loss is in nats a sentence. groups: a name for each pair, instead of
-    its phenomenon. bounds: for verdicts of "non-inferior". Raises InputError for an unknown kind or endpoint.
+    log p(wrong) in nats; "accuracy" in points; or, of zero ablation, "sensitivity", which a shift towards one answer
+    does not change: the share of pairs whose margin is larger with the source than with its twin, in points. Loss is in
+    nats a sentence. groups: a name for each pair, instead of its phenomenon. bounds: for verdicts of "non-inferior".
+    Raises InputError for an unknown kind or endpoint.
     """
     names = tuple(arrays["head"].tolist())
     return compared(names, samples(arrays, kind, endpoint, bounds, groups), seed=seed)
