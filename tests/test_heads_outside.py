@@ -208,12 +208,15 @@ def words_of(text):
     return re.findall(r"\w+(?:[-'’]\w+)*|[^\w\s]", text)
 
 
-def owners(pieces, words):
-    """The word of each piece, by counting characters."""
-    letters = [number for number, word in enumerate(words) for _ in word]
-    sizes = [len(piece.replace("▁", "")) for piece in pieces]
-    ends = np.cumsum(sizes)
-    return np.array([letters[max(end - max(size, 1), 0)] for end, size in zip(ends, sizes, strict=True)])
+def owned(pieces, words):
+    """The share of each piece's bytes in each word, [piece, word]; a space mark belongs to the word behind it."""
+    letters, at = [number for number, word in enumerate(words) for _ in word], 0
+    found = np.zeros((len(pieces), len(words)))
+    for number, piece in enumerate(pieces):
+        for letter in piece:
+            found[number, letters[at]] += len(letter.encode())
+            at += letter != "▁"
+    return found / found.sum(axis=1, keepdims=True)
 
 
 def test_alignment_error(outside):
@@ -223,15 +226,13 @@ def test_alignment_error(outside):
         seen, sides = {}, ("source", "target")
         outside.log_prob(row["source"], row["target"], seen=seen)
         words = {side: words_of(row[side]) for side in sides}
-        own = {side: owners(outside.pieces.encode(row[side], out_type=str), words[side]) for side in sides}
+        own = {side: owned(outside.pieces.encode(row[side], out_type=str), words[side]) for side in sides}
         gold = {(pair["source"], pair["target"]) for pair in row["alignment"]}
         links += len(gold) + len(words["target"])
         for number in range(HEADS):
             weights = seen[f"cross1.{number + 1}"][1][:-1, :-1]
-            shares = np.stack([weights[:, own["source"] == word].sum(axis=1) for word in range(len(words["source"]))])
-            for word in range(len(words["target"])):
-                largest = shares[:, own["target"] == word].mean(axis=1).argmax()
-                right[number] += (largest, word) in gold
+            shares = own["target"].T @ weights @ own["source"] / own["target"].sum(axis=0)[:, None]
+            right[number] += sum((largest, word) in gold for word, largest in enumerate(shares.argmax(axis=1)))
     page = (outside.folder / "heads.md").read_text(encoding="utf-8")
     for number in range(HEADS):
         (shown,) = re.findall(rf"\| *cross1\.{number + 1} *\| *weight *\| *before the word *\| *([\d.]+)", page)

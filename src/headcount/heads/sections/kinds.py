@@ -29,8 +29,8 @@ def subject(results: Results) -> Subject | None:
     blocks: list = [NOTE, Table(headers, lines)]
     if apart := _apart(tables, difference_table(results.parts["ablation"], "mean")):
         note = f"The largest {MOST} at most. Paired over sentences; all cells of the difference are one family."
-        headers = ("head", "column", *(f"{kind}, {SENTENCE}" for kind in KINDS), "zero less mean", "95 % interval", "p")
-        blocks += ["Cells whose effect by zero ablation is not that by mean ablation:", Table(headers, apart, note)]
+        titles = ("head", "column", *(f"{kind}, {SENTENCE}" for kind in KINDS), "zero less mean", "95 % interval", "p")
+        blocks += ["Cells whose effect by zero ablation is not that by mean ablation:", Table(titles, apart, note)]
     return Subject(Section("Zero, mean and resample ablation", tuple(blocks)))
 
 
