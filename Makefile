@@ -7,7 +7,7 @@ DATA   ?=
 MODEL  ?=
 RECIPE ?=
 STUDY  ?= heads_fixed_width
-JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
+JOBS   ?= -1
 ARGS   ?=
 
 BIN := .venv/bin
@@ -62,7 +62,8 @@ export: .venv/export  ## Write RUN in the format of CTranslate2: ARGS="quantizat
 serve: .venv/serve $(ENGINE)  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
 	@$(BIN)/python scripts/serve.py $(call setting,run,RUN) $(ARGS)
 
-# A job may fail; there is a report of the rest all the same, of the folder that the sweep has written to the file.
+# JOBS=-1 is a run a core, of those that this process may use. A job may fail; there is a report of the rest all the same, of
+# the folder that the sweep has written to the file.
 ablate: .venv/study  ## Run STUDY, JOBS runs at once, and report: STUDY=kv_heads RECIPE=multi30k_study
 	@export HEADCOUNT_SWEEP_FILE=$$(mktemp); \
 	$(BIN)/python scripts/train.py --multirun study=$(STUDY) hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) $(CHOICES); \
@@ -96,7 +97,7 @@ test-all: .venv/slow  ## Run all tests, the slow ones too
 QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes requests sweeps)
 LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
 test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 STOPS=200 FUZZ_CASES=100000
-	JOBS=$(JOBS) $(BIN)/python -m pytest -m reliability -s -rs $(QUICK) $(LONG) $(ARGS)
+	JOBS=$(patsubst -1,$(shell getconf _NPROCESSORS_ONLN),$(JOBS)) $(BIN)/python -m pytest -m reliability -s -rs $(QUICK) $(LONG) $(ARGS)
 
 mutation: .venv/mutation  ## Mutation testing: do the tests notice random changes of the code? ARGS="--help"
 	$(BIN)/python tests/mutation.py $(ARGS)

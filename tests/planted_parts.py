@@ -23,9 +23,10 @@ def ablated(pairs: int = 120, gold: bool = True) -> dict[str, np.ndarray]:
     wrong[3, labels == "order"] = right[3, labels == "order"] + random.normal(0, 1, (labels == "order").sum())
     one = {"reference": reference, "lengths": np.full(pairs, 3), "right": right, "wrong": wrong}
     arrays = {f"{kind}.{name}": value for kind in ("zero", "mean", "resample") for name, value in one.items()}
+    twin = {"zero.twin_right": wrong.copy(), "zero.twin_wrong": right.copy()}
     # The first layer with either head alone is as bad as without the last head.
     arrays |= {f"only.{name}": value[[3, 3, 0]] if value.ndim > 1 else value for name, value in one.items()}
-    return arrays | {"head": np.array(HEADS), "row": rows, "phenomenon": labels, "grade": labels}
+    return arrays | twin | {"head": np.array(HEADS), "row": rows, "phenomenon": labels, "grade": labels}
 
 
 def translated() -> dict[str, np.ndarray]:

@@ -86,9 +86,7 @@ WRONG_SETTINGS = [
     {"averaging=null": "averaging=null: is no option; there are best, checkpoints, ema, none"},
     {"search=default": "search=default: is no option; there are beam, diverse, greedy, mbr, sample"},
     {"model=default": "model=default: is no option; there are base, big, "},
-    {
-        "model.cross_attention=additive": "model.cross_attention=additive: is chosen with a slash: model/cross_attention="
-    },
+    {"model.cross_attention=additive": "model.cross_attention=additive: is chosen with a slash: model/"},
     {"model.cross_attention=x": "model.cross_attention=x: must be an option of its group"},
     {"trainer.devices=2": "trainer.devices=2, but one process was started: start one a device with torchrun"},
     {"bleu_tokenizer=x": "bleu_tokenizer=x: must be null or one of none, zh, 13a"},

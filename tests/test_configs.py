@@ -1,17 +1,20 @@
 """Configs: every option that ships composes and builds."""
 
 import inspect
+import re
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import failed, refused
+from conftest import completed, failed, refused
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
+from headcount.export.parts import _missing
 from headcount.run.config import build
 from headcount.run.parts import build_parts, check_processes, without_effect
 from headcount.run.place import program
@@ -254,6 +257,26 @@ def test_each_arm_of_heads_by_kind_changes_the_heads_of_one_kind():
         model = composed("train", "study=heads_by_kind", f"study.arm={arm}").model
         counts = {name: model[f"{name}_heads"] for name in ("encoder", "decoder", "cross")}
         assert counts == {"encoder": None, "decoder": None, "cross": None} | {kind: int(heads)}
+
+
+@pytest.mark.medium
+@pytest.mark.xfail(strict=True, reason="settings become typed")
+def test_the_help_offers_no_group_or_option_that_cannot_be_chosen(tmp_path):
+    shown = completed("train", "--help", cwd=tmp_path).out
+    choices = shown.partition("== Choices")[2].partition("== Settings")[0]
+    assert "\nmodel: " in choices
+    assert not re.search(r"^(preset|orders): ", choices, re.MULTILINE)
+    assert not re.search(r"^(data|model|search|trainer): .*\bdefault\b", choices, re.MULTILINE)
+
+
+@pytest.mark.medium
+def test_what_an_export_advises_to_train_with_is_an_option():
+    model = build(composed("train", "model/cross_attention=additive").model, "model", vocab_size=8)
+    run = SimpleNamespace(translator=SimpleNamespace(hide_source=False))
+    (line,) = set(_missing(run, model, "this engine"))
+    word = line.partition("train with ")[2]
+    assert word == "model/cross_attention=scaled_dot"
+    assert composed("train", word).model.cross_attention._target_.endswith("ScaledDotProduct")
 
 
 @pytest.mark.medium

@@ -299,6 +299,16 @@ def test_a_figure_that_is_no_number_is_not_measured(healthy, value):
     assert found("epochs", with_figure("train.epochs", value)(healthy)).measured is None
 
 
+def test_fewer_copies_and_repetitions_than_the_references_have_are_none_and_not_less():
+    lines = ["the dog sees the cat"] * 3
+    translated = {"test": (["a b c", "d e f", "g h i"], lines)}
+    evidence = Evidence(("en", "de"), {"test": Pairs(lines, lines)}, translations=translated)
+    for name in ("translations that copy", "one translation for many"):
+        measured = found(name, evidence).measured
+        assert measured is not None
+        assert measured.value == 0
+
+
 @pytest.mark.slow
 def test_a_copy_task_may_copy(healthy):
     rows = Copy(train_size=8000, valid_size=400, test_size=400, seed=1).load()

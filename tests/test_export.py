@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 import torch.nn.functional as F
 import yaml
@@ -18,7 +19,7 @@ from clauses import CLAUSES
 from conftest import command, completed, failed, refused, rewrite
 from omegaconf import OmegaConf
 
-from headcount.data.tokenizer import BOS, EOS, TokenizerPair
+from headcount.data.tokenizer import BOS, EOS, TokenizerPair, normalise
 from headcount.decoding.beam import greedy
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
@@ -158,6 +159,26 @@ def test_sources_of_different_lengths_share_a_batch_but_not_their_limits(tight, 
     assert len({len(ids) for ids in translator.codec.encode(TEXTS)}) > 3
     assert max(searched) > len(TEXTS) / 4
     assert sum(searched) == len(TEXTS)
+
+
+MIXED = [*TEXTS[:6], *(" ".join(TEXTS[at : at + 4]) for at in range(0, 16, 2)), " ".join(TEXTS[:1] * 20)]
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("exponent", [1e-6, 1.0, 6.0])
+def test_translations_depend_neither_on_other_lines_nor_on_the_rank_that_the_engine_gives(
+    exponent, count, home, monkeypatch
+):
+    """Its exponent is that of a length, which is not that of every translation in a batch."""
+    run = open_run(home / "runs" / "first", device="cpu", search=ENOUGH)
+    translator = with_ctranslate2(run).translator
+    monkeypatch.setattr(translator, "penalty", lambda length: exponent)
+    together, ours = (each.nbest(MIXED, count) for each in (translator, run.translator))
+    alone = [translator.nbest([text], count)[0] for text in MIXED[5:8]]
+    texts = [[[one.text for one in each] for each in found] for found in (together, ours, alone)]
+    assert texts[0] == texts[1]
+    assert texts[0][5:8] == texts[2]
 
 
 def test_the_engine_leaves_torch_its_threads(run):
@@ -507,6 +528,62 @@ def test_the_program_of_the_card_translates_all_that_the_model_can(run, tmp_path
     assert "A sentence may have 64 tokens at most." in body
     rotary = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2, positions="rotary"))
     assert "tokens at most" not in model_card(rotary, "ctranslate2", "float32", 64)
+
+
+ODD = ("the\u00a0dog", "the\tdog", "the\u3000dog", "the\u2009dog", "the \u2581 dog", "the\u200bdog", "the \ud800 dog")
+ODD += ("the do\u0308g", "  the  dog ", "the dog\x85sees\u2028it", ">>the dog<< sees", "the <0x41> dog")
+ODD += ("the </s> dog", "the <unk> dog", "<pad> the dog", "the dog <s>", ">> the dog << sees >>x<<")
+
+
+def program_of(folder: Path) -> dict:
+    """What the program of the card defines before it reads the model."""
+    program = textwrap.dedent(card_of(folder)[1].split("## Use")[1].split("## Data")[0])
+    names: dict = {}
+    exec("import unicodedata\n" + program[program.index("def normal") :].split("\n\n")[0], names)
+    return names
+
+
+@pytest.mark.parametrize("format", ["ctranslate2", "huggingface"])
+def test_the_card_makes_text_what_headcount_reads(format, run, tmp_path):
+    folder = exported(run, tmp_path, format)
+    normal = program_of(folder)["normal"]
+    model = folder / ("tokenizer.model" if format == "ctranslate2" else "source.spm")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    space = " " if format == "huggingface" else ""
+    for text in ODD:
+        assert normal(text) == normalise(text)
+        assert processor.encode(space + normal(text)) == run.tokenizer.encode([text])[0], text
+    limits = card_of(folder)[1].partition("## Limits")[2].partition("## Recipe")[0]
+    words = ["(NFC)", "plain spaces", "U+2581", "lone surrogates", "normal, above"]
+    words += [">>", "</s>", "<s>", "<unk>", "<pad>"] * (format == "huggingface")
+    assert all(word in limits for word in words)
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+
+
+@pytest.mark.slow
+def test_transformers_reads_text_as_the_run_does(run, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = exported(run, tmp_path, "huggingface")
+    tokenizer, normal = transformers.AutoTokenizer.from_pretrained(folder), program_of(folder)["normal"]
+    ours = run.tokenizer.encode(list(ODD))
+    for text, ids in zip(ODD, ours, strict=True):
+        assert tokenizer(" " + normal(text)).input_ids == [*ids, EOS], text
+    decoded = tokenizer.batch_decode([[BOS, *ids, EOS] for ids in ours], skip_special_tokens=True)
+    assert [" ".join(text.removeprefix("<s>").split()) for text in decoded] == run.tokenizer.decode(ours)
+
+
+def test_the_card_names_the_directions_of_the_scores_and_one_size_of_the_vocabulary(run, tmp_path):
+    def card(**data):
+        shutil.copytree(run.directory, tmp_path / "run", dirs_exist_ok=True)
+        config = yaml.safe_load((run.directory / "config.yaml").read_text())
+        config["data"] |= data
+        (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+        return model_card(replace(run, directory=tmp_path / "run"), "ctranslate2", "float32", 64)
+
+    both = "Train and valid, and its scores, have both directions; test sets have en to de alone."
+    assert both in card(both_directions=True, vocab_size=12345)
+    assert both not in card()
+    assert "12345" not in card(vocab_size=12345)
 
 
 EVIL = "</p><script>alert(1)</script> [x](javascript:1) `` | # *a* \n---\n# b"

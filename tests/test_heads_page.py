@@ -35,7 +35,7 @@ from headcount.heads.command import following
 from headcount.heads.measure import PARTS
 from headcount.heads.page import HeadsPage, heads_csv, html, run_page, study_page, write
 from headcount.heads.results import Results, Row, Study
-from headcount.heads.sections import bleu, cost, cutting, knock_out, one_left
+from headcount.heads.sections import bleu, cost, cutting, kinds, knock_out, one_left
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
 from headcount.report.statistics.bootstrap import bleu_of
@@ -148,7 +148,10 @@ def test_words_that_differ_are_marked():
 def test_the_planted_head_is_the_first_finding(made):
     found = made
     assert found.findings[0].startswith("Without cross1.1, order falls from 100.0 to ")
-    assert "1 of 2 phenomena have a head without which they lose 10 points or more: order." in found.findings
+    assert (
+        "1 of 2 phenomena have a head without which the margin falls (tested) and 10 points of sensitivity or more are "
+        "lost (estimated): order." in found.findings
+    )
     assert any(
         line.startswith("cross1.1 carries the cue of order: its") and " 50 % [" in line for line in found.findings
     )
@@ -207,11 +210,44 @@ def test_bleu_stands_beside_the_loss(full):
     estimate = bleu_table(translated_without(), 0.5).estimate[2, 0]
     assert float(first[1].replace("−", "-")) == pytest.approx(estimate, abs=0.1)
     # A single changed sentence tells little of the others.
-    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "equivalent", "encoder1.2": "undecided"}
+    assert {line[0]: line[4] for line in rest} == {"encoder1.1": "non-inferior", "encoder1.2": "undecided"}
     assert found.findings[0].startswith("1 of 3 heads")
     alone = bleu.subject(results(bleu=translated_without()))
     assert alone.section.blocks[0].headers[-1] == "verdict"
     assert {row.endpoint for row in found.rows} == {"zero.bleu"}
+
+
+def test_the_largest_effect_may_be_a_gain():
+    arrays = ablated()
+    order = arrays["phenomenon"] == "order"
+    arrays["zero.wrong"][2] -= 20 * order
+    (text, *_) = knock_out.subject(results(ablation=arrays)).section.blocks
+    assert "order: 2 (largest effect: encoder1.2)" in text
+
+
+def test_a_shift_towards_one_answer_is_no_lost_function():
+    arrays = ablated()
+    order = arrays["phenomenon"] == "order"
+    # Ten nats for the answer that is right in every other pair, and a little less of all margins.
+    shift = np.where(np.arange(len(order)) % 4 < 2, 10, -10) * order
+    for name in ("right", "wrong", "twin_right", "twin_wrong"):
+        arrays[f"zero.{name}"][3] = arrays[f"zero.{name}"][0]
+    arrays["zero.right"][3] += shift - 0.5 * order
+    arrays["zero.twin_right"][3] += shift
+    accuracy, told = (results(ablation=arrays).effects("zero", name) for name in ("accuracy", "sensitivity"))
+    column = accuracy.columns.index("order")
+    assert accuracy.estimate[2, column] == -50
+    assert told.estimate[2, column] == 0
+    assert not any("order falls" in line for line in knock_out.subject(results(ablation=arrays)).findings)
+
+
+def test_kinds_differ_where_their_difference_does():
+    random, arrays = np.random.default_rng(0), ablated()
+    arrays["zero.wrong"][1] = arrays["zero.wrong"][0] + random.normal(0.3, 1, arrays["zero.wrong"].shape[1])
+    arrays["mean.wrong"] = arrays["zero.wrong"].copy()
+    arrays["mean.wrong"][2] += 2 + random.normal(0, 0.1, arrays["zero.wrong"].shape[1])
+    found = kinds.subject(results(ablation=arrays)).section.blocks
+    assert {line[0] for line in found[-1].cells} == {"encoder1.2"}
 
 
 def test_bleu_of_a_model_without_a_right_phrase_gets_no_verdict():
@@ -279,10 +315,10 @@ def test_bleu_without_a_changed_word_is_not_known_exactly():
 def test_bounds_are_those_of_the_run(full, made):
     page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
     text = html(page)
-    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2, cross1.1." in text
+    assert "Free to cut by loss (non-inferior, one head at a time): encoder1.1, encoder1.2, cross1.1." in text
     assert "for less than 99 BLEU" in text
     assert "The bound of the loss is 100 nats a token" in text
-    assert "Free to cut by loss (an equivalence, one head at a time): encoder1.1, encoder1.2." in html(made)
+    assert "Free to cut by loss (non-inferior, one head at a time): encoder1.1, encoder1.2." in html(made)
 
 
 @pytest.mark.medium

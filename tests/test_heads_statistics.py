@@ -78,11 +78,11 @@ def test_false_tables_of_real_effects_are_at_most_seven_percent(pairs):
     assert np.mean(real_tables(pairs, 250, 400) > 0) <= 0.07
 
 
-def test_identical_models_do_not_differ_and_are_equivalent():
+def test_identical_models_do_not_differ_and_are_non_inferior():
     rows = np.arange(PAIRS)
     rounding = 1e-6 + 1e-7 * np.random.default_rng(0).random((HEADS, PAIRS))
     table = compared(NAMES, [Sample("loss", rounding, rows, 1.0, 1, 0.01)])
-    assert (table.verdict == "equivalent").all()
+    assert (table.verdict == "non-inferior").all()
     assert table.p.min() > 0.5
     assert free_to_cut(table).all()
 
@@ -116,9 +116,9 @@ def test_a_table_finds_planted_effects(kind):
     table = effect_table(ablation_arrays(), kind, bounds=BOUNDS)
     assert (table.rows, table.columns) == (("cross1.1", "cross1.2", "cross1.3"), ("loss", "case", "order"))
     assert table.verdict.tolist() == [
-        ["differs", "equivalent", "equivalent"],
-        ["equivalent", "equivalent", "differs"],
-        ["equivalent", "equivalent", "equivalent"],
+        ["differs", "non-inferior", "non-inferior"],
+        ["non-inferior", "non-inferior", "differs"],
+        ["non-inferior", "non-inferior", "non-inferior"],
     ]
     assert table.estimate[0, 0] == pytest.approx(2, abs=0.1)
     assert table.estimate[1, 2] == pytest.approx(-3.5, abs=0.1)
@@ -144,5 +144,5 @@ def test_other_groups_of_pairs_are_other_columns():
 def test_an_unknown_kind_or_endpoint_is_refused():
     with pytest.raises(InputError, match="mean: no kind of ablation of these results"):
         effect_table(ablation_arrays(), "mean")
-    with pytest.raises(InputError, match="bleu: no endpoint of phenomena; choose margin or accuracy"):
+    with pytest.raises(InputError, match="bleu: no endpoint of phenomena; choose margin, accuracy or sensitivity"):
         effect_table(ablation_arrays(), endpoint="bleu")

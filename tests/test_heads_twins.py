@@ -1,6 +1,7 @@
 """Patching between twins: a planted head carries the whole cue, others none of it; all cross heads are the twin; small
 differences add up over direct paths."""
 
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +18,10 @@ from headcount.data.batches import Sentences
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError
 from headcount.heads.analysis import Analysis, Settings
-from headcount.heads.evaluation_set import evaluation_set
+from headcount.heads.evaluation_set import evaluation_set, stratified
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.page import run_page
-from headcount.heads.patching import TwinPairs, Twins, each_head, evenly, twin_effects, twins
+from headcount.heads.patching import TwinPairs, Twins, each_head, twin_effects, twins
 from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of, reaches
 from headcount.heads.results import Results
 from headcount.heads.twin_alignment import Tokens, places
@@ -285,12 +286,30 @@ def test_small_effects_add_up_over_the_direct_paths():
         assert total == pytest.approx(moved["total"][number], rel=2e-3, abs=1e-9)
 
 
-def test_pairs_are_taken_from_each_group_alike():
-    group = np.array([0] * 50 + [1] * 3 + [2] * 20)
-    taken = evenly(group, 13)
-    assert np.bincount(group[taken]).tolist() == [5, 3, 5]
-    assert len(set(taken)) == 13
-    assert evenly(group, None).tolist() == list(range(73))
+@pytest.mark.parametrize("size", [2000, 4000])
+@pytest.mark.parametrize("most", [120, 160, 500])
+def test_sentences_are_taken_from_each_cell_and_side_alike(size, most):
+    # As in the test set of the built-in corpus: 16 cells in turn, then the same with the other answers.
+    labels = [(f"phenomenon {row // 2 % 8}", ("easy", "hard")[row % 2], row // 16 % 2) for row in range(size)]
+    columns = {"source": ["a"] * size, "target": ["a"] * size, "contrast": ["b"] * size, "twin": ["b"] * size}
+    names = {
+        name: [str(label[place]) for label in labels] for place, name in enumerate(("phenomenon", "grade", "side"))
+    }
+    words = SimpleNamespace(encode=lambda texts: [[4]] * len(texts))
+    run = SimpleNamespace(translator=words, tokenizer=SimpleNamespace(source=words, target=words))
+    test = evaluation_set(run, Dataset.from_dict(columns | names), most)
+    assert len(test) == most
+    for keys in (("phenomenon",), ("phenomenon", "grade"), ("phenomenon", "grade", "side")):
+        found = Counter(zip(*(test.rows[key] for key in keys), strict=True))
+        assert len(found) == 2 ** (2 + len(keys))
+        assert max(found.values()) - min(found.values()) <= 1
+
+
+def test_few_phenomena_are_taken_whole_and_sentences_without_any_from_all_parts():
+    taken = stratified([("a", "")] * 50 + [("b", "")] * 3 + [("c", "")] * 20, 13)
+    assert np.histogram(taken, [0, 50, 53, 73])[0].tolist() == [5, 3, 5]
+    assert stratified([("", "")] * 9, None).tolist() == list(range(9))
+    assert (np.histogram(stratified([("", "")] * 1000, 100), 4)[0] > 15).all()
 
 
 def shares_of(random, pairs=40, share=0.3, way=-4.0):

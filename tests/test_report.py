@@ -23,6 +23,7 @@ from headcount.report.page import SECTIONS
 from headcount.report.read import read_sweep
 from headcount.report.sections import error_rate
 from headcount.report.sections.published import published
+from headcount.report.statistics.planning import like
 from headcount.report.write import html, keep_runs, results_csv
 from headcount.run.directory import is_finished
 
@@ -390,14 +391,15 @@ def test_a_report_states_the_error_rate_of_its_design(tmp_path, undrawn):
     folder = write_sweep(tmp_path / "s", {1: 0.4, 4: 0.2}, seeds=(1, 2, 3), lines=40)
     study = study_of(folder, simulate=20)
     text, code = error_rate.section(study).blocks
-    assert text.startswith("Of 20 simulated studies with 2 rows of 3 runs and 80 sentences, in which no row differs, ")
+    assert text.startswith(
+        "Of 20 simulated studies with the rows of this one and as many runs, in which no row differs"
+    )
     share, low, high = map(float, re.search(r"differs, ([\d.]+) \[([\d.]+), ([\d.]+)\] % claim", text).groups())
     assert low <= share <= 25 < high + 25
     assert code.text.endswith("simulate=20")
-    world = error_rate.world_like(study)
-    observed = np.mean(study.endpoint.comparison.spread.variances)
-    assert world.seed_deviation**2 <= observed - study.endpoint.comparison.interaction.noise + 1e-9
-    assert world.bleu == pytest.approx(np.mean(study.endpoint.comparison.means))
+    drawn = list(like(study.endpoint.comparison, 300))
+    expected = np.mean(study.endpoint.comparison.spread.variances)
+    assert np.mean([each.spread.variances for each in drawn]) == pytest.approx(expected, rel=0.3)
     assert "Error rate" not in markdown(page_of(folder))
 
 

@@ -9,7 +9,10 @@ import torch
 from built import built
 from conftest import completed, refused
 
-from headcount.report.attention_maps import attention_maps, plot
+from headcount.errors import InputError
+from headcount.report import drawing
+from headcount.report.attention_arrays import write
+from headcount.report.attention_maps import Layer, attention_maps, draw, plot
 from headcount.run.opened import open_run
 
 WINDOW = built("model/cross_attention/gaussian_window")
@@ -33,6 +36,29 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     completed("attention", "run=runs/first", f"text={sentence}", "output=again", cwd=tmp_path)
     for path in (tmp_path / "seen").glob("*.svg"):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+@pytest.mark.medium
+def test_characters_that_the_font_lacks_are_told_in_one_line(caplog, recwarn):
+    drawing.warn_once.cache_clear()
+    for tokens in (["一", "丁"], ["ไ", "अ"], ["🙂", "a"]):
+        plot(Layer("encoder", 1, torch.ones(1, 2, 2) / 2, tokens, tokens))
+    assert not [each for each in recwarn if issubclass(each.category, UserWarning)]
+    (line,) = caplog.messages
+    assert "PNG files have boxes for characters that the font DejaVu Sans lacks" in line
+    drawing.warn_once.cache_clear()
+    plot(Layer("encoder", 1, torch.ones(1, 2, 2) / 2, ["▁é", "</s>"], ["ж", "\n"]))
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.medium
+def test_drawings_of_too_many_tokens_get_one_line_and_arrays_are_written(home, tmp_path):
+    run = open_run(home / "runs" / "first")
+    text = " ".join(["the dog sees the cat"] * 120)
+    with pytest.raises(InputError, match=r"have \d,\d+ tokens .* and 2,000 can be drawn; .* or out=FILE"):
+        draw(run, text, "der Hund", tmp_path / "seen")
+    assert not (tmp_path / "seen").exists()
+    assert write(run, [text], ["der Hund"], tmp_path / "a.npz", lambda done: None).exists()
 
 
 @pytest.mark.medium

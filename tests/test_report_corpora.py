@@ -280,7 +280,9 @@ def test_references_come_from_a_run_on_the_same_corpus(own):
 @pytest.mark.medium
 def test_the_error_rate_of_the_design(own):
     section = error_rate(study_of(own, simulate=20))
-    assert "20 simulated studies with 3 rows of 4 runs, each with a corpus of its own" in section.blocks[0]
+    assert (
+        "20 simulated studies with the rows of this one and as many runs, in which no row differs" in section.blocks[0]
+    )
 
 
 @pytest.mark.medium

@@ -58,6 +58,12 @@ def test_the_citation_is_that_of_the_project():
     assert f"author = {{{{{citation['authors'][0]['name']}}}}}," in entry
 
 
+def test_the_primary_endpoint_comes_first(sweep, undrawn):
+    """A frame shows the first columns of a wide table; the rest scrolls."""
+    headers = table_of_section(page_of(sweep), "Results").headers
+    assert headers[1:3] == ("BLEU on valid + test", "letters")
+
+
 def test_letters_stand_beside_scores(sweep, undrawn):
     table = table_of_section(page_of(sweep), "Results")
     assert [line[table.headers.index("letters")] for line in table.cells] in (["a", "a"], ["b", "a"])

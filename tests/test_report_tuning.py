@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from conftest import rewrite
 from reports import MARGINS, edit, table_of_section
 from sweeps import STUDY, sentences, write_run
 
@@ -119,3 +121,21 @@ def test_values_without_a_common_seed_are_not_compared(tmp_path):
     (folder / "away" / "config.yaml").unlink()
     with pytest.raises(InputError, match=r"no seed that was trained with all of 0\.1, 0\.2, 0\.4; train one seed"):
         read_sweep(folder, "optimizer.lr")
+
+
+@pytest.mark.medium
+def test_a_setting_that_follows_the_chosen_one_makes_no_rows(tmp_path):
+    """The rate of the other parameters is that of the hidden matrices, by interpolation, and is kept as a number."""
+    folder = write_rates(tmp_path)
+    for path in folder.glob("*/config.yaml"):
+        rate = yaml.safe_load(path.read_text(encoding="utf-8"))["optimizer"]["lr"]
+        rewrite(path, lambda text, rate=rate: text.replace(f"lr: {rate}", f"lr: {rate}\n  adamw_lr: {rate}"))
+    assert rates(folder) == {"1": [(0.2, 1)], "4": [(0.2, 1), (0.2, 2)]}
+    assert not read_sweep(folder, "optimizer.lr").notes
+
+
+@pytest.mark.medium
+def test_rows_with_rates_of_their_own_stay_rows(tmp_path):
+    """Each rate has one number of heads, but a number of heads has several rates."""
+    losses = {(1, 0.1): [2.0], (1, 0.2): [1.0], (4, 0.3): [1.0], (4, 0.4): [1.1]}
+    assert rates(write_rates(tmp_path, losses)) == {"1": [(0.2, 1)], "4": [(0.3, 1)]}

@@ -34,13 +34,18 @@ RECIPE = (
     "seed",
 )
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+NORMAL = """
+def normal(text):  # as headcount reads it
+    text = " ".join(unicodedata.normalize("NFC", text).replace("\\u2581", " ").split())
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+"""
 USE = {
-    "ctranslate2": """import ctranslate2, sentencepiece
-
+    "ctranslate2": """import unicodedata, ctranslate2, sentencepiece
+{normal}
 translator = ctranslate2.Translator("DIR")
 source = sentencepiece.SentencePieceProcessor("DIR/{source}")
 target = sentencepiece.SentencePieceProcessor("DIR/{target}")
-pieces = source.encode(["..."], out_type=str)
+pieces = source.encode([normal("...")], out_type=str)
 for result in translator.translate_batch(
     pieces,
     beam_size={beam},
@@ -49,15 +54,18 @@ for result in translator.translate_batch(
     max_decoding_length={longest},
     max_input_length=0,
 ):
-    print(target.decode(result.hypotheses[0]))""",
-    "huggingface": """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
+    print(" ".join(target.decode(result.hypotheses[0]).split()))""",
+    "huggingface": """import unicodedata
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+{normal}
 tokenizer = AutoTokenizer.from_pretrained("DIR")
 model = AutoModelForSeq2SeqLM.from_pretrained("DIR")
-output = model.generate(**tokenizer(["..."], return_tensors="pt", padding=True))
-print(tokenizer.batch_decode(output, skip_special_tokens=True))
+# With the space, >>...<< at the beginning is text and no language code.
+output = model.generate(**tokenizer([" " + normal("...")], return_tensors="pt", padding=True))
+for text in tokenizer.batch_decode(output, skip_special_tokens=True):
+    print(" ".join(text.split()))
 
-# before transformers 5:  pipeline("translation", model="DIR")("...")""",
+# before transformers 5:  pipeline("translation", model="DIR")(" " + normal("..."))""",
 }
 
 
@@ -129,6 +137,7 @@ def used(run: Run, format: str, max_positions: int) -> str:
     one = run.tokenizer.source is run.tokenizer.target
     files = ("tokenizer.model", "tokenizer.model") if one else ("source.model", "target.model")
     return USE[format].format(
+        normal=NORMAL,
         source=files[0],
         target=files[1],
         beam=getattr(search, "beam", 1),
@@ -148,12 +157,16 @@ def data(run: Run) -> str:
     settings = read_settings(run.directory / "config.yaml")
     cleaned = "cleaned" if at(settings, "data.cleaning.enabled") is True else "not cleaned"
     fingerprint = at(settings, "data.fingerprint") or "unknown"
+    both = at(settings, "data.both_directions") is True
+    source, target = map(escaped, run.languages)
     trained = (
         "that of the run that the weights come from" if run.config.get("init_from") else "trained on the same text"
     )
     return (
         f"{escaped(corpus(run))}, {cleaned}, fingerprint {escaped(str(fingerprint))}; its settings are in the recipe "
         f"below. The tokenizer is a sentencepiece model, {trained}, {run.tokenizer.vocab_size:,} pieces."
+        + f" Train and valid, and its scores, have both directions; test sets have {source} to {target} alone."
+        * both
     )
 
 
@@ -203,10 +216,17 @@ def limits(run: Run, format: str, quantization: str, max_positions: int) -> str:
         "It knows the words and constructions of its training data alone, and translates sentence by sentence.",
         "Nobody has looked for harmful or biased translations.",
         *longest(run, max_positions),
-        "Text should be in Unicode's composed form (NFC), as that of training.",
+        "Text must be as that of training before it is tokenized: in Unicode's composed form (NFC), with single plain "
+        "spaces in place of all white space and of U+2581, and without lone surrogates. normal, above, makes it so.",
     ]
     if quantization != "float32":
         lines.append(f"The scores are those of weights in float32; with {quantization} some translations differ.")
+    if format == "huggingface":
+        lines.append(
+            "Text between `>>` and `<<` at the beginning of a sentence is taken for a language code, and lost; a space "
+            "before it makes it text, as above. Within a sentence `</s>`, `<s>`, `<unk>` and `<pad>` are text: "
+            "`split_special_tokens` is set in tokenizer_config.json."
+        )
     if format == "ctranslate2":
         lines.append(aligning(run))
         lines.append("Its length penalty divides by length^penalty, that of the scores by ((5 + length) / 6)^penalty.")
@@ -236,7 +256,8 @@ def recipe(run: Run) -> str:
     """The settings of training, without the paths of the machine."""
     settings = read_settings(run.directory / "config.yaml")
     found = {name: settings[name] for name in RECIPE if settings.get(name) not in (None, {})}
-    found["data"] = {name: value for name, value in found["data"].items() if name not in ("directory", "root")}
+    left_out = ("directory", "root", "vocab_size")  # that of the tokenizer is in its settings
+    found["data"] = {name: value for name, value in found["data"].items() if name not in left_out}
     return yaml.safe_dump(without_places(found), sort_keys=False, allow_unicode=True)
 
 

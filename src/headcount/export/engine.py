@@ -54,9 +54,10 @@ class CTranslate2Translator(Translator):
     """A `Translator` with the search of CTranslate2, which ends as `Beams` does: once `beam` hypotheses have finished.
 
     Scores are those of headcount. CTranslate2 divides by length^penalty, headcount by ((5 + length) / 6)^alpha, lengths
-    with the end: so the log-probability is computed back, and hypotheses are ranked anew. Where a hypothesis reaches
-    the most tokens that it may have, CTranslate2 cuts it and headcount makes it end: such a source, which is rare, has
-    headcount's search, in float32.
+    with the end: so the log-probability is computed back, and hypotheses are ranked anew. A source has headcount's
+    search, in float32, where a hypothesis reaches the most tokens that it may have, at which CTranslate2 cuts it and
+    headcount makes it end, and where CTranslate2 may have left out one of the best. So no translation depends on the
+    others of its batch.
     """
 
     forks = False  # the engine's threads are not in a forked process
@@ -104,18 +105,37 @@ class CTranslate2Translator(Translator):
             min_decoding_length=0,  # by default 1: no empty translation, and more probable others
             return_scores=True,
         )
-        cut = [row for row, own in enumerate(limits) if any(len(pieces) > own for pieces in found[row].hypotheses)]
-        again = super()._search(count, [sources[row] for row in cut], [limits[row] for row in cut]) if cut else []
-        searched = dict(zip(cut, again, strict=True))
-        return [searched[row] if row in searched else self._ranked(each, penalty) for row, each in enumerate(found)]
+        ranked = [self._ranked(each, penalty) for each in found]
+        unsure = [
+            row for row, own in enumerate(limits) if not self._is_sure(found[row], ranked[row], own, count, penalty)
+        ]
+        again = (
+            super()._search(count, [sources[row] for row in unsure], [limits[row] for row in unsure]) if unsure else []
+        )
+        searched = dict(zip(unsure, again, strict=True))
+        return [searched.get(row, best) for row, best in enumerate(ranked)]
 
     def penalty(self, length: int) -> float:
-        """The exponent with which length^exponent grows as ((5 + length) / 6)^alpha does at this length, so that
-        CTranslate2 rarely drops the best hypothesis: it keeps a `beam` of all that have finished. Not 0 where several
-        are kept: with 0, it ends as soon as the best of the beam has finished."""
+        """The exponent with which length^exponent is ((5 + length) / 6)^alpha at this length, as at 1: CTranslate2
+        ranks nearly as headcount does then. Not 0 where several are kept: with 0, it ends as soon as the best of the
+        beam has finished."""
         if self.search.beam == 1:
             return 0.0
-        return max(self.search.alpha * length / (5 + length), 1e-6)
+        return max(self.search.alpha * math.log((5 + length) / 6) / math.log(length), 1e-6)
+
+    def _is_sure(self, found: Any, ranked: list[Hypothesis], limit: int, count: int, penalty: float) -> bool:
+        """Whether the `count` best are the best of all that have finished, of which CTranslate2 gives `beam`, and none
+        is beyond the limit.
+
+        Each of the others is at most as good, by CTranslate2, as the worst that is given. None is longer than the
+        longest: the last ones to finish are as long as each other, and one of them is given. Up to there
+        length^penalty / ((5 + length) / 6)^alpha, which rises and then falls, is least at an end; at length 1 it is 1.
+        """
+        longest = max(map(len, found.hypotheses))
+        if longest > limit or len(ranked) < self.search.beam or self.search.beam == 1:
+            return longest <= limit
+        least = min(1.0, (longest + 1) ** penalty / float(length_penalty(longest + 1, self.search.alpha)))
+        return ranked[count - 1].score >= min(found.scores) * least * (1 + 1e-5)  # rounding
 
     def _ranked(self, found: Any, penalty: float) -> list[Hypothesis]:
         pairs = zip(found.hypotheses, found.scores, strict=True)

@@ -5,6 +5,7 @@ sinusoids from position 0, all sines first and all cosines after, so the numbers
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,6 +87,7 @@ def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None
         stored = {name: each.to(getattr(torch, quantization)).contiguous() for name, each in found.items()}
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
     _write(folder / "config.json", settings(run, shapes, quantization, longest))
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # it was for its owner alone
     _write(folder / "generation_config.json", generation(run, longest))
     _write_tokenizer(run, folder, longest)
 
@@ -211,6 +213,7 @@ def _write_tokenizer(run: Run, folder: Path, longest: int) -> None:
             "model_max_length": longest,
             "separate_vocabs": separate,
             "clean_up_tokenization_spaces": False,
+            "split_special_tokens": True,  # "</s>" in a sentence is text
             **languages,
             **names,
         },

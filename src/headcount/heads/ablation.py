@@ -1,8 +1,8 @@
 """Ablation: what is lost without a head.
 
 Three kinds. Zero: the head's output is 0 (Michel et al. 2019), which the model has never met. Mean: it is the head's
-mean over random tokens of validation sentences. Resample: it is the head's output at one of these tokens (Chan et al.
-2022).
+mean over random tokens of validation sentences. Resample: it is the head's output at one of these tokens, another one
+for each position (Chan et al. 2022 take the outputs of another sentence, whose order stays).
 """
 
 from dataclasses import dataclass
@@ -113,14 +113,16 @@ def effects(
 def ablation(analysis: Analysis, progress: Progress) -> dict[str, np.ndarray]:
     """Effects of switching each head off, in three ways, and of leaving each alone in its layer: arrays KIND.reference
     and so on, see `Effects`, for KIND in zero, mean, resample and only. Setting 0 of the first three is the whole
-    model; setting 1 + head is without that head. Also head, the names, and row, phenomenon and grade
-    of each pair."""
+    model; setting 1 + head is without that head. zero.twin_right, zero.twin_wrong [setting, pair]: of the same two
+    translations, of the twin. Also head, the names, and row, phenomenon and grade of each pair."""
     heads, test, valid = analysis.heads, analysis.test, analysis.valid
     outputs = bank(heads, valid.source, valid.target, analysis.settings.seed)
     fills = {"zero": None, "mean": outputs.mean, "resample": outputs.resampled(analysis.settings.seed)}
     found = {kind: effects(heads, test, without_each(heads), fill, progress) for kind, fill in fills.items()}
     found["only"] = effects(heads, test, only_each(heads), None, progress)
     arrays = {f"{kind}.{name}": value for kind, each in found.items() for name, value in vars(each).items()}
+    for name, target in (("twin_right", select(test.target, test.tested)), ("twin_wrong", test.contrast)):
+        arrays[f"zero.{name}"] = token_log_probs(heads, test.twin, target, without_each(heads), None, progress).sums
     return {**arrays, **test.labels, "head": heads.labels}
 
 
@@ -128,5 +130,6 @@ ABLATION = Part(
     "ablation",
     "each head switched off in turn",
     ablation,
-    steps=lambda analysis: 4 * (len(analysis.test) + len(analysis.test.tested)),
+    steps=lambda analysis: 4 * len(analysis.test) + 6 * len(analysis.test.tested),
+    version=2,
 )

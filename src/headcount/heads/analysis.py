@@ -23,7 +23,7 @@ Arrays = dict[str, np.ndarray]
 class Settings:
     """Settings of conf/heads.yaml that change the figures of a run.
 
-    test, valid: most sentences of either split, evenly spread; None: all. seed: of all that is drawn. pairs: most pairs
+    test, valid: most sentences of either split; None: all. seed: of all that is drawn. pairs: most pairs
     of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
     values on shapley_sentences validation sentences. step_sentences: test sentences at each step of training.
     cutting_sentences: test sentences of the curves of cutting. bleu_sentences: test sentences that are translated

@@ -114,7 +114,7 @@ def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int, error: floa
     halves[~rises] = np.nan
     half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
     accuracy, margin, effect = means[:, 0]
-    first = _first(*halves[1:], error)
+    first = _first(halves[1], halves[2], error)
     head = int(costs[-1].mean(axis=1).argmax())
     return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
 

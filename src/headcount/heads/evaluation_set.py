@@ -1,5 +1,6 @@
 """Evaluation set: sentences as token ids, with the wrong translation and the twin of each where the corpus has them."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,9 +33,9 @@ class EvaluationSet:
         return len(self.rows)
 
     @property
-    def phenomena(self) -> tuple[str, ...]:
-        """The phenomena that the pairs test, in alphabetical order."""
-        return tuple(sorted({phenomenon for phenomenon, _ in self.groups}))
+    def cells(self) -> list[tuple[str, str]]:
+        """The phenomenon and grade of each pair."""
+        return [self.groups[number] for number in self.group.tolist()]
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
@@ -42,17 +43,11 @@ class EvaluationSet:
         cells = np.array(self.groups, dtype=np.str_).reshape(-1, 2)[self.group]
         return {"row": self.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
 
-    @property
-    def phenomenon(self) -> np.ndarray:
-        """The number of each pair's phenomenon in `phenomena`, [pair]."""
-        numbers = [self.phenomena.index(phenomenon) for phenomenon, _ in self.groups]
-        return np.array(numbers, dtype=np.int64)[self.group]
-
 
 def evaluation_set(run: Run, rows: Dataset, most: int | None = None) -> EvaluationSet:
-    """The sentences of `rows` for a run; at most `most`, evenly spread over all."""
-    if most is not None and len(rows) > most:
-        rows = rows.select(np.linspace(0, len(rows) - 1, most).round().astype(int))
+    """The sentences of `rows` for a run; at most `most`, see `stratified`."""
+    labels = [rows[name] if name in rows.column_names else [""] * len(rows) for name in ("phenomenon", "grade")]
+    rows = rows.select(stratified(list(zip(*labels, strict=True)), most))
 
     def column(name: str) -> Sequence[str]:
         return list(rows[name]) if name in rows.column_names else [""] * len(rows)
@@ -71,6 +66,24 @@ def evaluation_set(run: Run, rows: Dataset, most: int | None = None) -> Evaluati
         np.array([groups.index(cell) for cell in cells], dtype=np.int64),
         groups,
     )
+
+
+def stratified(cells: Sequence[tuple[str, str]], most: int | None) -> np.ndarray:
+    """The numbers of at most `most` sentences, in order: as many of each phenomenon as possible, within it of each
+    grade, and within that of even and of odd places (the two answers alternate in the built-in test set), at random but
+    always alike. cells [sentence]: phenomenon and grade; most None: all."""
+    rank, seen = np.random.default_rng(0).permutation(len(cells)), Counter[tuple[str, str]]()
+    places = []
+    for cell in cells:
+        seen[cell] += 1
+        places.append((*cell, seen[cell] % 2))
+    for strata in (places, cells, [cell[0] for cell in cells]):
+        members: dict[object, list[int]] = {}
+        for number in np.argsort(rank, kind="stable").tolist():
+            members.setdefault(strata[number], []).append(number)
+        for numbers in members.values():
+            rank[numbers] = np.arange(len(numbers))
+    return np.sort(np.argsort(rank, kind="stable")[:most])
 
 
 def select(sentences: Sentences, rows: np.ndarray) -> Sentences:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from headcount.heads.analysis import Analysis, Arrays, Part
-from headcount.heads.evaluation_set import EvaluationSet
+from headcount.heads.evaluation_set import EvaluationSet, stratified
 from headcount.heads.likelihood import Progress
 from headcount.report.attention_maps import attention_maps
 
@@ -12,17 +12,10 @@ SHOWN = 8  # whose attention is kept
 
 
 def chosen(test: EvaluationSet, most: int) -> np.ndarray:
-    """Rows of at most `most` test sentences, as many of each phenomenon, evenly spread; of all, where there is none."""
+    """Rows of at most `most` test sentences, see `stratified`; of those with a phenomenon, where there are any."""
     if not len(test.tested):
-        return _spread(np.arange(len(test)), most)
-    count = len(test.phenomena)
-    each = [_spread(np.flatnonzero(test.phenomenon == number), max(1, most // count)) for number in range(count)]
-    return np.asarray(test.tested[np.concatenate(each)])
-
-
-def _spread(rows: np.ndarray, most: int) -> np.ndarray:
-    places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
-    return np.asarray(rows[places])
+        return stratified([("", "")] * len(test), most)
+    return np.asarray(test.tested[stratified(test.cells, most)])
 
 
 def examples(analysis: Analysis, progress: Progress) -> Arrays:

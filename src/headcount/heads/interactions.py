@@ -89,7 +89,7 @@ def joint_table(arrays: Arrays, bounds: Bounds, seed: int = 0) -> EffectTable:
 
 def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Redundancy]:
     """Pairs of which each head alone is free to cut and both together are not: alone their harm is below the bound of
-    the column, an equivalence; together it is harm with a p-value of at most 5 %, not below the bound, and so is their
+    the column (non-inferior); together it is harm with a p-value of at most 5 %, not below the bound, and so is their
     interaction. The largest interaction comes first."""
     beyond, joint = interaction_table(arrays, bounds, seed), joint_table(arrays, bounds, seed)
     count = len(arrays["head"])

@@ -45,6 +45,7 @@ PARTS: tuple[Part, ...] = (
     ATTENTION,
 )
 COMMON = ("test", "valid", "seed")
+SAMPLE = 2  # the version of `stratified`, which chooses the sentences
 
 
 def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str, Arrays]:
@@ -106,5 +107,5 @@ def _kept(analysis: Analysis, part: Part, weights: str, measured: bool) -> Array
 
 def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     """Names what the figures of a part follow from: the weights, the settings and the version of its arrays."""
-    settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)}
+    settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)} | {"sample": SAMPLE}
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]

@@ -93,14 +93,6 @@ def _tokens(run: Run, sources: Sentences, texts: Sequence[str]) -> list[Tokens]:
     return [Tokens(words, spelled.owners(row)) for row, words in enumerate(spelled.words)]
 
 
-def evenly(group: np.ndarray, most: int | None) -> np.ndarray:
-    """The numbers of at most `most` pairs, as many of each group [pair] as possible; None: of all."""
-    rank = np.zeros(len(group), dtype=np.int64)
-    for each in np.unique(group):
-        rank[group == each] = np.arange((group == each).sum())
-    return np.sort(np.argsort(rank, kind="stable")[:most])
-
-
 class TwinBatch(NamedTuple):
     """Tensors of some pairs.
 

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.evaluation_set import stratified
 from headcount.heads.interface import Edit, Head, Heads, Layer
 from headcount.heads.likelihood import Progress
 from headcount.heads.observed import lacks_source
-from headcount.heads.patching import Outputs, TwinPairs, Twins, each_head, evenly, twin_effects, twin_pairs
+from headcount.heads.patching import Outputs, TwinPairs, Twins, each_head, twin_effects, twin_pairs
 from headcount.heads.twin_shares import move_shares
 
 SOURCE, OUTPUT = "source", "output"
@@ -142,7 +143,7 @@ def chosen_senders(analysis: Analysis) -> list[int]:
     able = [number for number, head in enumerate(heads.names) if head.place != Layer("decoder", 1)]
     if most is None or most >= len(able) or not len(valid.tested):
         return able[:most]
-    numbers = evenly(valid.group, analysis.settings.path_pairs)
+    numbers = stratified(valid.cells, analysis.settings.path_pairs)
     alone = each_head(heads)[able]
     found = twin_effects(heads, twin_pairs(analysis.run, valid, numbers), alone)
     phenomenon = valid.labels["phenomenon"][numbers]
@@ -156,7 +157,7 @@ def paths(analysis: Analysis, progress: Progress) -> Arrays:
     total, direct [sender, pair], path [path, pair], see `path_effects`; sender: names; path_sender, path_receiver:
     names [path]; row, phenomenon, grade [pair]."""
     heads, test = analysis.heads, analysis.test
-    numbers = evenly(test.group, analysis.settings.path_pairs)
+    numbers = stratified(test.cells, analysis.settings.path_pairs)
     senders = [*chosen_senders(analysis), None]
     found = path_effects(heads, twin_pairs(analysis.run, test, numbers), senders, progress)
     names = np.array([SOURCE if sender is None else str(heads.names[sender]) for sender in senders])
@@ -174,7 +175,7 @@ PATHS = Part(
     "paths",
     "direct paths from head to head",
     paths,
-    steps=lambda analysis: len(evenly(analysis.test.group, analysis.settings.path_pairs)),
+    steps=lambda analysis: len(stratified(analysis.test.cells, analysis.settings.path_pairs)),
     settings=("path_pairs", "path_senders"),
     gold=True,
     lacks=lacks_source,

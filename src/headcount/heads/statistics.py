@@ -14,7 +14,7 @@ from headcount.heads.likelihood import TokenLogProbs
 from headcount.report.statistics.bootstrap import Floats
 from headcount.report.statistics.max_t import NOISE, EffectTable, Sample, compared
 
-ENDPOINTS = ("margin", "accuracy")
+ENDPOINTS = ("margin", "accuracy", "sensitivity")
 LOSS = "loss"
 
 
@@ -51,11 +51,24 @@ def effect_table(
     """Effects of each head on loss and on each phenomenon, from the arrays of `ablation`.
 
     kind: of ablation: zero, mean, resample or only. endpoint of the phenomena: "margin", the mean of log p(right) -
-    log p(wrong) in nats, or "accuracy" in points. Loss is in nats a sentence. groups: a name for each pair, instead of
-    its phenomenon. bounds: for verdicts of "equivalent". Raises InputError for an unknown kind or endpoint.
+    log p(wrong) in nats; "accuracy" in points; or, of zero ablation, "sensitivity", which a shift towards one answer
+    does not change: the share of pairs whose margin is larger with the source than with its twin, in points. Loss is in
+    nats a sentence. groups: a name for each pair, instead of its phenomenon. bounds: for verdicts of "non-inferior".
+    Raises InputError for an unknown kind or endpoint.
     """
     names = tuple(arrays["head"].tolist())
     return compared(names, samples(arrays, kind, endpoint, bounds, groups), seed=seed)
+
+
+def difference_table(arrays: Mapping[str, NDArray], kind: str, seed: int = 0) -> EffectTable:
+    """Effects of zero ablation less those of another kind, on the same sentences, on loss and margins."""
+    both = [(sentence_losses(arrays, each), pair_scores(arrays, each, "margin")) for each in ("zero", kind)]
+    losses, scores = (
+        np.concatenate([one[:1], one[:1] + one[1:] - other[1:]]) for one, other in zip(*both, strict=True)
+    )
+    tokens = float(arrays["zero.lengths"].mean())
+    columns = columns_of(losses, scores, arrays["row"], arrays["phenomenon"], NO_HARM, tokens)
+    return compared(tuple(arrays["head"].tolist()), columns, seed=seed)
 
 
 def samples(
@@ -65,7 +78,7 @@ def samples(
     if f"{kind}.reference" not in arrays:
         raise InputError(f"{kind}: no kind of ablation of these results")
     if endpoint not in ENDPOINTS:
-        raise InputError(f"{endpoint}: no endpoint of phenomena; choose margin or accuracy")
+        raise InputError(f"{endpoint}: no endpoint of phenomena; choose margin, accuracy or sensitivity")
     losses, scores = sentence_losses(arrays, kind), pair_scores(arrays, kind, endpoint)
     labels = arrays["phenomenon"] if groups is None else groups
     tokens = float(arrays[f"{kind}.lengths"].mean())
@@ -92,8 +105,8 @@ def columns_of(
         inside = groups == group
         values = scores[:, inside]
         # An accuracy without a single changed pair is not known exactly.
-        least = 100 / values.shape[1] if endpoint == "accuracy" else NOISE
-        harmless, whole = getattr(bounds, endpoint), float(values[0].mean())
+        least = NOISE if endpoint == "margin" else 100 / values.shape[1]
+        harmless, whole = bounds.margin if endpoint == "margin" else bounds.accuracy, float(values[0].mean())
         sentence = row[inside].astype(np.int64)
         columns.append(Sample(group, values[1:] - values[0], sentence, whole, -1, harmless, least))
     return columns
@@ -106,8 +119,11 @@ def sentence_losses(arrays: Mapping[str, NDArray], kind: str) -> Floats:
 
 
 def pair_scores(arrays: Mapping[str, NDArray], kind: str, endpoint: str) -> Floats:
-    """Margin in nats or accuracy in percent of each pair, [setting, pair]; setting 0 is the whole model."""
+    """Margin in nats, or accuracy or sensitivity in percent, of each pair, [setting, pair]; setting 0 is the whole
+    model."""
     margins = _with_whole(arrays, kind, "right") - _with_whole(arrays, kind, "wrong")
+    if endpoint == "sensitivity":
+        margins -= _with_whole(arrays, kind, "twin_right") - _with_whole(arrays, kind, "twin_wrong")
     return margins if endpoint == "margin" else np.where(margins > 0, 100.0, 0.0)
 
 
@@ -120,5 +136,5 @@ def _with_whole(arrays: Mapping[str, NDArray], kind: str, name: str) -> Floats:
 
 
 def free_to_cut(table: EffectTable) -> NDArray[np.bool_]:
-    """Heads that are free to cut by loss, [row]: an equivalence, not a lack of significance."""
+    """Heads that are free to cut by loss, [row]: non-inferior, which a lack of significance is not."""
     return table.harmless[:, table.columns.index(LOSS)]

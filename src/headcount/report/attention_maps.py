@@ -31,6 +31,7 @@ KINDS = {
 WEIGHT = LinearSegmentedColormap.from_list("weight", [(0.23, 0.51, 0.77, 0.0), (0.23, 0.51, 0.77, 1.0)])
 CENTRE = "#e0762f"
 CELL, LEAST = 0.17, 1.6  # inches: a token, and the least width of a head
+MOST_LABELS = 2000  # of a drawing: more take minutes and gigabytes, and nobody can read them
 PAGE = 8.0  # inches of heads in a line: text stays readable on a page 800 pixels wide
 
 
@@ -169,6 +170,12 @@ def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
     if not text.strip():
         raise InputError("text=: must be a sentence to translate")
     maps = attention_maps(run, text, target)
+    labels = max(len(layer.weights) * (len(layer.queries) + len(layer.keys)) for layer in maps.layers)
+    if labels > MOST_LABELS:
+        raise InputError(
+            f"text=: the heads of a layer have {labels:,} tokens at their sides, and {MOST_LABELS:,} can be drawn; "
+            "give a shorter sentence, or out=FILE for the weights as arrays"
+        )
     plots = {kind: [plot(layer) for layer in maps.layers if layer.kind == kind] for kind in KINDS}
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
     if "test" not in splits:
         scores = [row.figures("test.bleu") for row in sweep.rows]
         unsampled = () if sweep.corpora else (UNSAMPLED,)
-        comparison = compare(scores, blocks=sweep.blocks)
+        comparison = compare(scores, percent=True, blocks=sweep.blocks)
         return Endpoint(("test",), 0, _frozen(scores), (), comparison, (*flags, *unsampled), corpora)
     try:
         tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
@@ -64,9 +64,9 @@ def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
     scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in counts]
     if sweep.corpora:
         least = _sentence_variance(sweep, counts, resamples)
-        comparison = compare(scores, least=[least] * len(scores), blocks=sweep.blocks)
+        comparison = compare(scores, least=[least] * len(scores), percent=True, blocks=sweep.blocks)
     else:
-        comparison = compare(scores, _sampling(counts, resamples))
+        comparison = compare(scores, _sampling(counts, resamples), percent=True)
     sentences, frozen = round(np.mean([len(run) for row in counts for run in row])), tuple(map(tuple, counts))
     return Endpoint(tuple(splits), sentences, _frozen(scores), frozen, comparison, tuple(flags), corpora)
 

@@ -10,7 +10,7 @@ from headcount.report.verdicts import deviations, listed, quoted
 from headcount.run.values import at
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
-NOTHING = 1.0  # BLEU that models reach which have not learnt to translate
+NOTHING = 10.0  # BLEU; below, translations are fragments whose gist is rarely right, and rows rank by how they fail
 UNLIKE = 10  # ratio of the largest to the smallest deviation between the runs of a row; above it, a warning
 CLEARLY = 0.01  # nats, more than the loss of the same weights differs between two precisions
 

@@ -33,7 +33,7 @@ def measures(study: Study) -> list[Measure]:
             if scores := _of_all(study, f"{split}.{key}"):
                 within = margins.bleu if key == PRIMARY else None
                 name, higher = f"{split} {metric.label}", metric.higher_is_better
-                found.append(Measure(name, scores, study.compare(scores), higher, within))
+                found.append(Measure(name, scores, study.compare(scores, percent=True), higher, within))
         if losses := _of_all(study, f"{split}.loss"):
             margin = margins.loss if split == "valid" else None
             found.append(Measure(loss_name(split), losses, study.compare_losses(losses), False, margin))

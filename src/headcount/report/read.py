@@ -66,7 +66,7 @@ def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
     tuning = None
     if tuned is not None:
         runs, tuning = tune(runs, tuned, of_seeds)
-        of_seeds = (*of_seeds, tuned)
+        of_seeds = (*of_seeds, *tuning.together)
     design, notes = _design(runs[0]), []
     if any(_design(run) != design for run in runs):
         notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")

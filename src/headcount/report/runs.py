@@ -113,11 +113,12 @@ class Tried:
 @dataclass(frozen=True)
 class Tuning:
     """A setting that each row chose for itself. tried: by name of a run, the values of its row. left_out: the runs with
-    other values than the chosen ones."""
+    other values than the chosen ones. together: the settings that follow it, and itself."""
 
     setting: str
     tried: Mapping[str, Tried]
     left_out: tuple[RunResult, ...]
+    together: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -113,10 +113,10 @@ class Study:
         """The rows compared by validation loss; None if a row has none."""
         return self.compare_losses(self.losses) if all(self.losses) else None
 
-    def compare(self, scores: Sequence[Sequence[float]]) -> Comparison:
-        """Compare rows by a figure, over seeds alone. scores: of the runs of each row."""
+    def compare(self, scores: Sequence[Sequence[float]], percent: bool = False) -> Comparison:
+        """Compare rows by a figure, over seeds alone. scores: of the runs of each row. percent: whether 0 to 100."""
         # A run without the figure would put runs on different corpora in the same place of two rows.
-        return compare(scores, blocks=self.sweep.blocks and self.whole(scores))
+        return compare(scores, percent=percent, blocks=self.sweep.blocks and self.whole(scores))
 
     def whole(self, scores: Sequence[Sequence[float]]) -> bool:
         """Whether every run has the figure. scores: of the runs of each row."""

@@ -17,16 +17,24 @@ def tune(runs: Sequence[RunResult], setting: str, of_seeds: Sequence[str]) -> tu
     """
     if all(setting not in run.settings for run in runs):
         raise InputError(f"tuned={setting}: no run has this setting; name one of config.yaml, such as optimizer.lr")
+    # A setting that takes it by interpolation has another value exactly where it has one.
+    together = tuple(
+        name
+        for name in runs[0].settings
+        if len({key_of(run.settings.get(name)) for run in runs})
+        == len({key_of(run.settings.get(setting)) for run in runs})
+        == len({(key_of(run.settings.get(name)), key_of(run.settings.get(setting))) for run in runs})
+    )
     groups: dict[str, list[RunResult]] = {}
     for run in runs:
-        others = {name: value for name, value in run.settings.items() if not within(name, (setting, *of_seeds))}
+        others = {name: value for name, value in run.settings.items() if not within(name, (*together, *of_seeds))}
         groups.setdefault(key_of(others), []).append(run)
     tried = {run.name: result for group in groups.values() for result in [_tried(group, setting)] for run in group}
     if all(len(each.losses) == 1 for each in tried.values()):
         raise InputError(f"tuned={setting}: no row has runs with two values of it, so there is nothing to choose")
     chosen = [run for run in runs if run.settings.get(setting) == tried[run.name].chosen]
     left = tuple(run for run in runs if run.settings.get(setting) != tried[run.name].chosen)
-    return chosen, Tuning(setting, tried, left)
+    return chosen, Tuning(setting, tried, left, together)
 
 
 def _tried(group: Sequence[RunResult], setting: str) -> Tried:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, Difference, Verdict
-from headcount.report.statistics.planning import plans
+from headcount.report.statistics.planning import detectable, plans
 from headcount.report.statistics.variances import PairedSpread
 
 ONE_SEED = "With one seed a row, this holds for these runs only; the spread between seeds is unknown."
@@ -110,18 +110,18 @@ def tally(counts: Mapping[Verdict, int], margin: str) -> str:
 
 
 def needed(comparison: Comparison, effect: float, unit: str) -> str:
-    """The smallest difference that this study detects, and the seeds per row that detect one of `effect`, with an
+    """The smallest differences that this study detects, and the seeds per row that detect one of `effect`, with an
     interval; empty for one row, or one seed a row."""
     known = plans(comparison)
     if known is None or len(comparison.means) < 2:
         return ""
-    seeds = min(comparison.counts)
     power = ""
-    if seeds > 1:
-        found = known[0].detectable(seeds)
+    if found := detectable(comparison):
+        low, high = (f"{end(found):.1f}" for end in (min, max))
         power = (
-            f"A power of 80 %, if all rows vary alike, is reached for differences of {found:.1f} {unit} with {seeds} "
-            f"seeds a row, {'as here' if len(set(comparison.counts)) == 1 else 'the fewest of any row here'}. "
+            f"A power of 80 %, simulated with the deviations of these rows, is reached for differences of {low}"
+            f"{f' to {high}' if high > low else ''} {unit}{', by the pair,' if high > low else ''} with as many seeds "
+            "as here. "
         )
     about, least, most = (plan.seeds_needed(effect) for plan in known)
     if math.isinf(least):
@@ -131,16 +131,18 @@ def needed(comparison: Comparison, effect: float, unit: str) -> str:
     explained = known[0].sampling_explains_all
     drawn = " The draw of sentences alone explains the spread of these runs." if explained else ""
     return (
-        f"{power}For {effect:g} {unit} it takes {wanted} (95 % interval, since the deviations are estimates: {low} to "
-        f"{high}).{drawn}"
+        f"{power}For {effect:g} {unit} it takes, if all rows vary alike, {wanted} (95 % interval, since the "
+        f"deviations are estimates: {low} to {high}).{drawn}"
     )
 
 
 def summary(comparison: Comparison, names: Names, measure: str, within: float) -> str:
-    """The best row and its verdict against each other row, in a few sentences. measure: such as test BLEU."""
+    """The best row and its verdict against each other row, in a few sentences; no best row if it differs from none.
+    measure: such as test BLEU."""
     if len(comparison.means) < 2:
         return "There is a single row, so there is nothing to compare."
     best = max(range(len(comparison.means)), key=comparison.means.__getitem__)
+    low, high = min(comparison.means), comparison.means[best]
     average = " on average" if comparison.spread else ""
     text = (
         f"{names.full(best)} {names.verb(best, 'reach')} the highest {measure}, {comparison.means[best]:.1f}{average}"
@@ -151,11 +153,17 @@ def summary(comparison: Comparison, names: Names, measure: str, within: float) -
     for difference in comparison.differences:
         if best in (pair := {difference.first, difference.second}):
             groups[difference.verdict(within)] += pair - {best}
-    beaten = f", and {names.verb(best, 'beat')} {names.several(groups['differ'])}" if groups["differ"] else ""
-    equal = f"Equal within {within:g} BLEU: {names.several(groups['equal'])}." if groups["equal"] else ""
-    undecided = f"Undecided against {names.several(groups['undecided'])}." if groups["undecided"] else ""
     pairs = tally(counted(comparison.differences, within), f"{within:g} BLEU")
     hedge = "" if comparison.spread else ONE_SEED
+    if not groups["differ"]:
+        whole = names.full(best) if any(each.differs for each in comparison.differences) else ""
+        none = f"No row differs from {whole}, the highest," if whole else "No rows differ"
+        only = "" if pairs else f"They are {pair_verdict(comparison.differences[0], names, within, 'BLEU')}."
+        text = f"{none} by {measure}; {'means over seeds' if average else 'scores'} are {low:.1f} to {high:.1f}."
+        return " ".join(filter(None, [text, only, pairs, hedge]))
+    beaten = f", and {names.verb(best, 'beat')} {names.several(groups['differ'])}"
+    equal = f"Equal within {within:g} BLEU: {names.several(groups['equal'])}." if groups["equal"] else ""
+    undecided = f"Undecided against {names.several(groups['undecided'])}." if groups["undecided"] else ""
     return " ".join(filter(None, [f"{text}{beaten}.", equal, undecided, pairs, hedge]))
 
 
@@ -185,6 +193,8 @@ def deviations(comparison: Comparison, digits: int) -> str:
 def shared(comparison: Comparison) -> str:
     """Whether rows share the deviation between seeds."""
     if comparison.spread is None or comparison.spread.alike:
-        return "the same for all rows, which the data do not contradict"
+        known = set(comparison.spread.variances) if comparison.spread else set()
+        more = ", but for rows that varied more" if len(known) > 1 else ""
+        return f"the same for all rows{more}, which a test of equal variances does not reject"
     of = "pair of rows" if isinstance(comparison.spread, PairedSpread) else "row"
     return f"a moderated one for each {of}"

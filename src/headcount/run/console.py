@@ -195,13 +195,11 @@ def unknown_setting(name: str, config_name: str, words: Sequence[str] = ()) -> s
     known = name in groups or any(within(each, (name,)) for each in settings)
     if known or "/" in first or (first in groups and above not in CLOSED):
         return None
-    lasts = {each.rpartition(".")[2]: each for each in reversed(settings)}
-    near = sorted(
-        (each for each in settings if f"_{each.rpartition('.')[2]}".endswith(f"_{last}")),
-        key=lambda each: each.rpartition(".")[2].removeprefix("num_") != last,
-    )[:3]
-    near = near or difflib.get_close_matches(name, [*groups, *settings], 1, 0.7)
-    near = near or [lasts[each] for each in difflib.get_close_matches(last, lasts, 1, 0.7)]
+    lasts = {each: each.rpartition(".")[2] for each in settings}
+    near = [each for each in settings if f"_{lasts[each]}".endswith(f"_{last}")]
+    near = sorted(near, key=lambda each: lasts[each].removeprefix("num_") != last)[:3]
+    named = {lasts[each]: each for each in reversed(settings)} | {each: each for each in (*groups, *settings)}
+    near = near or [named[each] for each in difflib.get_close_matches(name, named, 1, 0.7)]
     advice = f"did you mean {' or '.join(near)}?" if near else f"{program(config_name)} --help lists all"
     return f"{name}: no such setting; {advice}"
 

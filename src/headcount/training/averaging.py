@@ -212,7 +212,6 @@ class BestCheckpoint(Callback):
         self.metric = metric
         self.best: float | None = None
         self.best_weights: Weights = {}
-        self.directory = Path()
         self.shapes: Shapes = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -220,14 +219,10 @@ class BestCheckpoint(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best = state_dict["best"]
-        if "weights" in state_dict:
-            self.best_weights = state_dict["weights"]
-        elif self.best is not None:  # earlier versions kept them in a separate file
-            self.best_weights = load_file(self.directory / "best.safetensors")
+        self.best_weights = state_dict["weights"]
         check_shapes(self.best_weights, self.shapes)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.directory = Path(trainer.default_root_dir) / "checkpoints"
         self.shapes = shapes_of(cast("torch.nn.Module", pl_module.model))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

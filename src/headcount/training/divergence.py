@@ -52,8 +52,9 @@ def skip_if_not_finite(optimizer: Any, norm: Tensor) -> None:
 class SkippedSteps:
     """Skips the optimizer steps whose gradient norm is not finite.
 
-    The weights, the optimizer's state and a moving average of the weights stay as they were. The step still counts: its
-    batch is used up, and the schedule goes on. Gradients are the same on all processes, so all skip the same steps.
+    The weights and the optimizer's state stay as they were, and so does a moving average of the weights, except on a
+    GPU: see `ExponentialAverage`. The step still counts: its batch is used up, and the schedule goes on. Gradients are
+    the same on all processes, so all skip the same steps.
 
     To ask a GPU for the norm would make the processor wait for it, and the GPU for its next work. There, an optimizer
     that can skips the step on the device (`found_inf` of torch's own), and what it did is counted one step later: see

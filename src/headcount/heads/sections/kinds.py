@@ -5,33 +5,32 @@ from scipy import stats
 
 from headcount.heads.ablation import KINDS
 from headcount.heads.results import SENTENCE, Results, Subject
-from headcount.heads.statistics import LOSS
+from headcount.heads.sections.knock_out import ends
+from headcount.heads.statistics import LOSS, difference_table
 from headcount.report.blocks import Section
 from headcount.report.statistics.max_t import EffectTable
-from headcount.report.table import Table
+from headcount.report.table import Table, interval, p_value
 
 NOTE = (
     "Zero: the output is 0. Mean: it is the head's mean over random tokens of validation sentences. Resample: it is "
-    "the head's output at one of these tokens. A cell is an effect of a head on the margin of a phenomenon, or on the "
-    "loss."
+    "the head's output at one of these tokens, another one for each position. A cell is an effect of a head on the "
+    "margin of a phenomenon, or on the loss."
 )
 MOST = 10
 
 
 def subject(results: Results) -> Subject | None:
-    """How far the kinds agree, and the largest effects that only some of them find."""
+    """How far the kinds agree, and the largest differences between zero and mean ablation."""
     tables = {kind: table for kind in KINDS if (table := results.effects(kind, "margin")) is not None}
     if len(tables) < len(KINDS):
         return None
     lines = tuple(_agreement(tables, kind) for kind in KINDS)
     headers = ("kind", "cells that differ", f"mean harm in loss, {SENTENCE}", "rank correlation with zero, loss")
     blocks: list = [NOTE, Table(headers, lines)]
-    if apart := _apart(tables):
-        note = f"The largest {MOST} at most."
-        blocks += [
-            "Cells that differ under zero ablation alone:",
-            Table(("head", "column", *(f"{kind}, {SENTENCE}" for kind in KINDS)), apart, note),
-        ]
+    if apart := _apart(tables, difference_table(results.parts["ablation"], "mean")):
+        note = f"The largest {MOST} at most. Paired over sentences; all cells of the difference are one family."
+        headers = ("head", "column", *(f"{kind}, {SENTENCE}" for kind in KINDS), "zero less mean", "95 % interval", "p")
+        blocks += ["Cells whose effect by zero ablation is not that by mean ablation:", Table(headers, apart, note)]
     return Subject(Section("Zero, mean and resample ablation", tuple(blocks)))
 
 
@@ -42,13 +41,13 @@ def _agreement(tables: dict[str, EffectTable], kind: str) -> tuple[str, ...]:
     return (kind, str(int((table.verdict == "differs").sum())), f"{table.harm[:, loss].mean():z.2f}", f"{rank:z.2f}")
 
 
-def _apart(tables: dict[str, EffectTable]) -> tuple[tuple[str, ...], ...]:
-    zero = tables["zero"]
-    alone = zero.verdict == "differs"
-    for kind in KINDS[1:]:
-        alone &= tables[kind].verdict != "differs"
-    cells = sorted(map(tuple, np.argwhere(alone)), key=lambda cell: -abs(zero.harm[cell]))[:MOST]
+def _apart(tables: dict[str, EffectTable], apart: EffectTable) -> tuple[tuple[str, ...], ...]:
+    cells = sorted(map(tuple, np.argwhere(apart.verdict == "differs")), key=lambda cell: -abs(apart.estimate[cell]))
     return tuple(
-        (zero.rows[row], zero.columns[column], *(f"{tables[kind].estimate[row, column]:+z.2f}" for kind in KINDS))
-        for row, column in cells
+        (
+            *(apart.rows[row], apart.columns[column]),
+            *(f"{table.estimate[row, column]:+z.2f}" for table in (*tables.values(), apart)),
+            *(interval(ends(apart, row, column)), p_value(apart.p[row, column])),
+        )
+        for row, column in cells[:MOST]
     )

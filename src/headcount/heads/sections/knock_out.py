@@ -14,10 +14,12 @@ from headcount.report.table import Table, interval, p_value
 from headcount.report.verdicts import listed
 
 UNITS = {"accuracy": (POINTS, 0), "margin": (SENTENCE, 2)}
-UNIT_OF = {"accuracy": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
+UNIT_OF = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
 NOTE = (
     "A row is a head whose output is set to 0 while all else stays as it is. Red: worse without the head; blue: "
-    "better. Pale and hatched: not significant. The loss is in nats a sentence and has a scale of its own. Intervals "
+    "better. Pale and hatched: not significant. Accuracy also falls where the model shifts towards one answer, "
+    "whatever the source; sensitivity (the share of pairs whose margin is larger with the source than with its twin) "
+    "does not. The loss is in nats a sentence and has a scale of its own. Intervals "
     "(95 %) and p-values hold for all cells of a map at once (max-T over resamples of the test sentences)."
 )
 LIMIT = (
@@ -34,6 +36,7 @@ def subject(results: Results) -> Subject | None:
     if loss is None:
         return None
     tables = {name: table for name in UNITS if (table := results.effects("zero", name)) and len(table.columns) > 1}
+    told = results.effects("zero", "sensitivity")
     maps = [
         effect_map(
             f"knock_out_{name}",
@@ -49,7 +52,7 @@ def subject(results: Results) -> Subject | None:
         "What is lost without each head",
         (_verdict(tables.get("margin", first)), drawn(maps), NOTE, _largest(tables, loss), LIMIT),
     )
-    found = tuple(_findings(tables)) or tuple(_any_effect(tables.get("margin", loss)))
+    found = tuple(_findings(tables, told)) or tuple(_any_effect(tables.get("margin", loss)))
     return Subject(section, tuple(_rows(results)), found, _figures(first, loss))
 
 
@@ -60,9 +63,9 @@ def _verdict(table: EffectTable) -> str:
     parts = [_changing(table)]
     for column in map(table.columns.index, names):
         if found := int(sure[:, column].sum()):
-            largest = int(np.where(sure[:, column], table.harm[:, column], -np.inf).argmax())
+            largest = int(np.where(sure[:, column], abs(table.estimate[:, column]), -np.inf).argmax())
             parts += [f"{table.columns[column]}: {found} (largest effect: {table.rows[largest]})"]
-    cut = f"Free to cut by loss (an equivalence, one head at a time): {', '.join(free) or 'none'}."
+    cut = f"Free to cut by loss (non-inferior, one head at a time): {', '.join(free) or 'none is shown'}."
     return f"{'; '.join(parts)}. {cut}"
 
 
@@ -71,14 +74,14 @@ def _changing(table: EffectTable) -> str:
     return f"{count} of {len(table.rows)} heads change something that can be distinguished from chance"
 
 
-def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
-    """The largest loss of accuracy, and the phenomenon lost without a head that matters little for the loss.
+def _findings(tables: Mapping[str, EffectTable], table: EffectTable | None) -> Iterator[str]:
+    """The largest loss of sensitivity, and the phenomenon lost without a head that matters little for the loss.
 
-    Significance is that of the margin, which has more power; accuracy is easier to read.
+    Significance is that of the margin, which has more power; a shift towards one answer lowers accuracy, too.
     """
-    if set(tables) != set(UNITS):
+    if set(tables) != set(UNITS) or table is None:
         return
-    table, margin = tables["accuracy"], tables["margin"]
+    margin = tables["margin"]
     columns = [column for column, name in enumerate(table.columns) if name != LOSS]
     sure = (margin.verdict == "differs") & (margin.harm > 0) & (table.harm > 0)
     harmful = sorted(
@@ -90,10 +93,13 @@ def _findings(tables: Mapping[str, EffectTable]) -> Iterator[str]:
     cheap = [cell for cell in harmful if by_loss[cell[0]] < len(table.rows) / 3 and table.harm[cell] >= LARGE]
     for cell in dict.fromkeys([harmful[0], *cheap[:1]]):
         rank = f" By loss it is number {int(by_loss[cell[0]]) + 1} of {len(table.rows)}, the cheapest first."
-        yield _finding(tables, *cell) + (rank if cell in cheap else "")
+        yield _finding(tables, table, *cell) + (rank if cell in cheap else "")
     lost = {table.columns[column] for row, column in harmful if table.harm[row, column] >= LARGE}
     which = f": {listed(sorted(lost))}" if lost else ""
-    yield f"{len(lost)} of {len(columns)} phenomena have a head without which they lose {LARGE} points or more{which}."
+    yield (
+        f"{len(lost)} of {len(columns)} phenomena have a head without which the margin falls (tested) and {LARGE} "
+        f"points of sensitivity or more are lost (estimated){which}."
+    )
 
 
 def _any_effect(table: EffectTable) -> Iterator[str]:
@@ -116,7 +122,7 @@ def _any_effect(table: EffectTable) -> Iterator[str]:
     )
 
 
-def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
+def _finding(tables: Mapping[str, EffectTable], told: EffectTable, row: int, column: int) -> str:
     table, margin = tables["accuracy"], tables["margin"]
     before, change = table.whole[column], table.estimate[row, column]
     p, nats = p_value(margin.p[row, column]), signed(margin.estimate[row, column], 2)
@@ -124,7 +130,8 @@ def _finding(tables: Mapping[str, EffectTable], row: int, column: int) -> str:
     return (
         f"Without {table.rows[row]}, {table.columns[column]} falls from {before:.1f} to {before + change:.1f} % "
         f"({signed(change, 1)} points {interval(ends(table, row, column), 1)}{alone}; margin {nats} {SENTENCE} "
-        f"{interval(ends(margin, row, column))}, p {p})."
+        f"{interval(ends(margin, row, column))}, p {p}). Sensitivity, which no shift towards one answer changes, "
+        f"changes by {signed(told.estimate[row, column], 1)} points {interval(ends(told, row, column), 1)}."
     )
 
 
@@ -164,6 +171,8 @@ def _rows(results: Results) -> Iterator[Row]:
             table = results.effects(kind, endpoint)
             if table is not None:
                 yield from cells(table, kind, endpoint, LOSS if endpoint == "margin" else "")
+    if told := results.effects("zero", "sensitivity"):
+        yield from cells(told, "zero", "sensitivity", "")
 
 
 def cells(table: EffectTable, kind: str, endpoint: str, loss: str) -> Iterator[Row]:

@@ -108,7 +108,7 @@ def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
 def _compare(scores: Sequence[Sequence[float]], pairs: Sequence[int], error: float, blocks: bool) -> Comparison:
     """pairs: of each phenomenon whose mean the scores are."""
     least = [_binomial_variance(row, pairs) for row in scores]
-    return compare(scores, error=error, least=least, bounds=(-100.0, 100.0), blocks=blocks)
+    return compare(scores, error=error, least=least, percent=True, blocks=blocks)
 
 
 def _binomial_variance(row: Sequence[float], pairs: Sequence[int]) -> float:

@@ -77,13 +77,14 @@ def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float, re
     endpoint, blocks = study.endpoint, study.sweep.blocks
     scores = [np.mean([endpoint.scores[row] for row in rows], axis=0).tolist() for rows in levels]
     if resampled is None:
-        return compare(scores, error=error, blocks=blocks)
+        return compare(scores, error=error, percent=True, blocks=blocks)
     means = np.stack([resampled[:, list(rows)].mean(axis=1) for rows in levels], axis=1)  # [resample, value, seed]
     if study.sweep.corpora:
         least = sentence_variance(np.moveaxis(means, 2, 0))
-        return compare(scores, error=error, least=[least] * len(levels), blocks=blocks)
+        return compare(scores, error=error, least=[least] * len(levels), percent=True, blocks=blocks)
     value_of = np.repeat(np.arange(len(levels)), means.shape[2])
-    return compare(scores, interaction(means.reshape(len(means), -1), value_of.tolist(), endpoint.sentences), error)
+    sampling = interaction(means.reshape(len(means), -1), value_of.tolist(), endpoint.sentences)
+    return compare(scores, sampling, error, percent=True)
 
 
 def _resampled(study: Study) -> Floats | None:

@@ -1,19 +1,17 @@
 """Next steps: missing runs, more sentences or more seeds, and the command for each."""
 
-import math
 import re
 from collections.abc import Sequence
 
 from headcount.report.blocks import Code, Section
 from headcount.report.endpoint import Endpoint
 from headcount.report.runs import Sweep
-from headcount.report.statistics.planning import PowerAnalysis, plans
+from headcount.report.statistics.planning import plans
 from headcount.report.study import Study
 from headcount.run.place import command
 from headcount.run.values import at
 
 MOST_SEEDS = 20  # per row: no advice for more
-MOST_TIMES = 10  # as many sentences as now: no advice for more
 Step = tuple[str, str]  # advice, and its command
 
 
@@ -36,8 +34,8 @@ def next_steps(study: Study) -> list[Step]:
 
 
 def _more(study: Study) -> Step | None:
-    """If a pair is undecided: more sentences where their draw makes most of the error of a difference, else more
-    seeds."""
+    """If a pair is undecided: more sentences where most of the error of a difference stays with any number of
+    seeds, else more seeds."""
     sweep, effect, bleu = study.sweep, study.effect, study.endpoint.comparison
     seeds = max(bleu.counts)
     if len(bleu.counts) < 2:
@@ -49,30 +47,19 @@ def _more(study: Study) -> Step | None:
     undecided = any(pair.verdict(study.margins.bleu) == "undecided" for pair in bleu.differences)
     if plan.seeds_needed(effect) <= seeds or not undecided:
         return None
-    if study.endpoint.sentences and plan.share(seeds) > 0.5:
-        return _sentences(sweep, study.endpoint, plan, effect)
+    if study.endpoint.sentences and (share := plan.share(seeds)) > 0.5:
+        return _sentences(sweep, study.endpoint, share)
     number = plan.seeds_needed(effect)
     if number <= MOST_SEEDS:
         return f"Train {number:g} seeds a row, to detect differences of {effect:g} BLEU:", _seeds(sweep, int(number))
-    gain = f"to detect differences of {plan.detectable(2 * seeds):.1f} BLEU instead of {plan.detectable(seeds):.1f}"
-    return f"Train {2 * seeds} seeds a row, {gain}:", _seeds(sweep, 2 * seeds)
+    return f"Train {2 * seeds} seeds a row:", _seeds(sweep, 2 * seeds)
 
 
-def _sentences(sweep: Sweep, endpoint: Endpoint, plan: PowerAnalysis, effect: float) -> Step:
-    seeds = max(endpoint.comparison.counts)
-    times = plan.sentences_needed(effect, seeds)
-    if times <= MOST_TIMES:
-        gain = f"to detect differences of {effect:g} BLEU"
-    else:
-        times = MOST_TIMES
-        then, now = plan.with_sentences(times).detectable(seeds), plan.detectable(seeds)
-        gain = f"to detect differences of {then:.1f} BLEU instead of {now:.1f}"
-    wanted = math.ceil(times * endpoint.sentences / 100) * 100
-    percent = round(100 * plan.share(seeds))
-    part = "nearly all" if percent >= 99 else f"{percent} %"
+def _sentences(sweep: Sweep, endpoint: Endpoint, share: float) -> Step:
+    wanted = 2 * endpoint.sentences
     advice = (
-        f"Score more sentences: their draw makes {part} of the error variance of a difference. "
-        f"{times:g} times as many, {wanted:,} instead of {endpoint.sentences:,}, would be enough {gain}"
+        f"Score more sentences: their draw makes {100 * share:.0f} % of the error variance of a difference, which no "
+        f"number of seeds takes away. Twice as many, {wanted:,}, halve that"
     )
     if at(sweep.runs[0].config, "data.test_size"):
         source = "The built-in corpus generates as many as you ask for"

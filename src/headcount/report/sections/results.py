@@ -51,12 +51,12 @@ def _table(study: Study) -> Table:
     ratios = [endpoint.length_ratio(index, row) for index, row in enumerate(rows)]
     columns = [
         (study.sweep.design.label or "row", [row.label for row in rows]),
+        (endpoint.name, _scores(endpoint.comparison)),
+        *([("letters", letters)] if (letters := _letters(endpoint.comparison)) else []),
         ("seeds", [" ".join(str(run.seed) for run in row.runs) for row in rows]),
         *((header, [mean(row.figures(path)) for row in rows]) for header, path in COSTS.items()),
         ("valid. loss", _scores(loss, 3) if loss else ["–"] * len(rows)),
         ("valid. perplexity", [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows)),
-        (endpoint.name, _scores(endpoint.comparison)),
-        *([("letters", letters)] if (letters := _letters(endpoint.comparison)) else []),
         ("length ratio", ["–" if ratio is None else f"{ratio:.3f}" for ratio in ratios]),
         *([("brevity penalty", penalties)] if (penalties := _penalties(endpoint)) else []),
     ]
@@ -68,7 +68,7 @@ def _table(study: Study) -> Table:
         if key != PRIMARY:
             columns.append((_header(key), _scores(study.compare([row.figures(f"test.{key}") for row in rows]))))
     headers, cells = zip(*columns, strict=True)
-    return Table(headers, tuple(zip(*cells, strict=True)), words=frozenset({0, 1}))
+    return Table(headers, tuple(zip(*cells, strict=True)), words=frozenset({0, headers.index("seeds")}))
 
 
 def _letters(comparison: Comparison) -> list[str]:

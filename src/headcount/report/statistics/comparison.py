@@ -191,14 +191,15 @@ def compare(
     sampling: Interaction | None = None,
     error: float = ERROR,
     least: Sequence[float] | None = None,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
+    percent: bool = False,
     blocks: bool = False,
 ) -> Comparison:
     """Compare every pair of rows, with simultaneous intervals. scores: of the runs of each row (at least one).
 
     sampling: without it, the intervals ignore the choice of test sentences. With one seed in every row they ignore the
     spread between seeds; then, and without `sampling`, nothing is compared. least: by row, a lower bound for the
-    variance between seeds; by default `sampling.noise`, which is part of it. bounds: of a difference.
+    variance between seeds; by default `sampling.noise`, which is part of it. percent: whether scores lie
+    between 0 and 100, so that no difference is larger.
     blocks: whether the runs in the same place of each row share a corpus of their own; rows of unequal size are then
     compared as without it, with the effect of the corpus as part of that of the seed.
 
@@ -224,7 +225,7 @@ def compare(
         imprecision = seeds * weight / seeds_df + (float(sampling.imprecision[i, j]) if sampling else 0.0)
         df = max((seeds + sentences) ** 2 / imprecision, 1.0) if imprecision else math.inf
         value = means[i] - means[j]
-        alike = spread is None or spread.alike
+        alike, bounds = spread is None or spread.alike, (-100.0, 100.0) if percent else (-math.inf, math.inf)
         differences.append(Difference(i, j, value, seeds, sentences, df, len(scores), error, alike, bounds))
     return Comparison(means, counts, spread, tuple(differences), sampling, whole)
 

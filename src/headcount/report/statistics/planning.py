@@ -1,16 +1,18 @@
 """Power analysis: the seeds or sentences that a study needs to detect a difference."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from headcount.report.statistics.comparison import ERROR, NORMAL_DF, Comparison, quantile
+from headcount.report.statistics.bootstrap import Floats
+from headcount.report.statistics.comparison import ERROR, NORMAL_DF, Comparison, compare, quantile
 
 POWER = 0.8  # the probability of detecting an effect
 SURE = 1.96  # standard errors to each end of a 95 % interval
+STUDIES = 200  # that are simulated
 MOST = 1000  # seeds a row, or times the sentences; above that, no number is enough
 # Degrees of freedom between which critical values are interpolated.
 TABLE = (2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0, 60.0, NORMAL_DF)
@@ -32,26 +34,16 @@ class PowerAnalysis:
     noise: float = 0.0
     blocks: bool = False
 
-    def with_sentences(self, times: float) -> "PowerAnalysis":
-        """The same plan with `times` as many sentences."""
-        seeds = max(self.variance - self.noise, 0)
-        return replace(
-            self,
-            variance=seeds + self.noise / times,
-            noise=self.noise / times,
-            sentences=self.sentences / times,
-            sentences_df=self.sentences_df * times,
-        )
-
     @property
     def sampling_explains_all(self) -> bool:
         """Whether the draw of sentences explains all of the spread between runs of a row."""
         return 0 < self.variance <= self.noise
 
     def share(self, seeds: int) -> float:
-        """The share of the variance of a difference that is due to the draw of sentences, 0 to 1."""
+        """The share of the variance of a difference that is due to the draw of sentences and stays with any number of
+        seeds, 0 to 1."""
         total = 2 * self.variance / seeds + self.sentences
-        return (2 * min(self.noise, self.variance) / seeds + self.sentences) / total if total else 0.0
+        return self.sentences / total if total else 0.0
 
     def power(self, effect: float, seeds: int) -> float:
         """The probability of detecting a true difference of `effect` with `seeds` (2 or more) a row: noncentral t."""
@@ -67,19 +59,28 @@ class PowerAnalysis:
         """The smallest number of seeds a row that detects `effect` with a power of 80 %; inf if no number does."""
         return _least(lambda seeds: self.power(effect, seeds) >= POWER)
 
-    def sentences_needed(self, effect: float, seeds: int) -> float:
-        """The factor of sentences that detects `effect` with a power of 80 %; inf if no factor does."""
-        return _least(lambda times: self.with_sentences(times).power(effect, seeds) >= POWER)
 
-    def detectable(self, seeds: int) -> float:
-        """The smallest effect that `seeds` a row detect with a power of 80 %."""
-        low, high = 0.0, 1.0
-        while self.power(high, seeds) < POWER:
-            low, high = high, 2 * high
-        for _ in range(12):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.power(middle, seeds) >= POWER else (middle, high)
-        return high
+def like(comparison: Comparison, studies: int, residuals: Floats | None = None) -> Iterator[Comparison]:
+    """Simulated studies with the deviations of this one, in which no row differs. residuals: with a variance of 1, that
+    its runs are drawn from; by default they are normal."""
+    sampling, draw = comparison.interaction, np.random.default_rng(0)
+    of_rows = math.sqrt(sampling.typical[0] / 2) if sampling else 0.0
+    deviations = [math.sqrt(variance) for variance in comparison.spread.variances] if comparison.spread else []
+    for _ in range(studies):
+        scores = []
+        for deviation, count in zip(deviations, comparison.counts, strict=True):
+            runs = draw.standard_normal(count) if residuals is None else draw.choice(residuals, count)
+            scores.append((of_rows * draw.standard_normal() + deviation * runs).tolist())
+        yield compare(scores, sampling, blocks=comparison.whole is not comparison.spread)
+
+
+def detectable(comparison: Comparison) -> tuple[float, ...]:
+    """For each pair of rows, the smallest difference that studies like this one find with a power of 80 %; empty if a
+    row has one seed."""
+    if min(comparison.counts) < 2:
+        return ()
+    missing = [[pair.half_width - pair.value for pair in study.differences] for study in like(comparison, STUDIES)]
+    return tuple(np.quantile(missing, POWER, axis=0).tolist())
 
 
 def plans(comparison: Comparison) -> tuple[PowerAnalysis, PowerAnalysis, PowerAnalysis] | None:

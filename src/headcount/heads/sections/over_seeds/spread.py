@@ -48,9 +48,13 @@ def subject(study: Study) -> Subject | None:
         for label in tables
     }
     cells = tuple(
-        (name, words, *(text_of(getattr(own[n], figure), *form, len(rows[label])) for label, own in found.items()))
+        (
+            name,
+            words,
+            *(text_of(getattr(own[n], figure), digits, scale, len(rows[label])) for label, own in found.items()),
+        )
         for n, name in enumerate(columns)
-        for figure, (words, *form) in FIGURES.items()
+        for figure, (words, digits, scale) in FIGURES.items()
     )
     note = " ".join(filter(None, (INTERVALS, held(study, rows))))
     table = Table(("column", "effective number", *headers(study, rows)), cells, note, frozenset({0, 1}))
