@@ -90,6 +90,7 @@ class CTranslate2Translator(Translator):
         torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
+        assert isinstance(self.model, Transformer)
         if hooked(self.model) or any(getattr(part, "head_gate", None) is not None for part in self.model.modules()):
             raise InputError("engine=ctranslate2: gates and hooks do not act in it; translate without it")
         beam = self.search.beam

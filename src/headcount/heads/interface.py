@@ -163,8 +163,7 @@ class Heads:
 
     @contextmanager
     def patched(self, outputs: Mapping[Any, Tensor]) -> Iterator[None]:
-        """Replace the outputs of heads: by head a tensor that fits [batch, query, d_head]; one of rows not in a
-        search."""
+        """Replace the outputs of heads: by head a tensor that fits [batch, query, d_head]; in a search, not by row."""
         by_layer: dict[Layer, list[tuple[Head, Tensor]]] = {}
         for head, value in outputs.items():
             name = self.names[self.number(head)]
