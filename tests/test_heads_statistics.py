@@ -68,7 +68,7 @@ def real_tables(pairs, distinct, tables, centred=True):
 
 @pytest.mark.medium
 def test_tables_of_real_effects_that_are_none_seldom_differ():
-    assert np.mean(real_tables(60, 80, 40) > 0) <= 0.1
+    assert np.mean(real_tables(60, 80, 40) > 0) < 0.2  # not divided by errors of their own: 0.28
     assert np.mean(real_tables(15, 250, 3, centred=False)) > 15  # and real ones are found, of 216
 
 
