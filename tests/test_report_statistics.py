@@ -18,7 +18,7 @@ from headcount.report.sections.contrastive import contrastive_cells
 from headcount.report.statistics import bootstrap
 from headcount.report.statistics.bootstrap import bleu_of, resampled_bleu, resamples, sentence_counts
 from headcount.report.statistics.comparison import Interaction, compare, critical, interaction
-from headcount.report.statistics.planning import PowerAnalysis, _critical, detectable, plans
+from headcount.report.statistics.planning import PowerAnalysis, _critical, detectable, like, plans
 from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import World, analyse, simulate
 from headcount.report.statistics.variances import moderated, moderated_pairs
@@ -258,6 +258,20 @@ def test_the_power_is_that_of_rows_with_their_own_deviations():
         drawn = draw.normal(size=(3, 5)) * deviations[:, None] + np.array([[0.0], [0.0], [wild]])
         hits += compare(drawn.tolist()).differences[1].differs
     assert 0.7 < hits / 300 < 0.9
+
+
+@pytest.mark.medium
+def test_simulated_studies_vary_as_the_study_says():
+    """Each pair by its own deviations, of the seeds and of the sentences."""
+    draw = np.random.default_rng(2)
+    drawn = np.repeat(draw.normal(size=(2000, 3)) * [0.2, 0.2, 2.0], 4, axis=1) + 0.1 * draw.normal(size=(2000, 12))
+    scores = [[36.0, 36.4, 36.2, 36.1], [36.3, 36.1, 36.2, 36.5], [36.6, 36.1, 36.9, 36.3]]
+    study = compare(scores, interaction(drawn, np.repeat(range(3), 4).tolist(), 2000))
+    found = np.array([[pair.value for pair in each.differences] for each in like(study, 600)])
+    expected = [pair.deviation for pair in study.differences]
+    assert expected[0] < 0.5 < 1.9 < expected[1]
+    assert found.std(axis=0) == pytest.approx(expected, rel=0.1)
+    assert abs(found.mean(axis=0)).max() < 0.3
 
 
 @pytest.mark.parametrize("scores", [[[0.5, 60.0], [90.0, 10.0]], [[1.0], [99.0]]])

@@ -39,9 +39,11 @@ def section(study: Study) -> Section | None:
 
 
 def _residuals(endpoint: Endpoint) -> Floats:
-    """What the runs of all rows deviate by from their row (and corpus), with a variance of 1."""
+    """What the runs of all rows deviate by from their row (and corpus), in deviations of the row, with a variance of 1
+    over all."""
     scores = [np.array(row) - np.mean(row) for row in endpoint.scores]
     if endpoint.corpora > 1:
         scores = list(np.array(scores) - np.mean(scores, axis=0))
-    own = [row / deviation for row in scores if (deviation := math.sqrt(np.mean(row**2)))]
-    return np.concatenate(own or [np.zeros(1)])
+    variances = endpoint.comparison.spread.variances if endpoint.comparison.spread else ()
+    every = np.concatenate([row / math.sqrt(own) for row, own in zip(scores, variances, strict=True) if own])
+    return every / every.std() if every.any() else every

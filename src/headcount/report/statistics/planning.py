@@ -63,15 +63,20 @@ class PowerAnalysis:
 def like(comparison: Comparison, studies: int, residuals: Floats | None = None) -> Iterator[Comparison]:
     """Simulated studies with the deviations of this one, in which no row differs. residuals: with a variance of 1, that
     its runs are drawn from; by default they are normal."""
-    sampling, draw = comparison.interaction, np.random.default_rng(0)
-    of_rows = math.sqrt(sampling.typical[0] / 2) if sampling else 0.0
+    sampling, draw, rows = comparison.interaction, np.random.default_rng(0), len(comparison.counts)
     deviations = [math.sqrt(variance) for variance in comparison.spread.variances] if comparison.spread else []
+    centre = np.eye(rows) - 1 / rows
+    of_rows = centre @ (sampling.variance if sampling else np.zeros((rows, rows))) @ centre / -2  # covariances
+    values, vectors = np.linalg.eigh(of_rows)
+    root = vectors * np.sqrt(np.maximum(values, 0))
     for _ in range(studies):
-        scores = []
+        scores, shifts = [], []
         for deviation, count in zip(deviations, comparison.counts, strict=True):
             runs = draw.standard_normal(count) if residuals is None else draw.choice(residuals, count)
-            scores.append((of_rows * draw.standard_normal() + deviation * runs).tolist())
-        yield compare(scores, sampling, blocks=comparison.whole is not comparison.spread)
+            scores.append(deviation * runs)
+            shifts.append(draw.standard_normal())
+        moved = [(run + shift).tolist() for run, shift in zip(scores, root @ shifts, strict=True)]
+        yield compare(moved, sampling, blocks=comparison.whole is not comparison.spread)
 
 
 def detectable(comparison: Comparison) -> tuple[float, ...]:
