@@ -176,7 +176,7 @@ def test_importance(outside):
             for row in outside.valid
         ]
         expected = np.abs(slopes).mean() / 2e-4
-        assert outside.figure("proxy.importance", "loss", head) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+        assert outside.figure("proxy.loss_importance", "loss", head) == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 def test_patching_shares(outside):
