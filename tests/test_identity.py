@@ -12,12 +12,11 @@ from test_configs import composed
 
 from headcount.run.aliases import RENAMED
 from headcount.run.config import NOT_CORPUS, build
-from headcount.run.directory import is_finished, read_config
+from headcount.run.directory import read_config
 from headcount.run.identity import config_hash, differences, identified, recorded, with_text
 from headcount.run.jobs import job_directory, read_plan
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-KEPT = RESULTS / "heads_multi30k" / "runs"
 
 
 @pytest.fixture
@@ -78,14 +77,6 @@ def test_how_the_text_is_used_matters(config):
         OmegaConf.update(other, path, 3)
         assert config_hash(other) != config_hash(config), path
         assert differences(config, other) == f"{path}={OmegaConf.select(config, path)}, now 3"
-
-
-@pytest.mark.parametrize("run", sorted(path.parent for path in KEPT.glob("*/config.yaml")), ids=lambda run: run.name)
-def test_a_run_from_before_fingerprints_opens(run):
-    kept = read_config(run)
-    assert recorded(kept) is None
-    assert is_finished(run)
-    assert build(kept.search, "search", ()).max_source == 1000  # a setting that came later
 
 
 @pytest.mark.medium

@@ -17,13 +17,9 @@ def tune(runs: Sequence[RunResult], setting: str, of_seeds: Sequence[str]) -> tu
     """
     if all(setting not in run.settings for run in runs):
         raise InputError(f"tuned={setting}: no run has this setting; name one of config.yaml, such as optimizer.lr")
-    # A setting that takes it by interpolation has another value exactly where it has one.
+    # A setting that takes it by interpolation equals it in every run.
     together = tuple(
-        name
-        for name in runs[0].settings
-        if len({key_of(run.settings.get(name)) for run in runs})
-        == len({key_of(run.settings.get(setting)) for run in runs})
-        == len({(key_of(run.settings.get(name)), key_of(run.settings.get(setting))) for run in runs})
+        name for name in runs[0].settings if all(run.settings.get(name) == run.settings.get(setting) for run in runs)
     )
     groups: dict[str, list[RunResult]] = {}
     for run in runs:

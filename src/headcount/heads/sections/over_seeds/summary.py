@@ -69,8 +69,8 @@ def effects(study: Study, endpoint: str) -> dict[str, list[EffectTable]]:
 
 
 def of_page(study: Study, run: Results, endpoint: str) -> EffectTable | None:
-    """The effects of zero ablation of a run; "differs" are those that all runs of the page, together one family, have
-    room for (Bonferroni over runs, as far as the number of draws allows)."""
+    """The effects of zero ablation of a run; "differs" where p is at most FAMILY / runs (Bonferroni over the runs of
+    the page), or the second smallest p of the bootstrap where that is larger, from 23 runs on."""
     table, most = run.effects("zero", endpoint), max(FAMILY / len(study.runs), 1.5 / DRAWS)
     if table is None:
         return None
