@@ -167,7 +167,7 @@ def test_every_setting_that_may_change_acts(run):
     assert "translating the test split with beam 1" in log
     state = torch.load(run / "checkpoints" / "last-1.ckpt", weights_only=True)
     assert state["global_step"] == 10
-    validation = {"every": 4, "metric": "loss", "patience": None, "samples": 3}
+    validation = {"every": 4, "metric": "loss", "patience": None}  # samples are only printed
     before = {"search.beam": 5, "search.max_extra": 2, "search.max_ratio": 1, "trainer.accelerator": "cpu"}
     before |= {"trainer.max_steps": 8, **{f"validation.{name}": value for name, value in validation.items()}}
     assert config(run)["resumed"] == [{"after_step": 8, "before": before}]
