@@ -217,7 +217,8 @@ def limits(run: Run, format: str, quantization: str, max_positions: int) -> str:
         "Nobody has looked for harmful or biased translations.",
         *longest(run, max_positions),
         "Text must be as that of training before it is tokenized: in Unicode's composed form (NFC), with single plain "
-        "spaces in place of all white space and of U+2581, and without lone surrogates. normal, above, makes it so.",
+        "spaces in place of all white space and of U+2581, and without lone surrogates. normal, above, makes it so. "
+        "headcount gives a line of characters that cannot be seen an empty translation; leave such lines out.",
     ]
     if quantization != "float32":
         lines.append(f"The scores are those of weights in float32; with {quantization} some translations differ.")

@@ -56,7 +56,7 @@ def seed_mean(values: ArrayLike, low: float = -np.inf, high: float = np.inf) -> 
     if not len(known):
         return SeedMean(0, nan, nan, nan, nan, nan)
     mean, least, most = float(known.mean()), float(known.min()), float(known.max())
-    if len(known) < 3 or np.isclose(least, most):
+    if len(known) < 3 or np.isclose(least, most, rtol=1e-12):
         return SeedMean(len(known), mean, nan, nan, least, most)
     error = float(known.std(ddof=1) / np.sqrt(len(known)))
     half = float(stats.t.isf(ERROR / 2, len(known) - 1)) * error
