@@ -122,7 +122,7 @@ def test_weights_of_a_run_of_both_directions_are_chosen_on_its_own(home, tiny, t
     failed("rerank", f"run={folder}", cwd=home)
     data = open_run(folder).data()
     assert sizes == [("valid", len(data.data["valid"]) // 2)]
-    assert [len(data.one_way()[split]) for split in ("valid", "test")] == [sizes[0][1], len(data.data["test"])]
+    assert [len(data.one_way[split]) for split in ("valid", "test")] == [sizes[0][1], len(data.data["test"])]
 
 
 @pytest.mark.medium

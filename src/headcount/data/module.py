@@ -346,7 +346,7 @@ class TranslationData(pl.LightningDataModule):
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
             self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})
-            self._one_way = DatasetDict(self.data)
+            self.one_way = DatasetDict(self.data)  # without the reversed pairs that `both_directions` adds
             self._sentences = {split: self._read(path) for split, path in paths.items()}
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             raise self._damaged(self.prepared, error) from error
@@ -362,10 +362,6 @@ class TranslationData(pl.LightningDataModule):
         index = self._shared if path.stem == "train" else None
         source, target = (read_sentences(path, f"{side}_ids", index) for side in SIDES)
         return source, target
-
-    def one_way(self) -> DatasetDict:
-        """The splits without the reversed pairs that `both_directions` adds, with all columns of the corpus."""
-        return self._one_way
 
     def _loader(self, batches: TrainStream | SplitBatches) -> DataLoader[Batch]:
         # Memory that is pinned opens the GPU, so not where a run on the CPU has no use for it.

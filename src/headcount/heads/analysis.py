@@ -110,7 +110,7 @@ class Analysis:
     @cached_property
     def splits(self) -> Any:
         """The text of train, valid and test, with all columns of the corpus, in the run's own direction."""
-        return self.run.data().one_way()
+        return self.run.data().one_way
 
     @property
     def directory(self) -> Path:

@@ -62,7 +62,7 @@ def prune_run(
     directory = Path(output or home.with_name(f"{home.name}-{left}_heads"))
     if directory.exists():
         raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
-    splits = run.data().one_way() if by or timed else {}
+    splits = run.data().one_way if by or timed else {}
     provenance: dict[str, Any] = {"order": by}
     if gone is None:
         with progress_bar(f"order of cutting: {order}", None) as progress:

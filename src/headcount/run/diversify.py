@@ -53,7 +53,7 @@ def diversify(config: DictConfig) -> str:
 
 def split_pairs(run: Run) -> dict[str, list[Pair]]:
     """The pairs of the run's train, valid and test, each in one direction alone."""
-    data = run.data().one_way()
+    data = run.data().one_way
     return {split: list(zip(data[split]["source"][:], data[split]["target"][:], strict=True)) for split in SPLITS}
 
 

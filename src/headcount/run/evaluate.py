@@ -216,7 +216,7 @@ def splits_of(
             raise InputError(f"split={split}: {name} has {', '.join(data.held_out_splits)}")
         if trained_on is None and not other_text:
             check_references(name, run, split, data.data[split]["target"])
-    return data.one_way() if one_way else data.data
+    return data.one_way if one_way else data.data
 
 
 def check_references(name: str, run: Run, split: str, references: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
-"""Power analysis: the seeds or sentences that a study needs to detect a difference."""
+"""Power analysis: the seeds that a study needs to detect a difference."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from headcount.report.statistics.comparison import ERROR, NORMAL_DF, Comparison,
 POWER = 0.8  # the probability of detecting an effect
 SURE = 1.96  # standard errors to each end of a 95 % interval
 STUDIES = 200  # that are simulated
-MOST = 1000  # seeds a row, or times the sentences; above that, no number is enough
+MOST = 1000  # seeds a row; above that, no number is enough
 # Degrees of freedom between which critical values are interpolated.
 TABLE = (2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0, 60.0, NORMAL_DF)
 
@@ -111,13 +112,8 @@ def plans(comparison: Comparison) -> tuple[PowerAnalysis, PowerAnalysis, PowerAn
 
 def _least(enough: Callable[[int], bool]) -> float:
     """The smallest whole number from 2 to MOST that is enough; inf if none is."""
-    if not enough(MOST):
-        return math.inf
-    low, high = 1, MOST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    found = bisect_left(range(2, MOST + 1), True, key=enough) + 2
+    return found if found <= MOST else math.inf
 
 
 def _critical(rows: int, df: float) -> float:
