@@ -109,7 +109,7 @@ def test_the_command_has_every_setting_that_was_given(sweep):
     kept = Study.of(
         read_sweep(sweep), 0.3, 1000, Margins(bleu=0.5, loss=0.02, accuracy=5.0), 20, output="kept here", keep=True
     )
-    assert kept.command().endswith(f"sweep={sweep} 'output=kept here' simulate=20 keep=true")
+    assert kept.command().endswith(f"sweep={sweep} \"output='kept here'\" simulate=20 keep=true")
 
 
 def test_rows_that_vary_very_unlike_are_flagged():
