@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from headcount.report.statistics.bootstrap import Floats
 from headcount.report.statistics.comparison import ERROR, NORMAL_DF, Comparison, compare, quantile
 
 POWER = 0.8  # the probability of detecting an effect
@@ -61,9 +60,8 @@ class PowerAnalysis:
         return _least(lambda seeds: self.power(effect, seeds) >= POWER)
 
 
-def like(comparison: Comparison, studies: int, residuals: Floats | None = None) -> Iterator[Comparison]:
-    """Simulated studies with the deviations of this one, in which no row differs. residuals: with a variance of 1, that
-    its runs are drawn from; by default they are normal."""
+def like(comparison: Comparison, studies: int) -> Iterator[Comparison]:
+    """Simulated studies with the deviations of this one, in which no row differs."""
     sampling, draw, rows = comparison.interaction, np.random.default_rng(0), len(comparison.counts)
     deviations = [math.sqrt(variance) for variance in comparison.spread.variances] if comparison.spread else []
     centre = np.eye(rows) - 1 / rows
@@ -73,8 +71,7 @@ def like(comparison: Comparison, studies: int, residuals: Floats | None = None) 
     for _ in range(studies):
         scores, shifts = [], []
         for deviation, count in zip(deviations, comparison.counts, strict=True):
-            runs = draw.standard_normal(count) if residuals is None else draw.choice(residuals, count)
-            scores.append(deviation * runs)
+            scores.append(deviation * draw.standard_normal(count))
             shifts.append(draw.standard_normal())
         moved = [(run + shift).tolist() for run, shift in zip(scores, root @ shifts, strict=True)]
         yield compare(moved, sampling, blocks=comparison.whole is not comparison.spread)
