@@ -104,7 +104,6 @@ def run_script(config_name: str, function: Callable[[DictConfig], str | None]) -
     use_memory_again()
     use_faster_products()
     use_allowed_cores()
-    check_no_help()
     try:
         read_options()
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
@@ -128,6 +127,7 @@ def asks_for_traceback(word: str) -> bool:
 def read_options() -> None:
     """Take the folder of --config-dir. Raises InputError for options that do not go together, and for what is no option
     of a group; OverrideParseException."""
+    check_no_help()
     given = get_args_parser().parse_args()
     if given.multirun and given.cfg:
         raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
