@@ -91,7 +91,7 @@ class CTranslate2Translator(Translator):
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
         assert isinstance(self.model, Transformer)
-        if hooked(self.model) or any(getattr(part, "head_gate", None) is not None for part in self.model.modules()):
+        if hooked(self.model) or self.model.gates:
             raise InputError("engine=ctranslate2: gates and hooks do not act in it; translate without it")
         beam = self.search.beam
         penalty = self.penalty(sum(map(len, sources)) // len(sources) + 1)

@@ -99,9 +99,9 @@ def range_of(each: SeedMean, digits: int = 1) -> str:
     return text_of(each, digits) + between
 
 
-def count_of(each: SeedCount, words: str = "") -> str:
-    """A number of runs with the interval of its share; a single run has none. words: after the number, " runs"."""
-    return f"{each.found} of {each.runs}{words}" + (f" {interval((each.low, each.high))}" if each.runs > 1 else "")
+def count_of(each: SeedCount) -> str:
+    """A number of runs with the interval of its share; a single run has none."""
+    return f"{each.found} of {each.runs}" + (f" {interval((each.low, each.high))}" if each.runs > 1 else "")
 
 
 def placed_of(each: Placed) -> str:
