@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,8 @@ class PowerAnalysis:
 
     def seeds_needed(self, effect: float) -> float:
         """The smallest number of seeds a row that detects `effect` with a power of 80 %; inf if no number does."""
-        return _least(lambda seeds: self.power(effect, seeds) >= POWER)
+        found = bisect_left(range(2, MOST + 1), True, key=lambda seeds: self.power(effect, seeds) >= POWER) + 2
+        return found if found <= MOST else math.inf
 
 
 def like(comparison: Comparison, studies: int) -> Iterator[Comparison]:
@@ -105,12 +106,6 @@ def plans(comparison: Comparison) -> tuple[PowerAnalysis, PowerAnalysis, PowerAn
             PowerAnalysis(seeds, max(typical + errors * error, 0.0), df, len(comparison.means), noise, blocks)
         )
     return drafts[0], drafts[1], drafts[2]
-
-
-def _least(enough: Callable[[int], bool]) -> float:
-    """The smallest whole number from 2 to MOST that is enough; inf if none is."""
-    found = bisect_left(range(2, MOST + 1), True, key=enough) + 2
-    return found if found <= MOST else math.inf
 
 
 def _critical(rows: int, df: float) -> float:
