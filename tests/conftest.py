@@ -31,6 +31,10 @@ from hydra._internal.hydra import Hydra  # noqa: E402
 
 from headcount import signals  # noqa: E402
 
+# Tests run make themselves, each as a person would: without the options and variables of the make that runs pytest.
+for variable in [name for name in os.environ if name.startswith(("MAKE", "MFLAGS")) or name == "ARGS"]:
+    del os.environ[variable]
+
 # Hydra composes each command's config twice, the first time only for hydra.mode, which no test sets.
 Hydra.get_mode = lambda self, config_name, overrides: None
 # conf/ has no interpolation in a list of defaults, for which Hydra would map all choices: a quarter of a composition.

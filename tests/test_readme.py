@@ -1,7 +1,6 @@
 """Every command of the README and docs: run, with fewer steps and smaller data, or composed where it takes hours."""
 
 import json
-import os
 import re
 import runpy
 import shlex
@@ -70,8 +69,7 @@ def script_of(command: str) -> list[str]:
         return [script, *words[2:]] if (ROOT / script).exists() else ["src/headcount/__main__.py", *words[1:]]
     if words[0] == "make":
         dry_run = ["make", "--dry-run", *words[1:]]
-        own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "ARGS"}
-        printed = subprocess.run(dry_run, cwd=ROOT, env=own, capture_output=True, text=True, check=True)
+        printed = subprocess.run(dry_run, cwd=ROOT, capture_output=True, text=True, check=True)
         line = next(line for line in printed.stdout.splitlines() if "scripts/" in line)
         words = shlex.split(line.removesuffix("; \\"))
     return words[next(i for i, word in enumerate(words) if word.startswith("scripts/")) :]
