@@ -1,6 +1,6 @@
-"""Score a run, or several side by side; `--help` lists the settings."""
+"""`headcount evaluate` as a script; `--help` lists the settings."""
 
-from headcount.commands.evaluate import main
+from headcount.cli import run_command
 
 if __name__ == "__main__":
-    main()
+    run_command("evaluate")

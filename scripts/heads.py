@@ -1,6 +1,6 @@
-"""Measure what each attention head of a run does and what it is worth; `--help` lists the settings."""
+"""`headcount heads` as a script; `--help` lists the settings."""
 
-from headcount.commands.heads import main
+from headcount.cli import run_command
 
 if __name__ == "__main__":
-    main()
+    run_command("heads")

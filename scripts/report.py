@@ -1,6 +1,6 @@
-"""Report on a sweep; `--help` lists the settings."""
+"""`headcount report` as a script; `--help` lists the settings."""
 
-from headcount.commands.report import main
+from headcount.cli import run_command
 
 if __name__ == "__main__":
-    main()
+    run_command("report")

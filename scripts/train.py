@@ -1,6 +1,6 @@
-"""Train a translation model; `--help` lists the settings."""
+"""`headcount train` as a script; `--help` lists the settings."""
 
-from headcount.commands.train import main
+from headcount.cli import run_command
 
 if __name__ == "__main__":
-    main()
+    run_command("train")

@@ -1,6 +1,6 @@
-"""Translate standard input; `--help` lists the settings."""
+"""`headcount translate` as a script; `--help` lists the settings."""
 
-from headcount.commands.translate import main
+from headcount.cli import run_command
 
 if __name__ == "__main__":
-    main()
+    run_command("translate")

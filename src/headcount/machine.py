@@ -3,11 +3,9 @@
 import contextlib
 import ctypes
 import itertools
-import math
 import os
 import platform
 import re
-import signal
 import threading
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -19,12 +17,8 @@ from torch import Tensor
 
 from headcount.errors import InputError
 from headcount.files import readable
+from headcount.processes import cores
 
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUPS = Path("/proc/self/cgroup")
-END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: number of the parent to end with, 0 for any
-PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None  # Linux's
-PR_SET_PDEATHSIG = 1
 MOST_THREADS = 1024  # a process that cannot have its threads is ended by OpenMP
 # Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
 M_TRIM_THRESHOLD = (-1, 2**31 - 1)
@@ -39,14 +33,6 @@ AMOUNT = re.compile(r"(?:tried|[Uu]nable) to allocate ([\d.]+) (\w+)", re.IGNORE
 _onednn_is_chosen = False  # for float32 products, by `use_faster_products`
 _small_products = 0  # how many are inside `small_products`
 _lock = threading.Lock()  # for that number
-
-
-def cores() -> int:
-    """Processor cores that this process may use, at least 1: those it may run on, and no more than the CPU quota of its
-    control group (such as a container's), rounded up."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota()
-    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 
 
 def use_threads(number: int | None) -> None:
@@ -66,19 +52,6 @@ def use_allowed_cores() -> None:
     acts as it does without headcount."""
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > cores():
         torch.set_num_threads(cores())
-
-
-def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
-    """Cores' worth of processor time that this process and its siblings get; None without a limit.
-
-    It is the least quota of its control group and of all above, in version 2 (`cpu.max`) or 1 (`cpu.cfs_quota_us`).
-    """
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        lines = []
-    quotas = (_quota(folder) for line in lines for folder in _folders(cgroups, line))
-    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def processor() -> str:
@@ -208,18 +181,6 @@ def cumulative_sum(x: Tensor, dim: int) -> Tensor:
     return x.cumsum(dim)
 
 
-def end_with_parent(parent: int | None = None) -> None:
-    """Let Linux send this process SIGTERM when its parent is killed; also after it has called `exec`.
-
-    parent: its process number. Raises SystemExit where that has ended already.
-    """
-    if PRCTL is None:
-        return
-    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if parent not in (None, os.getppid()):
-        raise SystemExit(128 + signal.SIGTERM)
-
-
 def refused_memory(error: BaseException) -> str | None:
     """The memory that an error says could not be had, such as "20.00 GiB": empty where it does not say how
     much, None for an error of another kind."""
@@ -232,22 +193,15 @@ def refused_memory(error: BaseException) -> str | None:
     return readable(int(amount[1])) if amount[2] == "bytes" else f"{amount[1]} {amount[2]}"
 
 
-def _folders(cgroups: Path, line: str) -> Iterator[Path]:
-    """The control group in a line of /proc/self/cgroup and all above it, where they set a processor quota."""
-    _, controllers, path = line.split(":", 2)
-    if controllers and "cpu" not in controllers.split(","):
-        return
-    root = cgroups / "cpu" if controllers else cgroups
-    group = Path(path.lstrip("/"))
-    yield from (root / folder for folder in (group, *group.parents))
-
-
-def _quota(folder: Path) -> float | None:
-    try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):  # no such files, or "max"
-        return None
+def no_memory(error: Exception, what: str = "", command: str = "train") -> str:
+    """Memory that does not suffice: for what, how much could not be had, and what to lower."""
+    amount = refused_memory(error)
+    refused = f" ({amount} more could not be had)" if amount else ""
+    lower = "the length of lines"
+    if command == "train":
+        lower = (
+            "data.batch_tokens (and raise trainer.accumulate_grad_batches as much), data.max_length or the model's "
+            "size (model.d_model, model.encoder_layers, tokenizer.vocab_size)"
+        )
+    of_search = ", in translation search.batch_tokens or search.beam"
+    return f"not enough memory{' for ' if what else ''}{what}{refused}; lower {lower}{of_search}"

@@ -1,6 +1,8 @@
-"""Pools of worker processes that exit when their parent does."""
+"""Processes: pools of workers that exit when their parent does, and the cores that a process may use."""
 
 import contextlib
+import ctypes
+import math
 import multiprocessing
 import os
 import signal
@@ -10,10 +12,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from headcount.errors import InputError
 from headcount.signals import STOP
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: number of the parent to end with, 0 for any
+PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None  # Linux's
+PR_SET_PDEATHSIG = 1
 
 
 class WorkerKilledError(InputError):
@@ -78,3 +87,57 @@ def _exit_with(end: Connection) -> None:
     parent = multiprocessing.parent_process()
     wait([end] if parent is None else [end, parent.sentinel])
     os._exit(1)
+
+
+def cores() -> int:
+    """Processor cores that this process may use, at least 1: those it may run on, and no more than the CPU quota of its
+    control group (such as a container's), rounded up."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota()
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
+    """Cores' worth of processor time that this process and its siblings get; None without a limit.
+
+    It is the least quota of its control group and of all above, in version 2 (`cpu.max`) or 1 (`cpu.cfs_quota_us`).
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        lines = []
+    quotas = (_quota(folder) for line in lines for folder in _folders(cgroups, line))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Let Linux send this process SIGTERM when its parent is killed; also after it has called `exec`.
+
+    parent: its process number. Raises SystemExit where that has ended already.
+    """
+    if PRCTL is None:
+        return
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if parent not in (None, os.getppid()):
+        raise SystemExit(128 + signal.SIGTERM)
+
+
+def _folders(cgroups: Path, line: str) -> Iterator[Path]:
+    """The control group in a line of /proc/self/cgroup and all above it, where they set a processor quota."""
+    _, controllers, path = line.split(":", 2)
+    if controllers and "cpu" not in controllers.split(","):
+        return
+    root = cgroups / "cpu" if controllers else cgroups
+    group = Path(path.lstrip("/"))
+    yield from (root / folder for folder in (group, *group.parents))
+
+
+def _quota(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):  # no such files, or "max"
+        return None

@@ -47,7 +47,7 @@ from headcount.benchmark.workloads import (
 )
 from headcount.errors import InputError
 from headcount.files import write_text
-from headcount.machine import cores, multiplies_bf16, processor
+from headcount.processes import cores, multiplies_bf16, processor
 from headcount.run.place import command
 
 logger = logging.getLogger(__name__)

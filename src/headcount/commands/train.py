@@ -1,24 +1,41 @@
-"""Train a translation model."""
+"""Train a translation model, or only prepare its corpus."""
 
+import sys
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from headcount.run.console import run_script
-from headcount.run.sweep import run_job
+from headcount.command_lines import command
+from headcount.errors import InputError
+from headcount.files import show
+from headcount.run.build import build_data, load_extensions
+from headcount.run.resume import AUTO, initial_config
 from headcount.run.train import train
+from headcount.settings import typed
 
 
-def run(config: DictConfig) -> str | None:
-    hydra = HydraConfig.get()
-    directory = Path(hydra.runtime.output_dir)
-    if hydra.mode != RunMode.MULTIRUN:
-        return train(config, directory)
-    run_job(config, directory)
-    return None
+def run(config: DictConfig) -> str:
+    return prepare(config) if config.prepare else train(config, Path(HydraConfig.get().runtime.output_dir))
 
 
-def main() -> None:
-    run_script("train", run)
+def prepare(config: DictConfig) -> str:
+    """Prepare a corpus, as training with the same settings would; the table of what was dropped, and what to type next.
+    Stopped, it goes on when the same is typed again."""
+    from headcount.data.tokenizer import load_tokenizer
+    from headcount.machine import use_threads
+
+    if config.resume not in (None, AUTO):
+        raise InputError(
+            f"resume={typed(config.resume)}: the corpus of that run is prepared by resuming it; leave it out"
+        )
+    load_extensions(config)
+    use_threads(config.threads)
+    data = build_data(initial_config(config))
+    data.threads = config.threads
+    if config.init_from:
+        data.use_tokenizer(load_tokenizer(Path(config.init_from)))
+    data.prepare_data()
+    words = [word for word in HydraConfig.get().overrides.task if not word.startswith("prepare=")]
+    table = "" if sys.stdout.isatty() and sys.stderr.isatty() else f"{data.report.table()}\n\n"  # it was logged
+    return f"{table}prepared: {show(data.prepared.absolute())}\nnext:  {command('train', *words)}\n"

@@ -10,10 +10,9 @@ import yaml
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
+from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import check_depth, point, read_bytes, read_json, show, write_text
-from headcount.run.aliases import with_new_names
-from headcount.run.place import command
 
 MOST_CONFIG = 2**18  # bytes of config.yaml
 MOMENT = 1.0  # seconds to wait for a lock
@@ -51,19 +50,21 @@ def read_config(directory: Path) -> DictConfig:
     groups = ("data", "tokenizer", "model", "search")
     if not isinstance(settings, dict) or not all(isinstance(settings.get(name), dict) for name in groups):
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
+    if "_target_" in settings["model"]:
+        raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
     return OmegaConf.create(settings)
 
 
 def read_settings(path: Path) -> Any:
-    """The settings of a config.yaml, as plain containers, with today's names of classes. Raises InputError for what no
-    run writes: YAML is more than settings."""
+    """The settings of a config.yaml, as plain containers. Raises InputError for what no run writes: YAML is more than
+    settings."""
     try:
         settings = yaml.load(read_bytes(path, MOST_CONFIG).decode(), _PlainLoader)
         check_depth(settings)
         check_plain(settings)
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path}: not a readable config: {reason(error)}") from error
-    return with_new_names(settings)
+    return settings
 
 
 def check_plain(node: Any, setting: str = "") -> None:

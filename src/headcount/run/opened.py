@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,6 @@ from headcount.data.corpora.corpus import language_codes
 from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, TokenizerPair, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod, TranslationModel
-from headcount.decoding.shortlist import Lexicon
 from headcount.decoding.translator import Codec, Translator
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
@@ -24,16 +22,16 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import require_regular
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.config import build, build_corpus, build_data, keyword_arguments
+from headcount.run.build import build_corpus, build_data, load_extensions, new_model, plain
 from headcount.run.directory import read_config
-from headcount.run.lexicon import lexicon_of
-from headcount.run.values import AS_TRAINED, typed
+from headcount.settings import build, own_settings, typed
 from headcount.training.seal import read_checkpoint
 
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData
 
-OPENING = {"checkpoint", "device", "trust", "precision", "search"}  # settings of a script that `open_run` takes
+OPENING = {"checkpoint", "device", "precision", "search", "extensions"}  # settings of a command that `open_run` takes
+AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 
 
 @dataclass
@@ -45,13 +43,12 @@ class Run:
     model: EncoderDecoder
     tokenizer: AnyTokenizer
     translator: Translator
-    trust: Sequence[str] | None  # see `build`
     checkpoint: Path | None = None  # the file of its weights, where that is not its model.safetensors
 
     @property
     def languages(self) -> tuple[str, str]:
         """Codes of source and target language. Raises InputError for what cannot be a part of a file name."""
-        corpus = build_corpus(self.config, self.trust)
+        corpus = build_corpus(self.config)
         return language_codes(corpus.source_language, corpus.target_language)
 
     @property
@@ -66,17 +63,17 @@ class Run:
 
     def data(self) -> "TranslationData":
         """The run's corpus, see `data_of_run`."""
-        return data_of_run(self.config, self.tokenizer, self.trust)
+        return data_of_run(self.config, self.tokenizer)
 
 
-def data_of_run(config: DictConfig, tokenizer: AnyTokenizer, trust: Sequence[str] | None) -> "TranslationData":
+def data_of_run(config: DictConfig, tokenizer: AnyTokenizer) -> "TranslationData":
     """A run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
     otherwise prepared in the folder `data` of the current directory. Raises InputError."""
     # The config of somebody else's run may name any folder: it is read, and never written to.
     config = config.copy()
     for folder in (config.data.directory, "data"):
         config.data.directory = folder
-        data = build_data(config, trust)
+        data = build_data(config)
         if config.get("init_from"):  # then the tokenizer was not trained on this corpus
             data.use_tokenizer(tokenizer)
         if data.is_prepared:
@@ -93,10 +90,9 @@ def make_translator(
     search: SearchMethod,
     hide_source: bool,
     name: str = "the model",
-    lexicon: Lexicon | None = None,
 ) -> Translator:
     """A translator of our model and tokenizer, which know nothing of each other."""
-    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name, lexicon)
+    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name)
 
 
 def open_run(
@@ -104,35 +100,40 @@ def open_run(
     checkpoint: str | Path | None = None,
     device: str = "auto",
     search: Mapping[str, Any] | None = None,
-    trust: Sequence[str] = (),
     precision: Literal["float32", "bfloat16"] = "float32",
+    extensions: Sequence[str] = (),
 ) -> Run:
     """Everything in a run directory, ready to use.
 
     checkpoint: other weights than model.safetensors. device: "auto", or any of torch's. search: settings other than the
-    run's, `AS_TRAINED` for the run's own; with a `_target_`, all settings of another search. trust: class names that
-    its config may build beside headcount's own. precision: of the weights; bfloat16 is faster where the processor has
-    it, and not quite as exact.
+    run's; with a `kind`, all settings of another search. precision: of the weights; bfloat16 is faster where the
+    processor has it, and not quite as exact. extensions: modules of yours that add kinds, see `headcount.settings`.
     Raises InputError for a directory that is not a (finished) run, weights that don't fit, a device that isn't there.
     """
     directory = Path(directory)
+    load_extensions({"extensions": extensions})
     config = read_config(directory)
     weights = Path(checkpoint) if checkpoint else directory / "model.safetensors"
     if not weights.is_file():
         hint = f"; training may still be under way, or to be resumed with resume={directory}" if not checkpoint else ""
         raise InputError(f"{weights}: no such file{hint}")
     tokenizer = load_tokenizer(directory)
-    settings: Any = OmegaConf.create(dict(search or {}))
-    if "_target_" not in settings:
-        given = {name: value for name, value in settings.items() if value != AS_TRAINED}
-        settings = OmegaConf.merge(config.search, given)
-    model = model_with(weights, config, tokenizer, directory, trust)
+    model = model_with(weights, config, tokenizer, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
-    way: SearchMethod = build(settings, "search", trust)
-    lexicon = lexicon_of(directory, tokenizer, way, partial(data_of_run, config, tokenizer, trust))
-    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory), lexicon)
+    way = search_of(config, search or {})
+    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
     own = weights.resolve() == (directory / "model.safetensors").resolve()
-    return Run(directory, config, model, tokenizer, translator, trust, None if own else weights)
+    return Run(directory, config, model, tokenizer, translator, None if own else weights)
+
+
+def search_of(config: DictConfig, given: Mapping[str, Any]) -> SearchMethod:
+    """The search of a run, with the settings that are given in place of its own. Raises InputError."""
+    new = {name: value for name, value in given.items() if value != AS_TRAINED}
+    settings = new if "kind" in new else plain(config.search) | new
+    words = [f"search.{name}" for name in new] if "kind" not in new else []
+    own = own_settings("search", settings, (), words)
+    way: SearchMethod = build("search", {"kind": settings["kind"], **own})
+    return way
 
 
 def as_list(setting: object) -> list[str]:
@@ -151,10 +152,10 @@ def open_runs(config: DictConfig) -> dict[str, Run]:
 
 
 def open_from_config(config: DictConfig, directory: str) -> Run:
-    """`open_run` with the settings of conf/evaluate.yaml, translate.yaml or score.yaml. Raises InputError."""
+    """`open_run` with the settings of a command. Raises InputError."""
     if not isinstance(directory, str):
         raise InputError(f"run={typed(directory)}: must be text or a path")
-    return open_run(directory, **keyword_arguments(open_run, config, without={"directory", *config} - OPENING))
+    return open_run(directory, **{name: value for name, value in plain(config).items() if name in OPENING})
 
 
 def ensemble(runs: Sequence[Run]) -> Run:
@@ -180,7 +181,6 @@ def ensemble(runs: Sequence[Run]) -> Run:
         first.translator.search,
         first.translator.hide_source,
         " + ".join(run.translator.name for run in runs),
-        first.translator.lexicon,
     )
     return replace(first, translator=translator)
 
@@ -190,25 +190,22 @@ def load(directory: str | Path, **settings: Any) -> Translator:
     return open_run(directory, **settings).translator
 
 
-def build_model(config: DictConfig, tokenizer: AnyTokenizer, trust: Sequence[str] | None = None) -> EncoderDecoder:
+def build_model(config: DictConfig, tokenizer: AnyTokenizer) -> EncoderDecoder:
     """The model that `config` describes, for the vocabulary of `tokenizer`, with initial weights. Raises InputError."""
     source = {"source_vocab_size": tokenizer.source.vocab_size} if isinstance(tokenizer, TokenizerPair) else {}
-    model: EncoderDecoder = build(config.model, "model", trust, vocab_size=tokenizer.vocab_size, **source)
-    return model
+    return new_model(plain(config.model), tokenizer.vocab_size, **source)
 
 
-def model_with(
-    path: Path, config: DictConfig, tokenizer: AnyTokenizer, directory: Path, trust: Sequence[str] | None = None
-) -> EncoderDecoder:
+def model_with(path: Path, config: DictConfig, tokenizer: AnyTokenizer, directory: Path) -> EncoderDecoder:
     """The model that `config`, of the run in `directory`, describes, with the weights of a file.
 
     Raises InputError where these are another model's, before there is memory for it: a config can name any size; and
     for numbers that are not finite.
     """
     with torch.device("meta"):
-        described = build_model(config, tokenizer, trust)
+        described = build_model(config, tokenizer)
     load_weights(described, path, directory)
-    model = build_model(config, tokenizer, trust)
+    model = build_model(config, tokenizer)
     load_weights(model, path, directory)
     return model
 

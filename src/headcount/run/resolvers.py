@@ -1,24 +1,19 @@
-"""OmegaConf resolvers: the functions of conf/ between ${ and }, beside Hydra's own; and the option that is no file."""
+"""OmegaConf resolvers: the functions of conf/ between ${ and }, beside Hydra's own."""
 
+import hashlib
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from headcount.files import show
-from headcount.machine import visible_gpus
-from headcount.model.feed_forward import balanced_feed_forward
-from headcount.run.jobs import job_directory
-from headcount.run.place import CONF, program
-from headcount.run.values import AS_TRAINED
+from headcount.settings import PLACES, is_learnt, named_by, within
 
 TUNED_TOKENS = 4096  # data.batch_tokens that the rates in conf/optimizer count as being for; they were found with 2,048
 
@@ -56,6 +51,27 @@ def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[st
     return [override.get_key_element() for override in parsed if override.is_sweep_override()]
 
 
+def job_directory(overrides: Collection[str], swept: Collection[str] = ()) -> str:
+    """The folder of one job, named after what it changes in what a run learns.
+
+    swept: the settings that have several values; these are always in the name.
+    """
+
+    def belongs(override: str) -> bool:
+        name = named_by(override)
+        return override.partition("=")[0] in swept or name == "study.arm" or (is_learnt(name) and not within(name, PLACES))
+
+    full = ",".join(each for each in sorted(overrides) if belongs(each)) or "as_it_is"
+    name = full.replace("/", "_")
+    end = name.encode()
+    if len(end) <= 200 and name == full:
+        return name
+    # File systems take 255 bytes, and no path in a name. A digest keeps folders apart; the end of a name, with the
+    # seed, tells a reader more than its beginning.
+    digest = hashlib.sha256(full.encode()).hexdigest()[:8]
+    return f"{digest},{name}" if len(end) <= 200 else f"{digest},...{end[-180:].decode(errors='ignore')}"
+
+
 def peak_rate(at_128: float, d_model: Any, batch_tokens: Any = TUNED_TOKENS) -> float:
     """Peak learning rate by width: inversely proportional to it, and `at_128` at d_model 128 and 4,096 batch tokens.
 
@@ -70,31 +86,26 @@ def peak_rate(at_128: float, d_model: Any, batch_tokens: Any = TUNED_TOKENS) -> 
     return at_128 * 128 / d_model * math.sqrt(batch_tokens / TUNED_TOKENS)
 
 
-def as_trained() -> dict[str, str]:
-    """search=as_trained: the settings of beam search, each as in the run. Not null, which is a value of some."""
-    files = [yaml.safe_load((CONF / "search" / f"{name}.yaml").read_text("utf-8")) for name in ("beam", "default")]
-    return dict.fromkeys((name for file in files for name in file if name not in ("defaults", "_target_")), AS_TRAINED)
+def processes(of_a_machine: bool) -> int:
+    """Processes that torchrun started on each machine, or the number of machines."""
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return local if of_a_machine else world // local
 
 
-def group_count() -> int:
-    """Machines of a torchrun job."""
-    return int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+def balanced_feed_forward(*arguments: Any) -> int:
+    """`headcount.model.feed_forward.balanced_feed_forward`, imported when a config asks for it: torch takes seconds."""
+    from headcount.model.feed_forward import balanced_feed_forward
 
-
-def gpus_of_a_task(accelerator: str, devices: Any) -> int:
-    """GPUs that a job of a sweep asks of Ray: trainer.devices, and none where it trains on the processor."""
-    if accelerator == "cpu" or (accelerator not in ("gpu", "cuda") and not visible_gpus()):
-        return 0
-    return devices if isinstance(devices, int) and devices > 0 else 1
+    return balanced_feed_forward(*arguments)
 
 
 def register_resolvers() -> None:
-    """Register the resolvers, and search=as_trained."""
-    ConfigStore.instance().store("as_trained", as_trained(), group="search")
+    """Register the resolvers, and the launcher of sweeps."""
     for once in (run_directory, swept):
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("program", program, replace=True)
-    OmegaConf.register_new_resolver("conf", lambda: show(CONF), replace=True)
-    OmegaConf.register_new_resolver("twice", lambda number: 2 * number, replace=True)
-    for resolver in (sweep_directory, job_directory, peak_rate, group_count, gpus_of_a_task, balanced_feed_forward):
+    for resolver in (sweep_directory, job_directory, peak_rate, processes, balanced_feed_forward):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
+    launcher = {"_target_": "headcount.run.sweep.Processes", "n_jobs": 1}
+    ConfigStore.instance().store("processes", launcher, group="hydra/launcher", provider="headcount")
+    OmegaConf.register_new_resolver("of_kind", lambda kind, values: values.get(kind), replace=True)
+    OmegaConf.register_new_resolver("twice", lambda number: 2 * number, replace=True)

@@ -1,55 +1,49 @@
-"""Resume: continue a run with its own config, tokenizer and checkpoint.
+"""Resume a run with its own config, tokenizer and checkpoint; and start a run with the weights of another.
 
-A short list of settings may change (`SETTINGS` and the constants below it), and each of them acts. Every other one is
-refused, with a pointer to `init_from`. Where a change matters to what is learnt, config.yaml gets an entry in
-`resumed`: the step after which the new values hold, and the values before. Nothing here writes: the files of the run
-change when its checkpoint has loaded (`headcount.run.training_run`).
+What a run learns (`headcount.settings.LEARNT`) cannot change, but for its length and the devices that share its batches.
+Every other setting may, and acts; config.yaml then gets an entry in `resumed`: the step after which the new values hold,
+and the values before. Nothing here writes: the files of the run change when its checkpoint has loaded.
 """
 
-from collections.abc import Collection
+import logging
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from headcount.command_lines import command, word
 from headcount.errors import InputError, first_line
 from headcount.files import show
-from headcount.run.aliases import with_added_settings
-from headcount.run.config import build
+from headcount.run.build import build, plain, without_other_kinds
 from headcount.run.directory import is_finished, read_config
-from headcount.run.identity import recorded, settings_that_matter
-from headcount.run.place import command, word
-from headcount.run.trusted import check_targets
-from headcount.run.values import fits, flatten, typed, within
+from headcount.run.identity import differences, recorded, settings_of, with_text
+from headcount.settings import PLACES, flatten, is_learnt, typed, within
 from headcount.training.seal import check_seal, read_checkpoint
 
-STOP_AFTER = "divergence.stop_after"
-VALIDATION = tuple(f"validation.{name}" for name in ("every", "samples", "patience", "metric"))
-CHECKPOINTS = ("checkpoint.every", "checkpoint.every_minutes")
-MACHINE = ("threads", "data.workers", "data.directory", "cuda_graphs")
-SETTINGS = ("trainer.max_steps", *MACHINE, STOP_AFTER, *VALIDATION, *CHECKPOINTS)
-GROUPS = ("logger", "search")  # to exchange, or to change within
-DEVICES = tuple(f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy"))
+AUTO = "auto"
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
-# Where the text lies; it must be the same text.
-FILES = ("root", *(f"{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")))
-TEXTS = tuple(f"data.{name}" for name in FILES)
-NOT_OF_THE_RUN = ("resume", "if_exists", "debug", "trust")
-# Settings that a run gets anew where the same command resumes it, such as the place of its text.
-GIVEN_AGAIN = ("trust", "debug", "logger", "data.directory", "data.workers", STOP_AFTER, *CHECKPOINTS, *TEXTS)
-TRAINING = ("checkpoint", "logger", "loss", "optimizer", "schedule", "trainer", "validation")  # groups of any run
-ELSEWHERE = tuple(f"pytorch_lightning.loggers.{name}Logger" for name in ("MLFlow", "Wandb"))
-INSTEAD = {
-    "data.budget.steps": "trainer.max_steps",
-    "schedule.steps": "trainer.max_steps",
-    "data.budget.validate_every": "validation.every",
-}
+LENGTH = ("steps",)
+NEW_RUN = ("resume", "prepare", "report", "name")  # settings of the command, which a run that is resumed has no use for
+GROUPS = ("trainer",)  # of which an option can be chosen anew
+
+logger = logging.getLogger(__name__)
+
+
+class Start(NamedTuple):
+    """A training to start. directory: of the run. resume: whether a run there is continued. done: whether that run is
+    finished, so that nothing is left to do."""
+
+    directory: Path
+    resume: bool
+    done: bool = False
 
 
 @dataclass
@@ -88,75 +82,111 @@ class Resumed:
         )
 
 
+def command_line() -> list[Override]:
+    """The settings that this command was started with; none where `train` is called from Python."""
+    if not HydraConfig.initialized():
+        return []
+    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))
+
+
 def weights_of(directory: Path) -> str:
     """The setting that starts a new run with the weights of this one, as one types it."""
     return word("init_from", show(directory))
 
 
-def open_resumed(directory: Path, given: DictConfig, overrides: list[Override], trust: Collection[str]) -> Resumed:
+def start(config: DictConfig, directory: Path) -> Start:
+    """The run that a command starts in `directory`, by its setting `resume`.
+
+    Raises InputError for a directory that holds a run that this command did not begin, or must not continue.
+    """
+    if config.resume not in (None, AUTO):
+        return Start(directory, True)
+    if not (directory / "config.yaml").exists():
+        found = _unfinished(config) if config.resume == AUTO and not _is_named() else None
+        return _continued(found) if found else Start(directory, False)
+    if config.resume != AUTO:
+        raise InputError(f"{show(directory)} holds a run already: continue it with resume=auto, or move it away")
+    check_same(directory, config, "give another hydra.run.dir=")
+    return _continued(directory)
+
+
+def check_same(directory: Path, config: DictConfig, advice: str) -> None:
+    """Raises InputError where the run in `directory` is another than the new run of `config`."""
+    if what := differences(read_config(directory), with_text(initial_config(config))):
+        raise InputError(f"{show(directory)} holds a run of another config ({what}); {advice}")
+
+
+def _continued(directory: Path) -> Start:
+    """The run, from its last checkpoint; one that ended before its first checkpoint begins anew."""
+    if is_finished(directory):
+        return Start(directory, True, done=True)
+    if checkpoints(directory):
+        logger.info("resuming %s", show(directory))
+    return Start(directory, bool(checkpoints(directory)))
+
+
+def _is_named() -> bool:
+    """Whether the command names the directory of the run, as the command of each job of a sweep does."""
+    hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
+    return any(each.startswith("hydra.run.dir=") for each in hydra)
+
+
+def _unfinished(config: DictConfig) -> Path | None:
+    """The newest run in runs/ of the same identity that is not finished."""
+    folders = [path.parent for path in Path("runs").glob("*/config.yaml") if not path.parent.is_symlink()]
+    newest = sorted(folders, key=lambda folder: folder.stat().st_mtime, reverse=True)
+    task = with_text(initial_config(config)) if newest else config
+
+    def continues(folder: Path) -> bool:
+        try:
+            return not is_finished(folder) and not differences(read_config(folder), task)
+        except InputError:  # damaged, so it is no run to continue
+            return False
+
+    return next(filter(continues, newest), None)
+
+
+def open_resumed(directory: Path, given: DictConfig) -> Resumed:
     """The run in `directory`, with the settings of the command line.
 
-    given: the config that the command line would give a new run. overrides: of the command line. trust: classes that
-    the run's config may build beside headcount's own.
-    Raises InputError for a directory that is not a run, a config that would build an untrusted class, a setting that
-    cannot change, a run without a readable checkpoint, or one with nothing left to do.
+    given: the config that the command line would give a new run.
+    Raises InputError for a directory that is not a run, a setting that cannot change, a run without a readable
+    checkpoint, or one with nothing left to do.
     """
     before = read_config(directory)
-    if wrong := [name for name in TRAINING if not OmegaConf.is_dict(before.get(name))]:
-        raise InputError(
-            f"{directory / 'config.yaml'}: {', '.join(wrong)}: must be groups of settings, as training has"
-        )
-    check_targets(OmegaConf.to_container(before), "", trust, f"{directory}: ")
-    config = changed(before, given, overrides, directory)
-    if "logger" not in [override.key_or_group for override in overrides]:
-        check_loggers(config, trust, directory)
-    if not fits(config.trainer.max_steps, int):
-        raise InputError(f"trainer.max_steps={config.trainer.max_steps}: must be a whole number")
+    config = changed(before, given, directory)
     checkpoint, step, notes = newest_checkpoint(directory)
     finished = is_finished(directory)
-    if step > config.trainer.max_steps or (step == config.trainer.max_steps and finished):
-        most = config.trainer.max_steps
-        where = f"{step} of {most}" if step == most else f"{step}, and trainer.max_steps={most} is below"
+    if step > config.steps or (step == config.steps and finished):
+        where = f"{step} of {step}" if step == config.steps else f"{step}, and steps={config.steps} is below"
         raise InputError(
-            f"{show(checkpoint)} is at step {where}: to train on, raise trainer.max_steps; to score it: "
+            f"{show(checkpoint)} is at step {where}: to train on, raise steps; to score it: "
             f"{command('evaluate', run=show(directory))}"
         )
-    notes += move_end_of_schedule(before, config, step)
+    notes += planned_anew(before, config, step)
     record_changes(before, config, step)
-    moved = any(OmegaConf.select(before, name) != OmegaConf.select(config, name) for name in TEXTS)
+    moved = any(OmegaConf.select(before, name) != OmegaConf.select(config, name) for name in PLACES)
     return Resumed(directory, config, checkpoint, step, notes, moved)
 
 
-def check_loggers(config: DictConfig, trust: Collection[str], directory: Path) -> None:
-    """Raises InputError for a logger of the run's config that writes elsewhere than into the run: nobody typed it."""
-    for name, node in config.logger.items():
-        target = node.get("_target_") if OmegaConf.is_dict(node) else None  # others are refused where they are built
-        if target in ELSEWHERE and target not in trust:
-            raise InputError(
-                f"{show(directory)}: logger.{name}: writes elsewhere than into the run, so it is not taken from its "
-                f"config; give it again, such as logger={name}, or another: logger=csv"
-            )
-
-
-def changed(before: DictConfig, given: DictConfig, overrides: list[Override], directory: Path) -> DictConfig:
-    """The config of a run with the settings typed. Raises InputError, one line, for those that cannot change."""
+def changed(before: DictConfig, given: DictConfig, directory: Path) -> DictConfig:
+    """The config of a run with the settings typed. Raises InputError, one line, for those that cannot change. Where the
+    command that began the run is typed again, these are as they were."""
     config, refused = before.copy(), []
-    for override in sorted(overrides, key=lambda each: "." in each.key_or_group):  # groups before their settings
+    again = given.resume in (None, AUTO)
+    for override in sorted(command_line(), key=lambda each: "." in each.key_or_group):  # groups before their settings
         name = override.key_or_group
         if name in GROUPS:
-            config[name] = OmegaConf.to_container(given[name], resolve=True)
-        elif name == "trainer":
-            for each in DEVICES:
-                OmegaConf.update(config, each, OmegaConf.select(given, each), merge=False, force_add=True)
-        elif override.is_delete() and within(name, GROUPS):
-            group, _, setting = name.partition(".")
-            del config[group][setting]
-        elif name in SETTINGS or name in BATCH or within(name, GROUPS) or name in DEVICES:
-            OmegaConf.update(config, name, override.value(), merge=False, force_add=True)
-        elif name in TEXTS and OmegaConf.select(before, name, default=...) is not ...:
+            learnt = {each: value for each, value in before[name].items() if is_learnt(f"{name}.{each}")}
+            config[name] = {**plain(given[name]), **learnt}
+        elif name in NEW_RUN or name in ("recipe", "study") or within(name, ("study",)):
+            continue
+        elif not is_learnt(name) or name in LENGTH or name in BATCH:
+            OmegaConf.update(config, name, OmegaConf.select(given, name), merge=False, force_add=True)
+        elif name in PLACES and OmegaConf.select(before, name, default=...) is not ...:
             OmegaConf.update(config, name, override.value())
-        elif name not in NOT_OF_THE_RUN:
-            refused.append(f"{name} (give {INSTEAD[name]})" if name in INSTEAD else name)
+        elif not again:
+            refused.append(name)
     if refused:
         raise InputError(
             f"{', '.join(refused)}: resume={show(directory)} resumes that run as it was begun, and this cannot "
@@ -198,7 +228,8 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     damaged = []
     for path in paths:
         try:
-            step = step_of(path)
+            check_seal(path)
+            step = int(read_checkpoint(path)["global_step"])
         except (OSError, MemoryError):  # it may be whole: to go back to the one before would lose it
             raise
         except Exception as error:  # of many classes, where bytes are not what they claim to be
@@ -208,126 +239,99 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     raise InputError(f"{'; '.join(damaged)}; there is no other to resume from: start anew without resume=")
 
 
-def step_of(checkpoint: Path) -> int:
-    """The optimizer step of a checkpoint, every byte of it checked. Raises one of many errors where it is damaged."""
-    check_seal(checkpoint)
-    step = read_checkpoint(checkpoint)["global_step"]
-    if not fits(step, int) or step < 0:
-        raise ValueError("its step is no whole number from 0 on")
-    return int(step)
-
-
 def keep_as_last(checkpoint: Path) -> None:
     """Where the run is resumed from the checkpoint before the last, which was damaged, let it be the last."""
     if checkpoint.name != "last.ckpt":
         checkpoint.replace(checkpoint.with_name("last.ckpt"))
 
 
-def move_end_of_schedule(before: DictConfig, config: DictConfig, step: int) -> list[str]:
-    """Plan a schedule anew to the end of the run if it ended with the run, or would end before it; a note of that.
-
-    Steps after its end would have a rate of 0.
-    """
-    ends = OmegaConf.select(before, "schedule.steps")
-    if ends in (None, config.trainer.max_steps):
+def planned_anew(before: DictConfig, config: DictConfig, step: int) -> list[str]:
+    """A note where the schedule ends at the last step, and that is another now."""
+    if config.steps == before.steps or "final" not in config.schedule:
         return []
-    if ends > config.trainer.max_steps and ends != before.trainer.max_steps:
-        return []
-    config.schedule.steps = config.trainer.max_steps
-    then, now = (build(each.schedule, "schedule")(step) * config.optimizer.get("lr", 1) for each in (before, config))
+    rates = [
+        build("schedule", plain(each.schedule), steps=each.steps)(step) * config.optimizer.get("lr", 1)
+        for each in (before, config)
+    ]
     return [
-        f"the schedule was planned for {ends} steps and is now planned for {config.trainer.max_steps}: after step "
-        f"{step} the learning rate is {now:.3g}, where it would have been {then:.3g}"
+        f"the schedule was planned for {before.steps} steps and is now planned for {config.steps}: after step "
+        f"{step} the learning rate is {rates[1]:.3g}, where it would have been {rates[0]:.3g}"
     ]
 
 
 def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
-    """Note in `config` the values that mattered until `step`, where they are others now."""
-    were, are = settings_that_matter(before), settings_that_matter(config)
+    """Note in `config` the values of what is learnt until `step`, where they are others now."""
+    were, are = settings_of(before), settings_of(config)
     other: dict[str, Any] = {name: were.get(name) for name in sorted(were | are) if were.get(name) != are.get(name)}
+    other = {name: value for name, value in other.items() if not within(name, PLACES)}
     if other:
         entry = {"after_step": step, "before": other}
         OmegaConf.update(config, "resumed", [*config.get("resumed", []), entry], force_add=True)
 
 
 def initial_config(config: DictConfig) -> DictConfig:
-    """The config of a new run: `config`; with `init_from`, that run's model and tokenizer, and on top of
-    them the single settings of the model given on the command line.
+    """The config of a new run, whose groups have the settings of their kinds; with `init_from`, that run's model and
+    tokenizer, and on top of them what the command line, a recipe or a config of one's own sets of the model.
 
-    Raises InputError for a directory that is not a run, a config that would build an untrusted class, or an override
-    that another model or tokenizer would need.
+    Raises InputError for a directory that is not a run, a setting without effect, or a choice that another model or
+    tokenizer would need.
     """
+    words = [each.key_or_group for each in command_line()]
     if not config.init_from:
-        return config
+        return without_other_kinds(config, words)
     directory = Path(config.init_from)
     run = read_config(directory)
-    check_targets(OmegaConf.to_container(run), "", config.trust, f"{directory}: ")
-    initial = config.copy()
-    initial.model, initial.tokenizer = run.model, run.tokenizer
-    initial.data.vocab_size = run.tokenizer.get("vocab_size")
-    for override in command_line():
-        part, _, setting = override.key_or_group.partition(".")
-        whole = part.partition("/")[0] in ("model", "tokenizer") and not setting  # an option, not a single setting
-        if whole or part == "tokenizer" or override.key_or_group == "data.vocab_size":
-            raise InputError(
-                f"{override.input_line}: init_from={directory} brings its own model and tokenizer; leave it out"
-            )
-        if part == "model":
-            OmegaConf.update(initial.model, setting, override.value(), force_add=True)
-    check_choices(config, initial, directory)
+    own = [each for each in words if within(each, ("tokenizer",)) or each == "model"]
+    if own:
+        raise InputError(f"{own[0]}=: init_from={directory} brings its own model and tokenizer; leave it out")
+    initial = _composed_on(run.model) if HydraConfig.initialized() else config.copy()
+    if not HydraConfig.initialized():
+        initial.model = run.model
+    initial.tokenizer = run.tokenizer
+    chosen = HydraConfig.get().runtime.choices.get("model") if HydraConfig.initialized() else None
+    wanted = without_other_kinds(config, words).model
+    initial = without_other_kinds(initial, words)
+    other = [name for name in wanted if wanted[name] != initial.model.get(name) and not name.endswith("dropout")]
+    if other and (chosen not in (None, _default_model()) or _is_own("model", chosen) or _is_own(".", "train")):
+        raise InputError(
+            f"model={chosen}: init_from={directory} brings its own model, with another {other[0]}; leave out the recipe, "
+            "study or config that chooses it, and give its settings one by one"
+        )
     return initial
 
 
-def check_choices(config: DictConfig, initial: DictConfig, directory: Path) -> None:
-    """Raises InputError for a recipe or a study whose settings of the model are not those of `initial`, which has the
-    model of the run in `directory`."""
-    chosen, taken = settings_of_model(config), settings_of_model(initial)
+def _composed_on(model: DictConfig) -> DictConfig:
+    """The config of this command where `model` is the option of the group model: what a recipe sets comes on top."""
     hydra = HydraConfig.get()
-    for group in ("recipe", "study", "study/arm", "."):  # and the settings of the command, which may be one's own
-        option = hydra.runtime.choices.get(group) if group != "." else hydra.job.config_name
-        named = _settings_named(group, option) if option else []
-        other = [name for name in taken | chosen if within(name, named) and taken.get(name) != chosen.get(name)]
-        if other:
-            add = " ".join(f"{name}={typed(taken.get(name))}" for name in other)
-            raise InputError(
-                f"{group}={option}: init_from={directory} brings its own model, with other settings; leave it out"
-                + ("" if "model._target_" in other else f", or add {add}")
-            )
+    ConfigStore.instance().store("of_init_from", plain(model), group="model")
+    words = [*hydra.overrides.task, "model=of_init_from"]
+    loader = GlobalHydra.instance().config_loader()
+    config = loader.load_configuration(hydra.job.config_name, words, RunMode.RUN)
+    OmegaConf.set_struct(config, False)
+    config.pop("hydra")
+    return config
 
 
-def settings_of_model(config: DictConfig) -> dict[str, Any]:
-    """The settings of a config's model, by dotted name."""
-    return flatten({"model": with_added_settings(OmegaConf.to_container(config.model, resolve=True))})
+def _is_own(group: str, option: str | None) -> bool:
+    """Whether an option is a file of the user's own folder of configs, --config-dir."""
+    folders = [Path(each.path) for each in HydraConfig.get().runtime.config_sources if each.provider == "command-line"]
+    return any((folder / group / f"{option}.yaml").is_file() for folder in folders)
+
+
+def _default_model() -> str:
+    """The model that `train` has where nobody chooses one."""
+    loader = GlobalHydra.instance().config_loader()
+    default: str = loader.load_configuration("train", [], RunMode.RUN).hydra.runtime.choices["model"]
+    return default
 
 
 def other_settings(config: DictConfig, directory: Path) -> list[str]:
     """A line for each setting of the model in `config` with which the weights of the run in `directory` were not
     trained; dropout aside, which changes no weight and no translation."""
-    before, now = settings_of_model(read_config(directory)), settings_of_model(config)
+    before, now = (flatten({"model": plain(each.model)}) for each in (read_config(directory), config))
     return [
         f"{name}={typed(now.get(name))}: the weights of {show(directory)} were trained with {typed(before.get(name))}"
         for name in sorted(before | now)
         if before.get(name) != now.get(name) and not name.endswith("dropout")
     ]
 
-
-def _settings_named(group: str, option: str) -> list[str]:
-    """The settings and groups of the model that an option names, or another that it is made of; of several files, in
-    one's own configs and in conf/, the first."""
-    folders = [Path(each.path) for each in HydraConfig.get().runtime.config_sources if each.schema == "file"]
-    path = next((each for folder in folders if (each := folder / group / f"{option}.yaml").is_file()), None)
-    content = yaml.safe_load(path.read_text("utf-8")) if path else {}
-    named = list(flatten(content.get("model", {}), "model."))
-    for default in content.get("defaults", []):
-        if isinstance(default, str):
-            named += _settings_named(group, default) if default != "_self_" else []
-        else:
-            named += [key.removeprefix("override /").replace("/", ".") for key in default if "/model" in key]
-    return named
-
-
-def command_line() -> list[Override]:
-    """The overrides that this script was started with; none where `train` is called with a config that was composed."""
-    if not HydraConfig.initialized():
-        return []
-    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))

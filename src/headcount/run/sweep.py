@@ -1,38 +1,47 @@
 """Sweep: a Hydra multirun, each job of it a run in a process of its own.
 
-All that is known of a job is in its folder (`headcount.run.jobs`), so a sweep can be stopped or killed, and started
-again.
+    runs/NAME/sweep.json        the plan: the command line, and the overrides of each job
+    runs/NAME/JOB/job.log       the output of a job's process
+
+A job is finished when its metrics.json holds the hash of its config (`is_finished`), so a sweep can be stopped or killed
+and typed again: it does what is missing. The launcher here starts the jobs from threads of one process; the plugins of
+Hydra for SLURM and Ray start `run_job` on other machines.
 """
 
 import contextlib
-import itertools
-import math
+import glob
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from headcount.command_lines import command, quoted
 from headcount.errors import InputError
-from headcount.files import show
-from headcount.machine import END_WITH_PARENT, cores, end_with_parent, visible_gpus
-from headcount.run.again import check_same
+from headcount.files import read_json, require_regular, show, write_text
+from headcount.processes import END_WITH_PARENT, cores, end_with_parent
 from headcount.run.directory import is_finished
-from headcount.run.jobs import JOB_LOCK, SWEEP, failure, log_path, read_plan, write_state
-from headcount.run.place import quoted
-from headcount.run.resume import GIVEN_AGAIN, TEXTS, checkpoints
-from headcount.run.values import named_by, within
-from headcount.signals import STOP, signals_to
+from headcount.signals import signals_to
 
-START = ("-m", "headcount", "train")  # of Python, for a job
+PLAN = "sweep.json"
+LOG = "job.log"
+LAST_BYTES = 4096  # of a log, in which its last lines are
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
 # At which submitit, on SLURM too, puts a job back into the queue and ends it; elsewhere than on Unix there is none.
 REQUEUE = getattr(signal, "SIGUSR2", signal.SIGTERM)
@@ -41,140 +50,279 @@ TORCHRUN = {
     "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "110",
 }
-# Exit codes of a run that was asked to stop, also while it was scored.
-STOPPED = (*(128 + number for number in STOP), *(-number for number in STOP))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The jobs of a sweep as it was last started.
+
+    overrides: its command line. jobs: the overrides of each job, by folder.
+    """
+
+    overrides: tuple[str, ...] = ()
+    jobs: dict[str, list[str]] = field(default_factory=dict)
+
+
+def read_plan(sweep: Path) -> Plan:
+    """The plan of a sweep, empty where there is none. Raises InputError for a damaged one."""
+    path = sweep / PLAN
+    if not path.is_file():
+        return Plan()
+    try:
+        plan = read_json(path)
+        jobs = {str(name): list(map(str, given or ())) for name, given in plan.get("jobs", {}).items()}
+        if paths := [name for name in jobs if "/" in name or name in ("", ".", "..")]:
+            raise ValueError(f"{paths[0]!r} is no name of a folder")
+        return Plan(tuple(map(str, plan.get("overrides", ()))), jobs)
+    except (ValueError, AttributeError, TypeError, OSError) as error:
+        raise InputError(
+            f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
+        ) from error
+
+
+def write_plan(sweep: Path, plan: Plan) -> None:
+    """Write sweep.json; the folder is made if need be."""
+    sweep.mkdir(parents=True, exist_ok=True)
+    write_text(sweep / PLAN, json.dumps(asdict(plan), indent=2) + "\n")
+
+
+def is_sweep(directory: Path) -> bool:
+    """Whether the directory has the plan of a sweep."""
+    return (directory / PLAN).exists()
+
+
+def begun_jobs(sweep: Path) -> list[str]:
+    """The folders of all runs in a sweep's directory, planned or not; a link, such as runs/latest, is no other run."""
+    folders = (folder for folder in sweep.iterdir() if not folder.is_symlink())
+    return sorted(folder.name for folder in folders if (folder / "config.yaml").is_file())
+
+
+def why_unfinished(directory: Path) -> str:
+    """Why a job is not finished: its error messages, or the last line of its log."""
+    if not directory.is_dir():
+        return "not begun"
+    for path in (directory / LOG, directory / "train.log"):
+        if path.is_file():
+            return f"{complaint(path)} ({path})"
+    return "begun, and not finished"
+
+
+def complaint(log: Path) -> str:
+    """The error messages at the end of a log, each once; its last line if it has none."""
+    try:
+        require_regular(log)
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no output"]
+    errors = dict.fromkeys(line.removeprefix("error: ") for line in lines if line.startswith("error: "))
+    return "; ".join(errors) or lines[-1]
+
+
+class Processes(Launcher):
+    """Runs the jobs of a sweep on this machine, `n_jobs` at once (-1: one a core), each in a process of its own.
+
+    On a machine with several GPUs, each of the jobs at once has its own. A job that fails stops no other.
+    """
+
+    def __init__(self, n_jobs: int) -> None:
+        self.n_jobs = n_jobs
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context, self.config = hydra_context, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the jobs. Raises SystemExit with code 2 if one is not done, and with 128 + the number of a signal."""
+        jobs = self._composed(job_overrides, initial_job_idx)
+        sweep = Path(self.config.hydra.sweep.dir)
+        hydra = self.config.hydra.overrides
+        words = [*hydra.task, *(each for each in hydra.hydra if not each.startswith("hydra.mode"))]
+        write_plan(sweep, Plan(tuple(words), {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()}))
+        at_once = self.n_jobs if self.n_jobs > 0 else cores() + 1 + self.n_jobs  # -1 is a job a core
+        board = Board(sweep, list(jobs), max(1, min(at_once, len(jobs))))
+        with forwarded_signals() as (children, signals):
+            board.run(jobs, children, signals)
+        sys.stdout.write(board.summary())
+        if signals:
+            raise SystemExit(128 + signals[-1])
+        if self.config.report and any(is_finished(path) for path in jobs):
+            write_report = [sys.executable, "-m", "headcount", "report", f"sweep={quoted(str(sweep))}"]
+            subprocess.run(write_report, check=False)
+        if board.failed:
+            raise SystemExit(2)
+        return []
+
+    def _composed(self, job_overrides: Sequence[Sequence[str]], first: int) -> dict[Path, DictConfig]:
+        """The config of each job by its folder. Raises InputError for two jobs of one folder, or a folder that holds a
+        finished run of another config."""
+        jobs: dict[Path, DictConfig] = {}
+        for number, overrides in enumerate(job_overrides, first):
+            config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+            with open_dict(config):
+                config.hydra.job.id, config.hydra.job.num = f"job_{number}", number
+            path = Path(config.hydra.sweep.dir) / config.hydra.sweep.subdir
+            if path in jobs:
+                raise InputError(f"{show(path)}: two jobs have this folder; leave out equal ones")
+            jobs[path] = config
+            if is_finished(path):
+                check_finished(config, path)
+        return jobs
+
+
+def check_finished(config: DictConfig, directory: Path) -> None:
+    """Raises InputError where a finished job is a run of another config."""
+    from headcount.run.resume import check_same  # here: it imports torch, which a new sweep does not need
+
+    HydraConfig.instance().set_config(config)
+    own = config.copy()
+    OmegaConf.set_struct(own, False)
+    own.pop("hydra")
+    check_same(directory, own, "move it away, or give the sweep another name=...")
+
+
+class Board:
+    """The jobs of a sweep: runs them in threads, and says how far they are."""
+
+    def __init__(self, sweep: Path, jobs: Sequence[Path], at_once: int) -> None:
+        self.sweep, self.at_once = sweep, at_once
+        self.waiting = [path for path in jobs if not is_finished(path)]
+        self.total, self.failed = len(jobs), dict[Path, str]()
+        self.begun = time.monotonic()
+        self.ended = 0
+        self.gpus = visible_gpus()
+
+    def run(self, jobs: Mapping[Path, DictConfig], children: "list[subprocess.Popen[bytes]]", signals: list[int]) -> None:
+        """Run all that wait. Signals that come end the sweep once the children have stopped."""
+        places = list(range(self.at_once))
+        running: dict[Any, tuple[Path, int]] = {}
+        queue = list(self.waiting)
+        self.say()
+        with ThreadPoolExecutor(self.at_once) as threads:
+            while queue and not signals or running:
+                while queue and places and not signals:
+                    path, place = queue.pop(0), places.pop(0)
+                    gpus = gpus_of(place, jobs[path].trainer.devices, self.gpus, self.at_once)
+                    environment = environment_of_a_job(threads_of(jobs[path], self.at_once), gpus)
+                    words = command_of_a_job(jobs[path], path)
+                    running[threads.submit(run_process, words, path, environment, children)] = path, place
+                done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                for each in done:
+                    path, place = running.pop(each)
+                    places.append(place)
+                    self.ended += 1
+                    each.result()
+                    if not is_finished(path):
+                        self.failed[path] = "stopped" if signals else complaint(path / LOG)
+                    self.say(path)
+
+    def say(self, ended: Path | None = None) -> None:
+        """A line on standard error: what has ended, how many jobs are done, and how long the rest may take."""
+        left = len(self.waiting) - self.ended
+        seconds = (time.monotonic() - self.begun) / self.ended * left if self.ended else 0
+        time_left = f", about {max(1, round(seconds / 60))} min left" if seconds else ""
+        what = "" if ended is None else f"{'failed' if ended in self.failed else 'done'}: {ended.name}; "
+        done = self.total - left - len(self.failed)
+        sys.stderr.write(f"sweep {show(self.sweep)}: {what}{done} of {self.total} jobs done{time_left}\n")
+
+    def summary(self) -> str:
+        """The end of a sweep: its jobs that failed, and what to type next."""
+        done = self.total - len(self.waiting) + self.ended - len(self.failed)
+        lines = [f"sweep {show(self.sweep)}: {done} of {self.total} jobs done"]
+        lines += [f"not done: {path.name}: {why}" for path, why in self.failed.items()]
+        if done < self.total:
+            lines.append("the same command again does what is missing")
+        if done:
+            lines.append(f"next:  {command('report', sweep=show(self.sweep))}")
+        return "\n".join(lines) + "\n"
 
 
 def run_job(config: DictConfig, directory: Path) -> None:
-    """Train the run of `config` in `directory`, in a child process, unless it is finished.
+    """The job of a sweep that a plugin of Hydra started, on this machine or another: train it in a child process.
 
-    A job that was stopped resumes from its last checkpoint. The child has an environment of its own, so nothing of this
-    process or of another job reaches it; its output goes to `job.log`. Another process with the same job waits until it
-    has ended.
-
-    Raises InputError if the training fails or is stopped, or the folder holds a run of another config; SystemExit
-    when this process is asked to stop, after the child has stopped. A job of submitit that is asked to go back into the
-    queue does so then.
+    Raises InputError if the training fails or is stopped; SystemExit when this process is asked to stop, after the child
+    has stopped. A job of submitit that is asked to go back into the queue does so then.
     """
-    end_with_sweep()
-    with FileLock(directory / JOB_LOCK):
-        with FileLock(directory / ".lock"):  # a sweep that was killed may have left a child behind: let it finish
-            if (directory / "config.yaml").exists():
-                check_same(directory, config, "move it away, or give the sweep another name=...")
+    if is_finished(directory):
+        check_finished(OmegaConf.merge({"hydra": HydraConfig.get()}, config), directory)  # type: ignore[arg-type]
+        return
+    launcher = HydraConfig.get().launcher
+    given = launcher.get("cpus_per_task") or OmegaConf.select(launcher, "ray.remote.num_cpus")
+    environment = environment_of_a_job(int(given) if given else None, ())
+    requeue = signal.getsignal(REQUEUE)
+    words = command_of_a_job(OmegaConf.merge(config, {"hydra": HydraConfig.get()}), directory)  # type: ignore[arg-type]
+    with forwarded_signals() as (children, signals):
+        run_process(words, directory, environment, children)
+    if signals:
+        if REQUEUE in signals and callable(requeue):  # submitit's own
+            requeue(REQUEUE, None)
+        raise SystemExit(128 + signals[-1])
+    if not is_finished(directory):
+        raise InputError(f"{complaint(directory / LOG)}; see {show(directory / LOG)}")
+
+
+def run_process(
+    words: Sequence[str], directory: Path, environment: Mapping[str, str], children: "list[subprocess.Popen[bytes]]"
+) -> None:
+    """Run the process of one job to its end; it ends with this one, whichever way that ends. Another process with the
+    same job waits until it has ended."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with FileLock(directory / ".job.lock"), (directory / LOG).open("wb") as log:
         if is_finished(directory):
             return
-        resume = bool(checkpoints(directory))
-        if not resume:
-            (directory / "config.yaml").unlink(missing_ok=True)  # of a run that ended before its first checkpoint
-        threads = config.threads or threads_of_a_process(directory.parent, config.trainer.devices)
-        command = command_of_a_job(config, directory, resume) + ([f"threads={threads}"] if threads else [])
-        with gpus_of_a_job(directory.parent, config.trainer.devices) as gpus:
-            environment = environment_of_a_job(threads, gpus)
-            # A signal that comes before the child is another program is lost, so it looks for its parent itself.
-            environment[END_WITH_PARENT] = "0" if "torch.distributed.run" in command else str(os.getpid())
-            train_in_child(command, directory, environment)
+        child = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,  # a signal to a group of processes would reach it twice, and the second one kills
+            preexec_fn=partial(end_with_parent, os.getpid()),
+        )
+        children.append(child)
+        child.wait()
+        children.remove(child)
 
 
-def train_in_child(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
-    """Run the process of one job to its end. Raises InputError or SystemExit, see `run_job`."""
-    begin, requeue = time.time(), signal.getsignal(REQUEUE)
-    write_state(directory, "running")
-    with log_path(directory).open("wb") as log, forwarded_signals() as (children, signals):
-        children.append(begin_child(command, log, environment))
-        for number in signals[-1:]:  # it came while the child began
-            children[0].send_signal(number)
-        code = children[0].wait()
-    if signals or code in STOPPED:
-        write_state(directory, "stopped")
-        if signals:
-            end_with_sweep()
-            if REQUEUE in signals and callable(requeue):  # submitit's own
-                requeue(REQUEUE, None)
-            raise SystemExit(128 + signals[-1])
-        raise InputError("stopped; the same command resumes it")
-    if code or not is_finished(directory):
-        write_state(directory, "failed")
-        raise InputError(f"{failure(directory)}; see {show(log_path(directory))}")
-    write_state(directory, "done", seconds=time.time() - begin)
-
-
-def begin_child(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start a process that ends with this one, whichever way that ends."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        env=environment,
-        cwd=HydraConfig.get().runtime.cwd,
-        start_new_session=True,  # a signal to a group of processes would reach it twice, and the second one kills
-        preexec_fn=partial(end_with_parent, os.getpid()),
-    )
-
-
-def end_with_sweep() -> None:
-    """Let this process end with that of the sweep, if joblib's launcher has started it for several jobs; at once where
-    the sweep has ended already, since the launcher would go on to the next job."""
-    sweep = int(os.environ.get(SWEEP, os.getpid()))
-    if "n_jobs" in HydraConfig.get().launcher and sweep != os.getpid():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # also one that comes soon after another, see `signals_to`
-        try:
-            end_with_parent(sweep)
-        except SystemExit:
-            os._exit(128 + signal.SIGTERM)
-
-
-def command_of_a_job(config: DictConfig, directory: Path, resume: bool) -> list[str]:
-    """The command line of one job; a resumed one gets the settings of `GIVEN_AGAIN`."""
-    place = quoted(str(directory.resolve()))
+def command_of_a_job(config: DictConfig, directory: Path) -> list[str]:
+    """The command line of one job: it begins the run of its folder, or continues it."""
     devices = config.trainer.devices
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
-    start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), *START, *own_configs()]
-    task = list(HydraConfig.get().overrides.task)
-    if resume:
-        again = [each for each in task if within(named_by(each), GIVEN_AGAIN)]
-        # The default corpus of conf/ may lack these settings: ++ adds them.
-        again = ["++" + each.lstrip("+") if named_by(each) in TEXTS else each for each in again]
-        return [*start, f"resume={place}", *again]
-    return [*start, *task, f"hydra.run.dir={place}"]
+    own = [f"--config-dir={each.path}" for each in config.hydra.runtime.config_sources if each.provider == "command-line"]
+    start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), "-m", "headcount", "train"]
+    place = f"hydra.run.dir={quoted(str(directory.resolve()))}"
+    return [*start, *own, *config.hydra.overrides.task, place, "resume=auto"]
 
 
-def own_configs() -> list[str]:
-    """The --config-dir of the sweep, if it has one."""
-    sources = HydraConfig.get().runtime.config_sources
-    return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+def threads_of(config: DictConfig, at_once: int) -> int:
+    """Processor cores for each process of a job, which has one a device."""
+    devices = config.trainer.devices if isinstance(config.trainer.devices, int) else 1
+    return config.threads or max(1, cores() // at_once // max(1, devices))
 
 
-def jobs_at_once(sweep: Path) -> int | None:
-    """The most jobs that joblib's launcher runs at the same time; None for another launcher."""
-    launcher = HydraConfig.get().launcher
-    if "n_jobs" not in launcher:
-        return None
-    at_once = launcher.n_jobs if launcher.n_jobs > 0 else cores() + 1 + launcher.n_jobs  # -1 is a job a core
-    return max(1, min(at_once, len(read_plan(sweep).jobs) or 1))
+def gpus_of(place: int, devices: Any, names: Sequence[str], at_once: int) -> list[str]:
+    """The GPUs of the job at a place, of `at_once`; none where there is no choice."""
+    if len(names) < 2:
+        return []
+    needed = min(devices, len(names)) if isinstance(devices, int) else 1
+    return [names[(place * needed + number) % len(names)] for number in range(needed)]
 
 
-def threads_of_a_process(sweep: Path, devices: Any) -> int | None:
-    """Processor cores for each process of a job, which has one a device; None to leave it to torch."""
-    threads = threads_of_a_job(sweep)
-    return max(1, threads // devices) if threads and isinstance(devices, int) and devices > 1 else threads
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that a process started now would see: those before the first -1."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        names = [name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        return [name for name in (names[: names.index("-1")] if "-1" in names else names) if name]
+    return [str(number) for number in range(len([p for p in glob.glob("/dev/nvidia*") if re.search(r"\d$", p)]))]
 
 
-def threads_of_a_job(sweep: Path) -> int | None:
-    """Processor cores for each of the jobs that the launcher runs at once; None to leave it to torch."""
-    launcher = HydraConfig.get().launcher
-    # Of a cluster: SLURM's, or Ray's.
-    if given := launcher.get("cpus_per_task") or OmegaConf.select(launcher, "ray.remote.num_cpus"):
-        return max(1, int(given))
-    at_once = jobs_at_once(sweep)
-    return max(1, cores() // at_once) if at_once else None
-
-
-def environment_of_a_job(threads: int | None, gpus: Sequence[str] = ()) -> dict[str, str]:
+def environment_of_a_job(threads: int | None, gpus: Collection[str]) -> dict[str, str]:
     """This process's environment without the variables of launchers, and with the GPUs of the job, if it has any."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
     environment |= TORCHRUN
     environment["PYTHONSAFEPATH"] = "1"  # no file of the current directory is imported in place of a library's
+    environment.pop(END_WITH_PARENT, None)
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
     if gpus:
@@ -183,37 +331,7 @@ def environment_of_a_job(threads: int | None, gpus: Sequence[str] = ()) -> dict[
 
 
 @contextlib.contextmanager
-def gpus_of_a_job(sweep: Path, devices: int) -> Iterator[list[str]]:
-    """The GPUs for a job that needs `devices` of them, where several jobs run at once on a machine with several GPUs.
-
-    Each GPU has as many places as are needed for all jobs at once. A place is a locked file in the sweep's folder: the
-    job takes free ones, on GPUs that the fewest have, and leaves them when it ends.
-    """
-    names, at_once = visible_gpus(), jobs_at_once(sweep)
-    if at_once is None or len(names) < 2:
-        yield []
-        return
-    needed = min(devices, len(names)) if isinstance(devices, int) else 1
-    places = math.ceil(at_once * needed / len(names))
-    with contextlib.ExitStack() as taken:
-        while len(gpus := _take_places(sweep, names, needed, places, taken)) < needed:
-            taken.close()  # others may wait for just these
-            time.sleep(1)
-        yield gpus
-
-
-def _take_places(sweep: Path, names: list[str], needed: int, places: int, taken: contextlib.ExitStack) -> list[str]:
-    taken_names: list[str] = []
-    for place, name in itertools.product(range(places), names):
-        if len(taken_names) < needed and name not in taken_names:
-            with contextlib.suppress(Timeout):
-                taken.enter_context(FileLock(sweep / f".gpu-{name}-{place}.lock", blocking=False))
-                taken_names.append(name)
-    return taken_names
-
-
-@contextlib.contextmanager
-def forwarded_signals() -> Iterator[tuple[list["subprocess.Popen[bytes]"], list[int]]]:
+def forwarded_signals() -> Iterator[tuple["list[subprocess.Popen[bytes]]", list[int]]]:
     """While it is open, the signals to stop go to the processes in the first list that it gives, and not to this one;
     the second list has the signals that came. See `signals_to`."""
     children: list[subprocess.Popen[bytes]] = []
@@ -221,8 +339,11 @@ def forwarded_signals() -> Iterator[tuple[list["subprocess.Popen[bytes]"], list[
 
     def forward(number: int) -> None:
         signals.append(number)
-        for child in children:
+        for child in list(children):
             child.send_signal(number)
 
-    with signals_to(forward):
+    if threading.current_thread() is threading.main_thread():
+        with signals_to(forward):
+            yield children, signals
+    else:
         yield children, signals

@@ -11,25 +11,23 @@ from typing import Any, cast
 import torch.distributed as dist
 from omegaconf import DictConfig
 
+from headcount.command_lines import command, hydra_text, word
 from headcount.decoding.beam import greedy
 from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError, first_line
 from headcount.files import first_error, show
-from headcount.machine import hardware, refused_memory, versions
+from headcount.machine import hardware, no_memory, refused_memory, versions
 from headcount.model.flops import operations_per_token
 from headcount.model.transformer import Transformer
 from headcount.openmp import sleeping_when_crowded
-from headcount.run.again import start
-from headcount.run.console import no_memory
+from headcount.run.begin import OpenDirectory, TrainingRun, open_training_run, parameter_count
+from headcount.run.build import Parts
 from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
-from headcount.run.parts import Parts
-from headcount.run.place import command, hydra_text, word
-from headcount.run.resume import newest_checkpoint
+from headcount.run.resume import newest_checkpoint, start
 from headcount.run.split_scores import evaluate_split, record
 from headcount.run.tables import Figures, contrastive_table, score_table
-from headcount.run.training_run import OpenDirectory, TrainingRun, open_training_run, parameter_count
 from headcount.run.weights import scored_weights, verdict
 from headcount.signals import STOP, signals_to
 from headcount.training.averaging import save_weights
@@ -76,7 +74,7 @@ def fit(run: TrainingRun) -> TranslationTask:
     cannot stop between two steps.
     """
     valid = run.parts.data.data["valid"]
-    if run.config.get("compile"):
+    if run.config.compile:
         cast("Transformer", run.model).compile_layers()
     task = TranslationTask(
         model=run.model,
@@ -99,7 +97,7 @@ def fit(run: TrainingRun) -> TranslationTask:
     except Exception as error:  # of many classes, where a checkpoint is not what it claims to be
         if refused_memory(error) is not None:
             raise InputError(f"{no_memory(error, batch_in_hand(task))}; {intact(run.directory)}") from error
-        if run.config.get("compile") and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        if run.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             raise InputError(f"compile=true: {first_line(error)}; leave it out") from error
         if run.parts.trainer.world_size > 1 and any(words in str(error) for words in LOST):
             raise InputError(
@@ -252,7 +250,7 @@ def training_figures(run: TrainingRun) -> dict[str, Any]:
 def score_splits(run: TrainingRun) -> dict[str, Figures]:
     """Translate and score every held-out split with the saved weights; the figures by split."""
     parts = run.parts
-    opened = Run(run.directory, run.config, run.model, run.tokenizer, run.translator(parts.search), trust=None)
+    opened = Run(run.directory, run.config, run.model, run.tokenizer, run.translator(parts.search))
     scores = {}
     for split in parts.data.held_out_splits:
         logger.info("translating the %s split with %s", split, parts.search)
@@ -273,7 +271,7 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
     commands = [command("translate", run=place), command("evaluate", "lowercase=true", run=place)]
     if max(figures["bleu"] for figures in scores.values()) < LOW:
         commands.insert(0, f"{command('doctor', run=place)}   # looks for causes of the low scores")
-    if "tensorboard" in run.config.logger:
+    if run.config.logger == "default":
         commands.append(f"tensorboard --logdir {shlex.quote(f'{place}/logs')}")
     blocks = [score_table(scores)]
     if "contrastive" in scores["test"]:

@@ -9,7 +9,7 @@ from headcount.evaluation.likelihood import TargetScorer
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.opened import fill
-from headcount.run.parts import Parts
+from headcount.run.build import Parts
 from headcount.training.averaging import Weights, own_weights
 from headcount.training.module import TranslationTask
 

@@ -1,4 +1,4 @@
-"""A training run: its config, parts, data and model, checked and ready to fit.
+"""A run that is begun: its config, parts, data and model, checked and ready to fit.
 
 The directory of a resumed run is as it was until training starts (`OpenDirectory`).
 """
@@ -6,7 +6,7 @@ The directory of a resumed run is as it was until training starts (`OpenDirector
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -20,12 +20,11 @@ from headcount.data.tokenizer import AnyTokenizer, load_tokenizer, save_tokenize
 from headcount.decoding.search import SearchMethod
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
-from headcount.files import remove_parts, show
+from headcount.files import naming, remove_parts, show
 from headcount.machine import use_threads
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
-from headcount.run.again import AUTO, Start
-from headcount.run.console import log_to_file
+from headcount.run.build import Parts, build_parts, check_processes, load_extensions, without_effect
 from headcount.run.curves import begin_curves
 from headcount.run.directory import (
     check_links,
@@ -36,17 +35,22 @@ from headcount.run.directory import (
     read_config,
     write_config,
 )
-from headcount.run.identity import identified
-from headcount.run.jobs import is_sweep
-from headcount.run.lexicon import FILE as LEXICON
-from headcount.run.lexicon import lexicon_of
+from headcount.run.identity import with_text
 from headcount.run.opened import build_model, make_translator, model_with
-from headcount.run.parts import Parts, build_parts, check_processes, doubtful_restarts, without_effect
-from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed, other_settings
+from headcount.run.resume import (
+    AUTO,
+    Resumed,
+    Start,
+    checkpoints,
+    command_line,
+    initial_config,
+    keep_as_last,
+    open_resumed,
+    other_settings,
+)
 from headcount.run.split_scores import doubts
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
-from headcount.training.sharded import is_sharded
 
 OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given
 
@@ -83,10 +87,7 @@ class TrainingRun:
         return bool(self.parts.trainer.is_global_zero)
 
     def translator(self, search: SearchMethod) -> Translator:
-        lexicon = lexicon_of(self.directory, self.tokenizer, search, lambda: self.parts.data)
-        return make_translator(
-            self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory), lexicon
-        )
+        return make_translator(self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory))
 
 
 def open_training_run(
@@ -96,10 +97,12 @@ def open_training_run(
 
     A new run's directory is locked in `held`, and is the newest. Raises InputError.
     """
-    config, resumed = starting_config(config, start, held)
+    load_extensions(config)
+    resumed = _resumed(config, start, held) if start.resume else None
+    config = resumed.config if resumed else initial_config(config)
     directory = start.directory
     check_processes(config)
-    use_threads(config.get("threads"))
+    use_threads(config.threads)
     directory = shared_directory(directory.resolve(), held)
     parts = build_parts(config, directory)
     if adapt is not None:
@@ -108,16 +111,16 @@ def open_training_run(
         resumed.check_text(parts.data.corpus.fingerprint())
         parts.data.start_step = resumed.step
     else:
-        config = identified(config, parts.data.corpus.fingerprint())
+        config = with_text(config, parts.data.corpus.fingerprint())
     source = directory if resumed else Path(config.init_from) if config.init_from else None
     if source is not None:
         parts.data.use_tokenizer(load_tokenizer(source))
-    given = [each.key_or_group for each in start.overrides]
+    given = [each.key_or_group for each in command_line()]
     is_given = "data.directory" in given
     if resumed and not is_given:
         only_read(parts.data)
     parts.data.shares = not resumed or parts.data.directory == OWN_DATA or is_given
-    parts.data.threads = config.get("threads")
+    parts.data.threads = config.threads
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
     others: list[str] = []
@@ -131,7 +134,7 @@ def open_training_run(
         except InputError as error:
             raise InputError("\n".join(f"{line}, and do not fit" for line in others) or str(error)) from error
     check_lengths(parts.data, model, parts.search)
-    notes = [*(resumed.notes if resumed else others), *without_effect(config, given), *doubtful_restarts()]
+    notes = [*(resumed.notes if resumed else others), *without_effect(config, given)]
     scored = {split: parts.data.data[split] for split in parts.data.held_out_splits}
     notes += doubts(scored, parts.data.tokenizer, parts.search, parts.task["bleu_tokenizer"])
     run = TrainingRun(config, directory, parts, model, resumed, held, notes)
@@ -154,17 +157,6 @@ def only_read(data: TranslationData) -> None:
         data.directory = OWN_DATA
 
 
-def starting_config(config: DictConfig, start: Start, held: contextlib.ExitStack) -> tuple[DictConfig, Resumed | None]:
-    """The config of a new run, of one that starts with the weights of another, or of a resumed run; and that run.
-
-    Raises InputError.
-    """
-    if start.resume:
-        resumed = _resumed(config, start, held)
-        return resumed.config, resumed
-    return initial_config(config), None
-
-
 def _resumed(config: DictConfig, start: Start, held: contextlib.ExitStack) -> Resumed:
     run = start.directory if config.resume in (None, AUTO) else Path(config.resume)
     read_config(run)  # raises InputError where it is not a run
@@ -175,12 +167,12 @@ def _resumed(config: DictConfig, start: Start, held: contextlib.ExitStack) -> Re
     check_links(run)
     if int(os.environ.get("RANK", 0)) == 0:
         held.enter_context(locked(run))
-    return open_resumed(run, config, start.overrides, config.trust)
+    return open_resumed(run, config)
 
 
 def make_newest(directory: Path) -> None:
     """Link runs/latest to this run, unless it is the job of a sweep. Raises InputError where that is not a link."""
-    if directory.parent == Path("runs").resolve() and not is_sweep(directory.parent):
+    if directory.parent == Path("runs").resolve():
         link_latest(directory)
 
 
@@ -208,7 +200,7 @@ class OpenDirectory(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         task = cast("TranslationTask", pl_module)
-        if self.run.resumed and not is_sharded(task.model):  # torch checks the shares as it makes them
+        if self.run.resumed:
             for optimizer in trainer.optimizers:
                 check_optimizer_state(task, optimizer)
         self.open()
@@ -225,8 +217,6 @@ class OpenDirectory(Callback):
         remove_parts(run.directory)
         if resumed:
             make_newest(run.directory)
-        else:
-            (run.directory / LEXICON).unlink(missing_ok=True)  # of a run that was there before
         begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
         write_config(run.directory, run.config)
         if resumed:
@@ -238,6 +228,28 @@ class OpenDirectory(Callback):
         for note in run.notes:
             logger.info("%s", note)
         logger.info("run directory: %s\nprecision: %s\n%s", show(run.directory), parts.precision, run.description)
+
+
+class _LogFile(logging.FileHandler):
+    """A log file whose errors end the program, such as that of a full disk; Python would print them, line by line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        with naming(self.baseFilename):
+            raise
+
+
+@contextlib.contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
+    """Copy the log to a file as well."""
+    handler = _LogFile(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logger = logging.getLogger("headcount")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def check_lengths(data: TranslationData, model: EncoderDecoder, search: SearchMethod) -> None:
@@ -265,14 +277,14 @@ def describe(run: TrainingRun) -> str:
     cannot be made."""
     data, model = run.parts.data, run.model
     sizes = dict.fromkeys((data.tokenizer.source, data.tokenizer.target))
-    pieces = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in sizes)
+    subwords = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in sizes)
     heads = ", ".join(f"{name.removesuffix('_heads')} {_short(each)}" for name, each in model.head_counts.items())
     operations, (source, target) = operations_per_token(model, *data.mean_lengths), data.mean_lengths
     return (
-        f"model: {parameter_count(model):,} parameters, {pieces} pieces; heads: {heads or 'none'}\n"
+        f"model: {parameter_count(model):,} parameters, {subwords} subwords; heads: {heads or 'none'}\n"
         f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
         f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} "
-        f"padding, {data.steps_per_epoch:,} steps an epoch; {run.config.trainer.max_steps:,} steps"
+        f"padding, {data.steps_per_epoch:,} steps an epoch; {run.config.steps:,} steps"
         + (f"; ramp: {data.ramp} (figures of the first epoch)" if data.ramp else "")
     )
 

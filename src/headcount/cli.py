@@ -1,0 +1,320 @@
+"""Command line: `headcount NAME setting=value ...`, by Hydra; an error that a user can put right is one line.
+
+Nothing here imports torch before a command runs, so that help and wrong settings are shown at once.
+"""
+
+import contextlib
+import difflib
+import gc
+import io
+import itertools
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+import warnings
+from importlib import import_module
+from pathlib import Path
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from headcount import __version__
+from headcount.command_lines import CONF, command, hydra_text, quoted, shell_word
+from headcount.errors import InputError, printable
+from headcount.files import FULL, first_error, free_space, naming, readable, show
+from headcount.settings import KINDS, flatten
+
+COMMANDS = {  # in the order of a list for people
+    "train": "Train a translation model, or a sweep of them",
+    "evaluate": "Score one run, or several side by side, with sacrebleu",
+    "translate": "Translate standard input",
+    "report": "Report on the runs of a sweep",
+    "heads": "Measure what each attention head does and is worth; prune heads",
+    "export": "Write a run for CTranslate2, for transformers, or as a page that runs it",
+    "doctor": "Look for causes of a low score, in a run or a corpus",
+    "serve": "Serve translations over HTTP",
+}
+STANDARD_OUTPUT = "standard output"
+WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
+
+
+def main() -> None:
+    """The program `headcount`."""
+    name, *words = sys.argv[1:] or ["--help"]
+    if name in ("--help", "-h"):
+        width = max(map(len, COMMANDS))
+        sys.stdout.write(
+            "usage: headcount COMMAND [name=value ...]\n\n"
+            + "".join(f"  {each:{width}}  {about}\n" for each, about in COMMANDS.items())
+            + "\nheadcount COMMAND --help lists the settings of a command, headcount --version prints the version.\n"
+        )
+    elif name == "--version":
+        sys.stdout.write(f"headcount {__version__}\n")
+    elif name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ";"
+        sys.stderr.write(f"error: {printable(name)}: no such command{meant} headcount --help lists all\n")
+        sys.exit(2)
+    else:
+        sys.argv = [f"headcount {name}", *words]
+        run_command(name)
+
+
+def run_command(name: str) -> None:
+    """Run a command as a program: the text that it returns goes to standard output; wrong input gives a line for each
+    mistake and exit code 2 (`debug=true` shows the traceback)."""
+    failed, debug = False, any(_is_true(word) for word in sys.argv if word.lstrip("+").startswith("debug="))
+
+    def complain(error: Exception, where: str = "") -> None:
+        nonlocal failed
+        failed = True
+        if debug:
+            traceback.print_exception(error)
+        with contextlib.suppress(OSError):  # the exit code says it as well
+            sys.stderr.writelines(f"error: {where}{line}\n" for line in _lines(error, name))
+        if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
+            _stop_writing()
+
+    def guarded(config: DictConfig) -> None:
+        nonlocal debug
+        debug = debug or bool(config.get("debug"))
+        try:
+            for setting in ("run", "resume", "init_from", "checkpoint", "input", "output", "sweep"):
+                if config.get(setting) == "":  # as `resume=$RUN` is where RUN is not set
+                    raise InputError(f"{setting}=: is empty; give a path, or leave it out")
+            answer = _run_prepared(name, config) or ""
+            with naming(STANDARD_OUTPUT, len(answer.encode())):
+                sys.stdout.write(answer)
+                sys.stdout.flush()
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
+                _stop_writing()
+                return
+            if not is_wrong(error):
+                raise
+            # Printed here and not raised: Hydra would add a line, and show only the first error of a sweep.
+            hydra_config = HydraConfig.get()
+            sweep = hydra_config.mode == RunMode.MULTIRUN
+            complain(error, f"{Path(hydra_config.runtime.output_dir).name}: " if sweep else "")
+        finally:
+            _remove_if_empty()
+
+    open_streams()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
+    set_up_logging()
+    threading.excepthook = _in_a_thread
+    try:
+        _read_options()
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(guarded)()
+    except BrokenPipeError:
+        _stop_writing()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if not is_wrong(error):
+            raise
+        complain(error)
+    if failed:
+        sys.exit(2)
+
+
+def _run_prepared(name: str, config: DictConfig) -> str | None:
+    """Run the function of a command, the machine prepared; of a sweep's job, another process is that."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        from headcount.run.sweep import run_job
+
+        if name != "train":
+            raise InputError(f"--multirun: {name} runs once; leave it out")
+        run_job(config, Path(HydraConfig.get().runtime.output_dir))
+        return None
+    from headcount import machine, processes
+
+    if parent := os.environ.get(processes.END_WITH_PARENT):
+        processes.end_with_parent(int(parent) or None)
+    machine.use_memory_again()
+    machine.use_faster_products()
+    machine.use_allowed_cores()
+    command = import_module(f"headcount.commands.{name}")
+    gc.freeze()  # the garbage collector need not visit what was imported
+    answer: str | None = command.run(config)
+    return answer
+
+
+class OwnConfigs(SearchPathPlugin):
+    """Puts the folder of --config-dir before conf/, after which Hydra looks there, so that a file in it replaces one of
+    conf/."""
+
+    folder: str | None = None
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        if self.folder:
+            search_path.prepend("own", str(Path(self.folder).absolute()), "main")
+
+
+def _read_options() -> None:
+    """Take the folder of --config-dir, and register the resolvers of conf/ and the launcher of sweeps. Raises InputError
+    for words that Hydra would take for something else."""
+    from headcount.run.resolvers import register_resolvers
+
+    given = get_args_parser().parse_args()
+    if given.multirun and given.cfg:
+        raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
+    for override in OverridesParser.create().parse_overrides(given.overrides):
+        name, value = override.key_or_group, override.value()
+        if name in KINDS and not (CONF / name).is_dir() and isinstance(value, str):
+            raise InputError(f"{override.input_line}: give {name}.kind={value}")
+    OwnConfigs.folder = given.config_dir
+    Plugins.instance().register(OwnConfigs)
+    register_resolvers()
+
+
+def _is_true(word: str) -> bool:
+    return word.partition("=")[2].lower() in ("true", "1", "yes", "on")
+
+
+def open_streams() -> None:
+    """Open the standard streams that whoever started this program has closed, and write UTF-8 in any locale: text is
+    read as UTF-8, too."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+def _lines(error: Exception, name: str) -> list[str]:
+    """The message, a line for each wrong setting; of Hydra's messages, the part that a user can act on."""
+    wrong = re.match(r"(?:In '\w+': )?Could not (?:override|find) '([^'/]+)", str(error))
+    if wrong and isinstance(error, HydraException):
+        return [_unknown_setting(wrong[1], name)]
+    if quoting := _to_quote(error, name):
+        return [quoting]
+    lines = [printable(line.strip()) for line in str(error).split("\n") if line.strip()]
+    if isinstance(error, InputError):
+        return lines
+    if _refused_memory(error) is not None:
+        return [import_module("headcount.machine").no_memory(error, command=name)]
+    if plugin := _missing_plugin(error):
+        return [f"{plugin}: this plugin of Hydra is not installed; pip install {plugin}"]
+    if isinstance(error, OSError) and error.errno:
+        return [printable(_no_file(first_error(error)))]
+    useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
+    return ["; ".join(line.rstrip(".") for line in useful).replace(":; ", ": ") or (lines or [repr(error)])[0]]
+
+
+def _unknown_setting(name: str, command_name: str) -> str:
+    """The line for a setting that the command does not have, with those of a similar name."""
+    began = GlobalHydra.instance().is_initialized()
+    with contextlib.nullcontext() if began else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        known = flatten(OmegaConf.to_container(hydra.compose(command_name)))  # type: ignore[arg-type]
+    last = name.rpartition(".")[2]
+    near = [each for each in known if f"_{each.rpartition('.')[2]}".endswith((f"_{last}", f"_{last.split('_')[-1]}"))]
+    near = difflib.get_close_matches(name, known, 2, 0.75) or near[:3]
+    advice = f"did you mean {' or '.join(near)}?" if near else f"headcount {command_name} --help lists all"
+    return f"{name}: no such setting; {advice}"
+
+
+def _to_quote(error: Exception, name: str) -> str | None:
+    """How to type a setting that Hydra's grammar does not take; None for another error."""
+    ambiguous = re.match(r"Ambiguous value for argument '(.*)'$", str(error), re.MULTILINE)
+    override = ambiguous[1] if ambiguous else getattr(error, "override", None)
+    if override is None:
+        return None
+    setting, equals, value = override.partition("=")
+    if equals:
+        bare = value[1:-1] if value[:1] + value[-1:] in ("''", '""') else value
+        listed = [f"[{','.join(map(hydra_text, value[1:-1].split(',')))}]"] if value[:1] + value[-1:] == "[]" else []
+        for text in (*listed, quoted(bare)):
+            with contextlib.suppress(HydraException):
+                OverridesParser.create().parse_override(f"{setting}={text}")
+                also = f", or {setting}=[{value}] as a list" if ambiguous else ""
+                return printable(f"{setting}: this value needs quotes: {shell_word(f'{setting}={text}')}{also}")
+    piped = f"; the text comes through standard input: echo ... | {command('translate')}"
+    return f"{printable(override)}: is not NAME=VALUE{piped if name == 'translate' else ''}"
+
+
+def is_wrong(error: Exception) -> bool:
+    """Whether an error is one that a user can put right."""
+    return isinstance(error, WRONG) or _refused_memory(error) is not None or _missing_plugin(error) is not None
+
+
+def _refused_memory(error: Exception) -> str | None:
+    if "torch" not in sys.modules:
+        return None
+    from headcount.machine import refused_memory
+
+    return refused_memory(error)
+
+
+def _missing_plugin(error: Exception) -> str | None:
+    """The package of a launcher or sweeper of Hydra whose class, hydra_plugins.PACKAGE.MODULE.CLASS, is not found."""
+    name = re.match(r"Unknown plugin class : 'hydra_plugins\.(\w+)", str(error))
+    return name[1].replace("_", "-") if name else None
+
+
+def _no_file(error: OSError) -> str:
+    """A file that cannot be read or written: its path, why, on a full disk the room that is needed and free, and the
+    notes of the error."""
+    name, full = str(error.filename or "a file"), error.errno in FULL
+    standard = name == STANDARD_OUTPUT
+    free = f", {readable(free_space(Path(name)))} are free" if full and not standard else ""
+    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+    todo = "make room" if full else "make it a place that can be read and written"
+    other = "" if standard else ", or give another, such as with data.directory= or hydra.run.dir="
+    return f"{show(Path(name))}: {os.strerror(error.errno or 0)}{free}{notes}; {todo}{other}"
+
+
+def _in_a_thread(failed: threading.ExceptHookArgs) -> None:
+    # TensorBoard's thread, which writes files, gives its error to the main thread as well.
+    if not issubclass(failed.exc_type, OSError):
+        threading.__excepthook__(failed)
+
+
+def _stop_writing() -> None:
+    """Discard all further output: its reader is gone, as with `| head`. That is no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _remove_if_empty() -> None:
+    """Take back the folders that Hydra made, if nothing was written to them."""
+    output = Path(HydraConfig.get().runtime.output_dir)
+    for folder in (output, output.parent):
+        if folder.is_dir() and folder != Path.cwd() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def set_up_logging() -> None:
+    """Log headcount's messages to standard error as plain lines, and only warnings of other packages."""
+    handler = _StandardError()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("headcount").setLevel(logging.INFO if int(os.environ.get("RANK", 0)) == 0 else logging.WARNING)
+    for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    # The loader of an endless stream has no use for worker processes, and batches know their own size.
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # conf/hydra/launcher/ray.yaml takes the place of the launcher's own.
+    warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
+
+
+class _StandardError(logging.Handler):
+    """Writes to the current sys.stderr: a progress bar replaces it, to stay below the lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # A run goes on where nobody reads its lines any more: they are in train.log as well.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(self.format(record) + "\n")

@@ -1,0 +1,425 @@
+"""Build the parts of a run from its config; all that is wrong in it is reported together, before any data is read."""
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from headcount.errors import InputError, first_line
+from headcount.settings import (
+    Problems,
+    Study,
+    Top,
+    Trainer,
+    Validation,
+    build,
+    check,
+    factory_of,
+    made,
+    own_settings,
+    parameters_of,
+    typed,
+)
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+    from pytorch_lightning.loggers import Logger
+
+    from headcount.data.corpora.corpus import Corpus
+    from headcount.data.module import TranslationData
+    from headcount.model.encoder_decoder import EncoderDecoder
+    from headcount.training.averaging import Averaging
+    from headcount.training.callbacks import LastCheckpoint, StopOnInterrupt, TrainingProgress
+
+# Settings of `data` beside the corpus: how its text becomes batches.
+OF_MODULE = ("max_length", "batch_tokens", "batch_ramp", "batch_ramp_start", "pad_to", "hide_source", "both_directions")
+OF_MODULE += ("directory", "workers")
+NOT_CORPUS = (*OF_MODULE, "cleaning", "rate_tokens", "fingerprint")
+GROUPS = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search")
+# Of a resumed or finished run, beside these: the changes of its settings, and the heads that it was pruned to.
+NODES = (*GROUPS, "trainer", "validation", "checkpoint", "divergence", "study", "resumed", "pruned")
+PLACEHOLDER_VOCABULARY = 8  # subwords, for a model that is built only to see whether its settings fit
+RATES = ("lr", "adamw_lr", "other_lr")  # learning rates of an optimizer
+LEAST_FACTOR = 0.1  # of schedule.kind=noam, below which it is the rate of another schedule
+NEEDS = {  # settings that act only beside another
+    "model.local_window": "model.local_heads",
+    "model.qk_scale": "model.qk_norm",
+    "data.batch_ramp_start": "data.batch_ramp",
+}
+LOGGERS = {
+    "none": (),
+    "csv": ("CSVLogger",),
+    "default": ("CSVLogger", "TensorBoardLogger"),
+    "wandb": ("CSVLogger", "WandbLogger"),
+    "mlflow": ("CSVLogger", "MLFlowLogger"),
+}
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A config, or a group of one, resolved, as plain containers."""
+    container: Any = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else dict(config)
+    return container
+
+
+def load_extensions(config: Mapping[str, Any] | DictConfig) -> None:
+    """Import the modules of the user that add kinds to `headcount.settings.KINDS`. Raises InputError."""
+    for module in config.get("extensions") or ():
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise InputError(f"extensions={typed([module])}: {first_line(error)}") from error
+
+
+def without_other_kinds(config: DictConfig, words: Collection[str] = ()) -> DictConfig:
+    """A copy of a config whose groups have the settings of their kinds alone; conf/ gives each those of all.
+
+    words: settings that were typed, which are refused if they have no effect. Raises InputError, see `own_settings`.
+    """
+    problems, container = Problems(), plain(config)
+    for group in GROUPS:
+        node = container[group]
+        if group == "data":
+            aside = {name: node.pop(name) for name in NOT_CORPUS if name in node}
+            own = problems.attempt(own_settings, group, node, (), words)
+            container[group] = {"kind": node.get("kind"), **(own or {}), **aside}
+        elif group == "model":
+            container[group] = problems.attempt(_own_of_model, node, words)
+        else:
+            own = problems.attempt(own_settings, group, node, ("params", "steps"), words)
+            container[group] = {"kind": node.get("kind"), **(own or {})}
+    problems.raise_all()
+    return OmegaConf.create(container)
+
+
+def _own_of_model(node: dict[str, Any], words: Collection[str]) -> dict[str, Any]:
+    options = {name: node[name] for name in ("gain", "gaussians") if name in node}
+    rest = {name: value for name, value in node.items() if name not in options}
+    own = own_settings("model", rest, ("vocab_size", "source_vocab_size"), words)
+    kinds = [factory_of("attention", own[side], f"model.{side}") for side in ATTENTIONS if side in own]
+    taken = {name: value for name, value in options.items() if any(name in parameters_of(kind) for kind in kinds)}
+    for name in options:
+        if name not in taken and f"model.{name}" in words:
+            raise InputError(f"model.{name}={typed(options[name])}: has no effect with these kinds of attention")
+    return {"kind": node.get("kind"), **own, **taken}
+
+
+ATTENTIONS = ("self_attention", "cross_attention")
+
+
+def new_model(node: Mapping[str, Any], vocab_size: int, **given: Any) -> "EncoderDecoder":
+    """The model that the group `model` describes, with initial weights. Raises InputError."""
+    settings = dict(node)
+    options = {name: settings.pop(name) for name in ("gain", "gaussians") if name in settings}
+    for side in ATTENTIONS:
+        if side in settings:
+            kind: Any = factory_of("attention", settings.pop(side), f"model.{side}")
+            own = {name: value for name, value in options.items() if name in parameters_of(kind)}
+            check(kind, own, "model.", given=("num_heads", "d_head", "dropout"))
+            given[side] = partial(kind, **own)
+    model: EncoderDecoder = build("model", settings, vocab_size=vocab_size, **given)
+    return model
+
+
+def build_corpus(config: DictConfig) -> "Corpus":
+    """The corpus that the group `data` describes. Raises InputError with a line for each setting that is wrong."""
+    node = {name: value for name, value in plain(config.data).items() if name not in NOT_CORPUS}
+    corpus: Corpus = build("data", node)
+    return corpus
+
+
+def build_data(config: DictConfig) -> "TranslationData":
+    """The data module, nothing read yet. Raises InputError with a line for each setting that is wrong."""
+    # Imported late: Lightning takes a second, and translating needs none of it.
+    from headcount.data.cleaning import Cleaning
+    from headcount.data.module import TranslationData
+
+    data, problems = plain(config.data), Problems()
+    settings = {name: data[name] for name in OF_MODULE if name in data}
+    parts = ("corpus", "tokenizer", "cleaning", "segmentation", "seed", "accumulation")
+    problems.attempt(check, TranslationData, settings, "data.", parts)
+    cleaning = data.get("cleaning") or {}
+    problems.attempt(check, Cleaning, cleaning, "data.cleaning.")
+    problems.attempt(check, rate_of_batch, {"rate_tokens": data.get("rate_tokens")}, "data.")
+    made_of = {
+        "corpus": problems.attempt(build_corpus, config),
+        "tokenizer": problems.attempt(build, "tokenizer", plain(config.tokenizer)),
+        "segmentation": problems.attempt(build, "segmentation", plain(config.segmentation)),
+    }
+    problems.raise_all()
+    module: TranslationData = made(
+        TranslationData,
+        "data",
+        **made_of,
+        **settings,
+        cleaning=made(Cleaning, "data.cleaning", **cleaning),
+        seed=config.seed,
+        accumulation=config.trainer.accumulate_grad_batches,
+    )
+    return module
+
+
+def rate_of_batch(*, rate_tokens: int) -> None:
+    """The type of data.rate_tokens, which conf/optimizer reads."""
+
+
+@dataclass
+class Parts:
+    """The parts of a training run.
+
+    task: loss, optimizer, schedule, skipped steps, and the settings of validation. loggers: not the trainer's before it
+    starts: Lightning would open them before it loads a checkpoint. precision: the one chosen, and why.
+    """
+
+    data: "TranslationData"
+    trainer: "pl.Trainer"
+    task: dict[str, Any]
+    averaging: "Averaging | None"
+    checkpoint: "LastCheckpoint"
+    loggers: "list[Logger]"
+    interrupt: "StopOnInterrupt"
+    progress: "TrainingProgress"
+    search: Any
+    precision: str
+
+
+def build_parts(config: DictConfig, directory: Path) -> Parts:
+    """Everything that a config describes, the model too (without memory, to see that its settings fit).
+
+    Raises InputError with a line for each setting that is wrong.
+    """
+    import torch
+
+    from headcount.evaluation.metrics import bleu_tokenizer
+    from headcount.machine import choose_precision
+    from headcount.training.callbacks import LastCheckpoint, StopOnInterrupt, TrainingProgress
+    from headcount.training.divergence import SkippedSteps
+
+    container, problems = plain(config), Problems()
+    attempt = problems.attempt
+    attempt(check_nodes, container)
+    with torch.device("meta"):
+        attempt(new_model, container["model"], PLACEHOLDER_VOCABULARY)
+    schedule_given = {"steps": config.steps, "d_model": container["model"].get("d_model")}
+    task = {
+        "loss": attempt(build, "loss", container["loss"]),
+        "optimizer": attempt(optimizer_of, container["optimizer"]),
+        "schedule": attempt(build, "schedule", container["schedule"], **schedule_given),
+        "skipped": attempt(made, SkippedSteps, "divergence", **container["divergence"]),
+    }
+    search = attempt(build, "search", container["search"])
+    averaging = attempt(averaging_of, container)
+    checkpoint = attempt(made, LastCheckpoint, "checkpoint", **container["checkpoint"])
+    data = attempt(build_data, config)
+    tokenizer = attempt(bleu_tokenizer, data.target_language if data else "", config.bleu_tokenizer)
+    attempt(check_together, container)
+    loggers = attempt(loggers_of, container["logger"], directory)
+    problems.raise_all()
+    interrupt, progress = StopOnInterrupt(), TrainingProgress(task["skipped"])
+    precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
+    callbacks = in_order(container["validation"], interrupt, progress, averaging, checkpoint)
+    trainer = trainer_of(container, directory, precision, callbacks)
+    task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
+    task |= {"cuda_graphs": config.cuda_graphs == "auto"}
+    return Parts(
+        data, trainer, task, averaging, checkpoint, loggers, interrupt, progress, search, f"{precision}, {why}"
+    )
+
+
+def check_nodes(config: Mapping[str, Any]) -> None:
+    """Compare the names and types of all settings that no part checks. Raises InputError with a line for each."""
+    from headcount.training.callbacks import LastCheckpoint
+    from headcount.training.divergence import SkippedSteps
+
+    problems = Problems()
+    top = {name: value for name, value in config.items() if name not in NODES}
+    problems.attempt(check, Top, top)
+    types = {"trainer": Trainer, "validation": Validation, "study": Study}
+    types |= {"checkpoint": LastCheckpoint, "divergence": SkippedSteps}
+    for group, kind in types.items():
+        node = config.get(group)
+        if isinstance(node, Mapping) or group != "study":
+            problems.attempt(check, kind, node or {}, f"{group}.")
+        elif node is not None:
+            problems.lines.append(f"study={typed(node)}: must be a group of settings; choose a file of conf/study")
+    problems.raise_all()
+
+
+def check_together(config: Mapping[str, Any]) -> None:
+    """Raises InputError, with a line for each, for settings that do not go together and that no constructor sees."""
+    wrong = []
+    if config["compile"] and config["model"]["kind"] != "transformer":
+        wrong.append("compile=true: only a Transformer's layers can be compiled; leave it out")
+    for name in RATES if config["schedule"]["kind"] == "noam" else ():
+        rate = config["optimizer"].get(name)
+        if isinstance(rate, int | float) and rate < LEAST_FACTOR:
+            wrong.append(
+                f"optimizer.{name}={rate}: is a factor with schedule.kind=noam, 1 in the paper; give optimizer.{name}=1"
+            )
+    dropouts = [value for name, value in config["model"].items() if name.endswith("dropout")]
+    if config["loss"]["kind"] == "r_drop" and not any(dropouts):
+        wrong.append("loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1 with it")
+    if wrong:
+        raise InputError("\n".join(wrong))
+
+
+def without_effect(config: DictConfig, words: Collection[str]) -> list[str]:
+    """A line for each setting that was typed and acts only beside another, which is off."""
+    return [
+        f"{name}={typed(OmegaConf.select(config, name))}: has no effect without {needed}"
+        for name in words
+        if (needed := NEEDS.get(name)) and not OmegaConf.select(config, needed)
+    ]
+
+
+def optimizer_of(node: Mapping[str, Any]) -> Any:
+    """What makes the optimizer from parameter groups. It is made for one parameter first, to check its settings.
+
+    Raises InputError.
+    """
+    import torch
+
+    factory: Any = factory_of("optimizer", node["kind"])
+    values = {name: value for name, value in node.items() if name != "kind"}
+    check(factory, values, "optimizer.", given=("params",))
+    make = partial(factory, **values)
+    try:
+        make([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
+    except Exception as error:  # each package has its own
+        named = str(error).startswith("optimizer.")  # by our own classes; others don't
+        raise InputError(str(error) if named else f"optimizer: {first_line(error)}") from error
+    return make
+
+
+def averaging_of(config: Mapping[str, Any]) -> "Averaging | None":
+    """The averaging of weights, None for none; that of the optimizer, if it has its own. Raises InputError, with a line
+    for each, for settings that such an optimizer cannot have beside it."""
+    from headcount.training.averaging import ScheduleFreeAverage
+
+    if config["optimizer"]["kind"] != "schedule_free":
+        averaging: Averaging | None = build("averaging", config["averaging"])
+        return averaging
+    wrong = []
+    if config["averaging"]["kind"] != "none":
+        wrong.append("averaging: optimizer=schedule_free averages the weights itself; give averaging.kind=none")
+    if config["schedule"]["kind"] != "constant":
+        wrong.append("schedule: optimizer=schedule_free wants a constant rate; give schedule.kind=constant")
+    if config["optimizer"]["betas"][0] == 0:
+        wrong.append("optimizer.betas: the first must be above 0 for optimizer=schedule_free, such as 0.9")
+    if wrong:
+        raise InputError("\n".join(wrong))
+    return ScheduleFreeAverage()
+
+
+def loggers_of(word: str, directory: Path) -> "list[Logger]":
+    """Loggers of learning curves that write into `directory`. Raises InputError where a package is missing."""
+    from pytorch_lightning import loggers
+
+    try:
+        made_of = []
+        for kind in LOGGERS.get(word, ()):
+            settings = {"name": "logs", "version": ""} if kind in ("CSVLogger", "TensorBoardLogger") else {}
+            more = {"flush_logs_every_n_steps": 1} if kind == "CSVLogger" else {}
+            made_of.append(getattr(loggers, kind)(save_dir=directory, **settings, **more))
+        return made_of
+    except ImportError as error:
+        raise InputError(f"logger={word}: {first_line(error)}; install it, or choose another") from error
+
+
+def in_order(
+    validation: Mapping[str, Any],
+    interrupt: "StopOnInterrupt",
+    progress: "TrainingProgress",
+    averaging: Any,
+    checkpoint: "LastCheckpoint",
+) -> "list[pl.Callback]":
+    """Lightning's callbacks, in the order in which they act."""
+    from pytorch_lightning.callbacks import LambdaCallback
+
+    from headcount.training.averaging import MONITORED
+    from headcount.training.callbacks import EarlyStopping
+
+    stopping = []
+    if validation["patience"] is not None:
+        monitor, sign = MONITORED[validation["metric"]]
+        stopping = [EarlyStopping(monitor, patience=validation["patience"], mode="max" if sign > 0 else "min")]
+    callbacks = [interrupt, progress, averaging, *stopping]
+    callbacks.append(checkpoint)  # after all whose state it keeps
+    callbacks.append(LambdaCallback(on_train_end=lambda *_: interrupt.close()))  # a signal waits for that checkpoint
+    return [each for each in callbacks if each is not None]
+
+
+def trainer_of(
+    config: Mapping[str, Any], directory: Path, precision: str, callbacks: "list[pl.Callback]"
+) -> "pl.Trainer":
+    """Lightning's trainer, quiet, without an idea of epochs. Raises InputError, also for a GPU that isn't there."""
+    import pytorch_lightning as pl
+    import torch
+    from pytorch_lightning.strategies import DDPStrategy
+
+    from headcount.training.callbacks import CheckpointFile
+
+    settings = dict(config["trainer"])
+    accelerator = settings["accelerator"]
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise InputError(f"trainer.accelerator={accelerator}: no GPU found; use trainer=cpu")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise InputError("trainer.accelerator=mps: no Apple GPU found; use trainer=cpu")
+    if settings["strategy"] == "ddp":
+        # The head gates are buffers, and ranks may study different ones. Processes would wait for the gradients of layers
+        # that one of them left out.
+        unused = bool(config["model"].get("layer_dropout"))
+        settings["strategy"] = DDPStrategy(broadcast_buffers=False, find_unused_parameters=unused)
+    settings["precision"] = precision
+    trainer = made(
+        pl.Trainer,
+        "trainer",
+        **settings,
+        max_steps=config["steps"],
+        default_root_dir=directory,
+        logger=False,
+        callbacks=callbacks,
+        # Everything counts in optimizer steps: there is one endless epoch, with a validation every few batches.
+        max_epochs=-1,
+        check_val_every_n_epoch=None,
+        val_check_interval=config["validation"]["every"] * settings["accumulate_grad_batches"],
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    trainer.strategy.checkpoint_io = CheckpointFile()
+    return trainer
+
+
+def check_processes(config: DictConfig) -> None:
+    """Raises InputError where the processes that torchrun started are not those that the trainer expects."""
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    devices, machines = config.trainer.devices, config.trainer.num_nodes
+    if devices != local:
+        raise InputError(
+            f"trainer.devices={devices}, but one process was started: start one a device with "
+            f"torchrun --nproc-per-node {devices} -m headcount train trainer=ddp"
+            if world == 1
+            else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
+        )
+    if machines != world // local:  # the others would be waited for
+        raise InputError(
+            f"trainer.num_nodes={machines}, but processes were started on {world // local}: add "
+            f"trainer.num_nodes={world // local}, or start one a machine with torchrun --nnodes {machines}"
+        )
+
+
+def keyword_arguments(function: Any, config: DictConfig, without: Collection[str] = ("debug",)) -> dict[str, Any]:
+    """The settings of `config`, less those of `without`, as keyword arguments of `function`. Raises InputError with a
+    line for each that `function` cannot take or that is missing."""
+    values = {name: value for name, value in plain(config).items() if name not in without}
+    check(function, values, given=without)
+    return values
+
+
