@@ -148,6 +148,8 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
     machine.use_faster_products()
     machine.use_allowed_cores()
     command = import_module(f"headcount.commands.{name}")
+    for package in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):  # which set their level on import
+        logging.getLogger(package).setLevel(logging.ERROR)
     gc.freeze()  # the garbage collector need not visit what was imported
     answer: str | None = command.run(config)
     return answer
@@ -302,8 +304,6 @@ def set_up_logging() -> None:
     handler.setFormatter(logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("headcount").setLevel(logging.INFO if int(os.environ.get("RANK", 0)) == 0 else logging.WARNING)
-    for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     # The loader of an endless stream has no use for worker processes, and batches know their own size.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
