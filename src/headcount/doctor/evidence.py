@@ -1,7 +1,6 @@
 """Evidence of the doctor: the text of a corpus as training reads it, and the figures and translations of a run."""
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,8 +32,7 @@ class Evidence:
 
     languages: codes of source and target. splits: the text, train after cleaning, valid and test as they are. metrics,
     curves: figures of a run, and by name the values of its log with their steps. translations: by split, each with its
-    references. loss: the mean loss of the run's model for targets given sources, in nats a token. notes: what is
-    missing, and why.
+    references. loss: the mean loss of targets given sources, in nats a token. notes: what is missing, and why.
     """
 
     languages: tuple[str, str]
@@ -59,7 +57,7 @@ def of_corpus(data: TranslationData) -> Evidence:
     data.prepare_data()
     splits = {}
     for split, rows in data.data.items():
-        some = rows.select(range(0, len(rows), math.ceil(len(rows) / MOST_PAIRS) or 1))
+        some = rows.select(range(0, len(rows), len(rows) // MOST_PAIRS + 1))
         splits[split] = Pairs(list(some["source"]), list(some["target"]))
     return Evidence((data.source_language, data.target_language), splits)
 
