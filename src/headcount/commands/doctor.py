@@ -1,50 +1,40 @@
 """Look for causes of a low score in a run or a corpus."""
 
-import json
 import sys
-from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.files import write_text
 from headcount.run.console import run_script
 from headcount.run.values import named_by, typed, within
 
-OWN = ("run", "json", "checkpoint", "device", "trust", "debug")
+OWN = ("run", "checkpoint", "device", "trust", "debug")
 CORPUS = ("data", "tokenizer", "segmentation", "recipe")  # settings that choose a corpus
 
 
 def run(config: DictConfig) -> tuple[str, bool]:
-    """The diagnosis of a run, or of the corpus that the command line describes, and whether there is a warning."""
-    from headcount.doctor import diagnosis, evidence  # here, because --help does not need them
+    """The report of a run, or of the corpus that the command line describes, and whether it has a warning."""
+    from headcount.doctor import checks, evidence  # here, because --help does not need them
     from headcount.run.config import build_data
     from headcount.run.opened import open_run
 
-    named = {named_by(word) for word in HydraConfig.get().overrides.task}
-    of_corpus = sorted(named - {*OWN})
-    if other := [name for name in of_corpus if not within(name, CORPUS)]:
+    words = HydraConfig.get().overrides.task
+    of_corpus = [word for word in words if named_by(word) not in OWN]
+    if other := [named_by(word) for word in of_corpus if not within(named_by(word), CORPUS)]:
         raise InputError(f"{other[0]}=: chooses neither a run nor a corpus; {', '.join(CORPUS)} choose a corpus")
-    if of_corpus and "run" in named:
-        raise InputError(f"run= and {of_corpus[0]}=: a run has its own corpus; give one of the two")
-    for name in ("run", "json"):
-        value = OmegaConf.to_container(config)[name]  # type: ignore[call-overload,index]
-        if not isinstance(value, str) and (name == "run" or value is not None):
-            raise InputError(f"{name}={typed(value)}: must be text or a path")
+    if of_corpus and any(named_by(word) == "run" for word in words):
+        raise InputError(f"run= and {named_by(of_corpus[0])}=: a run has its own corpus; give one of the two")
+    if not isinstance(config.run, str):
+        raise InputError(f"run={typed(OmegaConf.to_container(config)['run'])}: must be text or a path")  # type: ignore[index,call-overload]
     if of_corpus:
-        data = build_data(evidence.of_both_sides(config))
-        name = " ".join(word for word in HydraConfig.get().overrides.task if named_by(word) in of_corpus)
-        found = evidence.of_corpus(data)
+        name, found = " ".join(of_corpus), evidence.of_corpus(build_data(evidence.of_both_sides(config)))
     else:
-        name = config.run
         trust = OmegaConf.to_container(config.trust)
-        found = evidence.of_run(open_run(name, config.checkpoint, config.device, trust=trust))  # type: ignore[arg-type]
-    findings = diagnosis.diagnose(found)
-    if config.json is not None:
-        text = json.dumps(diagnosis.as_json(found, findings, name), indent=2, ensure_ascii=False)
-        write_text(Path(config.json), text + "\n")
-    return diagnosis.report(found, findings, name), any(each.warning for each in findings)
+        opened = open_run(config.run, config.checkpoint, config.device, trust=trust)  # type: ignore[arg-type]
+        name, found = config.run, evidence.of_run(opened)
+    findings = checks.diagnose(found)
+    return checks.report(found, findings, name), any(each.warning for each in findings)
 
 
 def main() -> None:

@@ -1,1 +1,0 @@
-"""Server: translations over HTTP."""
