@@ -1,4 +1,4 @@
-"""Write a report: report.html, report.md, results.csv, plots, and a copy of its runs."""
+"""Write a report: report.html, report.md, results.csv, plots, and its runs in one file."""
 
 import csv
 import io
@@ -68,7 +68,7 @@ def report(
         )
     margins = Margins.of(margin)
     try:
-        runs = Path(sweep) if keep is None else _keep(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
+        runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
         study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins, simulate, output, text)
         page = make_page(study)
         if runs.is_file() and output is None:
@@ -98,7 +98,7 @@ def _write_text(page: Page, sweep: Sweep, directory: Path) -> Path:
     return directory / "report.md"
 
 
-def _keep(sweep: Sweep, path: Path) -> Path:
+def keep_runs(sweep: Sweep, path: Path) -> Path:
     """Write the plan of the sweep and the files of its finished runs to one file, for a report in another place.
 
     Raises InputError if the file has runs of another sweep.
