@@ -2,10 +2,9 @@
 
     python tests/equal_parameters_figures.py [DIR]
 
-DIR: the folder of Multi30k with valid.de and test.de, or these with .gz; without it, the built-in corpus alone.
+DIR: the folder of Multi30k with valid.de, test.en, ... (plain or .gz); without it, the built-in corpus alone.
 """
 
-import gzip
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,28 +35,16 @@ STUDIES = {  # label: the study and the row there
 }
 
 
-def references(folder: Path) -> dict[str, list[str]]:
-    """The references of both splits."""
-    found = {}
-    for split in ("valid", "test"):
-        (path,) = folder.glob(f"{split}.de*")
-        content = path.read_bytes()
-        text = gzip.decompress(content) if path.suffix == ".gz" else content
-        found[split] = text.decode().removesuffix("\n").split("\n")
-    return found
-
-
-def gathered(rows: dict[str, tuple[str, str]], given: dict[str, list[str]] | None) -> Sweep:
-    """A sweep of rows of several studies, with the seeds that all of them have."""
-    sweeps = {study: read_sweep(RESULTS / study / "runs") for study, _ in rows.values()}
+def gathered(rows: dict[str, tuple[str, str]], text: str | None) -> Sweep:
+    """A sweep of rows of several studies, with the seeds that all of them have. text: directory of their corpus."""
+    sweeps = {study: read_sweep(RESULTS / study / "runs.parquet", text=text) for study, _ in rows.values()}
     known = {
         label: next(row for row in sweeps[study].rows if row.label == name) for label, (study, name) in rows.items()
     }
     seeds = set.intersection(*({run.seed for run in row.runs} for row in known.values()))
     made = []
     for label, row in known.items():
-        runs = [replace(run, references=given or run.references) for run in row.runs if run.seed in seeds]
-        made.append(Row(label, None, tuple(runs)))
+        made.append(Row(label, None, tuple(run for run in row.runs if run.seed in seeds)))
     first = next(iter(sweeps.values()))
     return replace(first, rows=tuple(made), design=replace(first.design, label=None))
 
@@ -66,7 +53,7 @@ if __name__ == "__main__":
     for corpus, rows in STUDIES.items():
         if "Multi30k" in corpus and len(sys.argv) < 2:
             continue
-        sweep = gathered(rows, references(Path(sys.argv[1])) if "Multi30k" in corpus else None)
+        sweep = gathered(rows, sys.argv[1] if "Multi30k" in corpus else None)
         endpoint = bleu_endpoint(sweep, 1000)
         cells = pair_cells(endpoint.comparison, Names(None, sweep.rows), 0.5, "BLEU")
         means = ", ".join(

@@ -8,7 +8,7 @@ sentences of a study are drawn with replacement. So no row differs, and rows dif
 models with other heads do.
 """
 
-import gzip
+import functools
 import itertools
 import sys
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ from headcount.report.statistics.bootstrap import COUNTS, bleu_of, resamples, se
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import analyse
+from headcount.run.kept import Runs, read
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 WEAK = "heads_fixed_size_grammar", {"model.num_heads": "1"}
@@ -46,17 +47,20 @@ DESIGNS = {  # rows, seeds, corpus for each seed, deviations of rows
 
 def counted(study: str, settings: dict[str, str], seed: int, sentences: int | None) -> np.ndarray:
     """N-gram counts of the test sentences of one kept run."""
-    for run in sorted((RESULTS / study / "runs").glob(f"*seed={seed}")):
-        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-        found = {name: str(config["model"].get(name.removeprefix("model."))) for name in settings}
-        if found == settings:
-            first, *_ = (RESULTS / study / "runs").glob(f"*seed={seed}/test.ref.de.gz")
-            hypotheses, references = (
-                gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")[:sentences]
-                for path in (run / "test.hyp.de.gz", first)
-            )
-            return sentence_counts(hypotheses, references, "13a")
+    runs = [files for run, files in kept(study).items() if run.endswith(f"seed={seed}")]
+    references = next(files["test.ref.de"] for files in runs if "test.ref.de" in files)
+    for files in runs:
+        model = yaml.safe_load(files["config.yaml"])["model"]
+        if all(str(model.get(name.removeprefix("model."))) == value for name, value in settings.items()):
+            texts = (text.removesuffix("\n").split("\n")[:sentences] for text in (files["test.hyp.de"], references))
+            return sentence_counts(*texts, "13a")
     raise FileNotFoundError(f"{study}: no run with {settings}, seed {seed}")
+
+
+@functools.cache
+def kept(study: str) -> Runs:
+    """The files of the kept runs of a study."""
+    return read(RESULTS / study / "runs.parquet")
 
 
 class Rows:

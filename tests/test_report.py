@@ -1,6 +1,7 @@
 """Reports on toy sweeps: rows, verdicts, sections, files, and messages for bad input."""
 
 import csv
+import gzip
 import json
 import re
 import shutil
@@ -13,19 +14,20 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from conftest import completed, refused, rewrite
-from reports import ROWS, edit, job, page_of, rows_of, section_of, study_of, table_of_section, with_data
+from reports import MARGINS, ROWS, edit, job, page_of, rows_of, section_of, study_of, table_of_section, with_data
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import METRICS, score
 from headcount.report.blocks import Code
 from headcount.report.markdown import markdown
-from headcount.report.page import SECTIONS
+from headcount.report.page import SECTIONS, make_page
 from headcount.report.read import read_sweep
 from headcount.report.sections import error_rate
 from headcount.report.sections.published import published
 from headcount.report.statistics.planning import like
+from headcount.report.study import Study
 from headcount.report.write import html, keep_runs, results_csv
-from headcount.run.directory import is_finished
+from headcount.run.kept import read
 
 EMPTY = {"br", "meta", "img", "hr", "link", "input"}
 
@@ -158,27 +160,52 @@ def test_what_is_kept_of_the_runs_makes_the_same_report(sweep, undrawn, tmp_path
     edit(sweep / job(4, 2) / "metrics.json", config_hash=None)
     (sweep / job(1, 1) / "model.safetensors").touch()
     kept = tmp_path / "kept"
-    completed("report", f"sweep={sweep}", f"output={kept}", "keep=true")
-    names = {path.relative_to(kept / "runs").as_posix() for path in (kept / "runs").rglob("*") if path.is_file()}
-    files = ("config.yaml", "metrics.json", "logs/metrics.csv", "test.hyp.de.gz", "valid.hyp.de.gz")
-    finished = {f"{job(heads, seed)}/{file}" for heads, seed in ((1, 1), (1, 2), (4, 1)) for file in files}
-    # The references of the built-in corpus are kept once; those of others belong to their corpus.
-    assert names == finished | {f"{job(1, 1)}/{split}.ref.de.gz" for split in ("test", "valid")} | {"sweep.json"}
-    assert 'href="runs/model.num_heads%3D4%2Cseed%3D1/"' in (kept / "report.html").read_text(encoding="utf-8")
-    assert all(is_finished(run) for run in (kept / "runs").iterdir() if run.is_dir())
-    # A report of what was kept says what was said before, of all runs that are finished.
-    again = tmp_path / "again"
-    completed("report", f"sweep={kept / 'runs'}", f"output={again}")
-    assert (again / "results.csv").read_bytes() == (kept / "results.csv").read_bytes()
-    assert table_of(again) == table_of(kept)
+    completed("report", f"sweep={sweep}", f"keep={kept}")
+    assert sorted(path.name for path in kept.iterdir()) == ["report.md", "results.csv", "runs.parquet"]
+    runs = read(kept / "runs.parquet")
+    texts = {f"{split}.{kind}.de" for split in ("test", "valid") for kind in ("hyp", "ref")}
+    files = texts | {"config.yaml", "metrics.json", "logs/metrics.csv"}
+    finished = {job(heads, seed): files for heads, seed in ((1, 1), (1, 2), (4, 1))}
+    assert {run: set(own) for run, own in runs.items()} == finished | {"": {"sweep.json"}}
+    for run, file in ((run, file) for run, own in runs.items() for file in own):
+        assert runs[run][file].encode() == (sweep / run / file).read_bytes()
+    # A report on what was kept says what was said before, of all runs that are finished.
+    for folder in (sweep, tmp_path / "again"):
+        given = () if folder == sweep else (f"output={folder}",)
+        completed("report", f"sweep={kept / 'runs.parquet' if given else sweep}", *given)
+        assert (folder / "results.csv").read_bytes() == (kept / "results.csv").read_bytes()
+        assert table_of(folder) == table_of(kept)
+        assert "![" in (folder / "report.md").read_text(encoding="utf-8")
+    assert "![" not in (kept / "report.md").read_text(encoding="utf-8")
+    before = (kept / "report.md").read_bytes()
+    completed("report", f"sweep={kept / 'runs.parquet'}")  # beside the runs
+    assert (kept / "report.md").read_bytes() == before
+
+
+@pytest.mark.medium
+def test_runs_without_text_are_reported_on_with_that_of_their_corpus(sweep, tmp_path):
+    """As kept runs of a corpus that is not the built-in one."""
+    before = page_of(sweep)
+    texts = {path.name: path.read_bytes() for path in (sweep / job(1, 1)).glob("*.ref.de")}
+    for path in sweep.glob("*/*.ref.de"):
+        path.unlink()
+    for path in sweep.glob("*/config.yaml"):
+        rewrite(path, with_data("source: en\n  target: de"))
+    assert "test BLEU" in page_of(sweep).verdict
+    for name, content in texts.items():
+        split = name.partition(".")[0]
+        (tmp_path / f"{split}.de.gz").write_bytes(gzip.compress(content))
+        (tmp_path / f"{split}.en").write_bytes(b"a\n" * content.count(b"\n"))
+    found = read_sweep(sweep, text=str(tmp_path))
+    assert make_page(Study.of(found, 0.3, 100, MARGINS, 0)).verdict == before.verdict
+    assert found.sources["test"] == ["a"] * 30
 
 
 def test_only_references_of_the_built_in_corpus_are_kept(sweep, tmp_path):
     for path in sweep.glob("*/config.yaml"):
         rewrite(path, lambda text: text.replace("headcount.grammar.Grammar", "headcount.data.corpora.FilesCorpus"))
-    keep_runs(read_sweep(sweep), tmp_path / "kept")
-    assert list((tmp_path / "kept").rglob("*.hyp.*"))
-    assert not list((tmp_path / "kept").rglob("*.ref.*"))
+    kept = read(keep_runs(read_sweep(sweep), tmp_path / "runs.parquet"))
+    assert all("test.hyp.de" in kept[run] and "test.ref.de" not in kept[run] for run in kept if run)
 
 
 def table_of(report: Path) -> list[str]:
@@ -412,7 +439,7 @@ BAD = {
     "nothing given": ((), "sweep=null: must be the directory of a sweep"),
     "no directory": (("sweep=nowhere",), "sweep=nowhere: no such directory"),
     "no runs": (("sweep=empty",), "sweep=empty: holds no run"),
-    "a file": (("sweep=file",), "sweep=file: no such directory"),
+    "a file": (("sweep=file",), "file: not a file of kept runs"),
     "output": (("sweep=sweep", "output=file"), "output=file: can't be written to"),
     "effect": (("sweep=sweep", "effect=0"), "effect=0: must be more than 0"),
     "no effect": (("sweep=sweep", "~effect"), "effect: is missing; give it a value"),
@@ -421,7 +448,7 @@ BAD = {
     "effect as a word": (("sweep=sweep", "effect=much"), "effect=much: must be a number"),
     "resamples": (("sweep=sweep", "resamples=3"), "resamples=3: must be 100 or more"),
     "studies": (("sweep=sweep", "simulate=-1"), "simulate=-1: must be 0 or more"),
-    "nowhere to keep": (("sweep=sweep", "keep=true"), "keep=true: needs a directory, output=DIR"),
+    "kept twice": (("sweep=sweep", "keep=a", "output=b"), "keep=a: needs a directory of runs as sweep, and no output"),
 }
 
 

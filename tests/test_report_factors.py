@@ -30,8 +30,8 @@ def write_widths(folder: Path, widths, heads, other="model.d_model") -> Path:
 @pytest.mark.medium
 def test_a_line_for_each_width(tmp_path, undrawn):
     page = page_of(write_widths(tmp_path / "sweep", (64, 128), (1, 2, 4)))
-    text, plots = section_of(page, "By num_heads and d_model").blocks
-    assert "A line joins the means of the rows that have the same d_model." in text
+    (plots,) = section_of(page, "By num_heads and d_model").blocks
+    assert "A line joins the means of the rows that have the same d_model." in plots.legend
     spec = json.loads(plots.plots[0].spec)
     lines = spec["layer"][-1]["data"]["values"]
     first = [mean for mean in lines if mean["measure"] == spec["params"][0]["value"]]

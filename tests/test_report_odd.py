@@ -23,6 +23,7 @@ from headcount.report.table import of_difference, p_value
 from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
 from headcount.run.jobs import JOB_LOCK, Plan, write_plan
+from headcount.run.kept import read
 
 
 @pytest.mark.parametrize("finished", [("1,0.1", "1,0.2", "4,0.1"), ("1,0.1", "4,0.2"), ("1,0.1", "4,0.1")])
@@ -88,28 +89,28 @@ def test_a_run_with_the_seed_of_another_is_listed_and_kept(sweep, tmp_path):
     assert [run.name for run in found.left_out] == ["again"]
     lines = list(csv.DictReader(results_csv(found).splitlines()))
     assert [(line["row"], line["finished"]) for line in lines if line["run"] == "again"] == [("", "yes")]
-    keep_runs(found, tmp_path / "kept")
-    assert (tmp_path / "kept" / "again" / "metrics.json").is_file()
+    assert "metrics.json" in read(keep_runs(found, tmp_path / "runs.parquet"))["again"]
 
 
 @pytest.mark.medium
 def test_runs_of_another_sweep_are_not_mixed_with_those_kept(sweep, tmp_path, undrawn):
-    completed("report", f"sweep={sweep}", f"output={tmp_path / 'kept'}", "keep=true")
-    completed("report", f"sweep={tmp_path / 'kept' / 'runs'}", f"output={tmp_path / 'kept'}", "keep=true")
+    for _ in range(2):
+        completed("report", f"sweep={sweep}", f"keep={tmp_path / 'kept'}")
     other = write_sweep(tmp_path / "other", {8: 0.2}, (1,))
-    (line,) = refused("report", f"sweep={other}", f"output={tmp_path / 'kept'}", "keep=true", cwd=tmp_path)
-    assert re.match(r"keep=true: \S+/kept/runs has 4 that \S+/other lacks, such as model\.num_heads=1,seed=1", line)
-    assert not (tmp_path / "kept" / "runs" / job(8, 1)).exists()
+    (line,) = refused("report", f"sweep={other}", f"keep={tmp_path / 'kept'}", cwd=tmp_path)
+    assert re.match(r"keep=\S+/kept: runs\.parquet there has 4 runs that \S+/other lacks, such as model\.num_h", line)
+    assert job(8, 1) not in read(tmp_path / "kept" / "runs.parquet")
 
 
 def test_the_command_has_every_setting_that_was_given(sweep):
     assert study_of(sweep, simulate=1).command().endswith(f"sweep={sweep} resamples=100 simulate=1")
     other = Study.of(read_sweep(sweep), 0.4, 1000, Margins(bleu=1.0, loss=0.02, accuracy=5.0), 0)
     assert other.command().endswith(f"sweep={sweep} effect=0.4 margin.bleu=1.0")
-    kept = Study.of(
-        read_sweep(sweep), 0.3, 1000, Margins(bleu=0.5, loss=0.02, accuracy=5.0), 20, output="kept here", keep=True
+    elsewhere = Study.of(
+        read_sweep(sweep), 0.3, 1000, Margins(bleu=0.5, loss=0.02, accuracy=5.0), 20, output="not here", text="a/b"
     )
-    assert kept.command().endswith(f"sweep={sweep} \"output='kept here'\" simulate=20 keep=true")
+    assert elsewhere.command().endswith(f"sweep={sweep} \"output='not here'\" simulate=20 text=a/b")
+    assert " output=DIR simulate=20 " in elsewhere.command("DIR")
 
 
 def test_rows_that_vary_very_unlike_are_flagged():

@@ -95,8 +95,7 @@ def test_runs_left_out_are_listed_and_kept(tmp_path):
     lines = results_csv(sweep).splitlines()[1:]
     assert len(lines) == sum(map(len, LOSSES.values()))
     assert sum(",,1,yes," in line or ",,2,yes," in line for line in lines) == len(sweep.left_out) == 5
-    keep_runs(sweep, tmp_path / "kept")
-    again = read_sweep(tmp_path / "kept", "optimizer.lr")
+    again = read_sweep(keep_runs(sweep, tmp_path / "runs.parquet"), "optimizer.lr")
     assert [run.name for run in again.left_out] == [run.name for run in sweep.left_out]
 
 

@@ -11,10 +11,11 @@ from headcount.report.table import Table
 
 @dataclass(frozen=True)
 class Plots:
-    """Plots side by side."""
+    """Plots side by side. legend: of all of them."""
 
     plots: tuple[Plot, ...]
     small: bool = False
+    legend: str = ""
 
 
 @dataclass(frozen=True)

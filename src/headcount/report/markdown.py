@@ -34,6 +34,7 @@ def _section(section: Section, heading: str) -> Iterator[str]:
             case str():
                 yield _escape(block)
             case Plots() | Drawn():
+                yield _escape(block.legend) if isinstance(block, Plots) else ""
                 yield "\n".join(map(_image, block.plots))
             case Sentences():
                 yield block.shown.markdown

@@ -1,10 +1,10 @@
 """The page of a report: its verdict, flags and sections, before it becomes Markdown or HTML."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headcount.errors import InputError
-from headcount.report.blocks import Section
+from headcount.report.blocks import Code, Plots, Section
 from headcount.report.flags import flagged, nothing_learnt, unlike
 from headcount.report.plot import Plot
 from headcount.report.runs import Sweep, Unfinished
@@ -30,6 +30,14 @@ class Page:
     @property
     def plots(self) -> list[Plot]:
         return [plot for section in self.sections for plot in section.plots]
+
+    def without_plots(self, command: str) -> "Page":
+        """The page without plots, and without sections of plots alone. command: draws them; the page shows it."""
+        texts = (
+            (each, tuple(block for block in each.blocks if not isinstance(block, Plots))) for each in self.sections
+        )
+        sections = [replace(section, blocks=blocks) for section, blocks in texts if blocks]
+        return replace(self, sections=(*sections, Section("Plots", ("This draws them:", Code(command, "bash")))))
 
 
 def make_page(study: Study) -> Page:

@@ -1,16 +1,16 @@
 """Read the runs of a sweep from disk."""
 
 import csv
-import gzip
 import io
-import zlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from headcount.data.corpora.text import read_lines
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
@@ -30,26 +30,40 @@ from headcount.run.arrays import read_arrays
 from headcount.run.design import Design
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.jobs import begun_jobs, read_plan, why_unfinished
+from headcount.run.kept import unpack
 from headcount.run.values import at, named_by, within
 
 MOST_TEXT = 2**28  # bytes of translations, or of curves
 NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
 
 
-def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
-    """All runs of a directory. tuned: a setting of which each row keeps the value with the lowest validation loss.
+def read_sweep(path: Path, tuned: str | None = None, text: str | None = None) -> Sweep:
+    """All runs of a directory, or of a file of kept runs.
 
+    tuned: a setting of which each row keeps the value with the lowest validation loss. text: a directory with both
+    sides of each held-out split, such as test.en and test.de (plain or .gz), for runs that lack references or sources.
     Raises InputError if no run is finished, a file is damaged, or runs were tested on different text.
     """
-    if not directory.is_dir():
-        raise InputError(f"sweep={directory}: no such directory; give one that holds a directory for each run")
+    if path.is_dir():
+        return _read_directory(path, tuned, text)
+    if not path.is_file():
+        raise InputError(f"sweep={path}: no such directory; give one that holds a directory for each run, or kept runs")
+    with TemporaryDirectory() as folder:
+        unpack(path, folder)
+        try:
+            return replace(_read_directory(Path(folder), tuned, text), directory=path)
+        except InputError as error:
+            raise InputError(str(error).replace(folder, str(path))) from error
+
+
+def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Sweep:
     plan = read_plan(directory)
     jobs = plan.jobs | {name: [] for name in sorted(begun_jobs(directory), key=natural_order) if name not in plan.jobs}
     if not jobs:
         raise InputError(
             f"sweep={directory}: holds no run (a folder with a config.yaml); give the directory of a sweep"
         )
-    results = [_read_run(name, directory / name) for name in jobs]
+    results = [_read_run(name, directory / name, text) for name in jobs]
     runs = [result for result in results if isinstance(result, RunResult)]
     unfinished = [result for result in results if isinstance(result, Unfinished)]
     if not runs:
@@ -78,7 +92,9 @@ def read_sweep(directory: Path, tuned: str | None = None) -> Sweep:
         )
     given = {job: {named_by(each): each.partition("=")[2] for each in overrides} for job, overrides in jobs.items()}
     design, rows, repeated = _rows(runs, given, design, of_seeds, notes)
-    sources = {split: lines for split in references if (lines := _sources(runs, split, len(references[split])))}
+    sources = {
+        split: found for split, lines in references.items() if (found := _sources(runs, split, len(lines), text))
+    }
     phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
         directory=directory,
@@ -127,7 +143,7 @@ def _rows(
     return design, *make_rows(runs, names, notes, of_seeds)
 
 
-def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
+def _read_run(name: str, directory: Path, text: str | None) -> RunResult | Unfinished:
     config_path = directory / "config.yaml"
     if not is_finished(directory) or not config_path.is_file():
         return Unfinished(name, why_unfinished(directory))
@@ -154,29 +170,42 @@ def _read_run(name: str, directory: Path) -> RunResult | Unfinished:
         metrics,
         _read_curves(directory / "logs" / "metrics.csv"),
         _read_lines(directory, config, metrics, "hyp"),
-        _read_lines(directory, config, metrics, "ref"),
+        _read_lines(directory, config, metrics, "ref") or _references_in(text, config, metrics),
     )
 
 
 def _read_lines(directory: Path, config: Config, metrics: Config, kind: str) -> dict[str, list[str]]:
     """The lines of <split>.<kind>.<language> of every split that was scored. kind: hyp or ref."""
     lines = {}
-    for split in (name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))):
-        found = sorted(directory.glob(f"{split}.{kind}.*"))  # plain text before compressed text
+    for split in _scored(metrics):
+        found = sorted(directory.glob(f"{split}.{kind}.*"))
         # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
-        own = [path for path in found if path.name.removesuffix(".gz").endswith(f".{at(config, 'data.target')}")]
+        own = [path for path in found if path.name.endswith(f".{at(config, 'data.target')}")]
         if own or found:
             lines[split] = _lines((own or found)[0])
     return lines
 
 
+def _scored(metrics: Config) -> list[str]:
+    """The held-out splits of which a run has scores."""
+    return [name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))]
+
+
+def _references_in(text: str | None, config: Config, metrics: Config) -> dict[str, list[str]]:
+    """The references of every split that was scored, from a directory of text; none without one."""
+    return {} if text is None else {split: _side(text, split, config, "target") for split in _scored(metrics)}
+
+
+def _side(text: str, split: str, config: Config, side: str) -> list[str]:
+    """The lines of <split>.<language> in a directory of text. side: source or target."""
+    path = Path(text, f"{split}.{at(config, f'data.{side}')}")
+    return read_lines(path if path.is_file() else f"{path}.gz")
+
+
 def _lines(path: Path) -> list[str]:
     try:
-        content = read_bytes(path, MOST_TEXT)
-        if path.suffix == ".gz":
-            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MOST_TEXT)
-        return content.decode().removesuffix("\n").split("\n")
-    except (ValueError, EOFError, zlib.error, OSError) as error:
+        return read_bytes(path, MOST_TEXT).decode().removesuffix("\n").split("\n")
+    except (ValueError, OSError) as error:
         raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
 
 
@@ -268,13 +297,14 @@ def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:
     return lines
 
 
-def _sources(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
-    """The sources of a split, from the first run that has as many as there are references; empty if none has."""
+def _sources(runs: Sequence[RunResult], split: str, number: int, text: str | None) -> list[str]:
+    """The sources of a split, from the first run that has as many as there are references, or from a directory of text;
+    empty if none has them."""
     for path in (path for run in runs for path in run.directory.glob(f"{split}.src.*")):
         lines = _lines(path)
         if len(lines) == number:
             return lines
-    return []
+    return [] if text is None else _side(text, split, runs[0].config, "source")
 
 
 def _phenomena(runs: Sequence[RunResult], split: str, number: int) -> list[str]:

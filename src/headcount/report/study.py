@@ -48,8 +48,8 @@ class Study:
     """A sweep and its primary endpoint.
 
     effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal. resamples: of
-    the held-out sentences. simulate: how many studies like this one are simulated. output, keep: as `report` was given
-    them, for the command that writes it again.
+    the held-out sentences. simulate: how many studies like this one are simulated. output, text: as `report` was
+    given them, for the command that writes it again.
     """
 
     sweep: Sweep
@@ -59,7 +59,7 @@ class Study:
     resamples: int
     simulate: int
     output: str | None = None
-    keep: bool = False
+    text: str | None = None
 
     @classmethod
     def of(
@@ -70,27 +70,27 @@ class Study:
         margins: Margins,
         simulate: int,
         output: str | None = None,
-        keep: bool = False,
+        text: str | None = None,
     ) -> "Study":
         """The study of a sweep, with its primary endpoint computed. Raises InputError, as `bleu_endpoint` does."""
-        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples, simulate, output, keep)
+        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples, simulate, output, text)
 
     @property
     def rows(self) -> tuple[Row, ...]:
         return self.sweep.rows
 
-    def command(self) -> str:
-        """The command that writes this report again."""
+    def command(self, output: str | None = None) -> str:
+        """The command that writes this report again, to another folder if `output` is given."""
         usual = flatten(yaml.safe_load((CONF / "report.yaml").read_text("utf-8")))
         given = flatten(
             {
-                "output": self.output,
+                "output": output or self.output,
                 "effect": self.effect,
                 "resamples": self.resamples,
                 "margin": asdict(self.margins),
                 "tuned": self.sweep.tuning.setting if self.sweep.tuning else None,
                 "simulate": self.simulate,
-                "keep": self.keep,
+                "text": self.text,
             }
         )
         given = {"sweep": str(self.sweep.directory)} | {

@@ -12,7 +12,7 @@ CURVES = (  # name of the plot, column of the log, title, figure of the scored w
     ("curve_loss", "valid/loss", "validation loss", "valid.loss"),
     ("curve_bleu", "valid/bleu", "validation BLEU, greedy", ""),  # that of the scored weights is by beam search
 )
-NOTE = "A thin line is a run; a thick one the mean of its row, in the band from its lowest to its highest run."
+LEGEND = "A thin line is a run; a thick one the mean of its row, in the band from its lowest to its highest run."
 SCORED = "A square is the loss of the weights that were scored: averaged, or the last."
 MOST = 600  # points that show their figures
 
@@ -27,8 +27,8 @@ def section(study: Study) -> Section | None:
             plots.append(_plot(study, name, title, curves, list(_scored(study, scored))))
     if not plots:
         return None
-    note = f"{NOTE} {SCORED}" if any(_scored(study, CURVES[0][3])) else NOTE
-    return Section("Learning curves", (note, Plots(tuple(plots))))
+    legend = f"{LEGEND} {SCORED}" if any(_scored(study, CURVES[0][3])) else LEGEND
+    return Section("Learning curves", (Plots(tuple(plots), legend=legend),))
 
 
 def _plot(study: Study, name: str, title: str, curves: Sequence[Sequence[Curve]], scored: Sequence[Record]) -> Plot:

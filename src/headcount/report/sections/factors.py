@@ -15,8 +15,9 @@ def section(study: Study) -> Section | None:
     names = two_settings(study.rows)
     if names is None:
         return None
-    text = f"A dot is a run. A line joins the means of the rows that have the same {_short(names[1])}."
-    return Section(f"By {_short(names[0])} and {_short(names[1])}", (text, Plots((_plot(study, *names),))))
+    legend = f"A dot is a run. A line joins the means of the rows that have the same {_short(names[1])}."
+    plots = Plots((_plot(study, *names),), legend=legend)
+    return Section(f"By {_short(names[0])} and {_short(names[1])}", (plots,))
 
 
 def two_settings(rows: Sequence[Row]) -> tuple[str, str] | None:

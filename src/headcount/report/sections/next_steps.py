@@ -28,7 +28,7 @@ def next_steps(study: Study) -> list[Step]:
         steps.append(("Train the missing runs; finished runs stay as they are:", _train(sweep.overrides)))
     if more := _more(study):
         steps.append(more)
-    if steps:
+    if steps and sweep.directory.is_dir():
         steps.append(("Then write this report again:", study.command()))
     return steps
 

@@ -10,7 +10,7 @@ from headcount.report.table import Table, pair, pair_cells
 from headcount.report.verdicts import deviations, family, needed, shared
 
 LABEL = 440  # pixels of the names of two rows
-PLOT = (
+LEGEND = (
     "A point is the difference of two rows with the interval of the table below; a tick is that of two runs of "
     "theirs{same}. The band holds differences that count as equal."
 )
@@ -23,8 +23,8 @@ def section(study: Study) -> Section | None:
     headers = ("pair", "verdict", "difference", "95 % interval", "p", f"p (equal within {within:g})")
     note = f"{_note(study.endpoint)} {needed(bleu, study.effect, 'BLEU')}".strip()
     table = Table(headers, pair_cells(bleu, study.names, within, "BLEU"), note, frozenset({0, 1}))
-    plot = PLOT.format(same=" on the same corpus" if study.sweep.blocks else "")
-    return Section(f"Every pair of rows: {study.endpoint.name}", (plot, Plots((_plot(study),)), table))
+    plot = Plots((_plot(study),), legend=LEGEND.format(same=" on the same corpus" if study.sweep.blocks else ""))
+    return Section(f"Every pair of rows: {study.endpoint.name}", (plot, table))
 
 
 def _plot(study: Study) -> Plot:

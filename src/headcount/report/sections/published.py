@@ -19,7 +19,7 @@ NOTE = (
     "Beside our figures, and not to be subtracted from them: each paper counted BLEU in its own way, on its own test "
     "set. Only the shape can be compared."
 )
-SHAPE = "Each table in percent of its best row; ours with dots for runs, and 95 % intervals over seeds."
+LEGEND = "Each table in percent of its best row; ours with dots for runs, and 95 % intervals over seeds."
 OURS = "this study"
 
 
@@ -59,7 +59,8 @@ def section(study: Study) -> Section | None:
         for table in tables
         if len(table.rows) > 1 and _numbers(row.value for row in table.rows) and (constant or not table.constant_width)
     ]
-    plots = (SHAPE, Plots((_plot(study, alike),))) if alike and _numbers(row.value for row in study.rows) else ()
+    drawn = alike and _numbers(row.value for row in study.rows)
+    plots = (Plots((_plot(study, alike),), legend=LEGEND),) if drawn else ()
     return Section("Beside published figures", (NOTE, *plots, *map(_part, tables)))
 
 

@@ -29,7 +29,8 @@ def section(study: Study) -> Section:
     if any(measure.name == loss for measure in known):
         plots.append(_plot(study, "loss", known, loss))
     interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
-    return Section("Quality", (f"A dot is a run; a diamond the mean of its row{interval}.", Plots(tuple(plots))))
+    legend = f"A dot is a run; a diamond the mean of its row{interval}."
+    return Section("Quality", (Plots(tuple(plots), legend=legend),))
 
 
 def _plot(study: Study, name: str, known: Sequence[Measure], first: str) -> Plot:
