@@ -21,7 +21,7 @@ from headcount.run.curves import whole_rows
 from headcount.run.directory import read_metrics, read_settings
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run
-from headcount.run.split_scores import doubts
+from headcount.run.scores import doubts
 
 MOST_PAIRS = 200_000  # of train that are read, evenly spaced; of a larger corpus, the figures are of these
 MOST_TEXT = 2**28  # bytes of translations

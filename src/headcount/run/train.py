@@ -27,8 +27,7 @@ from headcount.run.opened import Run
 from headcount.run.parts import Parts
 from headcount.run.place import command, hydra_text, word
 from headcount.run.resume import newest_checkpoint
-from headcount.run.split_scores import evaluate_split, record
-from headcount.run.tables import Figures, contrastive_table, score_table
+from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.training_run import OpenDirectory, TrainingRun, open_training_run, parameter_count
 from headcount.run.weights import scored_weights, verdict
 from headcount.signals import STOP, signals_to

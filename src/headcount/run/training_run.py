@@ -43,7 +43,7 @@ from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes, doubtful_restarts, without_effect
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed, other_settings
-from headcount.run.split_scores import doubts
+from headcount.run.scores import doubts
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
 from headcount.training.sharded import is_sharded
