@@ -69,7 +69,7 @@ class BleuCounts:
     """N-gram counts of every translation of every sentence, from which corpus BLEU of any choice is a sum."""
 
     def __init__(self, texts: Sequence[Sequence[str]], references: Sequence[str], tokenizer: str) -> None:
-        self._metric = bleu(tokenizer)
+        self._metric = bleu(tokenizer, effective_order=True)
         self._counts = [
             np.array([self._count(text, reference) for text in composed(each)])
             for each, reference in zip(texts, composed(references), strict=True)
@@ -84,7 +84,9 @@ class BleuCounts:
         counts = [each[index] for each, index in zip(self._counts, chosen, strict=True)]
         *ngrams, hypothesis, reference = np.sum(counts, axis=0).tolist()
         orders = len(ngrams) // 2
-        found = self._metric.compute_bleu(ngrams[:orders], ngrams[orders:], hypothesis, reference, "exp")
+        found = self._metric.compute_bleu(
+            ngrams[:orders], ngrams[orders:], hypothesis, reference, "exp", effective_order=False
+        )
         return float(found.score)
 
 

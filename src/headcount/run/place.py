@@ -1,7 +1,7 @@
 """Command lines as they work in the current directory, and the folder of configs.
 
-In a checkout conf/ is beside src/, in an installed package inside of it. `make` and `python scripts/NAME.py` work in
-the folder of a checkout alone, `headcount NAME` wherever the package is installed.
+In a checkout conf/ is beside src/, in an installed package inside of it. `make`, and `python scripts/NAME.py` for some
+commands, work in the folder of a checkout alone, `headcount NAME` wherever the package is installed.
 """
 
 import re
@@ -20,7 +20,8 @@ def in_checkout() -> bool:
 
 def program(name: str) -> str:
     """How a command of headcount begins."""
-    return f"python scripts/{name}.py" if in_checkout() else f"headcount {name}"
+    script = f"scripts/{name}.py"
+    return f"python {script}" if in_checkout() and Path(script).is_file() else f"headcount {name}"
 
 
 def command(name: str, *words: str, **settings: str | int) -> str:
