@@ -16,8 +16,8 @@ from headcount.run.values import fits, typed
 
 logger = logging.getLogger("headcount.report")
 
-PRUNING = ("prune", "cut", "order", "output", "order_sentences", "gate_penalties", "gate_steps", "seed", "timed")
-PRUNING += ("repetitions",)
+PRUNING = ["prune", "cut", "order", "output", "order_sentences", "gate_penalties", "gate_steps", "seed"]
+PRUNING += ["timed", "repetitions"]
 
 
 def run(config: DictConfig) -> str:

@@ -26,7 +26,6 @@ except ImportError as error:
     ) from error
 
 
-
 def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None:
     """Write model.bin, config.json, the vocabularies and the tokenizer into a folder.
 

@@ -60,7 +60,7 @@ class CTranslate2Translator(Translator):
             )
         assert isinstance(model, Transformer)  # see `unsupported`
         if search.max_source is None and kinds(model)["positions"] == "sinusoidal":
-            search = replace(search, max_source=LONGEST)  # type: ignore[type-var]
+            search = replace(search, max_source=LONGEST)
         super().__init__(model, run.tokenizer, search, (PAD, BOS, EOS), name=str(run.directory))
         self.pieces = run.tokenizer.source.vocabulary
         self.numbers = {piece: number for number, piece in enumerate(run.tokenizer.target.vocabulary)}

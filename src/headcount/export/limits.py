@@ -15,7 +15,9 @@ from headcount.run.opened import Run
 
 ENGINES = {"ctranslate2": "CTranslate2", "huggingface": "transformers"}
 NAMES = ENGINES | {"page": "the page"}
-Limit = tuple[Sequence[str], str, str, str]  # formats, what a run has, what the formats have, what to train with instead
+Limit = tuple[
+    Sequence[str], str, str, str
+]  # formats, setting, what they have, what to train with
 
 
 def unsupported(run: Run, format: str) -> list[str]:
@@ -72,7 +74,7 @@ def _limits(run: Run) -> Iterator[Limit]:
         yield list(ENGINES), "model.logit_cap", "no cap of logits", "model.logit_cap=null"
     if run.translator.hide_source:
         yield list(NAMES), "data.hide_source=true", "models that read the source alone", "data.hide_source=false"
-    known = {"norm": RESIDUALS, "positions": POSITIONS, "feed_forward": FEED_FORWARDS}
+    known: dict[str, Any] = {"norm": RESIDUALS, "positions": POSITIONS, "feed_forward": FEED_FORWARDS}
     for name, found in kinds(model).items():
         if found not in known[name]:
             yield list(NAMES), f"model.{name} is {found}", f"{', '.join(known[name])} alone", "one of these"
@@ -95,4 +97,3 @@ def _of_transformers(model: Any) -> Iterator[Limit]:
         if head_size(model, side) is None:
             setting = f"model.head_size, of the {side}"
             yield ["huggingface"], setting, "heads of one size that fill d_model", "one number of heads"
-

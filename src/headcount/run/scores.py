@@ -130,8 +130,8 @@ def score_table(figures: Mapping[str, Figures]) -> str:
         if "loss" in figure:
             row["loss"] = figure["loss"]
         for convention, label in CONVENTIONS.items():
-            for metric, score in figure.get(convention, {}).items():
-                row[f"{METRICS[metric].label} {label}"] = score["value"]
+            for metric, found in figure.get(convention, {}).items():
+                row[f"{METRICS[metric].label} {label}"] = found["value"]
         table.append(row)
     figure = next(iter(figures.values()))
     digits = tuple(".3f" if column == "length ratio" else ".2f" for column in table[0])
