@@ -51,16 +51,16 @@ translate: .venv/core $(ENGINE)  ## Translate standard input with RUN
 
 # RUN and the settings of a corpus exclude each other; a corpus has no MODEL.
 doctor: .venv/core  ## Look for causes of a low score in RUN, or in a corpus: make doctor DATA=multi30k
-	@$(BIN)/python scripts/doctor.py $(if $(DATA)$(RECIPE),$(if $(DATA),data=$(DATA)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS),$(call setting,run,RUN) $(ARGS))
+	@$(BIN)/headcount doctor $(if $(DATA)$(RECIPE),$(if $(DATA),data=$(DATA)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS),$(call setting,run,RUN) $(ARGS))
 
 explore: .venv/core  ## Write a page that runs RUN in a browser, to try its translations without some heads
-	$(BIN)/python scripts/explore.py $(call setting,run,RUN) $(ARGS)
+	$(BIN)/headcount export format=page $(call setting,run,RUN) $(ARGS)
 
 export: .venv/export  ## Write RUN in the format of CTranslate2: ARGS="quantization=int8"; or ARGS="format=huggingface"
-	$(BIN)/python scripts/export.py $(call setting,run,RUN) $(ARGS)
+	$(BIN)/headcount export $(call setting,run,RUN) $(ARGS)
 
 serve: .venv/serve $(ENGINE)  ## Serve the translations of RUN over HTTP: ARGS="port=8080"
-	@$(BIN)/python scripts/serve.py $(call setting,run,RUN) $(ARGS)
+	@$(BIN)/headcount serve $(call setting,run,RUN) $(ARGS)
 
 # JOBS=-1 is a run a core, of those that this process may use. A job may fail; there is a report of the rest all the same, of
 # the folder that the sweep has written to the file.
@@ -79,7 +79,7 @@ heads: .venv/study  ## Measure what each head of RUN does and is worth; of all r
 # KEEP: a number of heads, or a list of their names.
 KEEP ?= 12
 prune: .venv/study  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
-	$(BIN)/python scripts/prune.py $(call setting,run,RUN) $(call doubled,keep=$(KEEP)) $(ARGS)
+	$(BIN)/python scripts/heads.py $(call setting,run,RUN) $(call doubled,prune=$(KEEP)) $(ARGS)
 
 bench: .venv/bench  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
 	$(BIN)/python scripts/bench.py $(CHOICES)

@@ -7,7 +7,6 @@ import io
 import logging
 import os
 import random
-import runpy
 import shutil
 import sys
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from hydra._internal import defaults_list  # noqa: E402
 from hydra._internal.hydra import Hydra  # noqa: E402
 
 from headcount import signals  # noqa: E402
+from headcount.__main__ import main  # noqa: E402
 
 # Tests run make themselves, each as a person would: without the options and variables of the make that runs pytest.
 for variable in [name for name in os.environ if name.startswith(("MAKE", "MFLAGS")) or name == "ARGS"]:
@@ -106,20 +106,20 @@ class Result:
 
 
 def command(script: str, *arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> Result:
-    """Run scripts/<script>.py as a shell would, but in this process, which saves the imports.
+    """Run `headcount <script>` as a shell would, but in this process, which saves the imports.
 
     Shapes are not checked meanwhile: that is for the tests of single functions, and is a quarter of a command's time.
     """
     out, err = io.StringIO(), io.StringIO()
     argv, environment, stream = sys.argv, dict(os.environ), sys.stdin
-    sys.argv, sys.stdin = [f"{script}.py", *arguments], io.TextIOWrapper(io.BytesIO(stdin))
+    sys.argv, sys.stdin = ["headcount", script, *arguments], io.TextIOWrapper(io.BytesIO(stdin))
     code = 0
     logger = logging.getLogger("headcount")
     level = logger.level
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(cwd or Path.cwd()):
-            runpy.run_path(str(SCRIPTS / f"{script}.py"), run_name="__main__")
+            main()
     except SystemExit as exit:
         code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     finally:

@@ -42,7 +42,7 @@ from headcount.run.console import _lines, is_wrong
 from headcount.run.opened import make_translator
 from headcount.run.parts import build_parts
 from headcount.run.resolvers import CONF, register_resolvers
-from headcount.run.translate import translate_stream
+from headcount.commands.translate import translate_stream
 from headcount.run.values import flatten
 
 SECONDS = 120  # in which every case must end, on a crowded machine too

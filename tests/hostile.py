@@ -399,7 +399,7 @@ PLACES = (
     *("test.src.en", "test.hyp.de", "test.ref.de", "test.pairs.npz"),
     *("logs", "logs/metrics.csv", "logs/metrics.before.csv"),
     *("checkpoints", "checkpoints/last.ckpt", "checkpoints/last-1.ckpt", "checkpoints/average"),
-    *("checkpoints/average/00000008.safetensors", "heads", "heads/ablation.npz", "attention"),
+    *("checkpoints/average/00000008.safetensors", "heads", "heads/ablation.npz"),
     *("../sweep.json", "../report.html", "../report.md", "../plots"),
 )
 # A pipe can be read for ever, and what is written through a link lies outside of the run.

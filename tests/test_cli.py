@@ -422,7 +422,7 @@ def test_translate_names_the_line_that_is_not_text(run, tmp_path):
 
 @pytest.mark.medium
 def test_translate_names_the_line_that_is_too_long(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.run.translate.LINES_AT_ONCE", 2)
+    monkeypatch.setattr("headcount.commands.translate.LINES_AT_ONCE", 2)
     source = b"the dog\n\nthe cat\n" + b"the dog sees the cat " * 300 + b"\nthe cat\n"
     result = command("translate", "run=run", stdin=source, cwd=tmp_path)
     assert (result.code, result.out.count("\n")) == (2, 3)
@@ -515,7 +515,7 @@ def test_importing_the_package_is_light():
 def test_commands_that_do_not_train_import_no_lightning():
     """It takes as long as all the rest: a translation would begin twice as late."""
     code = (
-        "import json, sys, headcount.run.evaluate, headcount.run.translate, headcount.commands.serve; "
+        "import json, sys, headcount.commands.evaluate, headcount.commands.translate, headcount.commands.serve; "
         "print(json.dumps([name for name in ('pytorch_lightning', 'torch._dynamo') if name in sys.modules]))"
     )
     process = start("-c", code, stdout=subprocess.PIPE)

@@ -14,7 +14,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.export.parts import _missing
+from headcount.export.limits import unsupported
 from headcount.run.config import build
 from headcount.run.parts import build_parts, check_processes, without_effect
 from headcount.run.place import program
@@ -272,8 +272,8 @@ def test_the_help_offers_no_group_or_option_that_cannot_be_chosen(tmp_path):
 @pytest.mark.medium
 def test_what_an_export_advises_to_train_with_is_an_option():
     model = build(composed("train", "model/cross_attention=additive").model, "model", vocab_size=8)
-    run = SimpleNamespace(translator=SimpleNamespace(hide_source=False))
-    (line,) = set(_missing(run, model, "this engine"))
+    run = SimpleNamespace(model=model, translator=SimpleNamespace(hide_source=False))
+    (line,) = unsupported(run, "page")
     word = line.partition("train with ")[2]
     assert word == "model/cross_attention=scaled_dot"
     assert composed("train", word).model.cross_attention._target_.endswith("ScaledDotProduct")

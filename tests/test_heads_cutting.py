@@ -339,8 +339,8 @@ def test_the_part_measures_a_run_and_its_summary_needs_no_model(home, tmp_path):
         assert bleu_of(found["counts"][number].sum(axis=0).astype(float)) == pytest.approx(expected.score)
     # Pruning cuts in the order that the curve measured.
     for name, order in zip(ORDERS, arrays["order"].tolist(), strict=False):
-        new = ("keep=3", f"order={name}", f"output={tmp_path}/{name}", "timed=0")
-        completed("prune", f"run={run}", *new, *orders, cwd=home)
+        new = ("prune=3", f"order={name}", f"output={tmp_path}/{name}", "timed=0")
+        completed("heads", f"run={run}", *new, *orders, cwd=home)
         made = open_run(tmp_path / name).config.pruned
         assert list(made.cut) == [str(heads.names[number]) for number in sorted(order[:3])]
         on = ("train", len(whole.data().data["train"])) if name == "hard_concrete" else ("valid", 6)

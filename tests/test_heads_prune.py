@@ -98,7 +98,7 @@ def test_what_no_settings_describe_is_refused():
 def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
     first = home / "runs" / "first"
     arguments = (f"run={first}", f"output={tmp_path}/smaller", "timed=4", "repetitions=1", "order_sentences=4")
-    result = completed("prune", *arguments, "keep=4", "order=greedy", cwd=home)
+    result = completed("heads", *arguments, "prune=4", "order=greedy", cwd=home)
     assert "heads: 6 before, 4 now" in result.out
     assert "times as fast as the masked model" in result.out
     run, whole = open_run(tmp_path / "smaller"), open_run(first)
@@ -115,7 +115,7 @@ def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
         masked = whole.scorer.score(lines, lines)[0]
     assert run.scorer.score(lines, lines)[0] == pytest.approx(masked, abs=1e-5)
     assert whole.scorer.score(lines, lines)[0] != pytest.approx(masked, abs=1e-2)
-    (line,) = refused("prune", *arguments, "keep=3", cwd=home, watched=tmp_path)
+    (line,) = refused("heads", *arguments, "prune=3", cwd=home, watched=tmp_path)
     assert line.endswith("smaller is there already: move it away, or give another output=")
 
     completed("evaluate", f"run={tmp_path}/smaller", cwd=home)
@@ -136,7 +136,7 @@ def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
 @pytest.mark.medium
 def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
     cut = "cut=[encoder1.1,encoder1.2,cross1.1]"
-    completed("prune", f"run={home}/runs/second", f"output={tmp_path}/smaller", cut, "timed=0", cwd=home)
+    completed("heads", f"run={home}/runs/second", f"output={tmp_path}/smaller", cut, "timed=0", cwd=home)
     assert open_run(tmp_path / "smaller").model.head_counts["encoder_heads"] == [0]
     result = completed("translate", f"run={tmp_path}/smaller", stdin=b"the dog sees the cat\n", cwd=home)
     assert len(result.out.splitlines()) == 1
@@ -146,27 +146,26 @@ def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("keep=6",), "keep=6: must be 1 to 5; the run has 6 heads"),
-        (("keep=0",), "keep=0: must be 1 to 5; the run has 6 heads"),
-        (("keep=x",), "keep=x: must be a whole number or a list or null"),
-        (("keep=[cross9.1]",), "cross9.1: no head of this model, which has encoder1.1 to encoder1.2"),
-        (("keep=3", "cut=[cross1.1]"), "keep, cut: give one of them"),
+        (("prune=6",), "prune=6: must be 1 to 5; the run has 6 heads"),
+        (("prune=0",), "prune=0: must be 1 to 5; the run has 6 heads"),
+        (("prune=x",), "prune=x: must be a whole number or a list or null"),
+        (("prune=[cross9.1]",), "cross9.1: no head of this model, which has encoder1.1 to encoder1.2"),
+        (("prune=3", "cut=[cross1.1]"), "prune, cut: give one of them"),
         (("cut=[]",), "cut=[]: names no head"),
-        ((), "keep, cut: give one of them"),
-        (("keep=3", "order=best"), "order=best: must be one of gradient, "),
+        (("prune=3", "order=best"), "order=best: must be one of gradient, "),
         (
-            ("keep=3", "gate_penalties=[0.1,0.01]"),
+            ("prune=3", "gate_penalties=[0.1,0.01]"),
             "gate_penalties=[0.1, 0.01]: must be numbers above 0 in rising order",
         ),
-        (("keep=3", "timed=-1"), "timed=-1: must be 0 or more"),
-        (("keep=3", "order_sentences=0"), "order_sentences=0: must be 2 or more sentences"),
-        (("keep=3", "order_sentences=-3"), "order_sentences=-3: must be 2 or more sentences"),
-        (("keep=3", f"seed={2**64}"), f"seed={2**64}: must be a whole number, 0 or more and below 2^63"),
+        (("prune=3", "timed=-1"), "timed=-1: must be 0 or more"),
+        (("prune=3", "order_sentences=0"), "order_sentences=0: must be 2 or more sentences"),
+        (("prune=3", "order_sentences=-3"), "order_sentences=-3: must be 2 or more sentences"),
+        (("prune=3", f"seed={2**64}"), f"seed={2**64}: must be a whole number, 0 or more and below 2^63"),
     ],
 )
 def test_wrong_settings_get_one_line(home, tmp_path, arguments, message):
     (line,) = refused(
-        "prune", f"run={home}/runs/first", f"output={tmp_path}/new", *arguments, cwd=home, watched=tmp_path
+        "heads", f"run={home}/runs/first", f"output={tmp_path}/new", *arguments, cwd=home, watched=tmp_path
     )
     assert line.startswith(message)
 
@@ -178,5 +177,5 @@ def test_a_run_is_written_whole_or_not_at_all(home, tmp_path, monkeypatch):
 
     monkeypatch.setattr("headcount.heads.prune_run.save_weights", fail)
     before = snapshot(tmp_path)
-    failed("prune", f"run={home}/runs/first", f"output={tmp_path}/new", "cut=[cross1.1]", "timed=0", cwd=home)
+    failed("heads", f"run={home}/runs/first", f"output={tmp_path}/new", "cut=[cross1.1]", "timed=0", cwd=home)
     assert snapshot(tmp_path) == before

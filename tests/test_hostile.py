@@ -211,7 +211,6 @@ def test_a_spoiled_checkpoint_runs_nothing(attack, run):
     [
         ("heads", ("heads", "run=run", "parts=[ablation]")),
         ("heads/plots", ("heads", "run=run", "parts=[ablation]")),
-        ("attention", ("attention", "run=run", "text=the dog")),
     ],
 )
 def test_a_page_is_not_written_through_a_link(folder, arguments, run):

@@ -22,7 +22,7 @@ WINDOW = built("model/cross_attention/gaussian_window")
 def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     sentence = "the dog sees the cat"
-    completed("attention", "run=runs/first", f"text={sentence}", "output=seen", cwd=tmp_path)
+    completed("heads", "run=runs/first", f"text={sentence}", "attention=seen", cwd=tmp_path)
     assert {path.name for path in (tmp_path / "seen").iterdir()} == {"attention.html"} | {
         f"{kind}_1.{suffix}" for kind in ("cross", "encoder", "decoder") for suffix in ("svg", "png")
     }
@@ -33,7 +33,7 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     assert not re.search(r'(src|href)="http|url\(http|@import', page)
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
-    completed("attention", "run=runs/first", f"text={sentence}", "output=again", cwd=tmp_path)
+    completed("heads", "run=runs/first", f"text={sentence}", "attention=again", cwd=tmp_path)
     for path in (tmp_path / "seen").glob("*.svg"):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
@@ -55,7 +55,7 @@ def test_characters_that_the_font_lacks_are_told_in_one_line(caplog, recwarn):
 def test_drawings_of_too_many_tokens_get_one_line_and_arrays_are_written(home, tmp_path):
     run = open_run(home / "runs" / "first")
     text = " ".join(["the dog sees the cat"] * 120)
-    with pytest.raises(InputError, match=r"have \d,\d+ tokens .* and 2,000 can be drawn; .* or out=FILE"):
+    with pytest.raises(InputError, match=r"have \d,\d+ tokens .* and 2,000 can be drawn; .* or attention=FILE"):
         draw(run, text, "der Hund", tmp_path / "seen")
     assert not (tmp_path / "seen").exists()
     assert write(run, [text], ["der Hund"], tmp_path / "a.npz", lambda done: None).exists()
@@ -110,27 +110,26 @@ def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, h
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "text=null: must be text; put it in quotes"),
-        (["text=5"], "text=5: must be text"),
-        (["text=' '"], "text=: must be a sentence to translate"),
-        (["out=a.npz", "target=b"], "target=: goes with text=, the sentence that it translates; give both"),
-        (["out=a.npz", "output=b"], "output=: the directory of drawings, and out=: a file of arrays; give one of them"),
-        (["text=a", "run=runs/none"], "runs/none is not a run directory"),
-        (["text=a", "output=taken/x"], "output=taken/x: can't be written to"),
+        (["attention=a"], "text=null: must be text; put it in quotes"),
+        (["attention=a", "text=5"], "text=5: must be text"),
+        (["attention=a", "text=' '"], "text=: must be a sentence to translate"),
+        (["attention=a.npz", "target=b"], "target=: goes with text=, the sentence that it translates; give both"),
+        (["attention=a", "text=a", "run=runs/none"], "runs/none is not a run directory"),
+        (["text=a", "attention=taken/x"], "attention=taken/x: can't be written to"),
     ],
 )
 def test_impossible_drawings_get_one_line(arguments, line, home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     (tmp_path / "taken").touch()
     run = [] if any(word.startswith("run=") for word in arguments) else ["run=runs/first"]
-    (answer,) = refused("attention", *run, *arguments, cwd=tmp_path)
+    (answer,) = refused("heads", *run, *arguments, cwd=tmp_path)
     assert answer.startswith(line)
 
 
 @pytest.mark.medium
 def test_the_weights_of_many_sentences_are_arrays(home, tmp_path, text):
     (tmp_path / "runs").symlink_to(home / "runs")
-    completed("attention", "run=runs/first", "out=all.npz", "n=4", cwd=tmp_path)
+    completed("heads", "run=runs/first", "attention=all.npz", "sentences=4", cwd=tmp_path)
     found = np.load(tmp_path / "all.npz")
     run = open_run(home / "runs" / "first")
     sources = (text / "test.en").read_text(encoding="utf-8").splitlines()[:4]
@@ -150,11 +149,11 @@ def test_the_weights_of_many_sentences_are_arrays(home, tmp_path, text):
 @pytest.mark.medium
 def test_the_weights_of_one_sentence_and_a_translation_of_your_own(home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
-    given = ("run=runs/first", "out=one.npz", "text=the dog sees the cat")
-    completed("attention", *given, "target=der Hund", cwd=tmp_path)
+    given = ("run=runs/first", "attention=one.npz", "text=the dog sees the cat")
+    completed("heads", *given, "target=der Hund", cwd=tmp_path)
     found = np.load(tmp_path / "one.npz")
     assert (found["target"].tolist(), found["cross_1"].shape[:2]) == (["der Hund"], (1, 2))
-    (line,) = refused("attention", *given, "n=0", cwd=tmp_path)
-    assert line == "n=0: must be a whole number, 1 or more"
-    (line,) = refused("attention", "run=runs/first", "out=nowhere/one.npz", "n=1", cwd=tmp_path)
-    assert line.startswith("out=nowhere/one.npz: can't be written to (No such file or directory); name another")
+    (line,) = refused("heads", *given, "sentences=0", cwd=tmp_path)
+    assert line == "sentences=0: must be a whole number, 1 or more"
+    (line,) = refused("heads", "run=runs/first", "attention=nowhere/one.npz", "sentences=1", cwd=tmp_path)
+    assert line.startswith("attention=nowhere/one.npz: can't be written to (No such file or directory); name another")

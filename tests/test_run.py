@@ -281,7 +281,7 @@ def test_figures_name_the_gpu_of_the_training(home, monkeypatch):
         assert training_figures(SimpleNamespace(config=config, parts=parts, model=model))["hardware"]["gpu"] == expected
 
 
-@pytest.mark.parametrize("script", ["evaluate", "translate", "score"])
+@pytest.mark.parametrize("script", ["evaluate", "translate"])
 def test_a_library_opens_a_run_with_the_defaults_of_the_scripts(script):
     config = yaml.safe_load((CONF / f"{script}.yaml").read_text())
     for name, parameter in inspect.signature(open_run).parameters.items():

@@ -25,7 +25,7 @@ from headcount.data.tokenizer import normalise
 from headcount.decoding.search import Translation
 from headcount.errors import InputError
 from headcount.evaluation import metrics
-from headcount.run.translate import shown_lines
+from headcount.commands.translate import shown_lines
 
 TEXT = "".join(f"the dog sees cat number {number}\n" for number in range(40))
 
@@ -337,8 +337,8 @@ def test_what_is_no_text_is_not_translated(home, content, why):
 def test_a_line_that_memory_does_not_suffice_for_is_named(home, tmp_path, monkeypatch, side):
     for name in ("source", "target"):
         (tmp_path / name).write_text("the dog\n" + "the dog " * (2000 if name == side else 1) + "\n")
-    given = ("run=runs/first", f"source={tmp_path / 'source'}", f"target={tmp_path / 'target'}")
-    (line,) = failed("score", *given, cwd=home)
+    given = ("run=runs/first", f"input={tmp_path / 'source'}", f"hypotheses={tmp_path / 'target'}")
+    (line,) = failed("evaluate", *given, cwd=home)
     assert line.startswith(f"{tmp_path / side}, line 2: ")
     assert line.endswith("pieces, more than 1,000; cut it into sentences")
 
@@ -347,7 +347,7 @@ def test_a_line_that_memory_does_not_suffice_for_is_named(home, tmp_path, monkey
 
     (tmp_path / side).write_text("the dog\nthe dog sees the cat\n")
     monkeypatch.setattr("headcount.evaluation.likelihood.TargetScorer._losses", refuse)
-    (line,) = failed("score", *given, cwd=home)
+    (line,) = failed("evaluate", *given, cwd=home)
     assert line.startswith(f"{tmp_path / 'source'}, line 2: not enough memory for ")
     (line,) = failed("evaluate", "run=runs/first", "other_text=true", cwd=home)
     assert line.startswith("test, line ")

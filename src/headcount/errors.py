@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 PACKAGES = {  # of an extra
     "bench": ("ctranslate2", "scipy"),
-    "report": ("jinja2", "matplotlib", "scipy", "vl_convert"),
+    "report": ("matplotlib", "scipy", "vl_convert"),
     "serve": ("starlette", "uvicorn"),
 }
 

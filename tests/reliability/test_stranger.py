@@ -28,19 +28,19 @@ OPEN = {
     "report": ("sweep=.",),
     "translate": ("run=run",),
     "doctor": ("run=run",),
-    "score": ("run=run", "source=a.txt", "target=a.txt"),
-    "rerank": ("run=run",),
-    "attention": ("run=run", "text=the dog", "output=maps"),
+    "score": ("run=run", "input=a.txt", "hypotheses=a.txt"),
+    "rerank": ("run=run", "rerank=[]"),
+    "attention": ("run=run", "text=the dog", "attention=maps"),
     "prune": ("run=run", "cut=[encoder1.1]", "timed=0", "output=smaller"),
-    "diversify": ("run=run", "out=diverse"),
-    "checkpoint": ("run=run", "checkpoint=run/checkpoints/last.ckpt", "source=a.txt", "target=a.txt"),
+    "checkpoint": ("run=run", "checkpoint=run/checkpoints/last.ckpt", "input=a.txt", "hypotheses=a.txt"),
     "init_from": ("init_from=run", "hydra.run.dir=new", *TRAIN),
     "heads": ("run=run", "parts=[ablation]", "output=page"),
-    "explore": ("run=run", "examples=1", "output=page.html"),
+    "export": ("run=run", "format=page", "examples=1", "output=page.html"),
     "evaluate": ("run=run",),
     "resume": ("resume=run", "trainer.max_steps=10"),
 }
-SCRIPT = {"checkpoint": "score", "resume": "train", "init_from": "train"}
+SCRIPT = {"checkpoint": "evaluate", "score": "evaluate", "rerank": "evaluate", "attention": "heads", "prune": "heads"}
+SCRIPT |= {"resume": "train", "init_from": "train"}
 ATTACKS = {
     f"{kind}: {name}": (*attack, commands)
     for kind, attacks, commands in [
@@ -49,11 +49,11 @@ ATTACKS = {
         ("tokenizer", TOKENIZER, OPEN),
         ("metrics", METRICS, OPEN),
         ("checkpoint", CHECKPOINT, OPEN),
-        # The others open a run as `translate` does, and write as `attention` does.
+        # The others open a run as `translate` does.
         (
             "place",
             PLACED,
-            ("report", "translate", "attention", "checkpoint", "init_from", "heads", "evaluate", "resume"),
+            ("report", "translate", "checkpoint", "init_from", "heads", "evaluate", "resume"),
         ),
         ("curves", CURVES, ("report", "doctor", "resume")),
         ("resumed", RESUMED, ("resume",)),
@@ -154,8 +154,8 @@ def test_no_page_has_the_markup_of_a_run(home, tmp_path):
     (tmp_path / "sweep" / "sweep.json").write_text(json.dumps(plan))
     completed("report", "sweep=sweep", cwd=tmp_path)
     completed("heads", f"run='{name}'", "parts=[ablation]", cwd=tmp_path)
-    completed("attention", f"run='{name}'", f"text='{MARKUP}'", cwd=tmp_path)
-    completed("explore", f"run='{name}'", "examples=1", cwd=tmp_path)
+    completed("heads", f"run='{name}'", f"text='{MARKUP}'", "attention=maps", cwd=tmp_path)
+    completed("export", "format=page", f"run='{name}'", "examples=1", cwd=tmp_path)
     pages = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".md", ".svg")]
     shown = {path: path.read_text() for path in pages}
     for path in tmp_path.rglob("*.md"):

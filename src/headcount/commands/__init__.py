@@ -6,26 +6,7 @@ A module is imported when its command is called: some take seconds to import.
 import sys
 
 # In the order of a list for people.
-NAMES = (
-    "prepare",
-    "train",
-    "evaluate",
-    "translate",
-    "score",
-    "rerank",
-    "report",
-    "heads",
-    "prune",
-    "attention",
-    "explore",
-    "export",
-    "doctor",
-    "serve",
-    "diversify",
-    "power",
-    "bench",
-    "init",
-)
+NAMES = ("prepare", "train", "evaluate", "translate", "report", "heads", "export", "doctor", "serve", "bench", "init")
 
 
 def _unless_stopped(kind: type[BaseException], *error: object) -> None:

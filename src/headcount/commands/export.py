@@ -1,22 +1,96 @@
-"""Export a run to another inference engine."""
+"""Export a run to another inference engine, or as a page that runs it."""
 
 import logging
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from headcount.files import show
-from headcount.run.config import keyword_arguments
+from headcount.errors import InputError, reason
+from headcount.files import new_directory, show, write_text
 from headcount.run.console import run_script
-from headcount.run.opened import OPENING, open_from_config
+from headcount.run.directory import check_links
+from headcount.run.opened import Run, open_runs
+from headcount.run.values import fits, typed
 
 logger = logging.getLogger("headcount.export")
 
+ENGINES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face"}  # modules of headcount.export
+QUANTIZATIONS = {  # of each format; the first is the default
+    "ctranslate2": (
+        *("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16"),
+    ),
+    "huggingface": ("float32", "bfloat16", "float16"),
+    "page": ("int8", "float32"),
+}
+
 
 def run(config: DictConfig) -> None:
-    from headcount.export.folder import write_folder  # here, because --help does not need it
+    settings: Any = OmegaConf.to_container(config)
+    check(settings)
+    logger.info("written: %s", show(export(open_runs(config), settings)))
 
-    settings = keyword_arguments(write_folder, config, without={"run", "debug", *OPENING})
-    logger.info("written: %s", show(write_folder(open_from_config(config, config.run), **settings)))
+
+def check(settings: dict[str, Any]) -> None:
+    """Raises InputError, with a line for each, for settings that cannot be used."""
+    form, quantization = settings["format"], settings["quantization"]
+    if form not in QUANTIZATIONS:
+        raise InputError(f"format={typed(form)}: must be one of {', '.join(QUANTIZATIONS)}")
+    wrong = []
+    if quantization not in (None, *QUANTIZATIONS[form]):
+        known = ", ".join(QUANTIZATIONS[form])
+        wrong.append(f"quantization={typed(quantization)}: must be one of {known} for {form}")
+    if not fits(settings["output"], str | None):
+        wrong.append(f"output={typed(settings['output'])}: must be text")
+    for name, least in (("max_positions", 2), ("examples", 0)):
+        if not fits(settings[name], int) or settings[name] < least:
+            wrong.append(f"{name}={typed(settings[name])}: must be a whole number, {least} or more")
+    if form != "page" and isinstance(settings["run"], list) and len(settings["run"]) > 1:
+        wrong.append(f"run={typed(settings['run'])}: format={form} holds one run; give run=RUN")
+    if wrong:
+        raise InputError("\n".join(wrong))
+
+
+def export(runs: dict[str, Run], settings: dict[str, Any]) -> Path:
+    """Write runs, by directory, in a format: a new folder, or of a page one file; the settings are those of
+    conf/export.yaml. Its path.
+
+    Raises InputError for runs that the format cannot hold, with all reasons, and for what cannot be written.
+    """
+    from headcount.export.limits import unsupported  # here, because --help does not need it
+
+    form, first = settings["format"], next(iter(runs.values()))
+    quantization = settings["quantization"] or QUANTIZATIONS[form][0]
+    module = import_module(f"headcount.export.{ENGINES.get(form, 'page.write')}")
+    reasons = [f"run={name}: {why}" for name, opened in runs.items() for why in unsupported(opened, form)]
+    if len({opened.languages for opened in runs.values()}) > 1:
+        reasons.append(f"run=[{','.join(runs)}]: translate between different languages")
+    if reasons:
+        raise InputError("\n".join(reasons))
+    name = "page.html" if form == "page" else form
+    if settings["output"] is None:
+        check_links(first.directory, name)
+    output = Path(settings["output"] or first.directory / name)
+    try:
+        if form == "page":
+            write_text(output, module.page(runs, quantization, settings["examples"]))
+        else:
+            write_folder(first, module, output, form, quantization, settings["max_positions"])
+    except FileExistsError as error:
+        raise InputError(f"output={output}: is there already; move it away, or give another") from error
+    except OSError as error:
+        raise InputError(f"output={output}: can't be written to ({reason(error)}); name another") from error
+    return output
+
+
+def write_folder(run: Run, module: Any, output: Path, form: str, quantization: str, max_positions: int) -> None:
+    """Write the model, the tokenizer and the model card of a run into a new folder. Raises OSError."""
+    from headcount.export.card import model_card
+
+    with new_directory(output) as folder:
+        module.write_model(run, folder, quantization, max_positions)
+        write_text(folder / "README.md", model_card(run, form, quantization, max_positions))
 
 
 def main() -> None:

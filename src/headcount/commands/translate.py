@@ -1,15 +1,237 @@
-"""Translate standard input."""
+"""Translate standard input, or interactively at a prompt."""
 
+import itertools
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import BinaryIO, TextIO
+
+import torch
 from omegaconf import DictConfig
+from torch import Tensor
 
+from headcount.data.corpora.text import MARK, NOT_UTF_8, no_text
+from headcount.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, Tokenizer
+from headcount.decoding.search import Translation
+from headcount.decoding.translator import LineError
+from headcount.errors import InputError, reason
 from headcount.export.chosen import chosen_engine
-from headcount.run.console import run_script
-from headcount.run.translate import translate
+from headcount.files import naming, show
+from headcount.run.arrays import read_arrays
+from headcount.run.console import STANDARD_OUTPUT, run_script
+from headcount.run.opened import Run, ensemble, open_runs, weights_digest
+from headcount.run.values import fits, typed
+
+logger = logging.getLogger(__name__)
+
+LINES_AT_ONCE = 2000  # at once: an endless input is translated as it comes, in full batches
+SENTENCES = 64  # that are aligned at once, of similar length,
+MOST_WEIGHTS = 2**26  # or fewer, so that their attention weights in all layers and heads are no more
+
+Links = list[tuple[int, int]]
+"""Words of source and target, from 0, that are translations of each other."""
+
+Aligner = Callable[[Sequence[str], Sequence[str]], list[Links]]
+"""Links between the words of sources and their translations, one for each target word, in its order; none where either
+is empty."""
 
 
-def run(config: DictConfig) -> None:
-    translate(config, chosen_engine(config))
+def translate(config: DictConfig) -> None:
+    """Translate standard input as conf/translate.yaml says: interactively at a terminal, otherwise as a filter. Raises
+    InputError."""
+    if not fits(config.nbest, int | None):
+        raise InputError(f"nbest={config.nbest}: must be a whole number or null")
+    if not fits(config.alignments, bool | str):
+        raise InputError(f"alignments={typed(config.alignments)}: must be true, false or a file")
+    with_engine = chosen_engine(config)
+    runs = open_runs(config)
+    run = with_engine(ensemble(list(runs.values())))
+    if config.nbest is not None:
+        run.translator.search.check(config.nbest)
+    if sys.stdin.isatty():
+        if config.alignments:
+            raise InputError(f"alignments={typed(config.alignments)}: not at a prompt; give the lines with < FILE")
+        return converse(run, ", ".join(runs), config.nbest or 1)
+    aligned = aligner(run) if config.alignments else None  # raises InputError before anything is read or written
+    with alignment_file(config.alignments) as links:
+        translate_stream(run, sys.stdin.buffer, sys.stdout, config.nbest, aligned, links)
+
+
+@contextmanager
+def alignment_file(alignments: bool | str) -> Iterator[TextIO | None]:
+    """The file of `alignments`, open to be written; None for true or false. Raises InputError."""
+    if isinstance(alignments, bool):
+        yield None
+        return
+    try:
+        file = open(alignments, "w", encoding="utf-8")  # noqa: SIM115 - closed below; only this may fail
+    except OSError as error:
+        raise InputError(f"alignments={alignments}: can't be written to ({reason(error)}); name another") from error
+    with file:
+        yield file
+
+
+def translate_stream(
+    run: Run,
+    source: BinaryIO,
+    sink: TextIO,
+    nbest: int | None = None,
+    aligned: Aligner | None = None,
+    links: TextIO | None = None,
+) -> None:
+    """Translate line by line: n lines in, n lines out, an empty line stays empty.
+
+    nbest: translations per line, each with the number of its line (from 0) and its score, in the format of Moses:
+    `number ||| text ||| score`. aligned: gives the links of words of each translation, for the last column, or for a
+    line each of the file `links`. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines
+    before it are translated.
+    """
+    # By "\n" alone, in bytes: other characters that Unicode calls line ends belong to the text.
+    lines = enumerate(source, start=1)
+    written = 0
+    while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
+        if not written and (why := no_text(b"".join(line for _, line in chunk))):
+            raise InputError(f"standard input, line 1: {why}")
+        texts, wrong, why = [], None, NOT_UTF_8
+        for number, line in chunk:
+            try:
+                texts.append(line.decode().lstrip(MARK).rstrip("\r\n"))
+            except UnicodeDecodeError:
+                wrong = number
+                break
+        try:
+            translations = run.translator.nbest(texts, nbest or 1)
+        except LineError as error:
+            translations = run.translator.nbest(texts[: error.line], nbest or 1)
+            wrong, why = written + error.line + 1, error.why
+        write(sink, STANDARD_OUTPUT, shown_lines(texts, translations, written, nbest, aligned, links))
+        written += len(translations)
+        if wrong is not None:
+            raise InputError(f"standard input, line {wrong}: {why}")
+
+
+def write(sink: TextIO, name: str, lines: Sequence[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    with naming(name, len(text.encode())):
+        sink.write(text)
+        sink.flush()
+
+
+def shown_lines(
+    texts: Sequence[str],
+    translations: Sequence[Sequence[Translation]],
+    first: int,
+    nbest: int | None,
+    aligned: Aligner | None,
+    links: TextIO | None,
+) -> list[str]:
+    """The lines to show of the translations of some texts, of which `first` is the number of the first one; the rest as
+    for `translate_stream`."""
+    rows = [
+        (number, source, *each)
+        for number, (source, best) in enumerate(zip(texts, translations, strict=False), start=first)
+        for each in best[: nbest or 1]
+    ]
+    lines = [
+        text if nbest is None else f"{number} ||| {text.replace('|||', '&#124;' * 3)} ||| {score:.6f}"
+        for number, _, text, score in rows
+    ]
+    if aligned is None:
+        return lines
+    # In the format of Pharaoh and Moses: 0-0 1-2, source first.
+    each_links = aligned([row[1] for row in rows], [row[2] for row in rows])
+    found = [" ".join(f"{source}-{target}" for source, target in each) for each in each_links]
+    if links is None:
+        return [f"{line} ||| {each}" for line, each in zip(lines, found, strict=True)]
+    write(links, links.name, found)
+    return lines
+
+
+def converse(run: Run, name: str, nbest: int = 1) -> None:
+    """Ask for sentences and answer with translations until end of input."""
+    source, target = run.languages
+    sys.stderr.write(f"{name}: {source} to {target}. A sentence and Enter; Ctrl-D ends.\n")
+    while True:
+        try:
+            line = input(f"{source}> ")
+        except EOFError:
+            sys.stderr.write("\n")
+            return
+        try:
+            for text, _ in run.translator.nbest([line], nbest)[0]:
+                sys.stdout.write(f"{target}> {text}\n")
+        except LineError as error:
+            sys.stderr.write(f"{error.why}\n")
+
+
+def aligner(run: Run) -> Aligner:
+    """Word alignment by cross-attention, of an ensemble by that of its first run.
+
+    The source word is the one with the largest share of the attention at the positions that predict the word: of the
+    head that aligns best, or the mean of all cross heads of the last layer that has some. Words are those between
+    spaces. Raises InputError for a model without cross-attention, or one that does not read the source.
+    """
+    counts = run.model.head_counts.get("cross_heads", [])
+    if run.translator.hide_source or not any(counts):
+        raise InputError(f"alignments: {run.directory} has no attention to the source, so its words cannot be aligned")
+    last = max(layer for layer, count in enumerate(counts) if count)
+    return partial(_aligned, run, *(aligning_head(run) or (last, slice(None))))
+
+
+def aligning_head(run: Run) -> tuple[int, slice] | None:
+    """The cross head with the most right links by weight, at the position that predicts the word: its layer, and its
+    place there. None for a run whose heads were not measured with these weights, or whose corpus has no gold alignment.
+
+    Raises InputError for a damaged file of results.
+    """
+    path = run.directory / "heads" / "gold.npz"
+    arrays = read_arrays(path)
+    if arrays is None or "valid.right" not in arrays:
+        return None
+    if str(arrays.get("weights")) != weights_digest(run.model, torch.bfloat16):
+        logger.warning("%s is of other weights; heads parts=[gold] measures which head aligns best", show(path))
+        return None
+    counts = run.model.head_counts["cross_heads"]
+    heads = [(layer, slice(head, head + 1)) for layer, count in enumerate(counts) for head in range(count)]
+    view, when = (arrays[name].tolist().index(wanted) for name, wanted in (("view", "weight"), ("when", "before")))
+    return heads[int(arrays["valid.right"][:, view, :, when].sum(axis=0).argmax())]
+
+
+@torch.inference_mode()
+def _aligned(run: Run, layer: int, heads: slice, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
+    source, target = run.tokenizer.source, run.tokenizer.target
+    pairs = list(zip(source.encode(list(sources)), target.encode(list(targets)), strict=True))
+    found: list[Links] = [[] for _ in pairs]
+    in_all = sum(map(sum, run.model.head_counts.values()))
+    sizes = {row: (1 + max(map(len, pair))) ** 2 * in_all for row, pair in enumerate(pairs) if all(pair)}
+    rows = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    while rows:
+        count = max(1, min(SENTENCES, MOST_WEIGHTS // sizes[rows[0]]))
+        batch, rows = rows[:count], rows[count:]
+        ids = padded([[*pairs[row][0], EOS] for row in batch]).to(run.model.device)
+        before = padded([[BOS, *pairs[row][1]] for row in batch]).to(run.model.device)
+        cross = run.model.attention_weights(ids, ids != PAD, before).cross[layer][:, heads].mean(dim=1).float().cpu()
+        for row, weights in zip(batch, cross, strict=True):
+            words = word_of(source, pairs[row][0]), word_of(target, pairs[row][1])
+            table = torch.zeros(int(words[1].max()) + 1, int(words[0].max()) + 1)
+            weights = weights[: len(words[1]), : len(words[0])]
+            table.index_put_((words[1][:, None], words[0][None, :]), weights, accumulate=True)
+            found[row] = [(int(word), number) for number, word in enumerate(table.argmax(dim=1))]
+    return found
+
+
+def padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+
+
+def word_of(tokenizer: Tokenizer, ids: Sequence[int]) -> Tensor:
+    """The word that each piece belongs to, from 0."""
+    starts = [tokenizer.vocabulary[number].startswith(SPACE_MARK) for number in ids]
+    return (torch.tensor(starts, dtype=torch.int64).cumsum(0) - 1).clamp_min(0)
 
 
 def main() -> None:
-    run_script("translate", run)
+    run_script("translate", translate)

@@ -1,11 +1,14 @@
 """N-best reranking: of each sentence's translations, the one with the greatest weighted sum of features."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
+from headcount.decoding.translator import Translator
+from headcount.evaluation.likelihood import TargetScorer
 from headcount.evaluation.metrics import bleu, composed
 
 # The features after the forward log-probability, whose weight is 1, and the weights to try.
@@ -79,16 +82,55 @@ class BleuCounts:
     def score(self, chosen: Iterable[int]) -> float:
         """BLEU of the translation with the chosen index of each sentence."""
         counts = [each[index] for each, index in zip(self._counts, chosen, strict=True)]
-        return self._bleu(np.sum(counts, axis=0), effective_order=False)
-
-    def oracle(self) -> list[int]:
-        """For each sentence the translation of the highest sentence BLEU: a bound on what any choice can reach."""
-        return [int(np.argmax([self._bleu(row, effective_order=True) for row in each])) for each in self._counts]
-
-    def _bleu(self, counts: np.ndarray, effective_order: bool) -> float:
-        *ngrams, hypothesis, reference = counts.tolist()
+        *ngrams, hypothesis, reference = np.sum(counts, axis=0).tolist()
         orders = len(ngrams) // 2
         found = self._metric.compute_bleu(
-            ngrams[:orders], ngrams[orders:], hypothesis, reference, "exp", effective_order=effective_order
+            ngrams[:orders], ngrams[orders:], hypothesis, reference, "exp", effective_order=False
         )
         return float(found.score)
+
+
+@dataclass
+class Reranker:
+    """The n best translations of a translator, and their features by scorers of its direction and of the other; where
+    several score one direction, the mean of their log-probabilities. Each text is searched once."""
+
+    translator: Translator
+    forward: Sequence[TargetScorer]
+    backward: Sequence[TargetScorer]
+    nbest: int
+
+    def __post_init__(self) -> None:
+        self._found: dict[tuple[str, ...], tuple[list[list[str]], Features]] = {}
+
+    def by(self, choose: Callable[[Features], Sequence[int]]) -> Translator:
+        """A translator that gives of each sentence the translation whose index `choose` gives."""
+
+        def translate(lines: Sequence[str], progress: Callable[[int], None] | None = None) -> list[str]:
+            texts, features = self.candidates(lines, progress)
+            return [each[index] for each, index in zip(texts, choose(features), strict=True)]
+
+        chosen = copy(self.translator)
+        chosen.translate = translate  # type: ignore[method-assign]
+        return chosen
+
+    def candidates(
+        self, lines: Sequence[str], progress: Callable[[int], None] | None = None
+    ) -> tuple[list[list[str]], Features]:
+        """The translations of every source, as the search orders them, and their features. Raises LineError."""
+        key = tuple(lines)
+        if key not in self._found:
+            found = self.translator.nbest(lines, self.nbest, progress)
+            texts = [[translation.text for translation in each] for each in found]
+            repeated = [source for source, each in zip(lines, texts, strict=True) for _ in each]
+            flat = [text for each in texts for text in each]
+            ends = np.cumsum([len(each) for each in texts])[:-1]
+            scores = [scorer.score(repeated, flat) for scorer in self.forward]
+            backward = [scorer.score(flat, repeated)[0] for scorer in self.backward]
+            features = Features(
+                np.split(np.mean([log_probs for log_probs, _ in scores], axis=0), ends),
+                np.split(np.mean(backward, axis=0), ends) if backward else None,
+                np.split(np.array(scores[0][1]), ends),
+            )
+            self._found[key] = texts, features
+        return self._found[key]

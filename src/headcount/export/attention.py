@@ -51,26 +51,20 @@ def common_shape(parts: Iterable[MultiHeadAttention]) -> Shape:
     return Shape(max(1, *(plan.count for plan in plans)), max(plan.size for plan in plans))
 
 
-def in_shape(part: MultiHeadAttention, shape: Shape, first: int = 0) -> Projections:
-    """The projections of an attention with more heads, or larger ones, in a softmax of q k / sqrt(shape.size).
-
-    first: the head that becomes the first one, from 0; it changes places with that.
-    """
+def in_shape(part: MultiHeadAttention, shape: Shape) -> Projections:
+    """The projections of an attention with more heads, or larger ones, in a softmax of q k / sqrt(shape.size)."""
     plan = part.heads
     heads, numbers = shape.count - plan.count, shape.size - plan.size  # of zeros, behind the others
-    order = torch.arange(plan.count)
-    if plan.count:
-        order[0], order[first] = first, 0
 
     def rows(linear: nn.Linear, factor: float = 1.0) -> Linear:
         both = torch.cat([linear.weight, linear.bias[:, None]], dim=1)  # [head * d_head, d_model + 1]
         each = both.unflatten(0, (len(both) // plan.size, plan.size))
         if len(each):
-            each = each.repeat_interleave(plan.count // len(each), dim=0)[order]
+            each = each.repeat_interleave(plan.count // len(each), dim=0)
         whole = F.pad(each, (0, 0, 0, numbers, 0, heads)).flatten(0, 1) * factor
         return Linear(whole[:, :-1], whole[:, -1])
 
-    columns = part.output.weight.unflatten(1, (plan.count, plan.size))[:, order]  # [d_model, head, d_head]
+    columns = part.output.weight.unflatten(1, (plan.count, plan.size))  # [d_model, head, d_head]
     merged = Linear(F.pad(columns, (0, numbers, 0, heads)).flatten(1), part.output.bias)
     scale = plan.size**-0.5 if part.kind is ScaledDotProduct else 1.0
     assert part.key is not None  # every dot-product reads its keys

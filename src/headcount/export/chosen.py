@@ -21,8 +21,11 @@ def chosen_engine(config: Any) -> Callable[[Run], Run]:
         return lambda run: run
     if config.engine != "ctranslate2":
         raise InputError(f"engine={typed(config.engine)}: must be headcount or ctranslate2")
-    from headcount.export.engine import check_settings, with_ctranslate2  # here, since it is not always installed
+    from headcount.export.engine import PRECISIONS, with_ctranslate2  # here, since it is not always installed
 
-    check_settings(config.run, config.precision)
+    if not isinstance(config.run, str) and len(config.run) > 1:
+        raise InputError("engine=ctranslate2: translates with one run, not with several; give run=RUN")
+    if config.precision not in PRECISIONS:
+        raise InputError(f"precision={typed(config.precision)}: must be one of {', '.join(PRECISIONS)}")
     precision, config.precision = config.precision, "float32"
     return partial(with_ctranslate2, precision=precision)

@@ -101,8 +101,8 @@ def following(results: Results) -> str:
     cutting, run = results.get("cutting"), show(results.directory)
     for limit in free_by_bleu(cutting, results.bounds.bleu) if cutting is not None else ():
         if limit.order == ORDER and 0 < limit.cut < len(results.heads):
-            return command("prune", f"order={ORDER}", run=run, keep=len(results.heads) - limit.cut)
-    return command("explore", run=run)
+            return command("heads", f"prune={len(results.heads) - limit.cut}", f"order={ORDER}", run=run)
+    return command("export", "format=page", run=run)
 
 
 def write_page(page: HeadsPage, output: Path) -> HeadsPage:

@@ -55,7 +55,7 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
     word that is aligned with them; head is a cross head, when: "before", the position that predicts the word, or
     "after", which reads it. fixed [sentence, rule]: those that are right by each of `RULES`, without attention.
     targets, pairs [sentence]: target words, gold pairs. valid.right and so on. Also head, the names of all heads, view,
-    direction, when, rule; and weights, the digest by which `headcount.run.alignment` knows whether they are its own.
+    direction, when, rule; and weights, the digest by which `translate` knows whether they are its own.
     """
     test = structure(analysis, analysis.test, progress)
     valid = structure(analysis, analysis.valid, progress)

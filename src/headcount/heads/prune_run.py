@@ -16,26 +16,17 @@ from headcount.heads.prune import pruned, translation_seconds
 from headcount.machine import versions
 from headcount.model.flops import operations_per_token
 from headcount.progress import progress_bar
-from headcount.run.config import keyword_arguments
 from headcount.run.directory import begin_metrics, write_config
-from headcount.run.opened import OPENING, Run, open_from_config
+from headcount.run.opened import Run
 from headcount.run.place import command, hydra_text
 from headcount.run.values import typed
 from headcount.training.averaging import own_weights, save_weights
 
 
-def prune(config: Any) -> str:
-    """Write a smaller run as conf/prune.yaml says; a summary. Raises InputError."""
-    settings = keyword_arguments(prune_run, config, without={"run", "debug", *OPENING})
-    if isinstance(settings["output"], str):
-        settings["output"] = Path(settings["output"])
-    return prune_run(open_from_config(config, config.run), **settings)
-
-
 def prune_run(
     run: Run,
     *,
-    keep: int | list[str] | None,
+    prune: int | list[str] | None,
     cut: list[str] | None,
     order: str,
     output: Path | None,
@@ -46,8 +37,8 @@ def prune_run(
     timed: int,
     repetitions: int,
 ) -> str:
-    """Write a run without some heads as conf/prune.yaml says; a summary. Raises InputError, also for an output that is
-    there already."""
+    """Write a run without some heads; a summary. prune: the number of heads to keep, or their names; the rest as in
+    conf/heads.yaml. Raises InputError, also for an output that is there already."""
     heads = Heads(run.model)
     gates = GateTraining(tuple(gate_penalties), gate_steps, seed)
     for name, number, least in (("timed", timed, 0), ("repetitions", repetitions, 1)):
@@ -55,9 +46,9 @@ def prune_run(
             raise InputError(f"{name}={number}: must be {least} or more")
     if order_sentences is not None and order_sentences < 2:
         raise InputError(f"order_sentences={order_sentences}: must be 2 or more sentences, or null for all")
-    by = order if isinstance(keep, int) and cut is None else None
-    gone = listed(heads, keep, cut) if by is None else None
-    left = check_keep(keep, order, len(heads)) if gone is None else len(heads) - len(gone)
+    by = order if isinstance(prune, int) and cut is None else None
+    gone = listed(heads, prune, cut) if by is None else None
+    left = check_keep(prune, order, len(heads)) if gone is None else len(heads) - len(gone)
     home = run.directory.resolve()
     directory = Path(output or home.with_name(f"{home.name}-{left}_heads"))
     if directory.exists():
@@ -111,17 +102,17 @@ def check_keep(keep: Any, order: str, heads: int) -> int:
     if order not in ORDERS:
         raise InputError(f"order={order}: must be one of {', '.join(ORDERS)}")
     if not 0 < keep < heads:
-        raise InputError(f"keep={keep}: must be 1 to {heads - 1}; the run has {heads} heads")
+        raise InputError(f"prune={keep}: must be 1 to {heads - 1}; the run has {heads} heads")
     return int(keep)
 
 
 def listed(heads: Heads, keep: Sequence[str] | int | None, cut: Sequence[str] | None) -> list[str]:
     """The heads to cut, from either list. Raises InputError."""
     if (keep is None) == (cut is None):
-        raise InputError("keep, cut: give one of them, such as keep=12 or cut=[encoder1.2,cross2.1]")
+        raise InputError("prune, cut: give one of them, such as prune=12 or cut=[encoder1.2,cross2.1]")
     given: Any = keep if cut is None else cut
     if not given:
-        raise InputError(f"{'keep' if cut is None else 'cut'}={typed(list(given or ()))}: names no head")
+        raise InputError(f"{'prune' if cut is None else 'cut'}={typed(list(given or ()))}: names no head")
     numbers = {heads.number(head) for head in given}
     gone = numbers if cut is not None else set(range(len(heads))) - numbers
     return [str(heads.names[number]) for number in sorted(gone)]

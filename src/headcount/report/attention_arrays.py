@@ -49,7 +49,7 @@ def write(run: Run, sources: Sequence[str], targets: Sequence[str], out: Path, p
     try:
         write_arrays(out, arrays)
     except OSError as error:
-        raise InputError(f"out={out}: can't be written to ({reason(error)}); name another") from error
+        raise InputError(f"attention={out}: can't be written to ({reason(error)}); name another") from error
     return out
 
 

@@ -165,16 +165,14 @@ def _map(axes: Axes, layer: Layer, head: int) -> None:
 def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
     """Write attention.html, and each layer as SVG and PNG, to the directory `output`; returns the HTML file.
 
-    Raises InputError for an empty sentence, and for a directory that cannot be written.
+    Raises InputError for more tokens than can be drawn, and for a directory that cannot be written.
     """
-    if not text.strip():
-        raise InputError("text=: must be a sentence to translate")
     maps = attention_maps(run, text, target)
     labels = max(len(layer.weights) * (len(layer.queries) + len(layer.keys)) for layer in maps.layers)
     if labels > MOST_LABELS:
         raise InputError(
             f"text=: the heads of a layer have {labels:,} tokens at their sides, and {MOST_LABELS:,} can be drawn; "
-            "give a shorter sentence, or out=FILE for the weights as arrays"
+            "give a shorter sentence, or attention=FILE.npz for the weights as arrays"
         )
     plots = {kind: [plot(layer) for layer in maps.layers if layer.kind == kind] for kind in KINDS}
     try:
@@ -185,5 +183,5 @@ def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
         template = environment.get_template("attention_maps.html.jinja")
         write_text(output / "attention.html", template.render(maps=maps, plots=plots, kinds=KINDS, run=run) + "\n")
     except OSError as error:
-        raise InputError(f"output={output}: can't be written to ({reason(error)}); name another") from error
+        raise InputError(f"attention={output}: can't be written to ({reason(error)}); name another") from error
     return output / "attention.html"

@@ -48,7 +48,7 @@ from headcount.run.resume import (
     open_resumed,
     other_settings,
 )
-from headcount.run.split_scores import doubts
+from headcount.run.scores import doubts
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
 

@@ -26,8 +26,7 @@ from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
 from headcount.run.resume import newest_checkpoint, start
-from headcount.run.split_scores import evaluate_split, record
-from headcount.run.tables import Figures, contrastive_table, score_table
+from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.weights import scored_weights, verdict
 from headcount.signals import STOP, signals_to
 from headcount.training.averaging import save_weights

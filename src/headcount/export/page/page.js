@@ -35,8 +35,6 @@ class Panel {
     this.whole = element("p", { className: "translation", lang });
     this.wholeScore = element("p", { className: "score soft" });
     this.without = element("div", { className: "without", ariaLive: "polite" });
-    this.beam = element("summary");
-    this.list = element("ol", { lang });
     this.reset = element("button", { type: "button", className: "small", textContent: "All heads on", disabled: true });
     this.unit = element("button", { type: "button", className: "small" });
     this.caption = element("h3");
@@ -52,12 +50,10 @@ class Panel {
       element("p", { className: "soft" }, this.facts(), this.speed),
       element("p", { className: "label", textContent: "All heads" }), this.whole, this.wholeScore,
       this.without,
-      element("details", { open: true }, this.beam, this.list),
       element("div", { className: "bar" }, element("h3", { textContent: "Heads" }), this.reset),
       this.grid,
       element("div", { className: "bar" }, this.caption, this.unit),
       this.map);
-    this.node.querySelector("details").ontoggle = () => this.listAlternatives();
     this.choose([...this.buttons.keys()].at(-1));
   }
 
@@ -148,7 +144,6 @@ class Panel {
     this.now = this.best && off ? this.search(new Set(this.off)) : this.best;
     this.reset.disabled = !off;
     this.showTexts();
-    this.listAlternatives();
     for (const [name, { pick, tick, map }] of this.buttons) {
       tick.checked = !this.off.has(name);
       pick.ariaLabel = `${name}, ${tick.checked ? "on" : "off"}`;
@@ -158,10 +153,6 @@ class Panel {
     this.drawMap();
   }
 
-  lacking() {
-    return `without ${[...this.off].sort().join(", ")}`;
-  }
-
   showTexts() {
     const { best, now, run } = this;
     this.whole.textContent = best ? run.target.decode(best.tokens) : this.problem;
@@ -169,12 +160,10 @@ class Panel {
     this.wholeScore.textContent = best ? `log p ${plain(best.score)}${this.margin(best.start)}` : "";
     this.without.replaceChildren();
     if (!best || now === best) return;
-    const text = run.target.decode(now.tokens), words = difference(this.whole.textContent, text);
-    const kept = run.logProb(now.start, best.tokens);
+    const text = run.target.decode(now.tokens), kept = run.logProb(now.start, best.tokens);
     this.without.append(
-      element("p", { className: "label", textContent: this.lacking() }),
-      element("p", { className: "translation", lang: this.whole.lang },
-        ...words.flatMap(([word, tag], i) => [i ? " " : "", tag ? element(tag, { textContent: word }) : word])),
+      element("p", { className: "label", textContent: `without ${[...this.off].sort().join(", ")}` }),
+      element("p", { className: "translation", lang: this.whole.lang, textContent: text }),
       element("p", { className: "score soft", textContent: `log p ${plain(now.score)}${this.margin(now.start)}` }),
       element("p", { className: "score soft" }, "The translation above has log p ", plain(kept), ": ",
         element("b", { textContent: signed(kept - best.score) }), text === this.whole.textContent ? "; the text is the same" : ""));
@@ -185,18 +174,6 @@ class Panel {
     if (!this.example?.contrast) return "";
     const [right, wrong] = [this.example.target, this.example.contrast].map((text) => this.run.target.encode(text));
     return `; right against wrong ${signed(this.run.logProb(start, right) - this.run.logProb(start, wrong))}`;
-  }
-
-  listAlternatives() {
-    clearTimeout(this.later);
-    this.list.replaceChildren();
-    this.beam.textContent = `Alternatives${this.off.size ? ` ${this.lacking()}` : ""} (beam ${this.run.search.beam}; log p / length penalty)`;
-    if (!this.best || !this.node?.querySelector("details").open) return;
-    this.later = setTimeout(() => {
-      const found = this.run.alternatives(this.now.start);
-      this.list.replaceChildren(...found.map(({ text, score }) =>
-        element("li", {}, text, " ", element("span", { className: "soft", textContent: plain(score) }))));
-    }, 200);
   }
 
   // Pieces of rows and columns of the maps of an attention.

@@ -1,11 +1,10 @@
-// What a page of headcount.explore computes, under node: node explore.js PAGE < tasks.json; answers in JSON.
+// What a page computes, under node: node page.js PAGE < tasks.json; answers in JSON.
 "use strict";
 const fs = require("fs"), vm = require("vm");
 
 const html = fs.readFileSync(process.argv[2], "utf8");
 vm.runInThisContext(html.match(/<script>(.*?)<\/script>/s)[1]);
-const [Run, Tokenizer, betweenWords, wordGroups, difference] =
-  ["Run", "Tokenizer", "betweenWords", "wordGroups", "difference"].map((name) => vm.runInThisContext(name));
+const [Run, betweenWords, wordGroups] = ["Run", "betweenWords", "wordGroups"].map((name) => vm.runInThisContext(name));
 const data = JSON.parse(html.match(/<script type="application\/json" id="data">(.*?)<\/script>/s)[1]);
 const runs = data.runs.map((run) => new Run(run, data.tokenizers));
 
@@ -25,17 +24,8 @@ const tasks = {
   },
   logProb: ({ pairs, run = 0, off = [] }) =>
     pairs.map(([source, target]) => runs[run].logProb(begin(source, run, off), runs[run].target.encode(target))),
-  alternatives: ({ texts, run = 0 }) => texts.map((text) => runs[run].alternatives(begin(text, run))),
   words: ({ pieces }) => wordGroups(pieces),
   between: ({ rows, queries, keys }) => betweenWords(rows, queries, keys),
-  difference: ({ before, after }) => difference(before, after),
-  // Milliseconds of processor time of greedy search, for each sentence.
-  time: ({ texts, run = 0 }) => texts.map((text) => {
-    const start = process.cpuUsage();
-    runs[run].greedy(begin(text, run));
-    const { user, system } = process.cpuUsage(start);
-    return (user + system) / 1e3;
-  }),
 };
 
 const asked = JSON.parse(fs.readFileSync(0, "utf8"));

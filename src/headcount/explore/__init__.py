@@ -1,1 +1,0 @@
-"""A page that runs the model: one HTML file with the weights, the tokenizer and the forward pass in JavaScript."""
