@@ -3,7 +3,6 @@
 from importlib.util import find_spec
 
 PACKAGES = {  # of an extra
-    "bench": ("ctranslate2", "scipy"),
     "report": ("jinja2", "matplotlib", "scipy", "vl_convert"),
     "serve": ("starlette", "uvicorn"),
 }

@@ -23,7 +23,6 @@ NAMES = (
     "serve",
     "diversify",
     "power",
-    "bench",
     "init",
 )
 
