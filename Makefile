@@ -81,8 +81,8 @@ KEEP ?= 12
 prune: .venv/study  ## Write a smaller run with KEEP heads of RUN: KEEP=12 ARGS="order=greedy"
 	$(BIN)/python scripts/heads.py $(call setting,run,RUN) $(call doubled,prune=$(KEEP)) $(ARGS)
 
-bench: .venv/bench  ## Speed beside other toolkits (an hour); a part of it: ARGS="work=train peers=[]"
-	$(BIN)/python scripts/bench.py $(CHOICES)
+bench: .venv/study .venv/export  ## Speed beside other toolkits; a part of it: ARGS="--work train --peers torch_loop"
+	$(BIN)/python scripts/bench/run.py $(ARGS)
 
 test: .venv/dev  ## Run the quick tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not medium and $(SHORT)" $(ARGS)
@@ -139,11 +139,6 @@ $(BIN)/python:
 	@$(PIP) --editable ".[export]" >&2
 	@touch $@
 
-.venv/bench: .venv/core
-	@echo "installing what the benchmark needs"
-	@$(PIP) --editable ".[bench]"
-	@touch $@
-
 .venv/serve: .venv/core
 	@echo "installing what the server needs"
 	@$(PIP) --editable ".[serve]"
@@ -152,7 +147,7 @@ $(BIN)/python:
 .venv/dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing everything, development tools included (a minute or two)"
 	@$(PIP) --editable ".[dev]"
-	@touch .venv/bench .venv/core .venv/export .venv/serve .venv/study $@
+	@touch .venv/core .venv/export .venv/serve .venv/study $@
 
 .venv/slow: .venv/dev
 	@echo "installing what slow tests need"

@@ -3,7 +3,6 @@
 from importlib.util import find_spec
 
 PACKAGES = {  # of an extra
-    "bench": ("ctranslate2", "scipy"),
     "report": ("matplotlib", "scipy", "vl_convert"),
     "serve": ("starlette", "uvicorn"),
 }

@@ -6,8 +6,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
-from headcount.run.console import run_script
-from headcount.run.values import named_by, typed, within
+from headcount.settings import named_by, typed, within
 
 OWN = ("run", "checkpoint", "device", "trust", "debug")
 CORPUS = ("data", "tokenizer", "segmentation", "recipe")  # settings that choose a corpus
@@ -16,7 +15,7 @@ CORPUS = ("data", "tokenizer", "segmentation", "recipe")  # settings that choose
 def run(config: DictConfig) -> tuple[str, bool]:
     """The report of a run, or of the corpus that the command line describes, and whether it has a warning."""
     from headcount.doctor import checks, evidence  # here, because --help does not need them
-    from headcount.run.config import build_data
+    from headcount.run.build import build_data
     from headcount.run.opened import open_run
 
     words = HydraConfig.get().overrides.task

@@ -17,7 +17,6 @@ from headcount.evaluation.metrics import METRICS, bleu_tokenizer, moses_bleu, sc
 from headcount.evaluation.reranking import GRID, BleuCounts, Reranker, at_the_edge, choose_weights
 from headcount.evaluation.significance import compare
 from headcount.files import write_text
-from headcount.run.console import run_script
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
@@ -30,7 +29,7 @@ from headcount.run.scores import (
     score_table,
     signature_lines,
 )
-from headcount.run.values import AS_TRAINED, fits, typed
+from headcount.settings import AS_TRAINED, fits, typed
 
 CHOSEN_ON = "valid"  # the split that the weights of reranking are chosen on
 CHANGED = (
@@ -176,7 +175,7 @@ def splits_of(
     Raises InputError where it lacks one. Without `other_text` it must be the text that the run was trained on: other
     test text may be a part of what the run has learned.
     """
-    if not other_text and recorded(run.config) != recorded(with_text(run.config, run.trust)):
+    if not other_text and recorded(run.config) != recorded(with_text(run.config)):
         raise InputError(f"{name}: its corpus has changed since it was trained; {CHANGED}")
     data = run.data()
     for split in splits:
@@ -301,7 +300,3 @@ def chosen_weights(config: DictConfig, run: Run, reranker: Reranker, tokenizer: 
         how = "given" if name in fixed else f"by BLEU of {CHOSEN_ON}, from {GRID[name][0]} to {GRID[name][-1]}"
         shown.append(f"{name} {weights[name]:.2f} ({how}{', at an end' if name in at_the_edge(weights) else ''})")
     return weights, f"weights: {', '.join(shown)}"
-
-
-def main() -> None:
-    run_script("evaluate", evaluate)

@@ -9,10 +9,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, reason
 from headcount.files import new_directory, show, write_text
-from headcount.run.console import run_script
 from headcount.run.directory import check_links
 from headcount.run.opened import Run, open_runs
-from headcount.run.values import fits, typed
+from headcount.settings import fits, typed
 
 logger = logging.getLogger("headcount.export")
 
@@ -91,7 +90,3 @@ def write_folder(run: Run, module: Any, output: Path, form: str, quantization: s
     with new_directory(output) as folder:
         module.write_model(run, folder, quantization, max_positions)
         write_text(folder / "README.md", model_card(run, form, quantization, max_positions))
-
-
-def main() -> None:
-    run_script("export", run)

@@ -9,10 +9,9 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError, need
 from headcount.files import show
 from headcount.progress import progress_bar
-from headcount.run.config import keyword_arguments
-from headcount.run.console import run_script
+from headcount.run.build import keyword_arguments
 from headcount.run.opened import open_from_config
-from headcount.run.values import fits, typed
+from headcount.settings import fits, typed
 
 logger = logging.getLogger("headcount.report")
 
@@ -62,7 +61,3 @@ def write_attention(config: DictConfig) -> str:
     with progress_bar("attention weights", len(sources)) as progress:
         logger.info("written: %s", show(attention_arrays.write(opened, sources, targets, Path(out), progress)))
     return ""
-
-
-def main() -> None:
-    run_script("heads", run)

@@ -6,8 +6,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.run.config import keyword_arguments
-from headcount.run.console import run_script
+from headcount.run.build import keyword_arguments
 
 logger = logging.getLogger("headcount.report")
 
@@ -20,7 +19,3 @@ def run(config: DictConfig) -> None:
             "sweep=null: must be the directory of a sweep, such as runs/sweep_grammar, or a file of kept runs"
         )
     logger.info("written: %s", show(report(**keyword_arguments(report, config))))
-
-
-def main() -> None:
-    run_script("report", run)

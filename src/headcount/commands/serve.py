@@ -9,8 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, need
-from headcount.run.console import run_script
-from headcount.run.values import fits, typed
+from headcount.settings import fits, typed
 
 logger = logging.getLogger("headcount.serve")
 
@@ -63,7 +62,3 @@ def run(config: DictConfig) -> None:
         asyncio.run(make_server(app, config.timeout, config.max_connections).serve([listener]))
     if any(thread.name.startswith(THREAD) for thread in threading.enumerate()):
         os._exit(0)  # in a batch that is for nobody any more; Python would wait for its end
-
-
-def main() -> None:
-    run_script("serve", run)

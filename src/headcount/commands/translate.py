@@ -22,7 +22,7 @@ from headcount.files import naming, show
 from headcount.run.arrays import read_arrays
 from headcount.run.console import STANDARD_OUTPUT, run_script
 from headcount.run.opened import Run, ensemble, open_runs, weights_digest
-from headcount.run.values import fits, typed
+from headcount.settings import fits, typed
 
 logger = logging.getLogger(__name__)
 
@@ -231,7 +231,3 @@ def word_of(tokenizer: Tokenizer, ids: Sequence[int]) -> Tensor:
     """The word that each piece belongs to, from 0."""
     starts = [tokenizer.vocabulary[number].startswith(SPACE_MARK) for number in ids]
     return (torch.tensor(starts, dtype=torch.int64).cumsum(0) - 1).clamp_min(0)
-
-
-def main() -> None:
-    run_script("translate", translate)

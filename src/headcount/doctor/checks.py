@@ -15,7 +15,7 @@ from headcount.data.tokenizer import normalise
 from headcount.doctor.evidence import Evidence, Pairs
 from headcount.errors import InputError
 from headcount.evaluation.metrics import PRIMARY, counts_sentences, tokenizer_of
-from headcount.run.values import at
+from headcount.settings import at
 
 BLOCKS, BLOCK = 10, 200  # most parts of a split, and least pairs of a part: files may be shifted from some line on
 WORD = regex.compile(rf"{WIDE}|[\p{{L}}\p{{M}}]+")
@@ -192,7 +192,7 @@ def use_of_source(evidence: Evidence) -> Figures:
 
 
 # Above all but a tenth of the runs in docs/results, which were short on purpose. Measured: 0.31 nats.
-@at_most(0.5, "nats", "loss still falling", "train longer: resume=RUN trainer.max_steps=...")
+@at_most(0.5, "nats", "loss still falling", "train longer: resume=RUN steps=...")
 def still_falling(evidence: Evidence) -> Figures:
     """The fall of the validation loss over the second half of the training."""
     curve = evidence.curves.get("valid/loss", ())

@@ -72,7 +72,7 @@ def of_both_sides(config: Any) -> Any:
 def of_run(run: Run) -> Evidence:
     """The evidence of a finished run. Raises InputError for a damaged file. A corpus that cannot be read is a note."""
     try:
-        corpus = of_corpus(data_of_run(of_both_sides(run.config), run.tokenizer, run.trust))
+        corpus = of_corpus(data_of_run(of_both_sides(run.config), run.tokenizer))
     except (InputError, OSError) as error:
         corpus = Evidence(run.languages, notes=(f"the corpus is not examined: {error}",))
 

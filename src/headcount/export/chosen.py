@@ -6,7 +6,7 @@ from typing import Any
 
 from headcount.errors import InputError
 from headcount.run.opened import Run
-from headcount.run.values import typed
+from headcount.settings import typed
 
 
 def chosen_engine(config: Any) -> Callable[[Run], Run]:

@@ -19,11 +19,11 @@ from headcount.heads.statistics import Bounds
 from headcount.openmp import sleeping_when_crowded
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
-from headcount.run.config import keyword_arguments
+from headcount.run.build import keyword_arguments
 from headcount.run.directory import check_links
 from headcount.run.opened import open_from_config
-from headcount.run.place import command
-from headcount.run.values import typed
+from headcount.command_lines import command
+from headcount.settings import typed
 
 logger = logging.getLogger(__name__)
 

@@ -52,7 +52,7 @@ def pruned(run: Run, cut: Collection[Head | str | int], directory: Path, provena
         "kept": [name for number, name in enumerate(names) if number not in numbers],
         "cut": [name for number, name in enumerate(names) if number in numbers],
     }
-    model = build_model(config, run.tokenizer, run.trust)
+    model = build_model(config, run.tokenizer)
     fill(model, weights(heads, kept))
     model.to(run.model.device, run.model.output.weight.dtype).eval()
     way = run.translator

@@ -18,8 +18,8 @@ from headcount.model.flops import operations_per_token
 from headcount.progress import progress_bar
 from headcount.run.directory import begin_metrics, write_config
 from headcount.run.opened import Run
-from headcount.run.place import command, hydra_text
-from headcount.run.values import typed
+from headcount.command_lines import command, hydra_text
+from headcount.settings import typed
 from headcount.training.averaging import own_weights, save_weights
 
 

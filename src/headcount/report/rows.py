@@ -10,7 +10,7 @@ import yaml
 
 from headcount.report.runs import IGNORED, NOT_A_ROW, Row, RunResult, key_of
 from headcount.run.identity import PLACES
-from headcount.run.values import at, typed, within
+from headcount.settings import at, typed, within
 
 LONGEST = 40  # characters of the name of a row
 

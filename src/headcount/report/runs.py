@@ -11,7 +11,7 @@ from typing import Any
 from headcount.evaluation.metrics import METRICS
 from headcount.run.design import DESIGN, Design
 from headcount.run.identity import FINGERPRINT, NO_MATTER, PLACES
-from headcount.run.values import at, flatten, within
+from headcount.settings import at, flatten, within
 
 IGNORED = (*NO_MATTER, "seed")  # settings that never separate rows
 NOT_A_ROW = (*IGNORED, *PLACES, DESIGN)

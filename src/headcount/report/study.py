@@ -14,8 +14,8 @@ from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.verdicts import Names
-from headcount.run.place import CONF, command, hydra_text
-from headcount.run.values import fits, flatten, typed, wrong_values
+from headcount.command_lines import CONF, command, hydra_text
+from headcount.settings import fits, flatten, typed, wrong_values
 
 
 @dataclass(frozen=True, kw_only=True)

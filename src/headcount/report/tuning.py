@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from headcount.errors import InputError
 from headcount.report.runs import RunResult, Tried, Tuning, finite, key_of
-from headcount.run.values import typed, within
+from headcount.settings import typed, within
 
 
 def tune(runs: Sequence[RunResult], setting: str, of_seeds: Sequence[str]) -> tuple[list[RunResult], Tuning]:

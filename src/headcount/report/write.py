@@ -19,8 +19,8 @@ from headcount.report.runs import Sweep
 from headcount.report.study import Margins, Study
 from headcount.run import kept
 from headcount.run.directory import check_links
-from headcount.run.jobs import PLAN
-from headcount.run.values import at, flatten
+from headcount.run.sweep import PLAN
+from headcount.settings import at, flatten
 
 # The files of each finished run that a report and `is_finished` read.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")

@@ -51,7 +51,7 @@ class _ToTheEnd(_WarmUp):
         self.final = final
         if 0 < steps <= warmup_steps:
             logger.warning(
-                "all %d steps are warm-up (%d), and the learning rate never falls: give data.budget.warmup_steps=%d",
+                "all %d steps are warm-up (%d), and the learning rate never falls: give schedule.warmup_steps=%d",
                 *(steps, warmup_steps, max(1, steps // 3)),
             )
 

@@ -16,7 +16,7 @@ from headcount.report.statistics.comparison import ERROR, Comparison, compare
 from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value, pair
 from headcount.report.verdicts import Names, capital, counted, method, tally
-from headcount.run.values import at
+from headcount.settings import at
 
 ALL = "all"  # the mean over phenomena
 CEILING = 97.0  # percent

@@ -21,7 +21,7 @@ from headcount.report.statistics.comparison import (
 )
 from headcount.report.study import Study
 from headcount.report.table import Table, of_difference, p_value
-from headcount.run.values import typed
+from headcount.settings import typed
 
 Levels = Mapping[str, Mapping[str, Sequence[int]]]  # of each setting, the rows of each of its values
 

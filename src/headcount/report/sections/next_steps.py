@@ -8,8 +8,8 @@ from headcount.report.endpoint import Endpoint
 from headcount.report.runs import Sweep
 from headcount.report.statistics.planning import plans
 from headcount.report.study import Study
-from headcount.run.place import command
-from headcount.run.values import at
+from headcount.command_lines import command
+from headcount.settings import at
 
 MOST_SEEDS = 20  # per row: no advice for more
 Step = tuple[str, str]  # advice, and its command

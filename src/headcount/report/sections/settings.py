@@ -7,7 +7,7 @@ from headcount.report.flags import as_words
 from headcount.report.runs import Sweep
 from headcount.report.study import Study
 from headcount.report.table import Table
-from headcount.run.values import nested, typed
+from headcount.settings import nested, typed
 
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
 

@@ -7,7 +7,7 @@ from headcount.report.runs import Tried, finite, key_of
 from headcount.report.study import Study
 from headcount.report.table import Table
 from headcount.report.verdicts import capital, listed, quoted
-from headcount.run.values import typed
+from headcount.settings import typed
 
 
 def section(study: Study) -> Section | None:

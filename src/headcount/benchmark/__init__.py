@@ -1,1 +1,0 @@
-"""Benchmark: the speed of headcount beside other trainers and translators."""
