@@ -17,6 +17,7 @@ import traceback
 import warnings
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -35,7 +36,7 @@ from headcount import __version__
 from headcount.command_lines import CONF, command, hydra_text, quoted, shell_word
 from headcount.errors import InputError, printable
 from headcount.files import FULL, first_error, free_space, naming, readable, show
-from headcount.settings import KINDS, flatten
+from headcount.settings import KINDS, check, flatten
 
 COMMANDS = {  # in the order of a list for people
     "train": "Train a translation model, or a sweep of them",
@@ -150,6 +151,9 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
     command = import_module(f"headcount.commands.{name}")
     for package in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):  # which set their level on import
         logging.getLogger(package).setLevel(logging.ERROR)
+    if kind := getattr(command, "Settings", None):  # of another command than train, which sees to that itself
+        given: Any = OmegaConf.to_container(config, resolve=True)
+        check(kind, {setting: value for setting, value in given.items() if setting != "search"})
     gc.freeze()  # the garbage collector need not visit what was imported
     answer: str | None = command.run(config)
     return answer

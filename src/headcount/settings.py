@@ -115,7 +115,18 @@ class Validation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Opening:
+    """Settings of a command that opens runs."""
+
+    run: str | list[str]
+    checkpoint: str | None
+    device: str
+    extensions: list[str]
+    debug: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
     """What a study compares, for its report; without a study, all None or empty.
 
     varies: the setting whose values are the rows. label: its name in tables and plots. constant: figures that the study
@@ -132,6 +143,18 @@ class Study:
     arm: str | None = None
     arms: dict[str, Any] | None = None
     tables: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Design":
+        """The design that a config describes. Raises InputError with a line for each value of another type."""
+        node = config.get("study") or {}
+        if not isinstance(node, Mapping):
+            raise InputError(f"study={typed(node)}: must be a group of settings; choose a file of conf/study")
+        check(cls, node, "study.")
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in node.items()}
+        if values.get("varies"):
+            values["label"] = values.get("label") or values["varies"].rpartition(".")[2]
+        return cls(**values)
 
 
 @dataclass(frozen=True, kw_only=True)

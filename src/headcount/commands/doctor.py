@@ -3,47 +3,38 @@
 import sys
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from headcount.doctor import checks, evidence
 from headcount.errors import InputError
-from headcount.settings import named_by, typed, within
+from headcount.run.build import build_data, load_extensions, without_other_kinds
+from headcount.run.opened import open_run
+from headcount.settings import check, named_by, within
 
-OWN = ("run", "checkpoint", "device", "trust", "debug")
+OWN = ("run", "checkpoint", "device", "extensions", "debug")
 CORPUS = ("data", "tokenizer", "segmentation", "recipe")  # settings that choose a corpus
 
 
-def run(config: DictConfig) -> tuple[str, bool]:
-    """The report of a run, or of the corpus that the command line describes, and whether it has a warning."""
-    from headcount.doctor import checks, evidence  # here, because --help does not need them
-    from headcount.run.build import build_data
-    from headcount.run.opened import open_run
+def settings(*, run: str, checkpoint: str | None, device: str) -> None:
+    """The types of the settings that `train` does not have."""
 
+
+def run(config: DictConfig) -> None:
+    """Report on a run, or on the corpus that the command line describes. Raises SystemExit with code 1 for a warning."""
+    check(settings, {name: config[name] for name in ("run", "checkpoint", "device")})
     words = HydraConfig.get().overrides.task
     of_corpus = [word for word in words if named_by(word) not in OWN]
     if other := [named_by(word) for word in of_corpus if not within(named_by(word), CORPUS)]:
         raise InputError(f"{other[0]}=: chooses neither a run nor a corpus; {', '.join(CORPUS)} choose a corpus")
     if of_corpus and any(named_by(word) == "run" for word in words):
         raise InputError(f"run= and {named_by(of_corpus[0])}=: a run has its own corpus; give one of the two")
-    if not isinstance(config.run, str):
-        raise InputError(f"run={typed(OmegaConf.to_container(config)['run'])}: must be text or a path")  # type: ignore[index,call-overload]
+    load_extensions(config)
     if of_corpus:
-        name, found = " ".join(of_corpus), evidence.of_corpus(build_data(evidence.of_both_sides(config)))
+        own = without_other_kinds(config, list(map(named_by, of_corpus)))
+        name, found = " ".join(of_corpus), evidence.of_corpus(build_data(evidence.of_both_sides(own)))
     else:
-        trust = OmegaConf.to_container(config.trust)
-        opened = open_run(config.run, config.checkpoint, config.device, trust=trust)  # type: ignore[arg-type]
-        name, found = config.run, evidence.of_run(opened)
+        name, found = config.run, evidence.of_run(open_run(config.run, config.checkpoint, config.device))
     findings = checks.diagnose(found)
-    return checks.report(found, findings, name), any(each.warning for each in findings)
-
-
-def main() -> None:
-    warned = False
-
-    def diagnose(config: DictConfig) -> str:
-        nonlocal warned
-        answer, warned = run(config)
-        return answer
-
-    run_script("doctor", diagnose)
-    if warned:
-        sys.exit(1)
+    sys.stdout.write(checks.report(found, findings, name))
+    if any(each.warning for each in findings):
+        raise SystemExit(1)

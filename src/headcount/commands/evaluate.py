@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
+from annotated_types import Ge
 from datasets import Dataset
 from omegaconf import DictConfig
 from tabulate import tabulate
@@ -19,7 +21,7 @@ from headcount.evaluation.significance import compare
 from headcount.files import write_text
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
-from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
+from headcount.run.opened import AS_TRAINED, Run, as_list, ensemble, open_from_config, open_runs
 from headcount.run.scores import (
     Evaluation,
     contrastive_table,
@@ -29,7 +31,26 @@ from headcount.run.scores import (
     score_table,
     signature_lines,
 )
-from headcount.settings import AS_TRAINED, fits, typed
+from headcount.settings import Opening
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Opening):
+    """conf/evaluate.yaml explains them."""
+
+    ensemble: bool
+    output: str | None
+    split: str | list[str]
+    input: str | None
+    reference: str | None
+    hypotheses: str | None
+    rerank: str | list[str] | None
+    nbest: Annotated[int, Ge(2)]
+    weights: dict[Literal["backward", "length"], float | None]
+    bleu_tokenizer: str | None
+    other_text: bool
+    lowercase: bool
+    moses: bool
+
 
 CHOSEN_ON = "valid"  # the split that the weights of reranking are chosen on
 CHANGED = (
@@ -38,7 +59,7 @@ CHANGED = (
 )
 
 
-def evaluate(config: DictConfig) -> str:
+def run(config: DictConfig) -> str:
     """Score as conf/evaluate.yaml says; the tables. Figures and translations of a run's own text, weights and search
     go to its directory. Raises InputError."""
     check(config)
@@ -85,11 +106,8 @@ def evaluate(config: DictConfig) -> str:
 def check(config: DictConfig) -> None:
     """Raises InputError for invalid or conflicting settings."""
     splits = as_list(config.split)
-    if not splits or "train" in splits or not all(isinstance(split, str) for split in splits):
+    if not splits or "train" in splits:
         raise InputError(f"split={config.split}: must be test or valid, or the name of a further test set, or a list")
-    for name in ("lowercase", "moses", "ensemble", "other_text"):
-        if not isinstance(config[name], bool):
-            raise InputError(f"{name}={typed(config[name])}: must be true or false")
     if config.hypotheses is not None:
         if config.input is None or config.reference is not None:
             raise InputError("hypotheses=: goes with input=, the text that they translate, and not with reference=")
@@ -97,8 +115,6 @@ def check(config: DictConfig) -> None:
     only_translated = config.rerank is not None and config.output is not None
     if (config.input is None) != (config.reference is None) and not (only_translated and config.reference is None):
         raise InputError("input= and reference= go together: the text to translate, and its translation")
-    if not fits(config.nbest, int) or config.nbest < 2:
-        raise InputError(f"nbest={typed(config.nbest)}: must be a whole number above 1")
     if config.output is not None:
         if len(splits) > 1 or not (len(as_list(config.run)) < 2 or config.ensemble or config.rerank is not None):
             raise InputError(f"output={config.output}: goes with one split, and with one run or ensemble=true")

@@ -1,19 +1,34 @@
 """Export a run to another inference engine, or as a page that runs it."""
 
 import logging
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, reason
 from headcount.files import new_directory, show, write_text
 from headcount.run.directory import check_links
 from headcount.run.opened import Run, open_runs
-from headcount.settings import fits, typed
+from headcount.settings import Opening, typed
 
 logger = logging.getLogger("headcount.export")
+
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Opening):
+    """conf/export.yaml explains them."""
+
+    format: Literal["ctranslate2", "huggingface", "page"]
+    output: str | None
+    quantization: str | None
+    max_positions: Annotated[int, Ge(2)]
+    examples: Annotated[int, Ge(0)]
+
 
 ENGINES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face"}  # modules of headcount.export
 QUANTIZATIONS = {  # of each format; the first is the default
@@ -34,17 +49,10 @@ def run(config: DictConfig) -> None:
 def check(settings: dict[str, Any]) -> None:
     """Raises InputError, with a line for each, for settings that cannot be used."""
     form, quantization = settings["format"], settings["quantization"]
-    if form not in QUANTIZATIONS:
-        raise InputError(f"format={typed(form)}: must be one of {', '.join(QUANTIZATIONS)}")
     wrong = []
     if quantization not in (None, *QUANTIZATIONS[form]):
         known = ", ".join(QUANTIZATIONS[form])
         wrong.append(f"quantization={typed(quantization)}: must be one of {known} for {form}")
-    if not fits(settings["output"], str | None):
-        wrong.append(f"output={typed(settings['output'])}: must be text")
-    for name, least in (("max_positions", 2), ("examples", 0)):
-        if not fits(settings[name], int) or settings[name] < least:
-            wrong.append(f"{name}={typed(settings[name])}: must be a whole number, {least} or more")
     if form != "page" and isinstance(settings["run"], list) and len(settings["run"]) > 1:
         wrong.append(f"run={typed(settings['run'])}: format={form} holds one run; give run=RUN")
     if wrong:

@@ -1,19 +1,57 @@
 """Measure what each attention head of a run does and what it is worth; write a smaller run, or attention weights."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, need
 from headcount.files import show
 from headcount.progress import progress_bar
-from headcount.run.build import keyword_arguments
 from headcount.run.opened import open_from_config
-from headcount.settings import fits, typed
+from headcount.settings import Opening, Positive, typed
 
 logger = logging.getLogger("headcount.report")
+
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Opening):
+    """conf/heads.yaml explains them."""
+
+    sweep: str | None
+    output: str | None
+    parts: list[str] | None
+    test: Positive | None
+    valid: Positive | None
+    path_pairs: Positive | None
+    path_senders: Positive | None
+    pairs: int
+    pair_sentences: Positive
+    permutations: int
+    shapley_sentences: Positive
+    step_sentences: Positive
+    cutting_sentences: Positive
+    bleu_sentences: int
+    random_orders: int
+    bounds: dict[Literal["loss", "margin", "accuracy", "bleu"], float]
+    order_sentences: Annotated[int, Ge(2)] | None
+    gate_penalties: list[float]
+    gate_steps: Positive
+    seed: int
+    prune: int | list[str] | None
+    cut: list[str] | None
+    order: str
+    timed: Annotated[int, Ge(0)]
+    repetitions: Positive
+    attention: str | None
+    text: str | None
+    target: str | None
+    sentences: Positive
+
 
 PRUNING = ["prune", "cut", "order", "output", "order_sentences", "gate_penalties", "gate_steps", "seed"]
 PRUNING += ["timed", "repetitions"]
@@ -26,7 +64,7 @@ def run(config: DictConfig) -> str:
     if config.prune is not None or config.cut is not None:
         from headcount.heads.prune_run import prune_run  # here, because --help does not need these
 
-        settings = keyword_arguments(prune_run, OmegaConf.masked_copy(config, PRUNING), without=())
+        settings: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, PRUNING))
         settings["output"] = settings["output"] and Path(settings["output"])
         return prune_run(open_from_config(config, config.run), **settings)
     from headcount.heads.command import heads
@@ -42,11 +80,8 @@ def write_attention(config: DictConfig) -> str:
     given: Any = OmegaConf.to_container(config)
     out, text, target, sentences = (given[name] for name in ("attention", "text", "target", "sentences"))
     drawn = not str(out).endswith(".npz")
-    for name, value in {"attention": out, "text": text, "target": target}.items():
-        if not isinstance(value, str) and (value is not None or (drawn and name == "text")):
-            raise InputError(f"{name}={typed(value)}: must be text; put it in quotes, such as {name}='\"...\"'")
-    if not fits(sentences, int) or sentences < 1:
-        raise InputError(f"sentences={typed(sentences)}: must be a whole number, 1 or more")
+    if drawn and text is None:
+        raise InputError(f"attention={typed(out)}: drawings are of a sentence; add text='\"...\"'")
     if target is not None and text is None:
         raise InputError("target=: goes with text=, the sentence that it translates; give both")
     if text is not None and not text.strip():

@@ -1,21 +1,39 @@
 """Report on a sweep."""
 
 import logging
+from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.run.build import keyword_arguments
+from headcount.report.write import report
 
 logger = logging.getLogger("headcount.report")
 
 
-def run(config: DictConfig) -> None:
-    from headcount.report.write import report  # imported here: it takes longer than the rest
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """conf/report.yaml explains them."""
 
-    if OmegaConf.select(config, "sweep") is None:
+    sweep: str | None
+    output: str | None
+    keep: str | None
+    text: str | None
+    effect: float
+    resamples: int
+    margin: dict[str, float]
+    simulate: int
+    tuned: str | None
+    debug: bool
+
+
+def run(config: DictConfig) -> None:
+    if config.sweep is None:
         raise InputError(
             "sweep=null: must be the directory of a sweep, such as runs/sweep_grammar, or a file of kept runs"
         )
-    logger.info("written: %s", show(report(**keyword_arguments(report, config))))
+    settings: Any = OmegaConf.to_container(config)
+    settings.pop("debug")
+    logger.info("written: %s", show(report(**settings)))

@@ -5,8 +5,9 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, Literal, TextIO
 
 import torch
 from omegaconf import DictConfig
@@ -20,11 +21,22 @@ from headcount.errors import InputError, reason
 from headcount.export.chosen import chosen_engine
 from headcount.files import naming, show
 from headcount.run.arrays import read_arrays
-from headcount.run.console import STANDARD_OUTPUT, run_script
 from headcount.run.opened import Run, ensemble, open_runs, weights_digest
-from headcount.settings import fits, typed
+from headcount.settings import Opening, typed
 
+STANDARD_OUTPUT = "standard output"
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Opening):
+    """conf/translate.yaml explains them."""
+
+    nbest: int | None
+    alignments: bool | str
+    precision: str
+    engine: Literal["headcount", "ctranslate2"]
+
 
 LINES_AT_ONCE = 2000  # at once: an endless input is translated as it comes, in full batches
 SENTENCES = 64  # that are aligned at once, of similar length,
@@ -38,25 +50,21 @@ Aligner = Callable[[Sequence[str], Sequence[str]], list[Links]]
 is empty."""
 
 
-def translate(config: DictConfig) -> None:
+def run(config: DictConfig) -> None:
     """Translate standard input as conf/translate.yaml says: interactively at a terminal, otherwise as a filter. Raises
     InputError."""
-    if not fits(config.nbest, int | None):
-        raise InputError(f"nbest={config.nbest}: must be a whole number or null")
-    if not fits(config.alignments, bool | str):
-        raise InputError(f"alignments={typed(config.alignments)}: must be true, false or a file")
     with_engine = chosen_engine(config)
     runs = open_runs(config)
-    run = with_engine(ensemble(list(runs.values())))
+    opened = with_engine(ensemble(list(runs.values())))
     if config.nbest is not None:
-        run.translator.search.check(config.nbest)
+        opened.translator.search.check(config.nbest)
     if sys.stdin.isatty():
         if config.alignments:
             raise InputError(f"alignments={typed(config.alignments)}: not at a prompt; give the lines with < FILE")
-        return converse(run, ", ".join(runs), config.nbest or 1)
-    aligned = aligner(run) if config.alignments else None  # raises InputError before anything is read or written
+        return converse(opened, ", ".join(runs), config.nbest or 1)
+    aligned = aligner(opened) if config.alignments else None  # raises InputError before anything is read or written
     with alignment_file(config.alignments) as links:
-        translate_stream(run, sys.stdin.buffer, sys.stdout, config.nbest, aligned, links)
+        translate_stream(opened, sys.stdin.buffer, sys.stdout, config.nbest, aligned, links)
 
 
 @contextmanager

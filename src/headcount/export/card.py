@@ -31,7 +31,7 @@ def model_card(run: Run, format: str, quantization: str, max_positions: int) -> 
     """
     metrics, settings = read_metrics(run.directory), read_settings(run.directory / "config.yaml")
     limited = run.model.max_length is not None or kinds(run.model)["positions"] != "rotary"  # type: ignore[arg-type]
-    corpus = printable(without_places(str(settings["data"].get("path") or settings["data"].get("_target_"))))
+    corpus = printable(without_places(str(settings["data"].get("path") or settings["data"].get("kind"))))
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.ChainableUndefined)
     environment.filters |= {"text": text, "figure": figure, "yaml": as_yaml}
     return environment.from_string((files("headcount.export") / "card.md.jinja").read_text(encoding="utf-8")).render(

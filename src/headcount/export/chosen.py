@@ -19,8 +19,6 @@ def chosen_engine(config: Any) -> Callable[[Run], Run]:
         if config.precision == "int8":
             raise InputError("precision=int8: must be float32 or bfloat16, or add engine=ctranslate2")
         return lambda run: run
-    if config.engine != "ctranslate2":
-        raise InputError(f"engine={typed(config.engine)}: must be headcount or ctranslate2")
     from headcount.export.engine import PRECISIONS, with_ctranslate2  # here, since it is not always installed
 
     if not isinstance(config.run, str) and len(config.run) > 1:

@@ -19,7 +19,6 @@ from headcount.heads.statistics import Bounds
 from headcount.openmp import sleeping_when_crowded
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
-from headcount.run.build import keyword_arguments
 from headcount.run.directory import check_links
 from headcount.run.opened import open_from_config
 from headcount.command_lines import command
@@ -35,11 +34,6 @@ def heads(config: DictConfig) -> str:
     """Measure the heads as conf/heads.yaml says, and write the page; returns the summary. Raises InputError."""
     values: Any = OmegaConf.to_container(config)
     parts = values["parts"]
-    if parts is not None and not (isinstance(parts, list) and all(isinstance(part, str) for part in parts)):
-        raise InputError(f"parts={typed(parts)}: must be a list of names, such as [ablation], or null for all")
-    for name in ("sweep", "output"):
-        if not isinstance(values[name], str | None):
-            raise InputError(f"{name}={typed(values[name])}: must be a directory, or null")
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
     bounds_of(config)  # before anything is measured
     if values["sweep"] is not None and values["checkpoint"]:
@@ -67,9 +61,7 @@ def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequ
 
 def bounds_of(config: DictConfig) -> Bounds:
     """The node `bounds`. Raises InputError."""
-    if not isinstance(config.bounds, DictConfig):
-        raise InputError(f"bounds={typed(config.bounds)}: has settings of its own, such as bounds.loss=0.01")
-    return Bounds(**keyword_arguments(Bounds, config.bounds, "bounds.", ()))
+    return Bounds(**config.bounds)
 
 
 def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: Sequence[str] | None) -> Study:

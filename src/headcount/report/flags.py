@@ -133,7 +133,7 @@ def _lost(run: RunResult) -> float | None:
     """
     average, last = run.figure("weights.valid_loss.average"), run.figure("weights.valid_loss.last")
     curve = run.curves.get("valid/loss")
-    averaged = not str(at(run.config, "averaging._target_")).endswith("BestCheckpoint")
+    averaged = at(run.config, "averaging.kind") != "best"
     if averaged and not finite(last) and curve and curve[-1][0] == run.figure("train.steps"):
         average, last = run.figure("valid.loss"), curve[-1][1]
     return average - last if finite(average) and finite(last) else None

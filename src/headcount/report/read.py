@@ -27,11 +27,10 @@ from headcount.report.rows import (
 from headcount.report.runs import CORPUS, Config, Row, RunResult, Sweep, Unfinished, finite
 from headcount.report.tuning import tune
 from headcount.run.arrays import read_arrays
-from headcount.run.design import Design
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.sweep import begun_jobs, read_plan, why_unfinished
 from headcount.run.kept import unpack
-from headcount.settings import at, named_by, within
+from headcount.settings import Design, at, named_by, within
 
 MOST_TEXT = 2**28  # bytes of translations, or of curves
 NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run

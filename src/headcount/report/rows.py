@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from headcount.report.runs import IGNORED, NOT_A_ROW, Row, RunResult, key_of
-from headcount.run.identity import PLACES
+from headcount.report.runs import Row, RunResult, key_of, names_rows
 from headcount.settings import at, typed, within
 
 LONGEST = 40  # characters of the name of a row
@@ -26,12 +25,12 @@ class RowName:
 
 
 def names_by_setting(runs: Sequence[RunResult], setting: str) -> dict[str, RowName]:
-    """The row of each run, by the value of one setting; of a config group, the class that it names."""
+    """The row of each run, by the value of one setting; of a config group, its kind."""
     names = {}
     for run in runs:
         value = at(run.config, setting)
-        if isinstance(value, dict) and "_target_" in value:
-            value = value["_target_"].rpartition(".")[2]
+        if isinstance(value, dict):
+            value = value.get("kind")
         names[run.name] = RowName(typed(value), value, {setting: value})
     return names
 
@@ -62,7 +61,7 @@ def names_by_difference(
 def unnamed_settings(names: Mapping[str, RowName], jobs: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Settings that were typed, that differ from row to row, and that the names of the rows leave out, since others
     distinguish the rows as well. jobs: the overrides of each job by name."""
-    given = {run: without(jobs.get(run, {}), NOT_A_ROW) for run in names}
+    given = {run: {name: value for name, value in jobs.get(run, {}).items() if names_rows(name)} for run in names}
     typed_ones = dict.fromkeys(setting for settings in given.values() for setting in settings)
     named = {setting for name in names.values() for setting in name.settings}
     if not named <= set(typed_ones):
@@ -100,7 +99,7 @@ def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[s
     chosen: dict[str, dict[str, Any]] = {run: {} for run in settings}
     groups = 1
     for name in names:
-        if within(name, IGNORED):
+        if not names_rows(name):
             continue
         longer = {run: {**chosen[run], name: settings[run].get(name)} for run in settings}
         if (count := len(set(map(key_of, longer.values())))) > groups:
@@ -146,7 +145,9 @@ def crossed(
     jobs: the overrides of each job by name, planned or finished, empty if unknown. of_seeds: settings that go with the
     seed.
     """
-    overrides = {job: without(given, (*IGNORED, *PLACES)) for job, given in jobs.items() if given}
+    overrides = {
+        job: {name: value for name, value in given.items() if names_rows(name)} for job, given in jobs.items() if given
+    }
     if _crossing(list(overrides.values())):
         return True
     kinds: dict[str, set[tuple[str, str]]] = {}

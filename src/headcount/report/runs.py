@@ -9,16 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from headcount.evaluation.metrics import METRICS
-from headcount.run.design import DESIGN, Design
-from headcount.run.identity import FINGERPRINT, NO_MATTER, PLACES
-from headcount.settings import at, flatten, within
+from headcount.run.identity import FINGERPRINT
+from headcount.settings import PLACES, Design, at, flatten, is_learnt, within
 
-IGNORED = (*NO_MATTER, "seed")  # settings that never separate rows
-NOT_A_ROW = (*IGNORED, *PLACES, DESIGN)
 CORPUS = ("data.seed", "data.held_out.seed", FINGERPRINT)  # settings that make another corpus of the same kind
-VOCABULARY = ("tokenizer", "data.vocab_size", "data.cleaning", "data.fingerprint")  # the text is learnt from
+VOCABULARY = ("tokenizer", "data.cleaning", FINGERPRINT)  # the text is learnt from
 
 Config = dict[str, Any]
+
+
+def names_rows(override: str) -> bool:
+    """Whether a setting of a job's command line can tell its row from others."""
+    return separates_rows(override) or override in ("recipe", "study.arm")
+
+
+def separates_rows(name: str) -> bool:
+    """Whether runs with other values of a setting are other rows: what is learnt, and what ends a run."""
+    return (is_learnt(name) or within(name, ("validation",))) and not within(name, (*PLACES, "seed"))
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class RunResult:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The config by dotted name, without the settings that do not separate rows."""
-        return {name: value for name, value in flatten(self.config).items() if not within(name, NOT_A_ROW)}
+        return {name: value for name, value in flatten(self.config).items() if separates_rows(name)}
 
     def figure(self, path: str) -> Any:
         """The value in metrics.json at a path such as test.bleu; None if there is none."""
@@ -71,7 +78,7 @@ class RunResult:
     @property
     def corpus(self) -> str:
         """The corpus in words: its class, its data set, its languages."""
-        paths = ("data._target_", "data.path", "data.name", "data.source", "data.target")
+        paths = ("data.kind", "data.path", "data.name", "data.source", "data.target")
         return " ".join(str(value).rpartition(".")[2] for path in paths if (value := at(self.config, path)))
 
 

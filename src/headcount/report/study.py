@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import get_type_hints
 
 import yaml
 
@@ -15,7 +14,7 @@ from headcount.report.runs import Row, Sweep
 from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.verdicts import Names
 from headcount.command_lines import CONF, command, hydra_text
-from headcount.settings import fits, flatten, typed, wrong_values
+from headcount.settings import check, flatten, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +29,13 @@ class Margins:
     @classmethod
     def of(cls, settings: Mapping[str, float]) -> "Margins":
         """From settings by name. Raises InputError for a name or a number that is not allowed."""
+        check(cls, settings, "margin.")
         wrong = [
             f"margin.{name}={typed(value)}: must be a number above 0"
             for name, value in settings.items()
-            if not fits(value, float) or not 0 < value < math.inf
+            if not 0 < value < math.inf
         ]
-        wrong += [
-            f"margin.{name}: is missing; give a number above 0" for name in get_type_hints(cls) if name not in settings
-        ]
-        if wrong := wrong or wrong_values(cls, settings, lambda name: f"margin.{name}"):
+        if wrong:
             raise InputError("\n".join(wrong))
         return cls(**settings)
 

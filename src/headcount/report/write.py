@@ -27,7 +27,7 @@ KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
 # They belong to the corpus, so only those of the built-in one are kept.
 REFERENCES = ("*.ref.*",)
 SOURCES = ("*.src.*",)  # read where all runs share a corpus
-BUILT_IN = "headcount.grammar."
+BUILT_IN = ("grammar", "copy")
 # Columns of results.csv, beside those of the metrics.
 COST = ("parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second")
 LOSSES = ("valid.loss", "valid.ppl", "valid.bleu", "valid.length_ratio", "test.loss", "test.ppl")
@@ -105,7 +105,7 @@ def keep_runs(sweep: Sweep, path: Path) -> Path:
     """
     runs = {kept.SWEEP: kept.gather(sweep.directory, (PLAN,))}
     for run in (*sweep.runs, *sweep.left_out):
-        built_in = str(at(run.config, "data._target_")).startswith(BUILT_IN)
+        built_in = at(run.config, "data.kind") in BUILT_IN
         text = (REFERENCES if sweep.corpora else REFERENCES + SOURCES) if built_in else ()
         runs[run.name] = kept.gather(run.directory, KEPT + text)
     if path.exists() and (strange := kept.read(path).keys() - runs.keys()):

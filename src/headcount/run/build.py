@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, first_line
 from headcount.settings import (
+    Design,
     Problems,
-    Study,
     Top,
     Trainer,
     Validation,
@@ -238,14 +238,10 @@ def check_nodes(config: Mapping[str, Any]) -> None:
     problems = Problems()
     top = {name: value for name, value in config.items() if name not in NODES}
     problems.attempt(check, Top, top)
-    types = {"trainer": Trainer, "validation": Validation, "study": Study}
-    types |= {"checkpoint": LastCheckpoint, "divergence": SkippedSteps}
+    types = {"trainer": Trainer, "validation": Validation, "checkpoint": LastCheckpoint, "divergence": SkippedSteps}
     for group, kind in types.items():
-        node = config.get(group)
-        if isinstance(node, Mapping) or group != "study":
-            problems.attempt(check, kind, node or {}, f"{group}.")
-        elif node is not None:
-            problems.lines.append(f"study={typed(node)}: must be a group of settings; choose a file of conf/study")
+        problems.attempt(check, kind, config.get(group) or {}, f"{group}.")
+    problems.attempt(Design.of, config)
     problems.raise_all()
 
 
@@ -413,13 +409,3 @@ def check_processes(config: DictConfig) -> None:
             f"trainer.num_nodes={machines}, but processes were started on {world // local}: add "
             f"trainer.num_nodes={world // local}, or start one a machine with torchrun --nnodes {machines}"
         )
-
-
-def keyword_arguments(function: Any, config: DictConfig, without: Collection[str] = ("debug",)) -> dict[str, Any]:
-    """The settings of `config`, less those of `without`, as keyword arguments of `function`. Raises InputError with a
-    line for each that `function` cannot take or that is missing."""
-    values = {name: value for name, value in plain(config).items() if name not in without}
-    check(function, values, given=without)
-    return values
-
-
