@@ -1,19 +1,19 @@
 """Parts built with the settings of conf/, with changes for a test."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.errors import InstantiationException
-from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 
 from headcount.data.cleaning import Cleaning
 from headcount.data.tokenizer import SentencePiece
 from headcount.heads.statistics import Bounds
-from headcount.run.config import NOT_CORPUS
-from headcount.run.resolvers import CONF, register_resolvers
+from headcount.command_lines import CONF
+from headcount.run.build import NOT_CORPUS, without_other_kinds
+from headcount.run.resolvers import register_resolvers
+from headcount.settings import factory_of
 from headcount.training.divergence import SkippedSteps
 from headcount.training.module import TranslationTask
 
@@ -24,12 +24,14 @@ TWO_LAYERS = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "d_feed_f
 
 @cache
 def settings(option: str) -> Any:
-    """The node of conf/train.yaml with `option` chosen, such as search/beam, resolved."""
-    group, _, name = option.rpartition("/")
+    """The node of conf/train.yaml with an option or a kind chosen, such as search/beam or loss/r_drop, resolved."""
+    group, _, name = option.partition("/")
     register_resolvers()
+    choice = f"{group}={name}" if (CONF / group / f"{name}.yaml").exists() else f"{group}.kind={name}"
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        node = OmegaConf.select(compose("train", [f"{group}={name}"]), group.replace("/", "."))
-    return OmegaConf.create(OmegaConf.to_container(node, resolve=True))
+        config = compose("train", [choice])
+    OmegaConf.set_struct(config, False)
+    return without_other_kinds(config)[group]
 
 
 def corpus(option: str, /, **changes: Any) -> Any:
@@ -38,7 +40,7 @@ def corpus(option: str, /, **changes: Any) -> Any:
     node = {name: value for name, value in node.items() if name not in NOT_CORPUS}
     if changes.get("held_out"):
         changes["held_out"] = node["held_out"] | changes["held_out"]
-    return get_class(node.pop("_target_"))(**node | changes)
+    return factory_of("data", node.pop("kind"))(**node | changes)
 
 
 def hub(path: Any = None, source: Any = None, target: Any = None, **changes: Any) -> Any:
@@ -51,27 +53,33 @@ def files(source: Any, target: Any, **changes: Any) -> Any:
 
 def built(option: str, /, **changes: Any) -> Any:
     """The object that `option` describes, such as `built("search/beam", beam=1)`; `changes`: settings or objects."""
-    try:
-        return instantiate(settings(option), **changes)
-    except InstantiationException as error:
-        raise (error.__cause__ or error) from None
+    group, _, name = option.partition("/")
+    if group == "attention":
+        options = {"luong_dot": {"gain": None}, "gaussian_window": {"gaussians": 3}}.get(name, {})
+        return partial(factory_of(group, name), **options | changes)
+    node: Any = OmegaConf.to_container(settings(option))
+    if group == "model":
+        sides = {side: node.pop(side) for side in ("self_attention", "cross_attention") if side in node}
+        changes = {side: built(f"attention/{word}") for side, word in sides.items()} | changes
+        node = {name: value for name, value in node.items() if name not in ("gain", "gaussians")}
+    factory = factory_of(group, node.pop("kind"))
+    return partial(factory, **node | changes) if group == "optimizer" else factory(**node | changes)
 
 
 def sentence_piece(vocab_size: int, model_type: str = "bpe", **changes: Any) -> SentencePiece:
-    piece: SentencePiece = built("tokenizer/bpe", vocab_size=vocab_size, model_type=model_type, **changes)
+    piece: SentencePiece = built("tokenizer/joint", vocab_size=vocab_size, model_type=model_type, **changes)
     return piece
 
 
 def cleaning(**changes: Any) -> Cleaning:
     """Cleaning without limits but those of `changes`."""
-    node = {**settings("data/default").cleaning, "max_words": None, "max_ratio": None, **changes}
-    return Cleaning(**{name: value for name, value in node.items() if name != "_target_"})
+    return Cleaning(**{**settings("data/grammar").cleaning, "max_words": None, "max_ratio": None, **changes})
 
 
 def random_model(vocab_size: int, **settings: Any) -> Any:
     """A model of two layers whose weights are all random: no norm or bias is left at 1 or 0."""
     attends = ("self_attention", "cross_attention")
-    chosen = {name: built(f"model/cross_attention/{settings[name]}") for name in attends if name in settings}
+    chosen = {name: built(f"attention/{settings[name]}") for name in attends if name in settings}
     torch.manual_seed(1)
     model = built("model/nano", vocab_size=vocab_size, **TWO_LAYERS | settings | chosen).eval()
     with torch.no_grad():

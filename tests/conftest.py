@@ -29,7 +29,7 @@ from hydra._internal import defaults_list  # noqa: E402
 from hydra._internal.hydra import Hydra  # noqa: E402
 
 from headcount import signals  # noqa: E402
-from headcount.__main__ import main  # noqa: E402
+from headcount.cli import main  # noqa: E402
 
 # Tests run make themselves, each as a person would: without the options and variables of the make that runs pytest.
 for variable in [name for name in os.environ if name.startswith(("MAKE", "MFLAGS")) or name == "ARGS"]:
@@ -71,19 +71,19 @@ SPELLED = ("", "", "小狗", "公猫", "老马", "飞鸟", "棕熊", "灰狼", "
 CHARACTERS = dict(zip(WORDS, SPELLED, strict=True))
 TINY = (
     "data=multi30k",
-    "data.vocab_size=320",
+    "tokenizer.vocab_size=320",
     "data.batch_tokens=200",
     "data.max_length=50",
-    "data.budget.warmup_steps=20",
+    "schedule.warmup_steps=20",
     "model.d_model=16",
     "model.num_heads=2",
     "model.d_feed_forward=16",
     "model.encoder_layers=1",
     "model.decoder_layers=1",
     "model.dropout=0.1",
-    "schedule=inverse_sqrt",  # of which the first steps are those of a longer run
+    "schedule.kind=inverse_sqrt",  # of which the first steps are those of a longer run
     "trainer=cpu",
-    "trainer.max_steps=8",
+    "steps=8",
     "trainer.log_every_n_steps=1",
     "validation.every=4",
     "logger=csv",
@@ -233,7 +233,7 @@ def home(tiny, tmp_path_factory) -> Path:
     """A working directory in which two runs have been trained, runs/first and runs/second; not to be written to."""
     folder = tmp_path_factory.mktemp("home")
     # Long enough for the first to learn the toy language.
-    learn = (*tiny, "trainer.max_steps=100", "validation.every=100", "model.d_model=32")
+    learn = (*tiny, "steps=100", "validation.every=100", "model.d_model=32")
     for name, options in {"first": learn, "second": tiny}.items():
         completed("train", *options, f"hydra.run.dir=runs/{name}", cwd=folder)
     return folder

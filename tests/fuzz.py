@@ -38,12 +38,12 @@ from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.evaluation.metrics import score
-from headcount.run.console import _lines, is_wrong
+from headcount.cli import _lines, is_wrong
 from headcount.run.opened import make_translator
-from headcount.run.parts import build_parts
+from headcount.run.build import build_parts
 from headcount.run.resolvers import CONF, register_resolvers
 from headcount.commands.translate import translate_stream
-from headcount.run.values import flatten
+from headcount.settings import flatten
 
 SECONDS = 120  # in which every case must end, on a crowded machine too
 ODD = [

@@ -14,7 +14,7 @@ from typing import Any
 
 from scipy import stats
 
-from headcount.run.values import at
+from headcount.settings import at
 
 FIGURES = {  # column: path in metrics.json, divisor, digits
     "minutes": ("train.seconds", 60, 0),

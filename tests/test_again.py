@@ -99,7 +99,7 @@ def test_an_empty_path_is_not_taken_for_none(tiny, tmp_path):
 
 @pytest.mark.medium
 def test_a_new_run_beside_the_one_that_is_there(tiny, tmp_path):
-    words = (*tiny, "hydra.run.dir=runs/mine", "trainer.max_steps=4", "if_exists=new")
+    words = (*tiny, "hydra.run.dir=runs/mine", "steps=4", "if_exists=new")
     for _ in range(2):
         completed("train", *words, cwd=tmp_path)
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"mine", "mine_2", "latest"}

@@ -11,7 +11,7 @@ BENCH = Path(__file__).parents[1] / "scripts" / "bench"
 sys.path.insert(0, str(BENCH))
 import run as bench  # noqa: E402
 
-SMALL = "data.train_size=300 data.valid_size=8 data.test_size=16 data.vocab_size=500 data.budget.warmup_steps=1"
+SMALL = "data.train_size=300 data.valid_size=8 data.test_size=16 tokenizer.vocab_size=500 schedule.warmup_steps=1"
 SETTINGS = f"model=nano model.d_model=16 model.d_feed_forward=16 data.batch_tokens=256 optimizer=adamw {SMALL}"
 
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from headcount import signals
 from headcount.errors import InputError
 from headcount.run.curves import begin_curves, whole_rows
-from headcount.run.parts import build_parts
+from headcount.run.build import build_parts
 from headcount.run.resume import keep_as_last, newest_checkpoint
 from headcount.run.train import stoppable
 from headcount.training import callbacks
@@ -103,7 +103,7 @@ class Begin(pl.Callback):
 def numbers(home):
     """A function that trains in a directory, from its last checkpoint on if there is one; what was built for it."""
     base = OmegaConf.load(home / "runs" / "second" / "config.yaml")
-    every = ["checkpoint.every=4", "validation.every=4", "validation.patience=5", "trainer.max_steps=18"]
+    every = ["checkpoint.every=4", "validation.every=4", "validation.patience=5", "steps=18"]
     base.merge_with_dotlist(every)
     base.averaging = {"_target_": "headcount.training.averaging.BestCheckpoint", "metric": "loss"}
 
@@ -328,7 +328,7 @@ def test_a_signal_after_lightning_has_put_its_handlers_away_ends_the_process_wit
 
     monkeypatch.setattr(_SignalConnector, "teardown", signalled)
     monkeypatch.setattr(signals, "_came", {})
-    ended = command("train", *tiny, "trainer.max_steps=2", "hydra.run.dir=run", cwd=tmp_path)
+    ended = command("train", *tiny, "steps=2", "hydra.run.dir=run", cwd=tmp_path)
     assert ended.code == 128 + signal.SIGTERM
     assert "stopped at step 2; the model so far can be used" in (tmp_path / "run" / "train.log").read_text()
     assert signal.getsignal(signal.SIGTERM) is before
@@ -344,8 +344,8 @@ def test_a_validation_that_was_cut_off_is_not_done_where_none_is_any_more(number
 
 @pytest.mark.medium
 def test_a_finished_run_that_goes_on_has_the_curves_of_a_longer_one(numbers, whole, tmp_path):
-    numbers(tmp_path, "trainer.max_steps=8")
-    numbers(tmp_path, "trainer.max_steps=9")
+    numbers(tmp_path, "steps=8")
+    numbers(tmp_path, "steps=9")
     assert left(numbers(tmp_path)) == whole
 
 

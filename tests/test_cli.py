@@ -19,13 +19,13 @@ from conftest import SCRIPTS, command, completed, failed, refused, rewrite
 from safetensors.torch import load_file, save_file
 
 from headcount.decoding.search import NotFiniteError
-from headcount.run.console import _StandardError, open_streams
+from headcount.cli import _StandardError, open_streams
 
 # Reported together: every part of a config is looked at before anything is read.
 WRONG_SETTINGS = [
     {
         "model.num_heads=3": "model.num_heads=3 does not divide model.d_model=16: the nearest that do are 2 and 4",
-        "trainer.max_steps=x": "trainer.max_steps=x: must be a whole number",
+        "steps=x": "steps=x: must be a whole number",
         "optimizer.lr=-1": "optimizer.lr=-1: must be 0 or more",
         "validation.every=0": "validation.every=0: must be 1 or more",
         "averaging.last=0": "averaging.last=0: must be 1 or more",
@@ -35,7 +35,7 @@ WRONG_SETTINGS = [
         "search.beam=0": "search.beam=0: must be 1 (greedy) or more",
         "data.batch_tokens=x": "data.batch_tokens=x: must be a whole number",
         "data.cleaning.max_ratio=x": "data.cleaning.max_ratio=x: must be a number or null",
-        "data.vocab_size=100": "tokenizer.vocab_size=100 is too small",
+        "tokenizer.vocab_size=100": "tokenizer.vocab_size=100 is too small",
         "data.source=de": "data.source=de and data.target=de are the same language",
         "seed=x": "seed=x: must be a whole number",
     },
@@ -44,7 +44,7 @@ WRONG_SETTINGS = [
         "model.num_heads=[2,x]": "model.num_heads=[2,x]: must be a whole number or a list",
         "model.dropout=true": "model.dropout=true: must be a number",
         "trainer.accumulate_grad_batches=x": "trainer.accumulate_grad_batches=x: must be a whole number",
-        "trainer.max_steps=null": "trainer.max_steps=null: must be a whole number",
+        "steps=null": "steps=null: must be a whole number",
         "optimizer.adamw_lr=abc": "optimizer.adamw_lr=abc: must be a number",
         "validation.every=x": "validation.every=x: must be a whole number",
         "validation.patience=0": "validation.patience=0: must be 1 or more",
@@ -54,7 +54,7 @@ WRONG_SETTINGS = [
     },
     {
         "model.norm=x": "model.norm=x: must be one of pre, post",
-        "trainer.max_steps=-1": "trainer.max_steps=-1: must be 1 or more",
+        "steps=-1": "steps=-1: must be 1 or more",
         "trainer.gradient_clip_val=-1": "trainer.gradient_clip_val=-1: must be 0 or more",
         "trainer.precision=99": "trainer: Precision 99 is invalid",
         "data.workers=-1": "data.workers=-1 is too small",
@@ -72,11 +72,11 @@ WRONG_SETTINGS = [
     {"model.d_model": "model.d_model: is not NAME=VALUE"},
     {"num_heads=4": "num_heads: no such setting; did you mean model.num_heads?"},
     {"heads=4": "heads: no such setting; did you mean model.num_heads or "},
-    {"max_step=4": "max_step: no such setting; did you mean trainer.max_steps?"},
+    {"max_step=4": "max_step: no such setting; did you mean steps?"},
     {"+validation.patiense=5": "validation.patiense: no such setting; did you mean validation.patience?"},
     {
         "++divergence.stopafter=1": "divergence.stopafter: no such setting; did you mean divergence.stop_after?",
-        "+data.budget.warmup=10": "data.budget.warmup: no such setting; did you mean data.budget.warmup_steps?",
+        "+data.budget.warmup=10": "data.budget.warmup: no such setting; did you mean schedule.warmup_steps?",
         "+study.varries=x": "study.varries: no such setting; did you mean study.varies?",
         "+orders=default": "orders: no such setting; ",
         "+experiment=x": "experiment: is now recipe=NAME",
@@ -208,7 +208,7 @@ def test_missing_text_is_named_and_empty_lines_of_test_are_translated(tiny, text
     folder, work = shutil.copytree(text, tmp_path / "text"), tmp_path / "work"
     work.mkdir()
     (folder / "test.en").write_bytes(b"\n" * 30)
-    completed("train", *tiny, f"data.root={folder}", "trainer.max_steps=1", cwd=work)
+    completed("train", *tiny, f"data.root={folder}", "steps=1", cwd=work)
     (folder / "test.de").unlink()
     (line,) = refused("train", *tiny, f"data.root={folder}", cwd=work)
     assert "has no test.de or test.de.gz" in line
@@ -230,7 +230,7 @@ def test_wrong_text(case, tiny, text, tmp_path):
 
 @pytest.mark.medium
 def test_no_half_prepared_data(tiny, tmp_path):
-    (line,) = failed("train", *tiny, "data.vocab_size=5000", "data.directory=prepared", cwd=tmp_path)
+    (line,) = failed("train", *tiny, "tokenizer.vocab_size=5000", "data.directory=prepared", cwd=tmp_path)
     expected = "tokenizer.vocab_size=5000 is more than the training text can fill; the largest that works is"
     assert line.startswith(expected)
     assert not list(tmp_path.rglob("*.part*"))
@@ -340,9 +340,9 @@ def test_a_corpus_of_ones_own_trains_and_only_trusted_goes_on(tiny, tmp_path, mo
     (tmp_path / "own_corpus.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     completed("train", *tiny, "data._target_=own_corpus.Mine", cwd=tmp_path)
-    (line,) = refused("train", "resume=runs/latest", "trainer.max_steps=10", cwd=tmp_path)
+    (line,) = refused("train", "resume=runs/latest", "steps=10", cwd=tmp_path)
     assert "'own_corpus.Mine'" in line
-    trusted = ("resume=runs/latest", "trainer.max_steps=10", "trust=[own_corpus.Mine]")
+    trusted = ("resume=runs/latest", "steps=10", "trust=[own_corpus.Mine]")
     completed("train", *trusted, cwd=tmp_path)
 
 
@@ -447,7 +447,7 @@ def test_sentences_without_a_position_are_named_before_training(tiny, tmp_path):
             r"model\.max_positions=7: raise that, or take model\.positions=sinusoidal(, or lower data\.max_length)?",
             line,
         )
-    learned = ("model.positions=learned", "model.max_positions=50", "segmentation=bpe_dropout")
+    learned = ("model.positions=learned", "model.max_positions=50", "segmentation.kind=bpe_dropout")
     drawn = refused("train", *tiny, *learned, cwd=tmp_path)  # data.max_length is 50
     expected = [f"a {side} of train has up to 51 tokens with its end" for side in ("source", "target")]
     assert [line.split(",")[0] for line in drawn] == expected
@@ -548,7 +548,7 @@ def test_a_disk_that_is_full(tiny, tmp_path, monkeypatch):
 
 @pytest.mark.medium
 def test_only_the_first_process_scores_and_sums_up(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.run.training_run.TrainingRun.is_first_process", False)
+    monkeypatch.setattr("headcount.run.begin.TrainingRun.is_first_process", False)
     assert completed("train", *tiny, "hydra.run.dir=run", cwd=tmp_path).out == ""
     assert not (tmp_path / "run" / "metrics.json").exists()
 

@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 import headcount
 from headcount import commands
 from headcount.__main__ import main
-from headcount.run import place
+from headcount import command_lines as place
 
 ROOT = SCRIPTS.parent
 
@@ -205,7 +205,7 @@ def test_configs_are_found_inside_of_an_installed_package(tmp_path):
     (package / "run").mkdir(parents=True)
     for name in ("__init__.py", "run/__init__.py", "run/place.py"):
         shutil.copy(ROOT / "src" / "headcount" / name, package / name)
-    show = [sys.executable, "-c", "from headcount.run.place import CHECKOUT, CONF; print(CHECKOUT, CONF)"]
+    show = [sys.executable, "-c", "from headcount.command_lines import CHECKOUT, CONF; print(CHECKOUT, CONF)"]
     environment = {"PYTHONPATH": str(tmp_path)}
     (package / "conf").mkdir()
     found = subprocess.run(show, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

@@ -15,12 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
 from headcount.export.limits import unsupported
-from headcount.run.config import build
-from headcount.run.parts import build_parts, check_processes, without_effect
-from headcount.run.place import program
+from headcount.run.build import build
+from headcount.run.build import build_parts, check_processes, without_effect
+from headcount.command_lines import program
 from headcount.run.resolvers import CONF, register_resolvers
 from headcount.run.trusted import TRUSTED, check_targets
-from headcount.run.values import AS_TRAINED
+from headcount.settings import AS_TRAINED
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option
 OPTIONS = sorted(
@@ -37,9 +37,9 @@ NEEDED = {  # what an option can't be without
     ("data", "files"): [*LANGUAGES, *FILES],
     ("data", "hub"): [*LANGUAGES, "data.path=some/set"],
     ("loss", "r_drop"): ["model.dropout=0.1"],
-    ("optimizer", "schedule_free"): ["schedule=constant", "averaging=none"],
+    ("optimizer", "schedule_free"): ["schedule.kind=constant", "averaging.kind=none"],
     ("trainer", "fsdp"): ["optimizer=adamw"],
-    ("segmentation", "sampled"): ["tokenizer=unigram"],
+    ("segmentation", "sampled"): ["tokenizer.model_type=unigram"],
     ("recipe", "tatoeba_en_de"): ["data.root=x"],
     ("recipe", "news_de_en"): ["data.root=x"],
 }
@@ -69,7 +69,7 @@ def test_option_builds(group, option, tmp_path):
     config = composed("train", f"{group}={option}", *needed)
     check_processes(config)
     parts = build_parts(config, tmp_path)
-    assert parts.trainer.max_steps == config.data.budget.steps
+    assert parts.steps == config.steps
     assert not list(tmp_path.iterdir())  # building writes nothing
     # A run keeps the config resolved, and is opened again only if all it names is known.
     check_targets(OmegaConf.to_container(config, resolve=True), "", ())
@@ -140,10 +140,10 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["optimizer=muon", "optimizer.adjust_lr_fn=rms"], "optimizer.adjust_lr_fn=rms: must be one of original, "),
         (["optimizer=muon", "optimizer.ns_coefficients=[2,1]"], "optimizer.ns_coefficients=[2, 1]: must be three"),
         (
-            ["optimizer=schedule_free", "schedule=constant"],
+            ["optimizer=schedule_free", "schedule.kind=constant"],
             "averaging: optimizer=schedule_free averages the weights it",
         ),
-        (["optimizer=schedule_free", "averaging=none"], "schedule: optimizer=schedule_free wants a constant rate aft"),
+        (["optimizer=schedule_free", "averaging.kind=none"], "schedule: optimizer=schedule_free wants a constant rate aft"),
         (["optimizer._target_=absent.Adam"], "optimizer: needs the package absent, which is not installed; install it"),
         (["optimizer=nadamw", "optimizer.lr=-1"], "optimizer: Invalid learning rate: -1"),
         (["optimizer=soap", "optimizer.lr=-1"], "optimizer: "),
@@ -160,18 +160,18 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["trainer=ddp", "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
         (["trainer=ddp", "trainer.num_nodes=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
         (["search=as_trained"], "search: names no class (_target_) to build; choose an option of conf/search"),
-        (["data.both_directions=true", "tokenizer=separate"], "data.both_directions=true: needs one vocabulary"),
-        (["recipe=multi30k_short", "schedule=noam"], "optimizer.lr=0.0035: is a factor with schedule=noam, 1 in the"),
+        (["data.both_directions=true", "tokenizer.kind=separate"], "data.both_directions=true: needs one vocabulary"),
+        (["recipe=multi30k_short", "schedule.kind=noam"], "optimizer.lr=0.0035: is a factor with schedule.kind=noam, 1 in the"),
         (
-            ["optimizer=muon_large_vocabulary", "schedule=noam"],
-            "optimizer.adamw_lr=0.02: is a factor with schedule=noam, 1 in the paper; give optimizer.adamw_lr=1",
+            ["optimizer=muon", "schedule.kind=noam"],
+            "optimizer.adamw_lr=0.02: is a factor with schedule.kind=noam, 1 in the paper; give optimizer.adamw_lr=1",
         ),
-        (["loss=r_drop"], "loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1"),
+        (["loss.kind=r_drop"], "loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1"),
         (
-            ["optimizer=schedule_free", "schedule=constant", "averaging=none", "optimizer.betas=[0,0.9]"],
+            ["optimizer=schedule_free", "schedule.kind=constant", "averaging.kind=none", "optimizer.betas=[0,0.9]"],
             "optimizer.betas: the first must be above 0",
         ),
-        (["segmentation=sampled"], "segmentation: SampledSegmentation needs tokenizer=unigram"),
+        (["segmentation.kind=sampled"], "segmentation: SampledSegmentation needs tokenizer.model_type=unigram"),
     ],
 )
 def test_impossible_settings_get_one_line(overrides, line, tmp_path):
@@ -197,7 +197,7 @@ def test_a_setting_that_acts_beside_another_alone_is_told_where_that_is_off():
 def test_a_loss_that_never_begins_gives_a_warning(tmp_path, caplog):
     for start, said in ((999, 0), (1000, 1)):
         caplog.clear()
-        build_parts(composed("train", "loss=simcut", f"loss.start={start}"), tmp_path)
+        build_parts(composed("train", "loss.kind=simcut", f"loss.start={start}"), tmp_path)
         assert len([record for record in caplog.records if "loss.start" in record.message]) == said
 
 
@@ -226,7 +226,7 @@ def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():
         assert (gpu.trainer.accelerator, gpu.data.batch_tokens, gpu.data.pad_to) == ("gpu", 25600, "auto")
         assert gpu.optimizer.lr == pytest.approx(cpu.optimizer.lr * 2.5)  # the root of 25600 / 4096
         assert {**cpu.trainer, "accelerator": "gpu"} == gpu.trainer
-        assert (cpu.data.pad_to, cpu.data.budget.rate_tokens) == (1, 4096)
+        assert (cpu.data.pad_to, cpu.data.rate_tokens) == (1, 4096)
     assert composed("train", "trainer=gpu", "data.batch_tokens=4096").optimizer.lr == composed("train").optimizer.lr
 
 
@@ -236,7 +236,7 @@ def test_a_gpu_has_large_batches_with_the_rate_that_goes_with_them():
 )
 def test_steps_of_the_lineage_have_as_many_parameters(choices, size):
     study = ["study=lineage", *choices]
-    pieces = composed("train", *study).data.vocab_size
+    pieces = composed("train", *study).tokenizer.vocab_size
 
     def parameters(*overrides: str) -> int:
         model = build(composed("train", *overrides).model, "model", vocab_size=pieces)
@@ -271,11 +271,11 @@ def test_the_help_offers_no_group_or_option_that_cannot_be_chosen(tmp_path):
 
 @pytest.mark.medium
 def test_what_an_export_advises_to_train_with_is_an_option():
-    model = build(composed("train", "model/cross_attention=additive").model, "model", vocab_size=8)
+    model = build(composed("train", "model.cross_attention=additive").model, "model", vocab_size=8)
     run = SimpleNamespace(model=model, translator=SimpleNamespace(hide_source=False))
     (line,) = unsupported(run, "page")
     word = line.partition("train with ")[2]
-    assert word == "model/cross_attention=scaled_dot"
+    assert word == "model.cross_attention=scaled_dot"
     assert composed("train", word).model.cross_attention._target_.endswith("ScaledDotProduct")
 
 

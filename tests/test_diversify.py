@@ -39,7 +39,7 @@ def test_originals_come_first_and_each_translation_names_its_run(folder, text, t
     assert f"{len(found):,} pairs in new/train.jsonl" in out
     command = out.splitlines()[-1].split("headcount train ")[1].split()
     given = [option for option in tiny if not option.startswith(("data=", "data.root"))]
-    completed("train", *command, *given, "trainer.max_steps=1", "hydra.run.dir=trained", cwd=folder)
+    completed("train", *command, *given, "steps=1", "hydra.run.dir=trained", cwd=folder)
     assert len((folder / "trained/test.hyp.de").read_text().splitlines()) == len(rows(folder / "new/test.jsonl"))
 
 
@@ -57,7 +57,7 @@ def test_finished_runs_are_not_translated_again(folder, monkeypatch):
 
 @pytest.mark.medium
 def test_a_run_of_the_other_direction_translates_targets(folder, tiny):
-    turned = ("data.source=de", "data.target=en", "trainer.max_steps=2")
+    turned = ("data.source=de", "data.target=en", "steps=2")
     completed("train", *tiny, *turned, "hydra.run.dir=back", cwd=folder)
     completed("diversify", "run=[runs/second,back]", "search.beam=1", "original=false", "out=new", cwd=folder)
     made = [row for row in rows(folder / "new/train.jsonl") if row[2] == "back"]

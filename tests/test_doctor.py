@@ -166,7 +166,7 @@ def test_shifted_files_are_found_through_all_of_preparation(tmp_path):
         target = [*pairs.target[1:], "Das Ende."] if split == "train" else pairs.target
         for language, lines in {"en": pairs.source, "de": target}.items():
             (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    corpus = ("data=multi30k", f"data.root={tmp_path}", "data.vocab_size=500", "data.both_directions=true")
+    corpus = ("data=multi30k", f"data.root={tmp_path}", "tokenizer.vocab_size=500", "data.both_directions=true")
     result = command("doctor", *corpus, cwd=tmp_path)
     assert result.code == 1
     assert [line.split("  ")[0] for line in result.out.splitlines() if line.endswith("warning")] == [

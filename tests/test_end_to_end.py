@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import headcount
 from headcount.run.opened import read_weights
-from headcount.run.place import CONF
+from headcount.command_lines import CONF
 from headcount.training.callbacks import StopOnInterrupt
 from headcount.training.module import TranslationTask
 
@@ -134,7 +134,7 @@ def test_runs_side_by_side(home):
 @pytest.mark.medium
 @pytest.mark.parametrize("steps", [8, 80])
 def test_progress_shows_the_mean_loss_and_the_last_rate_since_its_last_line(steps, tiny, tmp_path):
-    options = ("trainer.accumulate_grad_batches=2", f"trainer.max_steps={steps}", "validation.every=80")
+    options = ("trainer.accumulate_grad_batches=2", f"steps={steps}", "validation.every=80")
     run = trained(tmp_path, *tiny, *options)
     log = (run / "train.log").read_text(encoding="utf-8")
     shown = re.findall(rf" step (\d+) of {steps}  loss ([\d.]+)  lr (\S+) ", log)
@@ -161,7 +161,7 @@ def test_same_seed_same_run(tiny, tmp_path):
 @pytest.mark.medium
 def test_training_stops_when_validation_no_longer_improves(tiny, tmp_path):
     # A learning rate of nearly nothing: the loss stands still, so the second validation is the first without progress.
-    still = ("optimizer.lr=1e-30", "optimizer.weight_decay=0", "validation.every=2", "trainer.max_steps=20")
+    still = ("optimizer.lr=1e-30", "optimizer.weight_decay=0", "validation.every=2", "steps=20")
     stopped = trained(tmp_path, *tiny, *still, "validation.patience=2")
     assert metrics(stopped)["train"]["steps"] == 6
     assert "test" in metrics(stopped)
@@ -170,7 +170,7 @@ def test_training_stops_when_validation_no_longer_improves(tiny, tmp_path):
 
 @pytest.mark.medium
 def test_an_average_that_lags_behind_is_not_scored(tiny, tmp_path):
-    result = completed("train", *tiny, "averaging=ema", "averaging.decay=0.999", cwd=tmp_path)
+    result = completed("train", *tiny, "averaging.kind=ema", "averaging.decay=0.999", cwd=tmp_path)
     run = (tmp_path / "runs" / "latest").resolve()
     last = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     kept = load_file(run / "model.safetensors")
@@ -198,7 +198,7 @@ def interrupt_at(monkeypatch, step: int) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accumulation):
-    options = (*tiny, f"trainer.accumulate_grad_batches={accumulation}", "trainer.max_steps=10", "averaging.share=1")
+    options = (*tiny, f"trainer.accumulate_grad_batches={accumulation}", "steps=10", "averaging.share=1")
     whole = trained(tmp_path, *options)
     with monkeypatch.context() as patch:
         interrupt_at(patch, 4)
@@ -222,7 +222,7 @@ def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch, accum
 
 @pytest.mark.slow
 def test_killed_in_a_validation_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
-    options = (*tiny, "checkpoint.every=4", "averaging=best")
+    options = (*tiny, "checkpoint.every=4", "averaging.kind=best")
     whole = trained(tmp_path, *options)
 
     validate = TranslationTask.on_validation_epoch_end
@@ -250,17 +250,17 @@ def test_going_on_with_a_finished_run(tiny, tmp_path):
     run = trained(tmp_path, *tiny)
     before = (run / "config.yaml").read_bytes()
     for arguments, expected in {
-        (): "last.ckpt is at step 8 of 8: to train on, raise trainer.max_steps",
-        ("trainer.max_steps=x",): "trainer.max_steps=x: must be a whole number",
-        ("hydra.run.dir=elsewhere", "trainer.max_steps=9"): "continues in the directory of that run; leave it out",
+        (): "last.ckpt is at step 8 of 8: to train on, raise steps",
+        ("steps=x",): "steps=x: must be a whole number",
+        ("hydra.run.dir=elsewhere", "steps=9"): "continues in the directory of that run; leave it out",
     }.items():
         (line,) = failed("train", "resume=runs/latest", *arguments, cwd=tmp_path)
         assert expected in line
         assert (run / "config.yaml").read_bytes() == before
         assert not (tmp_path / "elsewhere").exists()
-    assert trained(tmp_path, "resume=runs/latest", "trainer.max_steps=12") == run
+    assert trained(tmp_path, "resume=runs/latest", "steps=12") == run
     assert metrics(run)["train"]["steps"] == 12
-    whole = trained(tmp_path, *tiny, "trainer.max_steps=12")
+    whole = trained(tmp_path, *tiny, "steps=12")
     assert same_weights(whole / "model.safetensors", run / "model.safetensors")
 
 
@@ -297,7 +297,7 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_real_signals(tiny, tmp_path, number):
     """As above, with another process and the system's own signals."""
-    options = (*tiny, "trainer.max_steps=3000", "validation.every=3000", "checkpoint.every=20", "search.beam=1")
+    options = (*tiny, "steps=3000", "validation.every=3000", "checkpoint.every=20", "search.beam=1")
     process = subprocess.Popen(
         [sys.executable, SCRIPTS / "train.py", *options], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL
     )
@@ -314,8 +314,8 @@ def test_real_signals(tiny, tmp_path, number):
     run = (tmp_path / "runs" / "latest").resolve()
     assert (run / "model.safetensors").exists() == graceful
     steps = metrics(run)["train"]["steps"] + 10 if graceful else 200
-    assert trained(tmp_path, "resume=runs/latest", f"trainer.max_steps={steps}") == run
-    whole = trained(tmp_path, *options, f"trainer.max_steps={steps}")
+    assert trained(tmp_path, "resume=runs/latest", f"steps={steps}") == run
+    whole = trained(tmp_path, *options, f"steps={steps}")
     assert same_weights(whole / "model.safetensors", run / "model.safetensors")
     assert metrics(whole)["train"]["tokens"] == metrics(run)["train"]["tokens"]
 
@@ -356,7 +356,7 @@ TASK = ("headcount.training.module", "TranslationTask")
     ],
 )
 def test_a_signal_at_any_moment_around_a_validation_changes_nothing_in_the_end(tiny, tmp_path, number, moment):
-    options = (*tiny, "trainer.max_steps=40", "validation.every=10", "checkpoint.every=10", "averaging=best")
+    options = (*tiny, "steps=40", "validation.every=10", "checkpoint.every=10", "averaging.kind=best")
     options += ("validation.patience=9", "search.beam=1")
     command_line = [sys.executable, "-c", SIGNALLED, *moment, "30", str(int(number)), SCRIPTS / "train.py", *options]
     ended = subprocess.run(command_line, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL, timeout=240)
@@ -373,7 +373,7 @@ def test_a_signal_at_any_moment_around_a_validation_changes_nothing_in_the_end(t
 @pytest.mark.slow
 def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
     # Without dropout, whose numbers are drawn for each process.
-    options = (*tiny, "model.dropout=0", "trainer.max_steps=20", "averaging.last=1", "checkpoint.every=5")
+    options = (*tiny, "model.dropout=0", "steps=20", "averaging.last=1", "checkpoint.every=5")
     one = trained(tmp_path, *options, "trainer.accumulate_grad_batches=2")
     trained_by_two(tmp_path, *options, *DDP)
     two = (tmp_path / "runs" / "latest").resolve()
@@ -392,7 +392,7 @@ def test_two_processes_are_one_with_accumulation(tiny, tmp_path):
 @pytest.mark.slow
 def test_two_processes_score_the_better_weights_of_average_and_last(tiny, tmp_path):
     # A mean over half of the run lags behind at a rate that still moves the weights far.
-    options = (*tiny, "model.dropout=0", "trainer.max_steps=20", "averaging=ema", "averaging.share=0.5")
+    options = (*tiny, "model.dropout=0", "steps=20", "averaging.kind=ema", "averaging.share=0.5")
     one = trained(tmp_path, *options, "trainer.accumulate_grad_batches=2")
     trained_by_two(tmp_path, *options, *DDP)
     two = (tmp_path / "runs" / "latest").resolve()
@@ -406,7 +406,7 @@ def test_two_processes_score_the_better_weights_of_average_and_last(tiny, tmp_pa
 @pytest.mark.slow
 def test_two_processes_that_diverge_end_with_one_message_and_keep_no_weights(tiny, tmp_path):
     ended = trained_by_two(
-        tmp_path, *tiny, "validation.every=20", "trainer.max_steps=20", "optimizer.lr=1e38", *DDP, check=False
+        tmp_path, *tiny, "validation.every=20", "steps=20", "optimizer.lr=1e38", *DDP, check=False
     )
     assert ended.returncode != 0
     assert "so training has diverged and nothing more is saved" in ended.stderr
@@ -415,9 +415,9 @@ def test_two_processes_that_diverge_end_with_one_message_and_keep_no_weights(tin
 
 def assert_resumes_with_one_process_and_with_two(folder, options, expected):
     """Ten steps with two processes, five more, and the rest with one process that accumulates."""
-    trained_by_two(folder, *options, *DDP, "trainer.max_steps=10")
-    trained_by_two(folder, "resume=runs/latest", "trainer.max_steps=15")
-    one = ("trainer=cpu", "trainer.accumulate_grad_batches=2", "trainer.max_steps=20")
+    trained_by_two(folder, *options, *DDP, "steps=10")
+    trained_by_two(folder, "resume=runs/latest", "steps=15")
+    one = ("trainer=cpu", "trainer.accumulate_grad_batches=2", "steps=20")
     run = trained(folder, "resume=runs/latest", *one)
     assert distance(expected, load_file(run / "model.safetensors")) < 1e-6
     assert [row["step"] for row in curves(run) if row["train/loss"]] == [str(step) for step in range(20)]
@@ -426,18 +426,18 @@ def assert_resumes_with_one_process_and_with_two(folder, options, expected):
 @pytest.mark.medium
 def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, tiny, tmp_path):
     first = home / "runs" / "first"
-    tiny = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
+    tiny = [option for option in tiny if not option.startswith(("model.", "tokenizer.vocab_size"))]
     still = trained(tmp_path, *tiny, f"init_from={first}", "optimizer.lr=0", "optimizer.weight_decay=0")
     assert same_weights(first / "model.safetensors", still / "model.safetensors")
     assert (first / "tokenizer.model").read_bytes() == (still / "tokenizer.model").read_bytes()
-    turned = ("data.source=de", "data.target=en", "model.dropout=0.2", "loss=r_drop")
+    turned = ("data.source=de", "data.target=en", "model.dropout=0.2", "loss.kind=r_drop")
     tuned = trained(tmp_path, *tiny, f"init_from={first}", *turned)
     assert not same_weights(first / "model.safetensors", tuned / "model.safetensors")
     assert (first / "tokenizer.model").read_bytes() == (tuned / "tokenizer.model").read_bytes()
     assert headcount.load(tuned).translate(["der Hund"])
     # Its data is that of its tokenizer, whoever asks for it again, and it can be gone on with.
     completed("evaluate", f"run={tuned}", cwd=tmp_path)
-    assert trained(tmp_path, f"resume={tuned}", "trainer.max_steps=10") == tuned
+    assert trained(tmp_path, f"resume={tuned}", "steps=10") == tuned
 
 
 @pytest.mark.medium
@@ -446,9 +446,9 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
     [
         (("init_from=nowhere",), "nowhere is not a run directory"),
         (("model=big",), "model=big: init_from="),
-        (("model/self_attention=additive",), "model/self_attention=additive: init_from="),
-        (("data.vocab_size=400",), "data.vocab_size=400: init_from="),
-        (("segmentation=sampled",), "segmentation: SampledSegmentation needs tokenizer=unigram"),
+        (("model.self_attention=additive",), "model.self_attention=additive: init_from="),
+        (("tokenizer.vocab_size=400",), "tokenizer.vocab_size=400: init_from="),
+        (("segmentation.kind=sampled",), "segmentation: SampledSegmentation needs tokenizer.model_type=unigram"),
         (
             ("model.d_feed_forward=8",),
             "model.d_feed_forward=8: the weights of .*first were trained with 16, and do not fit",
@@ -460,7 +460,7 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
     ],
 )
 def test_impossible_fine_tuning_gets_one_line(home, tiny, tmp_path, arguments, expected):
-    options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
+    options = [option for option in tiny if not option.startswith(("model.", "tokenizer.vocab_size"))]
     line = failed("train", *options, f"init_from={home}/runs/first", *arguments, cwd=tmp_path)[-1]
     assert expected in line or re.search(expected, line)
 
@@ -468,7 +468,7 @@ def test_impossible_fine_tuning_gets_one_line(home, tiny, tmp_path, arguments, e
 @pytest.mark.medium
 @pytest.mark.parametrize("place", ["recipe/mine", "recipe/multi30k_short", "train"])
 def test_fine_tuning_drops_no_setting_of_the_model_in_ones_own_configs(place, home, tiny, tmp_path):
-    options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
+    options = [option for option in tiny if not option.startswith(("model.", "tokenizer.vocab_size"))]
     file = tmp_path / "own" / f"{place}.yaml"
     file.parent.mkdir(parents=True)
     of_command = (CONF / "train.yaml").read_text() if place == "train" else "# @package _global_\n"
@@ -478,17 +478,17 @@ def test_fine_tuning_drops_no_setting_of_the_model_in_ones_own_configs(place, ho
     (line,) = failed("train", "--config-dir=own", *options, *words, run, cwd=tmp_path)
     assert "brings its own model, with other settings; leave it out, or add model.num_heads=2" in line
     file.write_text(file.read_text().replace("num_heads: 4", "num_heads: 2"))
-    trained(tmp_path, "--config-dir=own", *options, *words, run, "trainer.max_steps=1")
+    trained(tmp_path, "--config-dir=own", *options, *words, run, "steps=1")
 
 
 @pytest.mark.medium
 def test_a_setting_by_which_loaded_weights_act_otherwise_is_told(home, tiny, tmp_path):
-    options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
+    options = [option for option in tiny if not option.startswith(("model.", "tokenizer.vocab_size"))]
     first = home / "runs" / "first"
     other = {"model.num_heads=4": "2", "model.positions=rotary": "sinusoidal", "model.local_heads=1": "0"}
-    run = trained(tmp_path, *options, f"init_from={first}", *other, "model.dropout=0.2", "trainer.max_steps=1")
+    run = trained(tmp_path, *options, f"init_from={first}", *other, "model.dropout=0.2", "steps=1")
     told = re.findall(r"(model\S+): the weights of .* were trained with (.*)", (run / "train.log").read_text())
     assert dict(told) == other
     assert config(run)["data"]["vocab_size"] == config(run)["tokenizer"]["vocab_size"] == 320
-    same = trained(tmp_path, *options, f"init_from={first}", "trainer.max_steps=1")
+    same = trained(tmp_path, *options, f"init_from={first}", "steps=1")
     assert "were trained with" not in (same / "train.log").read_text()

@@ -115,15 +115,15 @@ def test_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, 
     [
         (("validation.every=4",), 3),
         (("validation.every=1",), 0),
-        (("trainer.max_steps=3", "validation.every=9"), 2),
-        (("trainer.max_steps=3", "validation.every=9", "averaging=best", "averaging.metric=bleu"), 2),
+        (("steps=3", "validation.every=9"), 2),
+        (("steps=3", "validation.every=9", "averaging.kind=best", "averaging.metric=bleu"), 2),
     ],
 )
 def test_a_model_that_diverged_ends_a_validation_or_the_scoring_with_the_line_of_divergence(
     tiny, tmp_path, given, skipped
 ):
     """The weights overflow, and the steps in a row that end training are not reached."""
-    options = ("optimizer.lr=1e38", "schedule=constant", "schedule.warmup_steps=1", "data.budget.warmup_steps=1")
+    options = ("optimizer.lr=1e38", "schedule.kind=constant", "schedule.warmup_steps=1", "schedule.warmup_steps=1")
     (line,) = failed("train", *tiny, *options, *given, "hydra.run.dir=run", cwd=tmp_path)
     after = f"; the {skipped} after it had no finite gradients and were skipped" if skipped else ""
     assert line.startswith(
@@ -138,12 +138,12 @@ def test_a_model_that_diverged_ends_a_validation_or_the_scoring_with_the_line_of
 
 @pytest.mark.slow
 def test_a_run_from_before_the_setting_stops_at_its_first_step_without_finite_gradients(tiny, tmp_path, monkeypatch):
-    completed("train", *tiny, "trainer.max_steps=4", "hydra.run.dir=run", cwd=tmp_path)
+    completed("train", *tiny, "steps=4", "hydra.run.dir=run", cwd=tmp_path)
     rewrite(tmp_path / "run" / "config.yaml", lambda text: re.sub(r"divergence:\n  stop_after: 10\n", "", text))
     diverge_at(monkeypatch, [6])
-    (line,) = failed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    (line,) = failed("train", "resume=run", "steps=8", cwd=tmp_path)
     assert line.startswith("step 6: loss nan, gradient norm nan")
-    completed("train", "resume=run", "trainer.max_steps=8", "divergence.stop_after=2", cwd=tmp_path)
+    completed("train", "resume=run", "steps=8", "divergence.stop_after=2", cwd=tmp_path)
 
 
 @pytest.mark.medium
@@ -163,12 +163,12 @@ def test_a_checkpoint_waits_for_the_next_step_that_is_not_skipped(tiny, tmp_path
 def test_a_skipped_step_changes_no_weight_state_or_average(name, tiny, tmp_path, monkeypatch):
     diverge_at(monkeypatch, [1, 4, 5], "gradient")
     given = (*tiny, *options(name), "checkpoint.every=1")
-    completed("train", *given, "trainer.max_steps=5", "hydra.run.dir=half", cwd=tmp_path)
+    completed("train", *given, "steps=5", "hydra.run.dir=half", cwd=tmp_path)
     before, skipped = (changing(tmp_path / "half", name) for name in ("last-1", "last"))
     assert len(before) > 50
     assert before == skipped
-    completed("train", "resume=half", "trainer.max_steps=7", cwd=tmp_path)
-    completed("train", *given, "trainer.max_steps=7", "hydra.run.dir=whole", cwd=tmp_path)
+    completed("train", "resume=half", "steps=7", cwd=tmp_path)
+    completed("train", *given, "steps=7", "hydra.run.dir=whole", cwd=tmp_path)
     resumed, whole = (changing(tmp_path / run, "last") for run in ("half", "whole"))
     assert resumed == whole
     assert sum(one != other for one, other in zip(skipped, whole, strict=True)) > len(whole) / 2
@@ -197,7 +197,7 @@ def leaves(node: object) -> list[object]:
 def test_skipped_steps_are_counted_and_shown(tiny, tmp_path, monkeypatch, recwarn):
     """With micro-batches, in bfloat16."""
     diverge_at(monkeypatch, [1, 2, 6])
-    options = ("trainer.accumulate_grad_batches=2", "trainer.precision=bf16-mixed", "averaging=ema")
+    options = ("trainer.accumulate_grad_batches=2", "trainer.precision=bf16-mixed", "averaging.kind=ema")
     result = completed("train", *tiny, *options, "hydra.run.dir=run", cwd=tmp_path)
     log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
     assert re.findall(r" step (\d): .* skipped; its batch has", log) == ["1", "2", "6"]
@@ -241,7 +241,7 @@ def test_all_processes_skip_the_steps_of_which_one_has_no_finite_gradients(tiny,
         line = [*TORCHRUN, tmp_path / "diverging.py", steps, SCRIPTS / "train.py", *tiny, *DDP, *words]
         return subprocess.run(line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, timeout=240, text=True)
 
-    result = by_two("3,4", "hydra.run.dir=run", "averaging=ema")
+    result = by_two("3,4", "hydra.run.dir=run", "averaging.kind=ema")
     assert result.returncode == 0, result.stderr
     skipped = re.findall(r"^step (\d): .* skipped; its batch has (\d+) pairs", result.stderr, re.MULTILINE)
     assert [number for number, _ in skipped] == ["3", "4"]
@@ -257,7 +257,7 @@ def test_all_processes_skip_the_steps_of_which_one_has_no_finite_gradients(tiny,
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
 def test_weights_of_another_precision_train_and_are_kept_in_float32(tiny, tmp_path, precision):
-    other = completed("train", *tiny, f"trainer.precision={precision}", "averaging=ema", cwd=tmp_path)
-    plain = completed("train", *tiny, "averaging=ema", "trainer.precision=32-true", cwd=tmp_path)
+    other = completed("train", *tiny, f"trainer.precision={precision}", "averaging.kind=ema", cwd=tmp_path)
+    plain = completed("train", *tiny, "averaging.kind=ema", "trainer.precision=32-true", cwd=tmp_path)
     losses = [float(re.search(r"^test.* (\S+)$", each.out, re.MULTILINE)[1]) for each in (other, plain)]
     assert losses[0] == pytest.approx(losses[1], abs=0.05)

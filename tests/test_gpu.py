@@ -118,7 +118,7 @@ def test_a_search_finds_what_it_finds_on_the_processor(option, options):
 
 GPU = ("trainer=gpu", "data.workers=0", "data.pad_to=8", "trainer.deterministic=true", "data.batch_tokens=200")
 # Muon's steps have a fixed size in every direction: where a gradient is hardly more than rounding, they are rounding.
-SMOOTH = ("optimizer=adamw", "optimizer.eps=1e-3", "trainer.precision=32-true", "averaging=none")
+SMOOTH = ("optimizer=adamw", "optimizer.eps=1e-3", "trainer.precision=32-true", "averaging.kind=none")
 
 
 def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
@@ -133,15 +133,15 @@ def trained_weights(directory: Path) -> dict[str, Tensor]:
 def test_a_resumed_run_is_the_same_bit_for_bit(tiny, tmp_path):
     whole = (*tiny, *GPU, "checkpoint.every=4", "hydra.run.dir=runs/whole")
     completed("train", *whole, cwd=tmp_path)
-    part = (*tiny, *GPU, "checkpoint.every=4", "trainer.max_steps=4", "hydra.run.dir=runs/part")
+    part = (*tiny, *GPU, "checkpoint.every=4", "steps=4", "hydra.run.dir=runs/part")
     completed("train", *part, cwd=tmp_path)
-    completed("train", "resume=runs/part", "trainer.max_steps=8", cwd=tmp_path)
+    completed("train", "resume=runs/part", "steps=8", cwd=tmp_path)
     one, other = (trained_weights(tmp_path / "runs" / name) for name in ("whole", "part"))
     assert one.keys() == other.keys()
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
 
 
-@pytest.mark.parametrize("more", ["model/cross_attention=gaussian_window", "search=sample"])
+@pytest.mark.parametrize("more", ["model.cross_attention=gaussian_window", "search=sample"])
 def test_a_deterministic_run_has_cumulative_sums(more, tiny, tmp_path):
     completed("train", *tiny, *GPU, "cuda_graphs=false", more, "hydra.run.dir=runs/run", cwd=tmp_path)
 
@@ -165,7 +165,7 @@ def test_a_run_with_graphs_learns_what_one_without_does(more, tiny, tmp_path):
 def test_one_process_of_several_trains_as_without(trainer, tiny, tmp_path):
     completed("train", *tiny, *GPU, *SMOOTH, "hydra.run.dir=runs/plain", cwd=tmp_path)
     several = (f"trainer={trainer}", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
-    rate = "data.budget.rate_tokens=200"  # as trainer=gpu has it for this batch
+    rate = "data.rate_tokens=200"  # as trainer=gpu has it for this batch
     completed("train", *tiny, *several, *SMOOTH, rate, "hydra.run.dir=runs/several", cwd=tmp_path)
     one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "several"))
     assert distance(one, other) < 1e-5

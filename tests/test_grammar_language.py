@@ -24,7 +24,7 @@ from headcount.grammar.syntax import (
     Pronoun,
     Subordinate,
 )
-from headcount.run.config import build
+from headcount.run.build import build
 
 NOUNS = {noun.english: noun for nouns in lexicon.nouns.values() for noun in nouns}
 VERB_ENTRIES = [verb for verbs in (*lexicon.verbs.values(), *lexicon.separable) for verb in verbs]

@@ -342,11 +342,11 @@ def test_a_run_of_replayed_steps_ends_with_the_weights_of_a_plain_run(
         *tiny,
         "data.pad_to=8",
         "model.dropout=0",
-        "averaging=ema",
+        "averaging.kind=ema",
         "trainer.precision=32-true",
         "optimizer=adamw",
     )
-    settings += (f"trainer.accumulate_grad_batches={accumulate}", "trainer.max_steps=12", "validation.every=5")
+    settings += (f"trainer.accumulate_grad_batches={accumulate}", "steps=12", "validation.every=5")
     settings += ("optimizer.eps=1e-3",)  # so that the size of a step goes by the size of its gradient
     completed("train", *settings, "hydra.run.dir=runs/plain", cwd=tmp_path)
     start = TranslationTask.on_train_start

@@ -188,9 +188,9 @@ def test_validation_sentences_without_links_are_no_error(found):
 
 @pytest.mark.medium
 def test_a_run_of_both_directions_is_measured_in_its_own(tmp_path):
-    sizes = ("data.train_size=600", "data.valid_size=32", "data.test_size=32", "data.vocab_size=400")
-    own = [option for option in TINY if not option.startswith(("data=", "data.vocab_size", "data.max_length"))]
-    both = (*sizes, "data.max_length=100", "data.both_directions=true", "trainer.max_steps=2", "validation.every=2")
+    sizes = ("data.train_size=600", "data.valid_size=32", "data.test_size=32", "tokenizer.vocab_size=400")
+    own = [option for option in TINY if not option.startswith(("data=", "tokenizer.vocab_size", "data.max_length"))]
+    both = (*sizes, "data.max_length=100", "data.both_directions=true", "steps=2", "validation.every=2")
     completed("train", *own, *both, "hydra.run.dir=run", cwd=tmp_path)
     completed("heads", "run=run", "parts=[importance,gold]", cwd=tmp_path)
     found = {name: np.load(tmp_path / "run" / "heads" / f"{name}.npz") for name in ("importance", "gold")}

@@ -18,7 +18,7 @@ NAMES = [f"{kind}1.{head}" for kind in ("encoder", "decoder", "cross") for head 
 SMALL = (
     *("threads=1", "model.d_model=32", "model.encoder_layers=1", "model.decoder_layers=1", "model.d_feed_forward=48"),
     *(f"model.num_heads={HEADS}", "data.train_size=3000", "data.valid_size=24", "data.test_size=64"),
-    *("data.vocab_size=400", "data.batch_tokens=1024", "trainer.max_steps=12", "data.budget.warmup_steps=3"),
+    *("tokenizer.vocab_size=400", "data.batch_tokens=1024", "steps=12", "schedule.warmup_steps=3"),
     *("validation.every=12", "search=greedy", "search.max_ratio=0", "search.max_extra=2", "optimizer.lr=0.02"),
 )
 

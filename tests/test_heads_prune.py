@@ -120,12 +120,12 @@ def test_a_pruned_run_is_a_run(home, tiny, tmp_path):
 
     completed("evaluate", f"run={tmp_path}/smaller", cwd=home)
     assert "bleu" in json.loads((tmp_path / "smaller" / "metrics.json").read_text())["test"]
-    options = [option for option in tiny if not option.startswith(("model.", "data.vocab_size"))]
-    tune = (*options, f"init_from={tmp_path}/smaller", "trainer.max_steps=3", "hydra.run.dir=tuned")
+    options = [option for option in tiny if not option.startswith(("model.", "tokenizer.vocab_size"))]
+    tune = (*options, f"init_from={tmp_path}/smaller", "steps=3", "hydra.run.dir=tuned")
     completed("train", *tune, cwd=tmp_path)
     tuned = open_run(tmp_path / "tuned")
     (scratch,) = re.findall(r"headcount train (model.*) \.\.\. \(the same head counts", result.out)
-    completed("train", *tiny, *shlex.split(scratch), "trainer.max_steps=1", "hydra.run.dir=scratch", cwd=tmp_path)
+    completed("train", *tiny, *shlex.split(scratch), "steps=1", "hydra.run.dir=scratch", cwd=tmp_path)
     assert open_run(tmp_path / "scratch").model.head_counts == run.model.head_counts
     assert tuned.model.head_counts == run.model.head_counts
     assert tuned.scorer.score(lines, lines)[0] != pytest.approx(masked, abs=1e-5)

@@ -106,7 +106,7 @@ def test_a_run_does_not_choose_where_data_is_prepared(run):
 )
 def test_a_part_of_the_wrong_kind_is_refused(slot, target, run):
     spoil(run, **({"data._target_": target} if slot == "data" else {slot: {"_target_": target}}))
-    commands = [("train", "resume=run", "trainer.max_steps=10")]
+    commands = [("train", "resume=run", "steps=10")]
     if slot.partition(".")[0] in ("search", "model"):
         commands.append(("translate", "run=run"))
     elif slot.startswith("data"):
@@ -119,7 +119,7 @@ def test_a_part_of_the_wrong_kind_is_refused(slot, target, run):
 @pytest.mark.parametrize("settings", [{"logger__csv__name": "../.."}, {"logger__csv__version": "/tmp/x"}])
 def test_a_logger_stays_in_its_run(settings, run):
     spoil(run, **settings)
-    line = refused(run, "train", "resume=run", "trainer.max_steps=10")
+    line = refused(run, "train", "resume=run", "steps=10")
     assert line.startswith("logger.csv: would write to ")
 
 
@@ -128,7 +128,7 @@ def test_a_logger_stays_in_its_run(settings, run):
 def test_a_run_that_goes_on_writes_into_itself_alone(name, run):
     shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(run.parents[1] / "precious")
-    assert f"{name}: is a link out of the run" in refused(run, "train", "resume=run", "trainer.max_steps=10")
+    assert f"{name}: is a link out of the run" in refused(run, "train", "resume=run", "steps=10")
 
 
 def test_a_test_set_takes_no_name_that_figures_or_folders_have(home):
@@ -266,7 +266,7 @@ def test_a_resumed_run_does_not_choose_where_data_is_prepared(run):
     elsewhere = run.parents[1] / "elsewhere"
     elsewhere.mkdir()
     spoil(run, data__directory=str(elsewhere))
-    completed("train", "resume=run", "trainer.max_steps=9", cwd=run.parent)
+    completed("train", "resume=run", "steps=9", cwd=run.parent)
     assert not list(elsewhere.iterdir())
     assert (run.parent / "data" / "prepared").is_dir()
 

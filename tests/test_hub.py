@@ -258,7 +258,7 @@ def test_trained_from_a_stream(tiny, configured, tmp_path):
     """With valid and test held out, since the corpus is train alone."""
     own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory=", "data.vocab"))]
     options = (f"data.path={configured}", "data.name=books", "data.streaming=true", "data.max_pairs=400")
-    sizes = ("data.held_out={valid:10,test:20}", "data.directory=prepared", "data.vocab_size=290")
+    sizes = ("data.held_out={valid:10,test:20}", "data.directory=prepared", "tokenizer.vocab_size=290")
     completed("train", "data=opus_books", *options, *sizes, *own, cwd=tmp_path)
     (report,) = tmp_path.glob("prepared/prepared/*/report.json")
     counts = json.loads(report.read_text())["counts"]

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 from test_configs import composed
 
 from headcount.run.aliases import RENAMED
-from headcount.run.config import NOT_CORPUS, build
+from headcount.run.build import NOT_CORPUS, build
 from headcount.run.directory import read_config
 from headcount.run.identity import config_hash, differences, identified, recorded, with_text
-from headcount.run.jobs import job_directory, read_plan
+from headcount.run.sweep import job_directory, read_plan
 from headcount.run.kept import unpack
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 SDIST = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
 SMALL = (
-    *("model.d_model=16", "model.d_feed_forward=16", "trainer=cpu", "trainer.max_steps=4", "validation.every=2"),
-    *("data.train_size=600", "data.valid_size=8", "data.test_size=16", "data.vocab_size=400"),
+    *("model.d_model=16", "model.d_feed_forward=16", "trainer=cpu", "steps=4", "validation.every=2"),
+    *("data.train_size=600", "data.valid_size=8", "data.test_size=16", "tokenizer.vocab_size=400"),
     *("search.beam=2", "search.max_ratio=1", "threads=1", "logger=csv"),
 )
 

@@ -147,7 +147,7 @@ def test_a_run_with_another_state_is_refused_in_one_line_and_left_as_it_was(name
 
     respoil(tmp_path, change)
     before = snapshot(tmp_path / "run")
-    (line,) = failed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    (line,) = failed("train", "resume=run", "steps=8", cwd=tmp_path)
     assert line.startswith(
         "run/checkpoints/last.ckpt: its state does not fit run/config.yaml (the optimizer's state is that of other"
     )
@@ -174,7 +174,7 @@ def test_an_average_that_cannot_go_on_is_refused(averaging, name, value, tiny, t
         average[name] = whole if value == "whole numbers" else value
 
     respoil(tmp_path, change)
-    (line,) = failed("train", "resume=run", "trainer.max_steps=8", cwd=tmp_path)
+    (line,) = failed("train", "resume=run", "steps=8", cwd=tmp_path)
     assert line.startswith("run/checkpoints/last.ckpt: its state does not fit run/config.yaml (")
 
 
@@ -184,13 +184,13 @@ def test_rates_are_those_of_the_config_and_not_of_the_checkpoint(tiny, tmp_path)
     shutil.copytree(tmp_path / "run", tmp_path / "other")
     respoil(tmp_path, lambda state: state["lr_schedulers"][0].update(base_lrs=["x", 3.0]))
     for folder in ("run", "other"):
-        completed("train", f"resume={folder}", "trainer.max_steps=8", cwd=tmp_path)
+        completed("train", f"resume={folder}", "steps=8", cwd=tmp_path)
     one, other = ((tmp_path / folder / "model.safetensors").read_bytes() for folder in ("run", "other"))
     assert one == other
 
 
 def run(tiny, folder: Path, *options: str) -> None:
-    completed("train", *tiny, *options, "trainer.max_steps=4", "hydra.run.dir=run", cwd=folder)
+    completed("train", *tiny, *options, "steps=4", "hydra.run.dir=run", cwd=folder)
 
 
 def respoil(folder: Path, change) -> None:

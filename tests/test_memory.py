@@ -45,8 +45,8 @@ def resident(process: subprocess.Popen) -> int:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to read a process's memory from")
 def test_evaluation_takes_at_most_half_more_memory_than_training(tmp_path):
     # After 20 steps translations are as long as the search allows: the worst case of memory.
-    options = (*write_text(tmp_path), "data=files", "model=tiny", "data.vocab_size=5000", "trainer.max_steps=20")
-    options += ("data.budget.warmup_steps=10", "validation.every=20", "logger=none", "threads=2")
+    options = (*write_text(tmp_path), "data=files", "model=tiny", "tokenizer.vocab_size=5000", "steps=20")
+    options += ("schedule.warmup_steps=10", "validation.every=20", "logger=none", "threads=2")
     environment = ENVIRONMENT | {"OMP_NUM_THREADS": "2"}
     process = subprocess.Popen(
         [sys.executable, SCRIPTS / "train.py", *options], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL

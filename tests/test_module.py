@@ -518,7 +518,7 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
 @pytest.mark.medium
 def test_both_directions_need_one_vocabulary(tmp_path):
     pair = built("tokenizer/separate", vocab_size=300)
-    with pytest.raises(ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer=bpe or"):
+    with pytest.raises(ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer.model_type=bpe or"):
         module(tmp_path, both_directions=True, tokenizer=pair)
 
 
@@ -545,5 +545,5 @@ def test_no_ramp_in_no_steps(tmp_path):
 
 
 def test_sampling_must_fit_the_tokenizer(tmp_path):
-    with pytest.raises(ValueError, match="segmentation: SampledSegmentation needs tokenizer=unigram"):
+    with pytest.raises(ValueError, match="segmentation: SampledSegmentation needs tokenizer.model_type=unigram"):
         module(tmp_path, segmentation=SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0))

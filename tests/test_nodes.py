@@ -96,7 +96,7 @@ def two_nodes(folder: Path, *words: str) -> list[str]:
 def test_two_nodes_of_which_a_process_is_killed_are_one_process_with_accumulation(tiny, tmp_path):
     """The launchers start all processes again, and the same command resumes its run."""
     # Without dropout, whose numbers are drawn for each process.
-    options = (*tiny, "model.dropout=0", "averaging=none", "checkpoint.every=2", "search.beam=1")
+    options = (*tiny, "model.dropout=0", "averaging.kind=none", "checkpoint.every=2", "search.beam=1")
     completed("train", *options, "trainer.accumulate_grad_batches=2", "hydra.run.dir=one", cwd=tmp_path)
     (tmp_path / "killed.py").write_text(KILLED)
     logs = two_nodes(tmp_path, "killed.py", "5", str(SCRIPTS / "train.py"), *options, *DDP, "resume=auto")

@@ -31,7 +31,7 @@ def options(name: str) -> tuple[str, ...]:
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
     averaging = "none" if name == "schedule_free" else "ema"
-    return (f"optimizer={name}", "schedule=constant", f"averaging={averaging}", "data.budget.warmup_steps=2")
+    return (f"optimizer={name}", "schedule.kind=constant", f"averaging={averaging}", "schedule.warmup_steps=2")
 
 
 @pytest.mark.medium
@@ -40,8 +40,8 @@ def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
     given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")
     completed("train", *given, "hydra.run.dir=whole", cwd=tmp_path)
-    completed("train", *given, "trainer.max_steps=4", "hydra.run.dir=half", cwd=tmp_path)
-    completed("train", "resume=half", "trainer.max_steps=8", cwd=tmp_path)
+    completed("train", *given, "steps=4", "hydra.run.dir=half", cwd=tmp_path)
+    completed("train", "resume=half", "steps=8", cwd=tmp_path)
     states = [torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True) for run in ("whole", "half")]
     one, other = ({**state["state_dict"]} for state in states)
     assert one.keys() == other.keys()
@@ -53,7 +53,7 @@ def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
 @pytest.mark.medium
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loss_falls(name, tiny, tmp_path):
-    learn = (*tiny, *options(name), "trainer.max_steps=40", "validation.every=20", "optimizer.lr=0.01")
+    learn = (*tiny, *options(name), "steps=40", "validation.every=20", "optimizer.lr=0.01")
     completed("train", *learn, "hydra.run.dir=run", cwd=tmp_path)
     with (tmp_path / "run" / "logs" / "metrics.csv").open(encoding="utf-8") as file:
         losses = [float(row["valid/loss"]) for row in csv.DictReader(file) if row["valid/loss"]]
@@ -267,7 +267,7 @@ def test_a_processor_without_bf16_computes_in_float32(monkeypatch):
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("kind", ["additive", "luong_general", "gaussian_window"])
 def test_positions_and_what_scores_have_of_their_own_are_not_decayed(kind, optimizer):
-    kinds = {f"{side}_attention": built(f"model/cross_attention/{kind}") for side in ("self", "cross")}
+    kinds = {f"{side}_attention": built(f"attention/{kind}") for side in ("self", "cross")}
     made = built("model/nano", vocab_size=12, positions="learned", **ONE_LAYER, **kinds)
     *decayed, others = parameter_groups(made, built(f"optimizer/{optimizer}"))
     assert others["weight_decay"] == 0

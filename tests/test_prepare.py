@@ -371,7 +371,7 @@ def test_the_command_prepares_for_a_run_that_begins_with_another(home, tmp_path)
     shutil.copytree(read_config(home / "runs" / "first").data.root, tmp_path / "text")
     completed("prepare", *settings, cwd=tmp_path)
     (folder,) = (path for path in (tmp_path / "prepared" / "prepared").iterdir() if path.is_dir())
-    completed("train", *settings, "trainer.max_steps=2", "schedule.warmup_steps=1", "hydra.run.dir=run", cwd=tmp_path)
+    completed("train", *settings, "steps=2", "schedule.warmup_steps=1", "hydra.run.dir=run", cwd=tmp_path)
     assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
     (line,) = failed("prepare", "resume=runs/first", cwd=tmp_path)
     assert line.startswith("resume=runs/first: the corpus of that run is prepared by resuming it")

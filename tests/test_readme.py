@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from headcount.benchmark.settings import as_lists
 from headcount.grammar import Grammar
 from headcount.grammar.phenomena import PHENOMENA
-from headcount.run.console import CONF
+from headcount.cli import CONF
 from headcount.run.resolvers import register_resolvers
 
 ROOT = Path(__file__).parents[1]
@@ -25,9 +25,9 @@ STEPS = 4
 SMALL = [
     "model.d_model=16",
     "model.d_feed_forward=16",
-    f"trainer.max_steps={STEPS}",
+    f"steps={STEPS}",
     "validation.every=2",
-    "data.vocab_size=500",
+    "tokenizer.vocab_size=500",
     "trainer.accelerator=cpu",
     "search.beam=2",
     "search.max_ratio=1",
@@ -78,13 +78,13 @@ def script_of(command: str) -> list[str]:
 def made_small(words: list[str]) -> list[str]:
     """A training command with little to do."""
     if any(word.startswith("resume=") for word in words):
-        return [*words, f"trainer.max_steps={STEPS + 2}"]
+        return [*words, f"steps={STEPS + 2}"]
     elsewhere = ("data=multi30k", "data=files", *ON_HUB)
     corpus = [] if any(word in elsewhere for word in words) else SMALL_GRAMMAR
     if any(word.startswith("init_from=") for word in words):  # its model and vocabulary are small
-        return [*words, f"trainer.max_steps={STEPS}", "search.max_ratio=1", *corpus]
+        return [*words, f"steps={STEPS}", "search.max_ratio=1", *corpus]
     if any(word in ON_HUB for word in words):
-        corpus = ["data.budget.warmup_steps=2"]
+        corpus = ["schedule.warmup_steps=2"]
     if any(word.startswith("data.held_out") for word in words):
         corpus = ["data.held_out.valid=8", "data.held_out.test=16"]
     if "--multirun" in words:  # named as without what makes it small

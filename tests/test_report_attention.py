@@ -15,7 +15,7 @@ from headcount.report.attention_arrays import write
 from headcount.report.attention_maps import Layer, attention_maps, draw, plot
 from headcount.run.opened import open_run
 
-WINDOW = built("model/cross_attention/gaussian_window")
+WINDOW = built("attention/gaussian_window")
 
 
 @pytest.mark.medium

@@ -25,7 +25,7 @@ from headcount.report.sections.error_rate import section as error_rate
 from headcount.report.statistics.comparison import compare
 from headcount.report.statistics.planning import plans
 from headcount.report.write import keep_runs
-from headcount.run.jobs import Plan, write_plan
+from headcount.run.sweep import Plan, write_plan
 
 SEEDS, LINES = (1, 2, 3, 4), 60
 

@@ -22,7 +22,7 @@ from headcount.report.study import Margins, Study
 from headcount.report.table import of_difference, p_value
 from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
-from headcount.run.jobs import JOB_LOCK, Plan, write_plan
+from headcount.run.sweep import JOB_LOCK, Plan, write_plan
 from headcount.run.kept import read
 
 
@@ -251,16 +251,16 @@ def test_a_margin_that_is_missing_is_a_line(sweep):
 
 def test_a_setting_that_no_name_has_is_found():
     typed = {
-        "a": {"trainer.max_steps": "200", "model.num_heads": "1", "seed": "1"},
-        "b": {"trainer.max_steps": "200", "model.num_heads": "2", "seed": "2"},
-        "c": {"trainer.max_steps": "30", "model.num_heads": "1", "model.dropout": "0.1", "threads": "1"},
+        "a": {"steps": "200", "model.num_heads": "1", "seed": "1"},
+        "b": {"steps": "200", "model.num_heads": "2", "seed": "2"},
+        "c": {"steps": "30", "model.num_heads": "1", "model.dropout": "0.1", "threads": "1"},
     }
     values = {"a": (1, None), "b": (2, None), "c": (1, 0.1)}
     names = {
         run: RowName(f"{heads}, {dropout}", None, {"model.num_heads": heads, "model.dropout": dropout})
         for run, (heads, dropout) in values.items()
     }
-    assert unnamed_settings(names, typed) == ["trainer.max_steps"]
+    assert unnamed_settings(names, typed) == ["steps"]
     assert unnamed_settings(names, dict.fromkeys(names, typed["a"])) == []
     assert unnamed_settings({"a": names["a"], "b": names["b"]}, typed) == []
     of_the_config = {run: RowName(name.label, None, {"model.d_model": 8}) for run, name in names.items()}

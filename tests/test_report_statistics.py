@@ -22,7 +22,7 @@ from headcount.report.statistics.planning import PowerAnalysis, _critical, detec
 from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import World, analyse, simulate
 from headcount.report.statistics.variances import moderated, moderated_pairs
-from headcount.run.console import CONF
+from headcount.cli import CONF
 
 WORLD = yaml.safe_load((CONF / "power.yaml").read_text(encoding="utf-8"))["world"]
 

@@ -69,7 +69,7 @@ def test_the_weights_are_the_smallest_with_the_highest_bleu():
 @pytest.fixture(scope="module")
 def back(home, tiny, tmp_path_factory):
     """A run of the other direction."""
-    turned = (*tiny, "data.source=de", "data.target=en", "trainer.max_steps=100", "validation.every=100")
+    turned = (*tiny, "data.source=de", "data.target=en", "steps=100", "validation.every=100")
     folder = tmp_path_factory.mktemp("back")
     completed("train", *turned, "model.d_model=32", f"hydra.run.dir={folder / 'run'}", cwd=home)
     return folder / "run"
@@ -110,7 +110,7 @@ def test_a_run_that_scores_has_its_own_weights_and_no_search(home, back, tmp_pat
 @pytest.mark.medium
 def test_weights_of_a_run_of_both_directions_are_chosen_on_its_own(home, tiny, tmp_path, monkeypatch):
     folder = tmp_path / "both"
-    both = ("data.both_directions=true", "trainer.max_steps=2", "validation.every=2")
+    both = ("data.both_directions=true", "steps=2", "validation.every=2")
     completed("train", *tiny, *both, f"hydra.run.dir={folder}", cwd=home)
     sizes = []
 

@@ -58,15 +58,15 @@ def rows(run: Path, name: str) -> dict[int, float]:
 @pytest.mark.medium
 def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
     typed = ("optimizer.lr=0.5", "model.d_model=32", "data.cleaning.max_ratio=3", "model=big", "seed=7", "name=x")
-    line = refused(run, *typed, "trainer.max_steps=12")
+    line = refused(run, *typed, "steps=12")
     for setting in typed:
         assert setting.split("=")[0] in line
     assert "give init_from=" in line
-    ties = ("data.budget.steps=14", "data.budget.validate_every=2", "++schedule.steps=14")
-    line = refused(run, *ties, "trainer.max_steps=14")
-    assert "data.budget.steps (give trainer.max_steps)" in line
-    assert "data.budget.validate_every (give validation.every)" in line
-    assert "schedule.steps (give trainer.max_steps)" in line
+    ties = ("steps=14", "validation.every=2", "++schedule.steps=14")
+    line = refused(run, *ties, "steps=14")
+    assert "steps (give steps)" in line
+    assert "validation.every (give validation.every)" in line
+    assert "schedule.steps (give steps)" in line
 
 
 @pytest.mark.medium
@@ -83,7 +83,7 @@ def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
 def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, arguments, expected):
     change(run, spoil)
     arguments = [argument.replace("TEXT", str(text)) for argument in arguments]
-    assert expected in refused(run, *arguments, "trainer.max_steps=12")
+    assert expected in refused(run, *arguments, "steps=12")
 
 
 @pytest.mark.medium
@@ -91,9 +91,9 @@ def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, argum
 def test_a_logger_that_writes_elsewhere_is_not_taken_from_the_config_of_a_run(logger, run):
     node = {"_target_": f"pytorch_lightning.loggers.{logger}Logger", "tracking_uri": "sqlite:////tmp/x.db"}
     change(run, lambda config: config.update(logger={"mine": node}))
-    line = refused(run, "trainer.max_steps=12")
+    line = refused(run, "steps=12")
     assert line.startswith("runs/second: logger.mine: writes elsewhere than into the run")
-    resume(run, "trainer.max_steps=12", "logger=csv")
+    resume(run, "steps=12", "logger=csv")
 
 
 @pytest.mark.medium
@@ -104,7 +104,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run
         raise OSError(errno.EIO, "Input/output error", str(path))
 
     monkeypatch.setattr("headcount.run.resume.check_seal", check)
-    assert "last.ckpt: Input/output error" in refused(run, "trainer.max_steps=12")
+    assert "last.ckpt: Input/output error" in refused(run, "steps=12")
 
 
 @pytest.mark.medium
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_does_not_load_leaves_every_byte_as_it_was(run):
     state = torch.load(path, weights_only=True)
     del state["optimizer_states"]
     torch.save(state, path)
-    assert "last.ckpt: its state does not fit runs/second/config.yaml (" in refused(run, "trainer.max_steps=12")
+    assert "last.ckpt: its state does not fit runs/second/config.yaml (" in refused(run, "steps=12")
 
 
 @pytest.mark.medium
@@ -122,7 +122,7 @@ def test_memory_that_does_not_suffice_is_no_fault_of_a_checkpoint(run, monkeypat
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr("headcount.training.module.TranslationTask.on_fit_start", load)
-    (line,) = failed("train", f"resume={run}", "trainer.max_steps=12")
+    (line,) = failed("train", f"resume={run}", "steps=12")
     assert line.startswith("not enough memory; lower data.batch_tokens ")
     assert line.endswith(f"last.ckpt, of step 8, is intact: resume={run}")
 
@@ -134,7 +134,7 @@ def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, t
     change(run, forget_the_text)
     change(run, lambda config: config["data"].update(root=str(root)))
     before = (run / "tokenizer.model").read_bytes()
-    resume(run, "trainer.max_steps=9")
+    resume(run, "steps=9")
     assert (run / "tokenizer.model").read_bytes() == before
     assert "did not record which text" in (run / "train.log").read_text(encoding="utf-8")
 
@@ -142,18 +142,18 @@ def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, t
 @pytest.mark.medium
 def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
     root = shutil.copytree(text, tmp_path / "moved")
-    settings = (f"++data.root={root}", f"data.directory={tmp_path / 'prepared'}", "trainer.max_steps=9")
+    settings = (f"++data.root={root}", f"data.directory={tmp_path / 'prepared'}", "steps=9")
     resume(run, *settings)
     assert config(run)["data"]["root"] == str(root)
     assert list((tmp_path / "prepared" / "prepared").iterdir())
     with (root / "train.de").open("a", encoding="utf-8") as file:
         file.write("der Hund\n")
-    assert "has changed since it began" in refused(run, "trainer.max_steps=10")
+    assert "has changed since it began" in refused(run, "steps=10")
 
 
 @pytest.mark.medium
 def test_every_setting_that_may_change_acts(run):
-    settings = ("trainer.max_steps=14", "validation.every=3", "validation.samples=1", "validation.metric=bleu")
+    settings = ("steps=14", "validation.every=3", "validation.samples=1", "validation.metric=bleu")
     rest = ("validation.patience=1", "checkpoint.every=5", "logger=default", "search=greedy", "search.max_extra=1")
     rest = (*rest, "search.max_ratio=0", "data.workers=1", "threads=1", "trainer.accelerator=auto")
     resume(run, *settings, *rest)
@@ -169,28 +169,28 @@ def test_every_setting_that_may_change_acts(run):
     assert state["global_step"] == 10
     validation = {"every": 4, "metric": "loss", "patience": None}  # samples are only printed
     before = {"search.beam": 5, "search.max_extra": 2, "search.max_ratio": 1, "trainer.accelerator": "cpu"}
-    before |= {"trainer.max_steps": 8, **{f"validation.{name}": value for name, value in validation.items()}}
+    before |= {"steps": 8, **{f"validation.{name}": value for name, value in validation.items()}}
     assert config(run)["resumed"] == [{"after_step": 8, "before": before}]
 
 
 @pytest.mark.medium
 def test_curves_can_be_left_off_and_taken_up(run):
     before = (run / "logs" / "metrics.csv").read_bytes()
-    resume(run, "trainer.max_steps=9", "logger=none")
+    resume(run, "steps=9", "logger=none")
     assert (run / "logs" / "metrics.csv").read_bytes() == before
-    resume(run, "trainer.max_steps=10", "logger=csv")
+    resume(run, "steps=10", "logger=csv")
     assert sorted(rows(run, "train/loss")) == [*range(8), 9]
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("schedule", [pytest.param("cosine", marks=pytest.mark.slow), "trapezoid"])
 def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path, schedule):
-    ending = (*tiny, f"schedule={schedule}", "data.budget.warmup_steps=2", "logger=csv")
+    ending = (*tiny, f"schedule={schedule}", "schedule.warmup_steps=2", "logger=csv")
     for name, steps in {"short": 8, "long": 14}.items():
-        completed("train", *ending, f"trainer.max_steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path)
+        completed("train", *ending, f"steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path)
     run, whole = tmp_path / "runs" / "short", tmp_path / "runs" / "long"
     short, long = rows(run, "train/lr"), rows(whole, "train/lr")
-    resume(run, "trainer.max_steps=14")
+    resume(run, "steps=14")
     assert rows(run, "train/lr") == {**long, **short}
     assert all(long[step] > 0 for step in range(8, 14))
     planned = "the schedule was planned for 8 steps and is now planned for 14: after step 8 the learning rate is "
@@ -198,7 +198,7 @@ def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path
     assert f"{planned}{long[8]:.3g}, where it would have been 0\n" in log
     settings = config(run)
     assert settings["schedule"]["steps"] == settings["trainer"]["max_steps"] == 14
-    assert settings["resumed"] == [{"after_step": 8, "before": {"schedule.steps": 8, "trainer.max_steps": 8}}]
+    assert settings["resumed"] == [{"after_step": 8, "before": {"schedule.steps": 8, "steps": 8}}]
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     assert state["lr_schedulers"][0]["lr_lambdas"] == [None, None, None]
 
@@ -209,11 +209,11 @@ def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path
     [(6, 12), pytest.param(10, 12, marks=pytest.mark.slow), pytest.param(20, 20, marks=pytest.mark.slow)],
 )
 def test_no_step_of_a_run_made_longer_has_a_rate_of_zero(tiny, tmp_path, ends, planned):
-    schedule = ("schedule=cosine", "schedule.warmup_steps=2", f"schedule.steps={ends}")
-    given = (*tiny, *schedule, "trainer.max_steps=6", "logger=csv", "hydra.run.dir=runs/a")
+    schedule = ("schedule.kind=cosine", "schedule.warmup_steps=2", f"schedule.steps={ends}")
+    given = (*tiny, *schedule, "steps=6", "logger=csv", "hydra.run.dir=runs/a")
     completed("train", *given, cwd=tmp_path)
     run = tmp_path / "runs" / "a"
-    resume(run, "trainer.max_steps=12")
+    resume(run, "steps=12")
     rates = rows(run, "train/lr")
     assert all(rates[step] > 0 for step in range(6, 12))
     assert config(run)["schedule"]["steps"] == planned
@@ -235,7 +235,7 @@ def test_a_run_that_goes_on_and_stops_keeps_no_score_of_its_former_weights(run, 
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingProgress, "on_train_batch_end", press)
-        assert resume(run, "trainer.max_steps=12", of=command).code == 130
+        assert resume(run, "steps=12", of=command).code == 130
     after = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     assert after["train"]["steps"] > before["train"]["steps"]
     assert not {"test", "valid", "config_hash"} & set(after)
@@ -250,7 +250,7 @@ def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("headcount.training.callbacks.TrainingProgress.on_train_batch_end", killed)
         with pytest.raises(RuntimeError, match="killed"):
-            resume(run, "trainer.max_steps=12")
+            resume(run, "steps=12")
     assert "config_hash" not in json.loads((run / "metrics.json").read_text(encoding="utf-8"))
 
 
@@ -259,10 +259,10 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(run):
     last = run / "checkpoints" / "last.ckpt"
     shutil.copy(last, last.with_name("last-1.ckpt"))
     last.write_bytes(last.read_bytes()[:1000])
-    resume(run, "trainer.max_steps=9")
+    resume(run, "steps=9")
     log = (run / "train.log").read_text(encoding="utf-8")
     assert "runs/second/checkpoints/last.ckpt is damaged (" in log
     assert "); resumed from runs/second/checkpoints/last-1.ckpt, step 8\n" in log
     for path in (last, last.with_name("last-1.ckpt")):
         path.write_bytes(b"")
-    assert "start anew" in refused(run, "trainer.max_steps=10")
+    assert "start anew" in refused(run, "steps=10")

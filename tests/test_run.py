@@ -21,14 +21,14 @@ from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
 from headcount.machine import choose_precision, multiplies_bf16, small_products, use_faster_products
 from headcount.model.encoder_decoder import OutputLayer
-from headcount.run.config import Problems, build
-from headcount.run.console import CONF
+from headcount.run.build import Problems, build
+from headcount.cli import CONF
 from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
 from headcount.run.opened import open_run
-from headcount.run.parts import check_processes, doubtful_restarts
+from headcount.run.build import check_processes, doubtful_restarts
 from headcount.run.resolvers import peak_rate, run_directory
 from headcount.run.train import summary, training_figures
-from headcount.run.values import fits, wrong_values
+from headcount.settings import fits, wrong_values
 from headcount.training.divergence import SkippedSteps
 
 FITS = {  # declared type: values that fit and values that do not
@@ -64,7 +64,7 @@ def test_wrong_values_names_the_setting_and_what_is_allowed():
 
 
 def test_build_trusts_exact_names_only():
-    for target in ("os.system", "headcount.decoding.translator.torch.load", "headcount.run.config.build"):
+    for target in ("os.system", "headcount.decoding.translator.torch.load", "headcount.run.build.build"):
         with pytest.raises(InputError, match=f"wants to build '{target}'"):
             build(OmegaConf.create({"_target_": target}), "search", ())
     nested = OmegaConf.create({"_target_": "headcount.decoding.beam.BeamSearch", "beam": {"_target_": "os.getcwd"}})

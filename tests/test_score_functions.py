@@ -16,7 +16,7 @@ WHOLE = TokenPositions(torch.arange(4), torch.arange(5), None)
 
 def of(kind, heads=2, d_head=3):
     torch.manual_seed(0)
-    attend = built(f"model/cross_attention/{kind}")(num_heads=heads, d_head=d_head, dropout=0.0).double()
+    attend = built(f"attention/{kind}")(num_heads=heads, d_head=d_head, dropout=0.0).double()
     for weights in attend.parameters():  # so that nothing is the identity, or alike in all heads
         torch.nn.init.normal_(weights)
     return attend
@@ -91,7 +91,7 @@ def test_general_begins_as_the_scaled_dot():
 def test_a_model_with_luongs_dot_begins_as_with_the_scaled(model):
     def outputs(kind, **settings):
         torch.manual_seed(0)
-        attend = built(f"model/cross_attention/{kind}", **settings)
+        attend = built(f"attention/{kind}", **settings)
         sizes = {"vocab_size": 9, "d_model": 8, "num_heads": 2}
         built_model = built(f"model/{model}", **sizes, cross_attention=attend).double().eval()
         return built_model(torch.tensor([[4, 5, 6]]), torch.ones(1, 3).bool(), torch.tensor([[1, 7, 8]]))
@@ -102,7 +102,7 @@ def test_a_model_with_luongs_dot_begins_as_with_the_scaled(model):
 
 
 def test_no_gain_is_no_setting():
-    wrong = built("model/cross_attention/luong_dot", gain=0)
+    wrong = built("attention/luong_dot", gain=0)
     for setting, model in (("self_attention", "nano"), ("cross_attention", "nano"), ("cross_attention", "rnn_luong")):
         with pytest.raises(ValueError, match=rf"model\.{setting}\.gain=0: must be more than 0, or null"):
             built(f"model/{model}", vocab_size=9, **{setting: wrong})

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from test_configs import composed
 
 from headcount.errors import InputError
-from headcount.run.parts import build_parts
+from headcount.run.build import build_parts
 
 FSDP = ("trainer=fsdp", "optimizer=adamw")
 
@@ -20,7 +20,7 @@ FSDP = ("trainer=fsdp", "optimizer=adamw")
     ("words", "expected"),
     [
         (["trainer=fsdp"], "optimizer: Muon cannot be used with trainer=fsdp; give optimizer=adamw"),
-        ([*FSDP, "averaging=ema"], "averaging: ema cannot be used with trainer=fsdp; give averaging=checkpoints, best"),
+        ([*FSDP, "averaging.kind=ema"], "averaging: ema cannot be used with trainer=fsdp; give averaging.kind=checkpoints, best"),
         ([*FSDP, "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: must be 0 with trainer="),
     ],
 )
@@ -50,8 +50,8 @@ def test_sharded_weights_train_resume_and_are_written_whole(tiny, tmp_path):
         ended = subprocess.run(line, cwd=tmp_path, env=ENVIRONMENT, timeout=2 * WAIT, stderr=subprocess.PIPE, text=True)
         assert ended.returncode == 0, ended.stderr
 
-    two_processes(*options, *FSDP, "hydra.run.dir=two", "trainer.accelerator=cpu", "trainer.max_steps=4")
-    two_processes("resume=two", "trainer.max_steps=8")
+    two_processes(*options, *FSDP, "hydra.run.dir=two", "trainer.accelerator=cpu", "steps=4")
+    two_processes("resume=two", "steps=8")
     completed("train", *options, "trainer.accumulate_grad_batches=2", "hydra.run.dir=one", cwd=tmp_path)
     for file in ("model.safetensors", "checkpoints/step-3.safetensors", "checkpoints/average/00000006.safetensors"):
         one, two = (load_file(tmp_path / run / file) for run in ("one", "two"))
@@ -61,7 +61,7 @@ def test_sharded_weights_train_resume_and_are_written_whole(tiny, tmp_path):
     assert one["weights"]["scored"] == two["weights"]["scored"]
     assert one["test"]["bleu"] == two["test"]["bleu"]
     # One process goes on from the checkpoint of two.
-    alone = ("trainer=cpu", "trainer.accumulate_grad_batches=2", "trainer.max_steps=10")
+    alone = ("trainer=cpu", "trainer.accumulate_grad_batches=2", "steps=10")
     for run in ("one", "two"):
         completed("train", f"resume={run}", *alone, cwd=tmp_path)
     one, two = (load_file(tmp_path / run / "model.safetensors") for run in ("one", "two"))

@@ -241,8 +241,8 @@ def test_a_folder_that_others_remove_is_whole_or_made_again(times, tmp_path):
 @pytest.mark.medium
 def test_a_resumed_run_shares_too(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.MANY_PAIRS", 100)
-    completed("train", *tiny[:-1], "trainer.max_steps=2", "hydra.run.dir=run", cwd=tmp_path)
+    completed("train", *tiny[:-1], "steps=2", "hydra.run.dir=run", cwd=tmp_path)
     (folder,) = (tmp_path / "data" / "prepared").glob("*.shared")
     shutil.rmtree(folder)
-    completed("train", "resume=run", "trainer.max_steps=4", cwd=tmp_path)
+    completed("train", "resume=run", "steps=4", cwd=tmp_path)
     assert folder.is_dir()

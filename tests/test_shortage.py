@@ -15,7 +15,7 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter as _ExperimentWr
 
 from headcount.files import readable
 from headcount.machine import refused_memory
-from headcount.run.console import _LogFile
+from headcount.cli import _LogFile
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.module import TranslationTask
 

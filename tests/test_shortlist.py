@@ -277,7 +277,7 @@ def test_a_training_with_a_shortlist_keeps_a_lexicon_and_scores_with_it(tiny, tm
     chosen = "search.shortlist={frequent:30,per_piece:10}"
     (tmp_path / "listed").mkdir()
     (tmp_path / "listed" / "lexicon.npz").write_bytes(b"of a run that was there before")
-    completed("train", *tiny, "trainer.max_steps=4", chosen, "hydra.run.dir=listed", cwd=tmp_path)
+    completed("train", *tiny, "steps=4", chosen, "hydra.run.dir=listed", cwd=tmp_path)
     settings = open_run(tmp_path / "listed").translator.search.settings
     assert settings["shortlist"] == {"frequent": 30, "per_piece": 10}
 

@@ -59,7 +59,7 @@ def test_figures_are_kept_of_the_weights_that_are_there_and_while_nobody_trains(
 @pytest.mark.medium
 def test_a_language_without_spaces_is_scored_by_characters_from_validation_to_evaluation(chinese, tmp_path):
     text = (f"data.root={chinese}", "data.target=zh", "data.directory=prepared")
-    learn = ("trainer.max_steps=30", "validation.every=30", "model.d_model=32", "hydra.run.dir=run")
+    learn = ("steps=30", "validation.every=30", "model.d_model=32", "hydra.run.dir=run")
     completed("train", *TINY, *text, *learn, cwd=tmp_path)
     run = tmp_path / "run"
     figures = json.loads((run / "metrics.json").read_text(encoding="utf-8"))

@@ -305,7 +305,7 @@ def test_training_says_that_bleu_takes_sentences_for_words(chinese, tmp_path):
     for path in chinese.iterdir():
         (tmp_path / path.name.replace(".zh", ".cn")).write_bytes(path.read_bytes())
     settings = ("data.source=en", "data.target=cn", f"data.root={tmp_path}", f"data.directory={tmp_path / 'data'}")
-    completed("train", *TINY, *settings, "trainer.max_steps=1", "hydra.run.dir=run", cwd=tmp_path)
+    completed("train", *TINY, *settings, "steps=1", "hydra.run.dir=run", cwd=tmp_path)
     said = (tmp_path / "run" / "train.log").read_text()
     line = "test: BLEU by 13a takes sentences for words; give bleu_tokenizer=char (Chinese: zh)"
     assert line in said[: said.index("step 1 ")]

@@ -21,7 +21,7 @@ from processes import processes_in, wait_until
 from torch.distributed.run import parse_args
 
 from headcount.run.identity import config_hash, differences
-from headcount.run.jobs import failure, job_directory, read_plan, write_state
+from headcount.run.sweep import failure, job_directory, read_plan, write_state
 from headcount.run.resolvers import swept
 from headcount.run.sweep import (
     TORCHRUN,
@@ -484,7 +484,7 @@ def test_two_jobs_at_once_are_as_one_after_the_other(launcher, tiny, tmp_path):
 def test_a_job_that_is_asked_to_leave_its_machine_resumes_from_the_queue(tiny, tmp_path):
     """As SLURM asks near the end of a job's time; of submitit, the executor on this machine takes its place."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    common = (*tiny, "seed=1", "threads=1", "trainer.max_steps=400", "validation.every=400", "checkpoint.every=10")
+    common = (*tiny, "seed=1", "threads=1", "steps=400", "validation.every=400", "checkpoint.every=10")
     completed("train", *common, "hydra.run.dir=whole/run", cwd=tmp_path)
     swept = sweep(tmp_path, *common, "hydra.sweep.subdir=job", "hydra/launcher=submitit_local")
     job = tmp_path / "runs" / "sweep_multi30k" / "job"

@@ -83,7 +83,7 @@ def test_the_second_pass_of_simcut_alone_lacks_tokens(layer_dropout):
 
 @pytest.mark.parametrize("attend", ["gaussian_window", "luong_general"])
 def test_weight_decay_leaves_out_biases_norms_and_what_a_score_has_of_its_own(attend):
-    trained = task(cross_attention=built(f"model/cross_attention/{attend}"))
+    trained = task(cross_attention=built(f"attention/{attend}"))
     decayed, rest = trained.configure_optimizers()["optimizer"].param_groups
     assert decayed["weight_decay"] > 0 == rest["weight_decay"]
     assert len(decayed["params"]) + len(rest["params"]) == len(list(trained.model.parameters()))

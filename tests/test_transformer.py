@@ -15,7 +15,7 @@ from headcount.model.dropout import LayerDropout
 from headcount.model.head_plan import heads_per_layer
 from headcount.model.layers import PostNorm
 from headcount.model.transformer import Transformer
-from headcount.run.config import build
+from headcount.run.build import build
 from headcount.run.resolvers import CONF
 
 SMALL = {"vocab_size": 11, "d_model": 16, "d_feed_forward": 24, "num_heads": 4}
@@ -67,7 +67,7 @@ OPTIONS = [
 def kinds(settings: Mapping[str, object]) -> dict[str, object]:
     """The attentions that `settings` name."""
     attends = [name for name in ("self_attention", "cross_attention") if name in settings]
-    return {name: built(f"model/cross_attention/{settings[name]}") for name in attends}
+    return {name: built(f"attention/{settings[name]}") for name in attends}
 
 
 def transformer(**settings: object) -> Transformer:

@@ -23,7 +23,7 @@ def with_chapter(chinese, tmp_path_factory) -> Path:
 def run(with_chapter, tiny, tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("home")
     options = [option for option in tiny if not option.startswith("data.root=")]
-    learn = ("trainer.max_steps=80", "validation.every=80", "model.d_model=32")
+    learn = ("steps=80", "validation.every=80", "model.d_model=32")
     text = ("data.source=en", "data.target=zh", f"data.root={with_chapter}", "data.cleaning.max_words=null")
     completed("train", *options, *learn, *text, "hydra.run.dir=run", cwd=home)
     return home / "run"

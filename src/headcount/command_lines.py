@@ -17,7 +17,7 @@ CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parents[1] /
 def program() -> str:
     """How to type `headcount` in the current directory, for the environment that this process runs in."""
     own = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / "headcount"
-    if not own.exists() or (found := shutil.which("headcount")) and Path(found).resolve() == own.resolve():
+    if not own.exists() or ((found := shutil.which("headcount")) and Path(found).resolve() == own.resolve()):
         return "headcount"
     return shlex.quote(show(own))
 

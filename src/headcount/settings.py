@@ -81,12 +81,17 @@ KINDS: dict[str, dict[str, str | Callable[..., Any] | None]] = {
 
 # What a run learns, by dotted name. These settings make its identity, name the folder of a job, and cannot change where a
 # run is resumed. All others say how much of the machine to use, what is saved and printed, and what a study is called.
-LEARNT = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search")
-LEARNT += ("seed", "steps", "init_from", "trainer.precision", "trainer.accumulate_grad_batches")
-LEARNT += ("trainer.gradient_clip_val", "trainer.deterministic")
+LEARNT: tuple[str, ...] = (
+    *("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search"),
+    *("seed", "steps", "init_from"),
+    *(f"trainer.{name}" for name in ("precision", "accumulate_grad_batches", "gradient_clip_val", "deterministic")),
+)
 NOT_LEARNT = ("data.directory", "data.workers")
 # Where the text of a corpus lies: the same text is the same corpus wherever that is.
-PLACES = ("data.root", *(f"data.{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")))
+PLACES = (
+    "data.root",
+    *(f"data.{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")),
+)
 
 Positive = Annotated[int, Ge(1)]
 
@@ -151,7 +156,7 @@ class Design:
         if not isinstance(node, Mapping):
             raise InputError(f"study={typed(node)}: must be a group of settings; choose a file of conf/study")
         check(cls, node, "study.")
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in node.items()}
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in node.items()}
         if values.get("varies"):
             values["label"] = values.get("label") or values["varies"].rpartition(".")[2]
         return cls(**values)
@@ -249,14 +254,16 @@ def own_settings(group: str, node: Mapping[str, Any], given: Collection[str], wo
 def build(group: str, node: Mapping[str, Any], words: Collection[str] = (), **given: Any) -> Any:
     """The object that the node of a group describes: `node["kind"]` says which; None for a word that stands for none.
 
-    given: arguments that are no settings. words: see `own_settings`. Raises InputError with a line for each setting that
-    is wrong.
+    given: arguments that are no settings. words: see `own_settings`. Raises InputError with a line for each setting
+    that is wrong.
     """
     factory, values = factory_of(group, node.get("kind")), own_settings(group, node, given, words)
     if factory is None:
         return None
     check(factory, values, f"{group}.", given)
-    return made(factory, group, **values, **{name: each for name, each in given.items() if name in parameters_of(factory)})
+    return made(
+        factory, group, **values, **{name: each for name, each in given.items() if name in parameters_of(factory)}
+    )
 
 
 def made(factory: Callable[..., Any], setting: str, **arguments: Any) -> Any:
@@ -278,14 +285,18 @@ def parameters_of(factory: Callable[..., Any] | None) -> list[str]:
     return [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
 
 
-def check(function: Callable[..., Any], values: Mapping[str, Any], prefix: str = "", given: Collection[str] = ()) -> None:
+def check(
+    function: Callable[..., Any], values: Mapping[str, Any], prefix: str = "", given: Collection[str] = ()
+) -> None:
     """Compare values, as YAML gives them, with the annotations of the parameters of a function or class.
 
     prefix: of the settings' names in messages. given: parameters that are no settings.
     Raises InputError with a line for each value of another type, each without a parameter, and each that is missing.
     """
+    from typing import NotRequired, Required
+
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # here, because --help does not need it
-    from typing_extensions import NotRequired, Required, TypedDict
+    from typing_extensions import TypedDict
 
     try:
         hints = get_type_hints(function.__init__ if inspect.isclass(function) else function, include_extras=True)
@@ -297,8 +308,9 @@ def check(function: Callable[..., Any], values: Mapping[str, Any], prefix: str =
         name: (Required if parameters[name].default is parameters[name].empty else NotRequired)[hints.get(name, Any)]
         for name in names
     }
-    shape: Any = TypedDict("Settings", fields)  # type: ignore[misc]
-    shape.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    shape: Any = TypedDict("shape", fields)  # type: ignore[misc]
+    strict = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    setattr(shape, "__pydantic_config__", strict)  # noqa: B010 - mypy knows no such attribute
     try:
         TypeAdapter(shape).validate_json(json.dumps(values))
         return
@@ -377,4 +389,3 @@ def typed(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(typed, value))}]"
     return printable(str(value))
-

@@ -30,16 +30,16 @@ COMMON = (
     "data.train_size=240",
     "data.valid_size=16",
     "data.test_size=16",
-    "data.vocab_size=320",
+    "tokenizer.vocab_size=320",
     "data.batch_tokens=300",
-    "data.budget.warmup_steps=4",
+    "schedule.warmup_steps=4",
     "model.d_model=16",
     "model.num_heads=2",
     "model.d_feed_forward=16",
     "model.encoder_layers=1",
     "model.decoder_layers=1",
     "model.dropout=0.1",
-    "trainer.max_steps=30",
+    "steps=30",
     "trainer.log_every_n_steps=1",
     "trainer.precision=32-true",
     "validation.every=7",
@@ -50,17 +50,17 @@ COMMON = (
     "search.max_extra=4",
     "logger=csv",
 )
-BF16, UNIGRAM = "trainer.precision=bf16-mixed", "tokenizer=unigram"
+BF16, UNIGRAM = "trainer.precision=bf16-mixed", "tokenizer.model_type=unigram"
 CLOCK_CHECKPOINTS = ("checkpoint.every=100", "checkpoint.every_minutes=0.002")
 RECIPES = {
     "checkpoints": (BF16, "trainer.accumulate_grad_batches=2", "averaging.last=4", "averaging.share=0.5"),
-    "ema": ("averaging=ema", "segmentation=bpe_dropout", "loss=r_drop", "model.layer_dropout=0.2"),
-    "best": ("averaging=best", "averaging.metric=loss", "segmentation=sampled", UNIGRAM, "loss=simcut", "search=beam"),
-    "muon": ("optimizer=muon", "averaging=none", "schedule=cosine", "model.attention_dropout=0.1", BF16),
-    "schedule_free": ("optimizer=schedule_free", "schedule=constant", "averaging=none", "model.head_dropout=0.2"),
-    "patience": ("averaging=best", "averaging.metric=loss", "validation.patience=2", "model.positions=rotary"),
+    "ema": ("averaging.kind=ema", "segmentation.kind=bpe_dropout", "loss.kind=r_drop", "model.layer_dropout=0.2"),
+    "best": ("averaging.kind=best", "averaging.metric=loss", "segmentation.kind=sampled", UNIGRAM, "loss.kind=simcut", "search=beam"),
+    "muon": ("optimizer=muon", "averaging.kind=none", "schedule.kind=cosine", "model.attention_dropout=0.1", BF16),
+    "schedule_free": ("optimizer=schedule_free", "schedule.kind=constant", "averaging.kind=none", "model.head_dropout=0.2"),
+    "patience": ("averaging.kind=best", "averaging.metric=loss", "validation.patience=2", "model.positions=rotary"),
     "curves": ("logger=default", "checkpoint.keep=[0,9,20]", *CLOCK_CHECKPOINTS),
-    "preparation": ("data.directory=data", "trainer.max_steps=8", "checkpoint.every=2"),
+    "preparation": ("data.directory=data", "steps=8", "checkpoint.every=2"),
 }
 DEFAULTS = {"KILLS": 50, "STOPS": 20, "SEED": 1, "JOBS": 1}
 STEPPING = ("steps", "validation", "checkpoint", "averaging")  # phases between the first step and the last

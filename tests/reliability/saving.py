@@ -19,8 +19,8 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig
 
-from headcount.run.console import run_script
-from headcount.run.parts import Parts
+from headcount.cli import run_script
+from headcount.run.build import Parts
 from headcount.run.train import train
 from headcount.training.averaging import CheckpointAverage
 from headcount.training.callbacks import LastCheckpoint
@@ -30,7 +30,7 @@ COMMON = (
     "trainer=cpu",
     "threads=1",
     "logger=none",
-    f"trainer.max_steps={STEPS}",
+    f"steps={STEPS}",
     f"validation.every={STEPS}",
     f"checkpoint.every={EVERY}",
     f"averaging.every={EVERY}",

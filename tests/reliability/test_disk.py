@@ -14,13 +14,13 @@ SIZE = 64  # MB
 LARGE = (
     "model.d_model=256",
     "model.d_feed_forward=512",
-    "trainer.max_steps=12",
+    "steps=12",
     "validation.every=5",
     "logger=default",
 )
 KEPT = "checkpoint.keep=[0,2,4,6,8,10]"
 pytestmark = pytest.mark.reliability
-AVERAGE = ("averaging=checkpoints", "averaging.last=6", "averaging.every=1")
+AVERAGE = ("averaging.kind=checkpoints", "averaging.last=6", "averaging.every=1")
 
 
 def test_a_run_on_a_full_disk_stops_in_one_line_and_resumes_once_there_is_room(tiny, tmp_path):

@@ -40,7 +40,7 @@ def children(number: int) -> list[int]:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_killed_ends_the_other_with_a_line_and_the_run_resumes(tiny, tmp_path, rank):
-    endless = (*tiny, "trainer.max_steps=100000", "validation.every=100000", "checkpoint.every=10")
+    endless = (*tiny, "steps=100000", "validation.every=100000", "checkpoint.every=10")
     launcher = two(tmp_path, *endless)
     try:
         wait_until((tmp_path / "run" / "checkpoints" / "last-1.ckpt").exists, process=launcher)

@@ -19,7 +19,7 @@ TRAIN = (
     "data=multi30k",
     "trainer=cpu",
     "logger=csv",
-    "trainer.max_steps=10",
+    "steps=10",
     "data.batch_tokens=200",
     "data.max_length=50",
 )
@@ -37,7 +37,7 @@ OPEN = {
     "heads": ("run=run", "parts=[ablation]", "output=page"),
     "export": ("run=run", "format=page", "examples=1", "output=page.html"),
     "evaluate": ("run=run",),
-    "resume": ("resume=run", "trainer.max_steps=10"),
+    "resume": ("resume=run", "steps=10"),
 }
 SCRIPT = {"checkpoint": "evaluate", "score": "evaluate", "rerank": "evaluate", "attention": "heads", "prune": "heads"}
 SCRIPT |= {"resume": "train", "init_from": "train"}

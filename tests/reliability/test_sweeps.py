@@ -14,7 +14,7 @@ from processes import WAIT, processes_in, wait_until
 pytestmark = pytest.mark.reliability
 
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-ENDLESS = ("trainer.max_steps=100000", "validation.every=100000", "checkpoint.every=5", "seed=1,2", "threads=1")
+ENDLESS = ("steps=100000", "validation.every=100000", "checkpoint.every=5", "seed=1,2", "threads=1")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_sweep_that_is_killed_by_its_number_takes_its_jobs_with_it(launcher, b
 
 
 def test_a_sweep_that_was_killed_and_is_started_twice_at_once_trains_no_job_twice(sweep, tiny, tmp_path):
-    short = (*tiny, "threads=1", "trainer.max_steps=60", "checkpoint.every=5", "search.beam=1")
+    short = (*tiny, "threads=1", "steps=60", "checkpoint.every=5", "search.beam=1")
     jobs = ("seed=1,2", "hydra.sweep.subdir='seed=${seed}'")
     killed = sweep(*short, *jobs)
     folder = tmp_path / "runs" / "sweep_multi30k"

@@ -33,6 +33,7 @@ from headcount.run.scores import (
 )
 from headcount.settings import Opening
 
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(Opening):
     """conf/evaluate.yaml explains them."""

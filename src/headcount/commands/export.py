@@ -18,7 +18,6 @@ from headcount.settings import Opening, typed
 logger = logging.getLogger("headcount.export")
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(Opening):
     """conf/export.yaml explains them."""

@@ -17,7 +17,6 @@ from headcount.settings import Opening, Positive, typed
 logger = logging.getLogger("headcount.report")
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(Opening):
     """conf/heads.yaml explains them."""

@@ -35,8 +35,7 @@ from headcount.data.tokenizer import AnyTokenizer, Trainable, load_tokenizer, sa
 from headcount.data.workers import SIDES, Workers
 from headcount.errors import InputError, UnreachableError
 from headcount.files import new_directory, read_json, waiting, write_text
-from headcount.processes import cores
-from headcount.processes import WorkerKilledError
+from headcount.processes import WorkerKilledError, cores
 from headcount.progress import progress_bar
 
 CHUNK = 2**14  # pairs in the chunk of one process

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from headcount.command_lines import command
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.heads.analysis import Analysis, Settings
@@ -21,8 +22,6 @@ from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.run.directory import check_links
 from headcount.run.opened import open_from_config
-from headcount.command_lines import command
-from headcount.settings import typed
 
 logger = logging.getLogger(__name__)
 

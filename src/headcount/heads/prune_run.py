@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from headcount.command_lines import command, hydra_text
 from headcount.data.tokenizer import save_tokenizer
 from headcount.errors import InputError
 from headcount.files import new_directory, show
@@ -18,7 +19,6 @@ from headcount.model.flops import operations_per_token
 from headcount.progress import progress_bar
 from headcount.run.directory import begin_metrics, write_config
 from headcount.run.opened import Run
-from headcount.command_lines import command, hydra_text
 from headcount.settings import typed
 from headcount.training.averaging import own_weights, save_weights
 

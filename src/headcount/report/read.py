@@ -28,8 +28,8 @@ from headcount.report.runs import CORPUS, Config, Row, RunResult, Sweep, Unfinis
 from headcount.report.tuning import tune
 from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
-from headcount.run.sweep import begun_jobs, read_plan, why_unfinished
 from headcount.run.kept import unpack
+from headcount.run.sweep import begun_jobs, read_plan, why_unfinished
 from headcount.settings import Design, at, named_by, within
 
 MOST_TEXT = 2**28  # bytes of translations, or of curves

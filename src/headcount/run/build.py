@@ -37,12 +37,16 @@ if TYPE_CHECKING:
     from headcount.training.callbacks import LastCheckpoint, StopOnInterrupt, TrainingProgress
 
 # Settings of `data` beside the corpus: how its text becomes batches.
-OF_MODULE = ("max_length", "batch_tokens", "batch_ramp", "batch_ramp_start", "pad_to", "hide_source", "both_directions")
-OF_MODULE += ("directory", "workers")
+OF_MODULE = (
+    *("max_length", "batch_tokens", "batch_ramp", "batch_ramp_start", "pad_to", "hide_source", "both_directions"),
+    *("directory", "workers"),
+)
 NOT_CORPUS = (*OF_MODULE, "cleaning", "rate_tokens", "fingerprint")
 GROUPS = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search")
 # Of a resumed or finished run, beside these: the changes of its settings, and the heads that it was pruned to.
 NODES = (*GROUPS, "trainer", "validation", "checkpoint", "divergence", "study", "resumed", "pruned")
+ATTENTIONS = ("self_attention", "cross_attention")
+OF_ATTENTION: tuple[str, ...] = ("gain", "gaussians")  # settings of `model` that a kind of attention takes
 PLACEHOLDER_VOCABULARY = 8  # subwords, for a model that is built only to see whether its settings fit
 RATES = ("lr", "adamw_lr", "other_lr")  # learning rates of an optimizer
 LEAST_FACTOR = 0.1  # of schedule.kind=noam, below which it is the rate of another schedule
@@ -97,7 +101,7 @@ def without_other_kinds(config: DictConfig, words: Collection[str] = ()) -> Dict
 
 
 def _own_of_model(node: dict[str, Any], words: Collection[str]) -> dict[str, Any]:
-    options = {name: node[name] for name in ("gain", "gaussians") if name in node}
+    options = {name: node[name] for name in OF_ATTENTION if name in node}
     rest = {name: value for name, value in node.items() if name not in options}
     own = own_settings("model", rest, ("vocab_size", "source_vocab_size"), words)
     kinds = [factory_of("attention", own[side], f"model.{side}") for side in ATTENTIONS if side in own]
@@ -108,13 +112,10 @@ def _own_of_model(node: dict[str, Any], words: Collection[str]) -> dict[str, Any
     return {"kind": node.get("kind"), **own, **taken}
 
 
-ATTENTIONS = ("self_attention", "cross_attention")
-
-
 def new_model(node: Mapping[str, Any], vocab_size: int, **given: Any) -> "EncoderDecoder":
     """The model that the group `model` describes, with initial weights. Raises InputError."""
     settings = dict(node)
-    options = {name: settings.pop(name) for name in ("gain", "gaussians") if name in settings}
+    options = {name: settings.pop(name) for name in OF_ATTENTION if name in settings}
     for side in ATTENTIONS:
         if side in settings:
             kind: Any = factory_of("attention", settings.pop(side), f"model.{side}")

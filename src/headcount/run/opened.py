@@ -85,11 +85,7 @@ def data_of_run(config: DictConfig, tokenizer: AnyTokenizer) -> "TranslationData
 
 
 def make_translator(
-    model: TranslationModel,
-    codec: Codec,
-    search: SearchMethod,
-    hide_source: bool,
-    name: str = "the model",
+    model: TranslationModel, codec: Codec, search: SearchMethod, hide_source: bool, name: str = "the model"
 ) -> Translator:
     """A translator of our model and tokenizer, which know nothing of each other."""
     return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name)

@@ -59,7 +59,9 @@ def job_directory(overrides: Collection[str], swept: Collection[str] = ()) -> st
 
     def belongs(override: str) -> bool:
         name = named_by(override)
-        return override.partition("=")[0] in swept or name == "study.arm" or (is_learnt(name) and not within(name, PLACES))
+        return (
+            override.partition("=")[0] in swept or name == "study.arm" or (is_learnt(name) and not within(name, PLACES))
+        )
 
     full = ",".join(each for each in sorted(overrides) if belongs(each)) or "as_it_is"
     name = full.replace("/", "_")

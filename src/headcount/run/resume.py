@@ -22,10 +22,10 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.command_lines import command, word
 from headcount.errors import InputError, first_line
 from headcount.files import show
-from headcount.run.build import build, plain, without_other_kinds
+from headcount.run.build import plain, without_other_kinds
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import differences, recorded, settings_of, with_text
-from headcount.settings import PLACES, flatten, is_learnt, typed, within
+from headcount.settings import PLACES, build, flatten, is_learnt, typed, within
 from headcount.training.seal import check_seal, read_checkpoint
 
 AUTO = "auto"
@@ -334,4 +334,3 @@ def other_settings(config: DictConfig, directory: Path) -> list[str]:
         for name in sorted(before | now)
         if before.get(name) != now.get(name) and not name.endswith("dropout")
     ]
-

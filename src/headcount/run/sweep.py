@@ -139,7 +139,9 @@ class Processes(Launcher):
         sweep = Path(self.config.hydra.sweep.dir)
         hydra = self.config.hydra.overrides
         words = [*hydra.task, *(each for each in hydra.hydra if not each.startswith("hydra.mode"))]
-        write_plan(sweep, Plan(tuple(words), {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()}))
+        write_plan(
+            sweep, Plan(tuple(words), {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()})
+        )
         at_once = self.n_jobs if self.n_jobs > 0 else cores() + 1 + self.n_jobs  # -1 is a job a core
         board = Board(sweep, list(jobs), max(1, min(at_once, len(jobs))))
         with forwarded_signals() as (children, signals):
@@ -193,14 +195,16 @@ class Board:
         self.ended = 0
         self.gpus = visible_gpus()
 
-    def run(self, jobs: Mapping[Path, DictConfig], children: "list[subprocess.Popen[bytes]]", signals: list[int]) -> None:
+    def run(
+        self, jobs: Mapping[Path, DictConfig], children: "list[subprocess.Popen[bytes]]", signals: list[int]
+    ) -> None:
         """Run all that wait. Signals that come end the sweep once the children have stopped."""
         places = list(range(self.at_once))
         running: dict[Any, tuple[Path, int]] = {}
         queue = list(self.waiting)
         self.say()
         with ThreadPoolExecutor(self.at_once) as threads:
-            while queue and not signals or running:
+            while (queue and not signals) or running:
                 while queue and places and not signals:
                     path, place = queue.pop(0), places.pop(0)
                     gpus = gpus_of(place, jobs[path].trainer.devices, self.gpus, self.at_once)
@@ -289,7 +293,9 @@ def command_of_a_job(config: DictConfig, directory: Path) -> list[str]:
     """The command line of one job: it begins the run of its folder, or continues it."""
     devices = config.trainer.devices
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
-    own = [f"--config-dir={each.path}" for each in config.hydra.runtime.config_sources if each.provider == "command-line"]
+    own = [
+        f"--config-dir={each.path}" for each in config.hydra.runtime.config_sources if each.provider == "command-line"
+    ]
     start = [sys.executable, *(launch if isinstance(devices, int) and devices > 1 else []), "-m", "headcount", "train"]
     place = f"hydra.run.dir={quoted(str(directory.resolve()))}"
     return [*start, *own, *config.hydra.overrides.task, place, "resume=auto"]

@@ -8,8 +8,8 @@ from typing import Any
 from headcount.evaluation.likelihood import TargetScorer
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.opened import fill
 from headcount.run.build import Parts
+from headcount.run.opened import fill
 from headcount.training.averaging import Weights, own_weights
 from headcount.training.module import TranslationTask
 

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 
+from headcount.command_lines import command
 from headcount.report.blocks import Code, Section
 from headcount.report.endpoint import Endpoint
 from headcount.report.runs import Sweep
 from headcount.report.statistics.planning import plans
 from headcount.report.study import Study
-from headcount.command_lines import command
 from headcount.settings import at
 
 MOST_SEEDS = 20  # per row: no advice for more
