@@ -74,9 +74,26 @@ def main() -> None:
         run_command(name)
 
 
+def help_of(name: str) -> str:
+    """The help of a command: the first comment of its file of conf/, the options of its groups, and the file itself."""
+    lines = (CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    header = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    about = [line.removeprefix("#").removeprefix(" ") for line in header]
+    settings = [line for line in lines[len(header) :] if line.strip() not in ("- _self_", "- hydra: filter", "- train")]
+    text = "\n".join(settings)
+    groups = [path for path in sorted(CONF.iterdir()) if path.is_dir() and f"- {path.name}:" in text]
+    choices = [f"{path.name}: {', '.join(sorted(each.stem for each in path.glob('*.yaml')))}" for path in groups]
+    choices = [line.replace("as_trained, ", "") for line in choices if not line.startswith("hydra:")]
+    shown = ["", "== Choices: group=option ==", "", *choices] if choices else []
+    return "\n".join([*about, *shown, "", "== Settings: name=value ==", "", text.strip(), ""])
+
+
 def run_command(name: str) -> None:
     """Run a command as a program: the text that it returns goes to standard output; wrong input gives a line for each
     mistake and exit code 2 (`debug=true` shows the traceback)."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        sys.stdout.write(help_of(name))
+        return
     failed, debug = False, any(_is_true(word) for word in sys.argv if word.lstrip("+").startswith("debug="))
 
     def complain(error: Exception, where: str = "") -> None:
@@ -203,6 +220,9 @@ def open_streams() -> None:
 
 def _lines(error: Exception, name: str) -> list[str]:
     """The message, a line for each wrong setting; of Hydra's messages, the part that a user can act on."""
+    option = re.match(r"(?:In '\w+': )?Could not find '([^']+)/([^'/]+)'", str(error))
+    if option and (options := sorted(path.stem for path in (CONF / option[1]).glob("*.yaml"))):
+        return [f"{option[1]}={option[2]}: is no option; there are {', '.join(options)}"]
     wrong = re.match(r"(?:In '\w+': )?Could not (?:override|find) '([^'/]+)", str(error))
     if wrong and isinstance(error, HydraException):
         return [_unknown_setting(wrong[1], name)]

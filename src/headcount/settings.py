@@ -7,6 +7,7 @@ behind a word are its settings: their annotations are the types, checked by pyda
 import difflib
 import inspect
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -273,8 +274,9 @@ def made(factory: Callable[..., Any], setting: str, **arguments: Any) -> Any:
     except InputError:
         raise
     except (TypeError, ValueError, AttributeError) as error:
-        message = str(error).strip() or first_line(error)
-        raise InputError(message if message.startswith(setting) else f"{setting}: {first_line(error)}") from error
+        message = first_line(error)
+        named = message.startswith(setting) or re.match(r"[a-z_.]+=", message)  # by our own classes; others don't
+        raise InputError(str(error) if named else f"{setting}: {message}") from error
 
 
 def parameters_of(factory: Callable[..., Any] | None) -> list[str]:

@@ -210,11 +210,11 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
         "loss": attempt(build, "loss", container["loss"]),
         "optimizer": attempt(optimizer_of, container["optimizer"]),
         "schedule": attempt(build, "schedule", container["schedule"], **schedule_given),
-        "skipped": attempt(made, SkippedSteps, "divergence", **container["divergence"]),
+        "skipped": attempt(checked, SkippedSteps, "divergence", container["divergence"]),
     }
     search = attempt(build, "search", container["search"])
     averaging = attempt(averaging_of, container)
-    checkpoint = attempt(made, LastCheckpoint, "checkpoint", **container["checkpoint"])
+    checkpoint = attempt(checked, LastCheckpoint, "checkpoint", container["checkpoint"])
     data = attempt(build_data, config)
     tokenizer = attempt(bleu_tokenizer, data.target_language if data else "", config.bleu_tokenizer)
     attempt(check_together, container)
@@ -231,16 +231,18 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     )
 
 
+def checked(kind: Any, group: str, node: Mapping[str, Any]) -> Any:
+    """What a group of settings describes. Raises InputError with a line for each that is wrong."""
+    check(kind, node, f"{group}.")
+    return made(kind, group, **node)
+
+
 def check_nodes(config: Mapping[str, Any]) -> None:
     """Compare the names and types of all settings that no part checks. Raises InputError with a line for each."""
-    from headcount.training.callbacks import LastCheckpoint
-    from headcount.training.divergence import SkippedSteps
-
     problems = Problems()
     top = {name: value for name, value in config.items() if name not in NODES}
     problems.attempt(check, Top, top)
-    types = {"trainer": Trainer, "validation": Validation, "checkpoint": LastCheckpoint, "divergence": SkippedSteps}
-    for group, kind in types.items():
+    for group, kind in {"trainer": Trainer, "validation": Validation}.items():
         problems.attempt(check, kind, config.get(group) or {}, f"{group}.")
     problems.attempt(Design.of, config)
     problems.raise_all()

@@ -107,7 +107,7 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
     for resolver in (sweep_directory, job_directory, peak_rate, processes, balanced_feed_forward):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
-    launcher = {"_target_": "headcount.run.sweep.Processes", "n_jobs": 1}
+    launcher = {"_target_": "hydra_plugins.headcount_processes.Processes", "n_jobs": 1}
     ConfigStore.instance().store("processes", launcher, group="hydra/launcher", provider="headcount")
     OmegaConf.register_new_resolver("of_kind", lambda kind, values: values.get(kind), replace=True)
     OmegaConf.register_new_resolver("twice", lambda number: 2 * number, replace=True)

@@ -1,0 +1,5 @@
+"""The launcher of sweeps, where Hydra looks for plugins."""
+
+from headcount.run.sweep import Processes
+
+__all__ = ["Processes"]
