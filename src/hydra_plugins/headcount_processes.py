@@ -1,5 +1,7 @@
 """The launcher of sweeps, where Hydra looks for plugins."""
 
-from headcount.run.sweep import Processes
+from headcount.run.sweep import ProcessLauncher
 
-__all__ = ["Processes"]
+
+class Processes(ProcessLauncher):
+    """`hydra/launcher=processes`."""

@@ -121,7 +121,7 @@ def complaint(log: Path) -> str:
     return "; ".join(errors) or lines[-1]
 
 
-class Processes(Launcher):
+class ProcessLauncher(Launcher):
     """Runs the jobs of a sweep on this machine, `n_jobs` at once (-1: one a core), each in a process of its own.
 
     On a machine with several GPUs, each of the jobs at once has its own. A job that fails stops no other.
