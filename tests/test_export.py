@@ -422,7 +422,6 @@ def test_translate_gives_the_same_lines_with_either_engine(settings, home):
     [
         (["search=sample"], "search: engine=ctranslate2 has beam search alone, not Sampling; give search=beam"),
         (["search=beam", "search.alpha=1000"], "search.alpha=1000: must be 0 (no length penalty) or more, up to 10"),
-        (["search.horizon=2"], "search.horizon=2: engine=ctranslate2 does not have it; give null"),
         (["precision=int3"], "precision=int3: must be one of float32, bfloat16, int8 for engine=ctranslate2"),
         (["run=[runs/first,runs/second]"], "engine=ctranslate2: translates with one run, not with several"),
         (["search.max_source=2"], "standard input, line 1: 8 pieces, more than search.max_source=2; cut it"),

@@ -41,10 +41,6 @@ def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
         reasons.append(
             f"search: engine=ctranslate2 has beam search alone, not {type(search).__name__}; give search=beam"
         )
-    elif search.horizon is not None:
-        reasons.append(f"search.horizon={search.horizon}: engine=ctranslate2 does not have it; give null")
-    if search.shortlist is not None:
-        reasons.append("search.shortlist: engine=ctranslate2 searches the whole vocabulary; give search.shortlist=null")
     if reasons:
         raise InputError("\n".join(reasons))
     return replace(run, translator=CTranslate2Translator(run, precision))

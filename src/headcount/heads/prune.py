@@ -56,7 +56,7 @@ def pruned(run: Run, cut: Collection[Head | str | int], directory: Path, provena
     fill(model, weights(heads, kept))
     model.to(run.model.device, run.model.output.weight.dtype).eval()
     way = run.translator
-    translator = make_translator(model, run.tokenizer, way.search, way.hide_source, str(directory), way.lexicon)
+    translator = make_translator(model, run.tokenizer, way.search, way.hide_source, str(directory))
     return replace(run, directory=directory, config=config, model=model, translator=translator)
 
 

@@ -23,8 +23,7 @@ RENAMED_SETTINGS = {  # of the command line, which only says so; old: the advice
     "experiment": "recipe=NAME (choices that were measured) and study=NAME (what is compared)",
     "lineage": "study=lineage study/arm=NAME",
 }
-BEAM_SEARCHES = ("beam.BeamSearch", "diverse.DiverseBeamSearch")
-SAMPLINGS = ("mbr.MinimumBayesRisk", "sampling.Sampling")
+SEARCHES = ("beam.BeamSearch", "diverse.DiverseBeamSearch", "mbr.MinimumBayesRisk", "sampling.Sampling")
 ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its value before it existed}
     "headcount.data.corpora.FilesCorpus": dict.fromkeys(
         ("train", "valid", "test", "source_column", "target_column", "held_out", "max_pairs", "tests")
@@ -55,10 +54,7 @@ ADDED: dict[str, dict[str, Any]] = {  # class: {a setting that came later: its v
     },
     "headcount.model.score_functions.LuongDot": {"gain": 1.0},
     "headcount.model.gaussian_window.GaussianWindow": {"gaussians": 3},
-    **{f"headcount.decoding.{name}": {"max_source": 1000, "shortlist": None} for name in SAMPLINGS},
-    **{
-        f"headcount.decoding.{name}": {"max_source": 1000, "shortlist": None, "horizon": None} for name in BEAM_SEARCHES
-    },
+    **{f"headcount.decoding.{name}": {"max_source": 1000} for name in SEARCHES},
     "headcount.training.averaging.CheckpointAverage": {"share": 0.125},
     "headcount.training.averaging.ExponentialAverage": {"share": 0.05},
     "headcount.training.callbacks.LastCheckpoint": {"keep": [], "every_minutes": None},

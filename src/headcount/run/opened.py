@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,6 @@ from headcount.data.corpora.corpus import language_codes
 from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, TokenizerPair, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod, TranslationModel
-from headcount.decoding.shortlist import Lexicon
 from headcount.decoding.translator import Codec, Translator
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
@@ -26,7 +24,6 @@ from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.config import build, build_corpus, build_data, keyword_arguments
 from headcount.run.directory import read_config
-from headcount.run.lexicon import lexicon_of
 from headcount.run.values import AS_TRAINED, typed
 from headcount.training.seal import read_checkpoint
 
@@ -88,15 +85,10 @@ def data_of_run(config: DictConfig, tokenizer: AnyTokenizer, trust: Sequence[str
 
 
 def make_translator(
-    model: TranslationModel,
-    codec: Codec,
-    search: SearchMethod,
-    hide_source: bool,
-    name: str = "the model",
-    lexicon: Lexicon | None = None,
+    model: TranslationModel, codec: Codec, search: SearchMethod, hide_source: bool, name: str = "the model"
 ) -> Translator:
     """A translator of our model and tokenizer, which know nothing of each other."""
-    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name, lexicon)
+    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name)
 
 
 def open_run(
@@ -129,8 +121,7 @@ def open_run(
     model = model_with(weights, config, tokenizer, directory, trust)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     way: SearchMethod = build(settings, "search", trust)
-    lexicon = lexicon_of(directory, tokenizer, way, partial(data_of_run, config, tokenizer, trust))
-    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory), lexicon)
+    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
     own = weights.resolve() == (directory / "model.safetensors").resolve()
     return Run(directory, config, model, tokenizer, translator, trust, None if own else weights)
 
@@ -180,7 +171,6 @@ def ensemble(runs: Sequence[Run]) -> Run:
         first.translator.search,
         first.translator.hide_source,
         " + ".join(run.translator.name for run in runs),
-        first.translator.lexicon,
     )
     return replace(first, translator=translator)
 

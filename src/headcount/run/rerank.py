@@ -95,8 +95,6 @@ def open_reranker(config: DictConfig) -> Reranker:
     scoring.search, scoring.checkpoint = {}, None
     if config.search.get("beam") == AS_TRAINED:
         config.search.beam = config.nbest
-        if config.search.get("horizon") == AS_TRAINED:
-            config.search.horizon = None  # without effect where all of the beam are asked for
     runs = list(open_runs(config).values())
     run = ensemble(runs)
     run.translator.search.check(config.nbest)

@@ -38,8 +38,6 @@ from headcount.run.directory import (
 )
 from headcount.run.identity import identified
 from headcount.run.jobs import is_sweep
-from headcount.run.lexicon import FILE as LEXICON
-from headcount.run.lexicon import lexicon_of
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.parts import Parts, build_parts, check_processes, doubtful_restarts, without_effect
 from headcount.run.resume import Resumed, checkpoints, initial_config, keep_as_last, open_resumed, other_settings
@@ -83,10 +81,7 @@ class TrainingRun:
         return bool(self.parts.trainer.is_global_zero)
 
     def translator(self, search: SearchMethod) -> Translator:
-        lexicon = lexicon_of(self.directory, self.tokenizer, search, lambda: self.parts.data)
-        return make_translator(
-            self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory), lexicon
-        )
+        return make_translator(self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory))
 
 
 def open_training_run(
@@ -225,8 +220,6 @@ class OpenDirectory(Callback):
         remove_parts(run.directory)
         if resumed:
             make_newest(run.directory)
-        else:
-            (run.directory / LEXICON).unlink(missing_ok=True)  # of a run that was there before
         begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
         write_config(run.directory, run.config)
         if resumed:
