@@ -14,7 +14,6 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from headcount.benchmark.settings import as_lists
 from headcount.grammar import Grammar
 from headcount.grammar.phenomena import PHENOMENA
 from headcount.cli import CONF
@@ -37,7 +36,7 @@ SMALL_GRAMMAR = ["data.train_size=2000", "data.valid_size=8", "data.test_size=16
 RUN = ("README.md", "docs/training.md", "docs/studies.md")  # pages whose commands are run; quick are those of the first
 ON_HUB = ("recipe=multi30k_en_de", "recipe=multi30k_quick")
 # What takes hours or minutes, or names a RUN: only its config is composed.
-COMPOSED = ("make ablate", "make bench", "python scripts/bench.py")
+COMPOSED = ("make ablate",)
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "data" / "README.md"]
@@ -198,12 +197,11 @@ def test_the_commands_of_a_page_compose(page):
     register_resolvers()
     composed = [command for command in commands_of(page) if command not in run_here(RUN[:1])]
     for command in composed:
-        if not re.search("scripts/|headcount |^make (train|ablate|bench)", command) or command.startswith("pip "):
+        if not re.search("scripts/|headcount |^make (train|ablate)", command) or command.startswith("pip "):
             continue  # of the system, or without settings
         script, *words = script_of(command)
         if script == "src/headcount/__main__.py":
             continue  # a command without settings
-        words = as_lists(words) if script == "scripts/bench.py" else words
         parsed = OverridesParser.create().parse_overrides([word for word in words if "=" in word])
         ((first_job, *_),) = BasicSweeper.split_arguments(parsed, None)
         with initialize_config_dir(str(CONF), version_base="1.3"):

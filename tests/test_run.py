@@ -56,8 +56,7 @@ def test_fits(hint):
 def test_wrong_values_names_the_setting_and_what_is_allowed():
     values = {"beam": "five", "alpha": 1, "max_extra": None, "unknown": "x"}
     assert wrong_values(BeamSearch, values, lambda name: f"search.{name}") == [
-        "search.unknown: no such setting; there are max_ratio, max_extra, batch_tokens, max_source, shortlist, beam, "
-        "alpha, horizon",
+        "search.unknown: no such setting; there are max_ratio, max_extra, batch_tokens, max_source, beam, alpha",
         "search.beam=five: must be a whole number",
         "search.max_extra=null: must be a whole number",
     ]

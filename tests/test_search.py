@@ -13,8 +13,8 @@ from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, few_siz
 from headcount.errors import InputError
 
 
-def beam_search(model, state, limits, *, beam, alpha=1.0, count=1, horizon=None):
-    beams = Beams(limits, beam, bos=BOS, eos=EOS, alpha=alpha, count=count, horizon=horizon)
+def beam_search(model, state, limits, *, beam, alpha=1.0, count=1):
+    beams = Beams(limits, beam, bos=BOS, eos=EOS, alpha=alpha, count=count)
     return grow(model, state, limits, beams, EOS)
 
 
@@ -27,58 +27,6 @@ def test_a_wide_beam_is_exhaustive(seed, count, alpha):
         expected = every_translation(model, sentence, limit, alpha)[:count]
         assert [tokens for tokens, _ in found[sentence][:count]] == [tokens for _, tokens in expected]
         assert [score for _, score in found[sentence][:count]] == pytest.approx([s for s, _ in expected], abs=1e-5)
-
-
-@pytest.mark.parametrize("horizon", [1, 2, 3])
-def test_a_horizon_ends_a_search_and_loses_nothing_within_it(horizon, monkeypatch):
-    """The best of all translations that end within the horizon of the last step, by brute force."""
-    steps, limit = [0], 5
-    step = TableModel.step
-    monkeypatch.setattr(TableModel, "step", lambda *given: steps.append(steps.pop() + 1) or step(*given))
-    sooner = 0
-    for seed in range(40):
-        model, taken = TableModel(vocab=4, seed=seed), []
-        for chosen in (horizon, None):
-            steps[0] = 0
-            (found,) = beam_search(model, model.start([0]), torch.tensor([limit]), beam=3**5, horizon=chosen)
-            taken.append(steps[0])
-            reached = limit + 1 if chosen is None else taken[0] + horizon  # tokens, the end included
-            best = next(tokens for _, tokens in every_translation(model, 0, limit, 1.0) if len(tokens) < reached)
-            assert found[0].tokens == best
-        assert taken[0] <= taken[1]
-        sooner += taken[0] < taken[1]
-    assert sooner
-
-
-def test_a_horizon_beyond_the_longest_translation_changes_nothing():
-    model, limits = TableModel(vocab=5, seed=3), torch.tensor([4, 0, 3, 1])
-    whole, bounded = (
-        beam_search(model, model.start([0, 1, 2, 3]), limits, beam=5, count=3, horizon=horizon) for horizon in (None, 5)
-    )
-    assert whole == bounded
-
-
-@pytest.mark.parametrize("changed", ["alpha", "beam"])
-def test_a_horizon_without_effect_is_refused(changed):
-    for horizon in (0, 10_001):
-        with pytest.raises(Exception, match=rf"search\.horizon={horizon}: must be 1 to 10,000, or null for"):
-            built("search/beam", horizon=horizon)
-    with pytest.raises(Exception, match=r"search\.horizon=2: without effect with a group for each hypothesis"):
-        built("search/diverse", horizon=2)
-    built("search/diverse", horizon=2, beam=4, groups=2)
-    value = {"alpha": 0, "beam": 1}[changed]
-    with pytest.raises(Exception, match=r"search\.horizon=2: without effect with search\.beam=1 or search\.alpha=0"):
-        built("search/beam", horizon=2, **{changed: value})
-
-
-def test_a_horizon_is_refused_where_the_whole_beam_must_finish():
-    beam, diverse = built("search/beam", horizon=2), built("search/diverse", horizon=2, beam=4, groups=2)
-    beam.check(4)
-    diverse.check(1)
-    for search, count in ((beam, 5), (diverse, 2)):
-        line = rf"nbest={count}: search\.horizon=2 is without effect with nbest={count} or more; give"
-        with pytest.raises(InputError, match=line):
-            search.check(count)
 
 
 def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spelling():

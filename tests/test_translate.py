@@ -123,11 +123,10 @@ def test_wrong_wishes_get_one_line(arguments, folder, request):
 @pytest.mark.medium
 def test_null_is_a_value_and_not_the_runs_own(folder):
     config, whole = read_config(folder / "first"), nbest(folder, "run=first", "nbest=3")
-    config.search.max_source, config.search.shortlist = 3, {"frequent": 1, "per_piece": 0}
+    config.search.max_source = 3
     (folder / "first" / "config.yaml").write_text(OmegaConf.to_yaml(config), encoding="utf-8")
     assert translate(folder, "run=first").code == 2  # lines are too long
-    assert nbest(folder, "run=first", "nbest=3", "search.max_source=null", "search.shortlist=null") == whole
-    assert nbest(folder, "run=first", "nbest=3", "search.max_source=null") != whole
+    assert nbest(folder, "run=first", "nbest=3", "search.max_source=null") == whole
 
 
 @pytest.mark.medium

@@ -71,9 +71,6 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
         def reorder(self, state, rows, sentences):
             return tuple(part[rows] for part in state)
 
-        def among(self, tokens):
-            raise NotImplementedError
-
     # Most translations run to their limit, so the cache grows while, one by one, sentences leave.
     lines = ["".join(chr(ord("a") + (i * i + j) % 26) for j in range(1 + i)) for i in range(24)]
     expected = translator(Uncached(), built("search/beam", beam=beam)).translate(lines)

@@ -37,9 +37,6 @@ class TableModel:
     def reorder(self, state: list[tuple[int, ...]], rows: Tensor, sentences: Tensor) -> list[tuple[int, ...]]:
         return [state[row] for row in rows.tolist()]
 
-    def among(self, tokens: Tensor) -> "TableModel":
-        raise NotImplementedError  # its numbers are for the whole vocabulary
-
 
 class BrokenModel(TableModel):
     """Its numbers are log-probabilities for some steps; from then on `wrong` is in place of some or all of them.

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import MOST_EXTRA, Hypotheses, Hypothesis, Limits, SearchMethod
-from headcount.errors import InputError
+from headcount.decoding.search import Hypotheses, Hypothesis, Limits, SearchMethod
 
 MOST_ALPHA = 10  # with more, the score of a long translation leaves the range of float32
 
@@ -27,67 +26,39 @@ class BeamSearch(SearchMethod):
 
     beam: int
     alpha: float
-    horizon: int | None
 
     def __post_init__(self) -> None:
         if self.beam < 1:
             raise ValueError(f"search.beam={self.beam}: must be 1 (greedy) or more")
         super().__post_init__()
-        if self.horizon is not None:
-            if not 1 <= self.horizon <= MOST_EXTRA:
-                raise ValueError(
-                    f"search.horizon={self.horizon}: must be 1 to {MOST_EXTRA:,}, or null for the longest translation"
-                )
-            if self.beam == 1 or self.alpha == 0:
-                raise ValueError(
-                    f"search.horizon={self.horizon}: without effect with search.beam=1 or search.alpha=0; give null"
-                )
         if not 0 <= self.alpha <= MOST_ALPHA:
             raise ValueError(
                 f"search.alpha={self.alpha}: must be 0 (no length penalty) or more, up to {MOST_ALPHA}; 1 is usual"
             )
 
-    @property
-    def group(self) -> int:
-        """Hypotheses that compete for a place in the beam."""
-        return self.beam
-
-    def check(self, count: int) -> None:
-        super().check(count)
-        if self.horizon is not None and count >= self.group:
-            raise InputError(
-                f"nbest={count}: search.horizon={self.horizon} is without effect with nbest={self.group} or more; "
-                "give search.horizon=null"
-            )
-
     def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
-        return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count, horizon=self.horizon)
+        return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count)
 
 
 def greedy(search: SearchMethod) -> BeamSearch:
-    """Greedy search with the common settings of `search`, without a shortlist: fast, and good enough to follow a run's
-    progress."""
+    """Greedy search with the common settings of `search`: fast, and good enough to follow a run's progress."""
     common = {field.name: getattr(search, field.name) for field in fields(SearchMethod)}
-    return BeamSearch(beam=1, alpha=0, horizon=None, **common | {"shortlist": None})
+    return BeamSearch(beam=1, alpha=0, **common)
 
 
 class Beams:
     """Hypotheses of beam search: the `beam` best unfinished and the `beam` best finished ones of every sentence.
 
-    A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them
-    within `horizon` more tokens, its end included; None: within the most tokens that it may have, which is certain.
+    A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them.
     """
 
-    def __init__(
-        self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float, count: int, horizon: int | None = None
-    ) -> None:
+    def __init__(self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float, count: int) -> None:
         device = limits.device
         self.limits = limits
         self.beam = beam
         self.eos = eos
         self.alpha = alpha
         self.count = count
-        self.horizon = horizon
         self.length = 0
         self.tokens = torch.full((len(limits), 1, 1), bos, device=device)  # [sentence, beam, length]
         self.scores = torch.zeros(len(limits), 1, device=device)  # [sentence, beam], -inf where there is no hypothesis
@@ -129,8 +100,7 @@ class Beams:
         self.tokens = _select(extended, order)
 
         # Log-probabilities only fall, so the best score that a hypothesis can reach is its score now at full length.
-        most = None if self.horizon is None else self.length + self.horizon
-        longest = (self.limits + 1).clamp(min=self.length + 1, max=most) if self.alpha > 0 else self.length + 1
+        longest = (self.limits + 1).clamp(min=self.length + 1) if self.alpha > 0 else self.length + 1
         reach = scores.amax(dim=1) / length_penalty(longest, self.alpha)
         full, beaten = self.finished_scores[:, -1] > float("-inf"), self.finished_scores[:, self.count - 1] >= reach
         self.done = full | beaten | ~(reach > float("-inf"))  # NaN never improves either

@@ -27,11 +27,6 @@ class DiverseBeamSearch(BeamSearch):
             raise ValueError(
                 f"search.groups={self.groups}: must divide search.beam={self.beam}, or be null for a group a hypothesis"
             )
-        if self.horizon is not None and self.number_of_groups == self.beam:
-            raise ValueError(
-                f"search.horizon={self.horizon}: without effect with a group for each hypothesis; give null, or fewer "
-                "search.groups"
-            )
         if not 0 <= self.diversity < math.inf:
             raise ValueError(f"search.diversity={self.diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
 
@@ -40,17 +35,13 @@ class DiverseBeamSearch(BeamSearch):
         return self.beam if self.groups is None else self.groups
 
     @property
-    def group(self) -> int:
-        return self.beam // self.number_of_groups
-
-    @property
     def settings(self) -> dict[str, Any]:
         return super().settings | {"groups": self.number_of_groups}
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
-        size = self.group
+        size = self.beam // self.number_of_groups
         groups = [
-            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size), horizon=self.horizon)
+            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size))
             for _ in range(self.number_of_groups)
         ]
         return Groups(groups, self.diversity)

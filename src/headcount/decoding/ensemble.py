@@ -41,6 +41,3 @@ class Ensemble:
 
     def reorder(self, state: list[Any], rows: Tensor, sentences: Tensor) -> list[Any]:
         return [member.reorder(own, rows, sentences) for member, own in zip(self.members, state, strict=True)]
-
-    def among(self, tokens: Tensor) -> "Ensemble":
-        return Ensemble([member.among(tokens) for member in self.members])

@@ -1,8 +1,7 @@
 """Ancestral sampling, with temperature, top-k and nucleus (top-p) truncation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,11 +42,6 @@ class Sampling(SearchMethod):
             raise ValueError(f"search.top_p={self.top_p}: must be above 0 and at most 1, or null for all tokens")
         if self.seed < 0:
             raise ValueError(f"search.seed={self.seed}: must be 0 or more")
-
-    def check_shortlist(self, shortlist: Mapping[str, Any]) -> None:
-        raise ValueError(
-            "search.shortlist: sampling draws from the whole vocabulary; give null, or take search=beam or greedy"
-        )
 
     def rows(self, count: int) -> int:
         return count  # the first samples are the same, however many follow

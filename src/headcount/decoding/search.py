@@ -6,7 +6,7 @@ side.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headcount.decoding.shortlist import FORM, check_shortlist
 from headcount.errors import InputError
 
 Limits = Int[Tensor, "sentence"]
@@ -25,7 +24,6 @@ LOOK_EVERY = 8  # steps between two looks at which sentences are done, where to 
 MULTIPLE = 8  # a number of sentences in a batch is a multiple of it, if it is large
 MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
-FASTER = ("shortlist", "horizon")  # settings that make a search faster and less exact; null: exact
 
 
 class NotFiniteError(InputError):
@@ -63,9 +61,6 @@ class TranslationModel(Protocol):
 
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is row `rows[i]` of `state`; `sentences`: those that remain in the batch, in order."""
-
-    def among(self, tokens: Tensor) -> "TranslationModel":
-        """The same model with a target vocabulary of these tokens [token] alone, which are numbered as in there."""
 
 
 class Hypothesis(NamedTuple):
@@ -186,7 +181,6 @@ class SearchMethod(ABC):
     max_extra: int
     batch_tokens: int
     max_source: int | None
-    shortlist: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MOST_ROWS:
@@ -202,14 +196,6 @@ class SearchMethod(ABC):
             raise ValueError(f"search.batch_tokens={self.batch_tokens}: must be 1 or more")
         if self.max_source is not None and self.max_source < 1:
             raise ValueError(f"search.max_source={self.max_source}: must be 1 or more, or null for no limit")
-        if self.shortlist is not None:
-            self.check_shortlist(self.shortlist)
-
-    def check_shortlist(self, shortlist: Mapping[str, Any]) -> None:
-        """Raises ValueError for a shortlist that this search cannot use."""
-        if not isinstance(shortlist, Mapping):
-            raise ValueError(f"search.shortlist={shortlist}: must be {{frequent:N,per_piece:K}}, or null")
-        check_shortlist("search.shortlist", shortlist, f"null, or {FORM}")
 
     @property
     def width(self) -> int:
@@ -219,11 +205,8 @@ class SearchMethod(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that metrics.json records: all but `BOUNDS`, and of `FASTER` those that are not null."""
-        found = {name: value for name, value in asdict(self).items() if name not in BOUNDS}
-        if self.shortlist is not None:
-            found["shortlist"] = dict(self.shortlist)
-        return {name: value for name, value in found.items() if name not in FASTER or value is not None}
+        """The settings that metrics.json records: all but `BOUNDS`."""
+        return {name: value for name, value in asdict(self).items() if name not in BOUNDS}
 
     def limit(self, pieces: int) -> int:
         """Most tokens that the translation of a source of `pieces` pieces may have, without its end of sentence."""

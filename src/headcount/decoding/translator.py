@@ -5,12 +5,10 @@ from functools import partial
 from itertools import starmap
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 
 from headcount.decoding.parallel import parallel_map
 from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel, few_sizes
-from headcount.decoding.shortlist import Lexicon
 from headcount.errors import InputError
 
 LARGER_BATCHES = {"cuda": 8}  # than search.batch_tokens: a GPU takes no longer for a step of many hypotheses
@@ -38,7 +36,6 @@ class Translator:
 
     special: ids of padding, beginning and end of sentence. hide_source: the model reads only the end of every source;
     how long a translation may be still follows from the source's pieces. name: of the model, for error messages.
-    lexicon: for a search with a shortlist, which chooses from the candidates of all sources of a batch.
     """
 
     forks = True  # whether the model works in forked processes
@@ -51,7 +48,6 @@ class Translator:
         special: tuple[int, int, int],
         hide_source: bool = False,
         name: str = "the model",
-        lexicon: Lexicon | None = None,
     ) -> None:
         self.model = model
         self.codec = codec
@@ -59,7 +55,6 @@ class Translator:
         self.pad, self.bos, self.eos = special
         self.hide_source = hide_source
         self.name = name
-        self.lexicon = lexicon
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """The token ids of each source that the model reads, without the end of sentence."""
@@ -140,8 +135,7 @@ class Translator:
 
         Longest first: the first batch shows whether memory suffices. On a CPU a batch takes a quarter of what is left,
         if that is less, but no less than a quarter of search.batch_tokens: the last ones are small, so that processes
-        end at nearly the same time. The number of threads changes nothing, since with a shortlist a translation depends
-        on its batch.
+        end at nearly the same time.
         """
         most = self.search.batch_tokens * LARGER_BATCHES.get(self.model.device.type, 1)
         rows = sorted((row for row, length in enumerate(tokens) if length), key=lambda row: -tokens[row])
@@ -170,26 +164,11 @@ class Translator:
         source = torch.full(mask.shape, self.pad)
         source[mask] = torch.tensor([token for ids in sources for token in (*ids, self.eos)])
         most = torch.tensor(limits, device=device)
-        candidates = self._candidates(sources)
-        model, bos, eos = self.model, self.bos, self.eos
-        if candidates is not None:
-            model = model.among(torch.from_numpy(candidates).to(device))
-            bos, eos = np.searchsorted(candidates, (bos, eos)).tolist()
-        state = model.start(source.to(device), None if bool(mask.all()) else mask.to(device))
+        state = self.model.start(source.to(device), None if bool(mask.all()) else mask.to(device))
         try:
-            found = self.search.search(model, state, sources, most, count, bos, eos)
+            return self.search.search(self.model, state, sources, most, count, self.bos, self.eos)
         except NotFiniteError as error:
             raise NotFiniteError(self.name) from error
-        return found if candidates is None else renamed(found, candidates.tolist())
-
-    def _candidates(self, sources: list[list[int]]) -> np.ndarray | None:
-        """The target tokens that the search may choose from, int64 [candidate] in order; None for all."""
-        if self.search.shortlist is None:
-            return None
-        if self.lexicon is None:
-            raise InputError(f"search.shortlist: {self.name} has no lexicon; give null")
-        found = self.lexicon.shortlist(sources, **self.search.shortlist)
-        return np.union1d(found, (self.bos, self.eos))
 
 
 def hooked(model: object) -> bool:
@@ -198,10 +177,3 @@ def hooked(model: object) -> bool:
     members = getattr(model, "members", [model])
     parts = [part for member in members for part in getattr(member, "modules", list)()]
     return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
-
-
-def renamed(found: list[list[Hypothesis]], names: list[int]) -> list[list[Hypothesis]]:
-    """Hypotheses in the ids of the vocabulary. found: in positions of a shortlist. names: the id at each position."""
-    return [
-        [Hypothesis([names[token] for token in tokens], score) for tokens, score in hypotheses] for hypotheses in found
-    ]

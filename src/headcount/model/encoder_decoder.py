@@ -1,8 +1,7 @@
 """The contract of an encoder-decoder: all that training, search and the study of heads use of a model."""
 
-import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -51,9 +50,6 @@ class OutputLayer(nn.Linear):
         if plain and x.dtype == self.weight.dtype == out.dtype:
             return torch.mm(x, self.weight.T, out=out)
         return out.copy_(self(x))
-
-
-Layer = TypeVar("Layer", nn.Embedding, OutputLayer)
 
 
 class EncoderDecoder(nn.Module, ABC):
@@ -108,15 +104,6 @@ class EncoderDecoder(nn.Module, ABC):
 
     # The calls of a search: see headcount.decoding.search.
 
-    def among(self, tokens: Int[Tensor, "token"]) -> "EncoderDecoder":
-        """This model with a target vocabulary of these tokens alone, in their order; other weights are shared."""
-        model = copy.copy(self)
-        model._modules = dict(self._modules)
-        model.target_embedding = _with_rows(self.target_embedding, tokens)
-        model.output = _with_rows(self.output, tokens)
-        model.output.out_features = len(tokens)
-        return model
-
     @abstractmethod
     def start(self, source: Source, source_mask: SourceMask | None) -> Any:
         """The state of a search before the first target token; source_mask None: no source has padding."""
@@ -129,14 +116,6 @@ class EncoderDecoder(nn.Module, ABC):
     @abstractmethod
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is row `rows[i]` of the old state; `sentences`: the sentences that remain, in order."""
-
-
-def _with_rows(layer: Layer, rows: Tensor) -> Layer:
-    """The layer with these rows of its weight alone, which gets no gradients."""
-    part = copy.copy(layer)
-    weight = nn.Parameter(layer.weight.detach().index_select(0, rows), requires_grad=False)
-    part._parameters = layer._parameters | {"weight": weight}
-    return part
 
 
 def new_embeddings(
