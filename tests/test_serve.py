@@ -26,9 +26,8 @@ def port(home, request):
     """The port of a server in a process of its own; SIGTERM ends it."""
     if request.param != "headcount":
         pytest.importorskip(request.param)
-    words = ["serve", "run=runs/first", "port=0", "device=cpu", f"engine={request.param}"]
-    line = [sys.executable, "-m", "headcount", *words]
-    with subprocess.Popen(line, cwd=home, stderr=subprocess.PIPE, text=True) as process:
+    words = f"-m headcount serve run=runs/first port=0 device=cpu engine={request.param}"
+    with subprocess.Popen([sys.executable, *words.split()], cwd=home, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while "http://127.0.0.1:" not in (said := process.stderr.readline()):
             assert said, "the server has ended"
@@ -41,29 +40,25 @@ def port(home, request):
             process.kill()
 
 
-def asked(port: int, method: str, path: str, body: bytes = b"", **options) -> tuple[int, dict]:
+def asked(port: int, method: str, path: str, body=b"") -> tuple[int, dict]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request(method, path, body, **options)
+    connection.request(method, path, body)
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read())
 
 
-def translation(port: int, text) -> object:
-    status, answer = asked(port, "POST", "/translate", json.dumps({"text": text}).encode())
-    assert (status, list(answer)) == (200, ["translation"]), answer
-    return answer["translation"]
-
-
 @pytest.mark.medium
 def test_a_server_translates_as_the_run_does(port, home):
-    translator = open_run(home / "runs" / "first", device="cpu").translator
-    expected = dict(zip(LINES, translator.translate(LINES), strict=True))
+    expected = open_run(home / "runs" / "first", device="cpu").translator.translate(LINES)
     assert asked(port, "GET", "/health") == (200, {"status": "ok", "run": "runs/first", "source": "en", "target": "de"})
-    assert translation(port, LINES) == list(expected.values())
-    assert translation(port, []) == []
+
+    def translation(text):
+        status, answer = asked(port, "POST", "/translate", json.dumps({"text": text}).encode())
+        return answer["translation"] if status == 200 else answer
+
     with ThreadPoolExecutor(8) as pool:  # each gets its own
-        found = list(pool.map(lambda line: (line, translation(port, line)), LINES * 5))
-    assert found == [(line, expected[line]) for line in LINES * 5]
+        assert list(pool.map(translation, LINES * 5)) == expected * 5
+    assert (translation(LINES), translation([])) == (expected, [])
     errors = [
         (asked(port, "POST", "/translate", b"{"), 400, "the body must be JSON such as "),
         (asked(port, "POST", "/translate", b" " * (MOST + 1)), 413, "the body has more than 65,536 bytes"),
@@ -73,12 +68,11 @@ def test_a_server_translates_as_the_run_does(port, home):
         (asked(port, "GET", "/translate"), 405, "Method Not Allowed"),
     ]
     for (status, answer), expected_status, message in errors:
-        assert (status, list(answer)) == (expected_status, ["error"]), answer
+        assert status == expected_status
         assert answer["error"].startswith(message)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(b"nothing\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 400 ")
-    assert translation(port, "\ud83d \x00 \u202e") is not None
 
 
 @pytest.mark.parametrize(
@@ -100,13 +94,12 @@ def test_requests_that_wait_share_a_batch_and_its_error():
 
     def answers(*requests: list[str]) -> list[Future[list[str]]]:
         waiting: Queue = Queue()
-        found: list[Future[list[str]]] = [Future() for _ in requests]
-        for request, answer in zip(requests, found, strict=True):
-            waiting.put((request, answer))
-        found[1].cancel()
+        waiting.queue.extend((request, Future()) for request in requests)
+        first, gone, *others = (answer for _, answer in waiting.queue)
+        gone.cancel()
         arguments = (waiting, SimpleNamespace(translate=translate))
         threading.Thread(target=translate_waiting, args=arguments, daemon=True).start()
-        return [found[0], *found[2:]]
+        return [first, *others]
 
     assert [each.result(10) for each in answers(["a", "b"], ["gone"], [], ["c"])] == [["A", "B"], [], ["C"]]
     assert [str(each.exception(10)) for each in answers(["a"], ["gone"], ["bad"])] == ["the weights are damaged"] * 2
@@ -123,7 +116,7 @@ def posted(translate) -> tuple[int, dict]:
     async def send(message: dict) -> None:
         sent.append(message)
 
-    async def answer() -> None:
+    async def stopped() -> None:
         app = application(SimpleNamespace(translate=translate, longest=None, codec=SimpleNamespace(encode=list)), {})
         scope = {"type": "http", "method": "POST", "path": "/translate", "headers": []}
         task = asyncio.create_task(app(scope, receive, send))
@@ -131,24 +124,17 @@ def posted(translate) -> tuple[int, dict]:
         task.cancel()
         await asyncio.wait([task])
 
-    asyncio.run(answer())
+    asyncio.run(stopped())
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
-def test_a_failure_of_the_model_is_logged_and_answered(caplog):
-    def translate(lines: list[str]) -> list[str]:
-        raise ValueError("runs/first: its probabilities are not finite")
-
-    assert posted(translate) == (500, {"error": "the translation failed; the server's log says why"})
-    assert "a request failed: runs/first: its probabilities are not finite" in caplog.text
-
-
 @pytest.mark.medium
-def test_a_request_that_the_end_of_the_server_cuts_off_is_told():
+def test_what_fails_is_logged_and_what_the_end_cuts_off_is_told(caplog):
+    assert posted(lambda lines: 1 / 0) == (500, {"error": "the translation failed; the server's log says why"})
+    assert "a request failed: division by zero" in caplog.text
     event = threading.Event()
-    answer = posted(lambda lines: event.wait(20))
+    assert posted(lambda lines: event.wait(20)) == (503, {"error": "the server is stopping; try again later"})
     event.set()
-    assert answer == (503, {"error": "the server is stopping; try again later"})
 
 
 @pytest.mark.medium
