@@ -94,7 +94,7 @@ test-all: .venv/slow  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(WORKERS) -m "not reliability" $(ARGS)
 
 # One test after the other, so that none makes another late; the quick ones first.
-QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes requests sweeps)
+QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes sweeps)
 LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
 test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 STOPS=200 FUZZ_CASES=100000
 	JOBS=$(patsubst -1,$(shell getconf _NPROCESSORS_ONLN),$(JOBS)) $(BIN)/python -m pytest -m reliability -s -rs $(QUICK) $(LONG) $(ARGS)
