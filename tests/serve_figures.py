@@ -27,7 +27,6 @@ ENGINES = {
     "ctranslate2": ("engine=ctranslate2",),
     "ctranslate2, int8": ("engine=ctranslate2", "precision=int8"),
 }
-SCRIPT = Path(__file__).parents[1] / "scripts" / "serve.py"
 
 
 def main(directory: str, *settings: str) -> None:
@@ -46,7 +45,7 @@ def main(directory: str, *settings: str) -> None:
 @contextmanager
 def server(directory: str, *settings: str) -> Iterator[int]:
     """The port of a server, which ends with the context."""
-    command = [sys.executable, str(SCRIPT), f"run='{directory}'", "port=0", "device=cpu", *settings]
+    command = [sys.executable, "-m", "headcount", "serve", f"run='{directory}'", "port=0", "device=cpu", *settings]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

@@ -345,7 +345,7 @@ STOPPING = b'{"error":"the server is stopping; try again later"}'
 @pytest.mark.parametrize("engine", ["headcount", "ctranslate2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_when_the_requests_are_answered(home, number, engine):
-    line = [sys.executable, str(SCRIPTS / "serve.py"), "run=runs/first", "port=0", "device=cpu", f"engine={engine}"]
+    line = [sys.executable, "-m", "headcount", "serve", "run=runs/first", "port=0", "device=cpu", f"engine={engine}"]
     with started(line, home) as (process, port):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(GOOD[:-4])

@@ -55,7 +55,7 @@ def test_an_nbest_list_is_in_the_format_of_moses_and_line_numbers_go_on(folder, 
         assert 1 < len(set(texts)) == len(texts) <= 3
         assert list(scores) == sorted(scores, reverse=True)
     monkeypatch.setattr("headcount.commands.translate.LINES_AT_ONCE", 2)
-    assert nbest(folder, "run=first", "nbest=3") == found
+    assert list(nbest(folder, "run=first", "nbest=3")) == list(found)
 
 
 @pytest.mark.medium
