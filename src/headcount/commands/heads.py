@@ -1,4 +1,4 @@
-"""Measure what each attention head of a run is worth; or prune it, or write attention weights."""
+"""Measure what each attention head of a run is worth; prune heads; write attention weights."""
 
 import logging
 from pathlib import Path
