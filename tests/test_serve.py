@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import SCRIPTS, failed
+from conftest import failed
 from hostile_requests import GOOD, HEALTH, TIMEOUT, Answer, campaign, post, read, served, texts, translation
 
 from headcount.decoding.search import NotFiniteError

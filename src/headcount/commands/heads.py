@@ -27,7 +27,7 @@ def run(config: DictConfig) -> str:
     if config.prune is not None or config.cut is not None:
         from headcount.heads.prune_run import prune_run  # here, because --help does not need these
 
-        settings = keyword_arguments(prune_run, OmegaConf.masked_copy(config, PRUNING), without=())
+        settings = keyword_arguments(prune_run, OmegaConf.masked_copy(config, PRUNING), without=("run",))
         settings["output"] = settings["output"] and Path(settings["output"])
         return prune_run(open_from_config(config, config.run), **settings)
     from headcount.heads.command import heads

@@ -15,9 +15,7 @@ from headcount.run.opened import Run
 
 ENGINES = {"ctranslate2": "CTranslate2", "huggingface": "transformers"}
 NAMES = ENGINES | {"page": "the page"}
-Limit = tuple[
-    Sequence[str], str, str, str
-]  # formats, setting, what they have, what to train with
+Limit = tuple[Sequence[str], str, str, str]  # formats, setting, what they have, what to train with
 
 
 def unsupported(run: Run, format: str) -> list[str]:

@@ -60,7 +60,7 @@ def architecture(model: Transformer, tensors: Tensors) -> dict[str, Any]:
         side: {
             "embedding": tensors.add(embedding.weight),
             "positions": kind["positions"],
-            "table": tensors.add(getattr(model.positions[side], "table")) if kind["positions"] == "learned" else None,
+            "table": tensors.add(model.positions[side].table) if kind["positions"] == "learned" else None,
         }
         for side, embedding in (("source", model.source_embedding), ("target", model.target_embedding))
     }
