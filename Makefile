@@ -54,7 +54,7 @@ doctor: .venv/core  ## Look for causes of a low score in RUN, or in a corpus: ma
 	@$(BIN)/headcount doctor $(if $(DATA)$(RECIPE),$(if $(DATA),data=$(DATA)) $(if $(RECIPE),recipe=$(RECIPE)) $(ARGS),$(call setting,run,RUN) $(ARGS))
 
 explore: .venv/core  ## Write a page that runs RUN in a browser, to try its translations without some heads
-	$(BIN)/headcount export format=page $(call setting,run,RUN) $(ARGS)
+	$(BIN)/headcount export $(call setting,run,RUN) format=page $(ARGS)
 
 export: .venv/export  ## Write RUN in the format of CTranslate2: ARGS="quantization=int8"; or ARGS="format=huggingface"
 	$(BIN)/headcount export $(call setting,run,RUN) $(ARGS)

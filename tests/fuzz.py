@@ -32,6 +32,7 @@ from limits import seconds
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from headcount.commands.translate import translate_stream
 from headcount.data.corpora.tables import TableFile
 from headcount.data.corpora.text import ParallelText, no_text, read_lines, read_parallel
 from headcount.data.tokenizer import Tokenizer, normalise
@@ -42,7 +43,6 @@ from headcount.cli import _lines, is_wrong
 from headcount.run.opened import make_translator
 from headcount.run.build import build_parts
 from headcount.run.resolvers import CONF, register_resolvers
-from headcount.commands.translate import translate_stream
 from headcount.settings import flatten
 
 SECONDS = 120  # in which every case must end, on a crowded machine too

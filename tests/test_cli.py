@@ -18,6 +18,7 @@ import torch
 from conftest import SCRIPTS, command, completed, failed, refused, rewrite
 from safetensors.torch import load_file, save_file
 
+from headcount import commands
 from headcount.decoding.search import NotFiniteError
 from headcount.cli import _StandardError, open_streams
 
@@ -382,11 +383,12 @@ def test_wrong_evaluation(arguments, run, home, tmp_path):
 @pytest.mark.parametrize(
     "script",
     [
-        path.stem if path.stem == "train" else pytest.param(path.stem, marks=pytest.mark.slow)
-        for path in sorted(SCRIPTS.glob("*.py"))
+        name if name == "train" else pytest.param(name, marks=pytest.mark.slow)
+        for name in commands.NAMES
+        if name != "init"
     ],
 )
-def test_help_of_every_script(tmp_path, script):
+def test_help_of_every_command(tmp_path, script):
     result = completed(script, "--help", cwd=tmp_path)
     assert f"headcount {script}" in result.out
     assert "debug: false" in result.out

@@ -208,10 +208,7 @@ def test_a_spoiled_checkpoint_runs_nothing(attack, run):
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("folder", "arguments"),
-    [
-        ("heads", ("heads", "run=run", "parts=[ablation]")),
-        ("heads/plots", ("heads", "run=run", "parts=[ablation]")),
-    ],
+    [("heads", ("heads", "run=run", "parts=[ablation]")), ("heads/plots", ("heads", "run=run", "parts=[ablation]"))],
 )
 def test_a_page_is_not_written_through_a_link(folder, arguments, run):
     elsewhere = run.parents[1] / "elsewhere"

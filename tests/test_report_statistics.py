@@ -2,13 +2,14 @@
 
 import itertools
 import math
+import runpy
+import sys
 
 import numpy as np
 import pytest
 import resampled
 import sacrebleu
-import yaml
-from conftest import completed, refused
+from conftest import SCRIPTS
 from reports import edit, job, study_of
 from scipy import stats
 from sweeps import changed, sentences
@@ -22,13 +23,12 @@ from headcount.report.statistics.planning import PowerAnalysis, _critical, detec
 from headcount.report.statistics.power import percent
 from headcount.report.statistics.simulation import World, analyse, simulate
 from headcount.report.statistics.variances import moderated, moderated_pairs
-from headcount.cli import CONF
 
-WORLD = yaml.safe_load((CONF / "power.yaml").read_text(encoding="utf-8"))["world"]
+WORLD = {name: default for name, (default, _) in runpy.run_path(str(SCRIPTS / "power.py"))["WORLD"].items()}
 
 
 def world_of(**changes) -> World:
-    """The world of conf/power.yaml with some settings changed."""
+    """The world of scripts/power.py with some settings changed."""
     return World(**WORLD | changes)
 
 
@@ -544,35 +544,35 @@ def test_critical_values_are_exact_for_few_degrees_of_freedom_and_nearly_so_betw
     assert _critical(4, df) == pytest.approx(stats.studentized_range.isf(0.05, 4, df), rel=error)
 
 
+def power(*words):
+    """scripts/power.py, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["power.py", *words])
+        runpy.run_path(str(SCRIPTS / "power.py"), run_name="__main__")
+
+
 @pytest.mark.medium
-def test_power_prints_a_table():
-    arguments = ("seeds=[2,3]", "rows=2", "studies=4", "resamples=20", "world.sentences=50", "effect=20")
-    result = completed("power", *arguments)
-    assert not result.errors
-    first, _, _, _, *rows = result.out.splitlines()
+def test_power_prints_a_table(capsys):
+    power("--seeds", "2", "3", *["--rows", "2", "--studies", "4", "--resamples", "20", "--sentences", "50", "--effect", "20"])
+    first, _, _, _, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4, effect 8, margin 1.6; 4 studies of each")
     assert [row.split()[0] for row in rows] == ["2", "3"]
 
 
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    ("words", "message"),
     [
-        ("seeds=[1]", "seeds=[1]: each must be 2 or more"),
-        ("seeds=[]", "seeds=[]: must be one number or more"),
-        ("seeds=3", "seeds=3: must be a list"),
-        ("rows=1", "rows=1: must be 2 or more"),
-        ("studies=0", "studies=0: must be 1 or more"),
-        ("margin=0", "margin=0: must be more than 0"),
-        ("seed=-1", "seed=-1: must be 0 or more"),
-        ("world.seed_deviation=0", "world.seed_deviation=0: must be more than 0"),
-        ("world.deviations=[1,3]", "world.deviations=[1, 3]: must be one for each of the 4 rows, or none"),
-        ("world.deviations=[-1]", "world.deviations=[-1]: each must be 0 or more"),
-        ("world.sentences=0", "world.sentences=0: must be 1 or more"),
-        ("world.noise=-1", "world.noise=-1: must be 0 or more"),
-        ("world.bleu=x", "world.bleu=x: must be a number"),
-        ("+world.x=1", "world.x: no such setting"),
+        ("--seeds 1", "seeds=[1]: each must be 2 or more"),
+        ("--seeds", "seeds=[]: must be one number or more"),
+        ("--rows 1", "rows=1: must be 2 or more"),
+        ("--margin 0", "margin=0: must be more than 0"),
+        ("--seed_deviation 0", "world.seed_deviation=0: must be more than 0"),
+        ("--deviations 1 3", "world.deviations=[1.0, 3.0]: must be one for each of the 4 rows, or none"),
+        ("--noise -1", "noise=-1.0: must be 0 or more"),
+        ("--bleu x", "argument --bleu: invalid float value"),
     ],
 )
-def test_a_plan_that_cannot_be_is_one_line(argument, message, tmp_path):
-    (line,) = refused("power", argument, cwd=tmp_path)
-    assert line.startswith(message)
+def test_a_plan_that_cannot_be_is_one_line(words, message, capsys):
+    with pytest.raises(SystemExit):
+        power(*words.split())
+    assert f"error: {message}" in capsys.readouterr().err

@@ -18,6 +18,7 @@ import torch
 from conftest import TINY, command, completed, failed
 from sacrebleu.metrics.bleu import BLEU
 
+from headcount.commands.translate import shown_lines
 from headcount.data.cleaning import Cleaning
 from headcount.data.corpora.tables import TableFile
 from headcount.data.corpora.text import read_lines
@@ -25,7 +26,6 @@ from headcount.data.tokenizer import normalise
 from headcount.decoding.search import Translation
 from headcount.errors import InputError
 from headcount.evaluation import metrics
-from headcount.commands.translate import shown_lines
 
 TEXT = "".join(f"the dog sees cat number {number}\n" for number in range(40))
 

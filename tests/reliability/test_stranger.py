@@ -50,11 +50,7 @@ ATTACKS = {
         ("metrics", METRICS, OPEN),
         ("checkpoint", CHECKPOINT, OPEN),
         # The others open a run as `translate` does.
-        (
-            "place",
-            PLACED,
-            ("report", "translate", "checkpoint", "init_from", "heads", "evaluate", "resume"),
-        ),
+        ("place", PLACED, ("report", "translate", "checkpoint", "init_from", "heads", "evaluate", "resume")),
         ("curves", CURVES, ("report", "doctor", "resume")),
         ("resumed", RESUMED, ("resume",)),
     ]

@@ -1,4 +1,4 @@
-"""Score a run, several side by side, or given translations; choose among the n best translations."""
+"""Score a run, several side by side, or given translations; rerank the n best."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Measure what each attention head of a run does and what it is worth; write a smaller run, or attention weights."""
+"""Measure what each attention head of a run is worth; prune heads; write attention weights."""
 
 import logging
 from dataclasses import dataclass
