@@ -16,9 +16,7 @@ def run(config: DictConfig) -> None:
     from headcount.report.write import report  # imported here: it takes longer than the rest
 
     if OmegaConf.select(config, "sweep") is None:
-        raise InputError(
-            "sweep=null: must be the directory of a sweep, such as runs/sweep_grammar, or a file of kept runs"
-        )
+        raise InputError("sweep=null: must be a directory or file of runs, such as runs/sweep_grammar")
     logger.info("written: %s", show(report(**keyword_arguments(report, config))))
 
 
