@@ -436,14 +436,14 @@ def test_what_cannot_be_simulated_is_said(tmp_path, undrawn):
 
 
 BAD = {
-    "nothing given": ((), "sweep=null: must be the directory of a sweep"),
+    "nothing given": ((), "sweep=null: must be a directory or file of runs"),
     "no directory": (("sweep=nowhere",), "sweep=nowhere: no such directory"),
     "no runs": (("sweep=empty",), "sweep=empty: holds no run"),
     "a file": (("sweep=file",), "file: not a file of kept runs"),
     "output": (("sweep=sweep", "output=file"), "output=file: can't be written to"),
     "effect": (("sweep=sweep", "effect=0"), "effect=0: must be more than 0"),
     "no effect": (("sweep=sweep", "~effect"), "effect: is missing; give it a value"),
-    "no sweep": (("sweep=sweep", "~sweep"), "sweep=null: must be the directory of a sweep"),
+    "no sweep": (("sweep=sweep", "~sweep"), "sweep=null: must be a directory or file of runs"),
     "endless effect": (("sweep=sweep", "effect=inf"), "effect=inf: must be more than 0, and finite"),
     "effect as a word": (("sweep=sweep", "effect=much"), "effect=much: must be a number"),
     "resamples": (("sweep=sweep", "resamples=3"), "resamples=3: must be 100 or more"),

@@ -169,30 +169,24 @@ def _read_run(name: str, directory: Path, text: str | None) -> RunResult | Unfin
         metrics,
         _read_curves(directory / "logs" / "metrics.csv"),
         _read_lines(directory, config, metrics, "hyp"),
-        _read_lines(directory, config, metrics, "ref") or _references_in(text, config, metrics),
+        _read_lines(directory, config, metrics, "ref", text),
     )
 
 
-def _read_lines(directory: Path, config: Config, metrics: Config, kind: str) -> dict[str, list[str]]:
-    """The lines of <split>.<kind>.<language> of every split that was scored. kind: hyp or ref."""
+def _read_lines(
+    directory: Path, config: Config, metrics: Config, kind: str, text: str | None = None
+) -> dict[str, list[str]]:
+    """The lines of <split>.<kind>.<language> of every split that was scored, else of `text`. kind: hyp or ref."""
     lines = {}
-    for split in _scored(metrics):
+    for split in (name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))):
         found = sorted(directory.glob(f"{split}.{kind}.*"))
         # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
         own = [path for path in found if path.name.endswith(f".{at(config, 'data.target')}")]
         if own or found:
             lines[split] = _lines((own or found)[0])
+        elif text is not None:
+            lines[split] = _side(text, split, config, "target")
     return lines
-
-
-def _scored(metrics: Config) -> list[str]:
-    """The held-out splits of which a run has scores."""
-    return [name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))]
-
-
-def _references_in(text: str | None, config: Config, metrics: Config) -> dict[str, list[str]]:
-    """The references of every split that was scored, from a directory of text; none without one."""
-    return {} if text is None else {split: _side(text, split, config, "target") for split in _scored(metrics)}
 
 
 def _side(text: str, split: str, config: Config, side: str) -> list[str]:

@@ -63,23 +63,20 @@ def report(
     if simulate < 0:
         raise InputError(f"simulate={simulate}: must be 0 or more")
     if keep is not None and (output is not None or Path(sweep).is_file()):
-        raise InputError(
-            f"keep={keep}: needs a directory of runs as sweep, and no output: the report is written beside"
-        )
+        raise InputError(f"keep={keep}: needs a directory of runs as sweep, and no output; the report is beside them")
     margins = Margins.of(margin)
     try:
         runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
         study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins, simulate, output, text)
         page = make_page(study)
-        if runs.is_file() and output is None:
+        if output is None and runs.is_file():
             return _write_text(page.without_plots(study.command("DIR")), study.sweep, runs.parent)
         if output is None:
             check_links(runs, "plots")
         return _write(page, study.sweep, Path(output or sweep), folder="" if output is None else None)
     except OSError as error:
-        raise InputError(
-            f"output={keep or output or sweep}: can't be written to ({reason(error)}); name another"
-        ) from error
+        place = keep or output or sweep
+        raise InputError(f"output={place}: can't be written to ({reason(error)}); name another") from error
 
 
 def _write(page: Page, sweep: Sweep, directory: Path, folder: str | None) -> Path:

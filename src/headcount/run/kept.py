@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headcount.errors import InputError, reason
-from headcount.files import replacing, write_text
+from headcount.files import replacing
 
 FILE = "runs.parquet"
 SWEEP = ""  # the name under which the files of the sweep itself stand, such as sweep.json
@@ -28,14 +28,9 @@ Runs = dict[str, dict[str, str]]  # the text of files, by run and by path within
 
 
 def gather(directory: Path, patterns: Iterable[str]) -> dict[str, str]:
-    """The text of the files of a folder that match a pattern, by path. Raises InputError for what is not UTF-8."""
-    found = {}
-    for path in (path for pattern in patterns for path in sorted(directory.glob(pattern))):
-        try:
-            found[path.relative_to(directory).as_posix()] = path.read_bytes().decode()
-        except ValueError as error:
-            raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
-    return found
+    """The text of the files of a folder that match a pattern, by path within it."""
+    paths = (path for pattern in patterns for path in directory.glob(pattern))
+    return {path.relative_to(directory).as_posix(): path.read_bytes().decode() for path in paths}
 
 
 def write(path: Path, runs: Mapping[str, Mapping[str, str]]) -> None:
@@ -77,4 +72,4 @@ def unpack(path: Path | str, sweep: Path | str) -> None:
             if not target.resolve().is_relative_to(Path(sweep).resolve()):
                 raise InputError(f"{path}: {run}/{name} leads out of the folder of the runs")
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_text(target, text)
+            target.write_bytes(text.encode())
