@@ -55,7 +55,9 @@ def main() -> None:
             names = [name for name in ("config.yaml", "metrics.json", PLAN) if (path / name).is_file()]
             if not names:
                 raise InputError(f"{path}: neither a run, nor a sweep, nor a file of kept runs")
-            for name, text in renewed_files({name: (path / name).read_text(encoding="utf-8") for name in names}).items():
+            for name, text in renewed_files(
+                {name: (path / name).read_text(encoding="utf-8") for name in names}
+            ).items():
                 write_text(path / name, text)
             logging.info("%s", path)
 

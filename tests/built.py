@@ -7,10 +7,10 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from headcount.command_lines import CONF
 from headcount.data.cleaning import Cleaning
 from headcount.data.tokenizer import SentencePiece
 from headcount.heads.statistics import Bounds
-from headcount.command_lines import CONF
 from headcount.run.build import NOT_CORPUS, without_other_kinds
 from headcount.run.resolvers import register_resolvers
 from headcount.settings import factory_of
@@ -103,3 +103,10 @@ def task_without_data(model: torch.nn.Module, loss: Any = None) -> TranslationTa
         samples=0,
         seed=1,
     )
+
+
+def composed(name: str, *overrides: str) -> Any:
+    """The config of a command, as Hydra gives it to it."""
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(name, list(overrides))

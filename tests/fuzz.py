@@ -32,6 +32,7 @@ from limits import seconds
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from headcount.cli import _lines, is_wrong
 from headcount.commands.translate import translate_stream
 from headcount.data.corpora.tables import TableFile
 from headcount.data.corpora.text import ParallelText, no_text, read_lines, read_parallel
@@ -39,9 +40,8 @@ from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.evaluation.metrics import score
-from headcount.cli import _lines, is_wrong
-from headcount.run.opened import make_translator
 from headcount.run.build import build_parts
+from headcount.run.opened import make_translator
 from headcount.run.resolvers import CONF, register_resolvers
 from headcount.settings import flatten
 

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 
 from headcount import signals
 from headcount.errors import InputError
-from headcount.run.curves import begin_curves, whole_rows
 from headcount.run.build import build_parts
+from headcount.run.curves import begin_curves, whole_rows
 from headcount.run.resume import keep_as_last, newest_checkpoint
 from headcount.run.train import stoppable
 from headcount.training import callbacks

@@ -19,8 +19,8 @@ from conftest import SCRIPTS, command, completed, failed, refused, rewrite
 from safetensors.torch import load_file, save_file
 
 from headcount import commands
-from headcount.decoding.search import NotFiniteError
 from headcount.cli import _StandardError, open_streams
+from headcount.decoding.search import NotFiniteError
 
 # Reported together: every part of a config is looked at before anything is read.
 WRONG_SETTINGS = [

@@ -15,9 +15,9 @@ from conftest import SCRIPTS, completed, refused
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import headcount
+from headcount import command_lines as place
 from headcount import commands
 from headcount.__main__ import main
-from headcount import command_lines as place
 
 ROOT = SCRIPTS.parent
 

@@ -9,17 +9,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import completed, failed, refused
+from headcount.run.trusted import TRUSTED, check_targets
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
+from headcount.command_lines import program
 from headcount.errors import InputError
 from headcount.export.limits import unsupported
-from headcount.run.build import build
-from headcount.run.build import build_parts, check_processes, without_effect
-from headcount.command_lines import program
+from headcount.run.build import build, build_parts, check_processes, without_effect
 from headcount.run.resolvers import CONF, register_resolvers
-from headcount.run.trusted import TRUSTED, check_targets
 from headcount.settings import AS_TRAINED
 
 NOT_AN_OPTION = "default"  # what the options of a group share; of logger it is an option
@@ -143,7 +142,10 @@ def test_another_way_to_search_is_that_of_training(option, name):
             ["optimizer=schedule_free", "schedule.kind=constant"],
             "averaging: optimizer=schedule_free averages the weights it",
         ),
-        (["optimizer=schedule_free", "averaging.kind=none"], "schedule: optimizer=schedule_free wants a constant rate aft"),
+        (
+            ["optimizer=schedule_free", "averaging.kind=none"],
+            "schedule: optimizer=schedule_free wants a constant rate aft",
+        ),
         (["optimizer._target_=absent.Adam"], "optimizer: needs the package absent, which is not installed; install it"),
         (["optimizer=nadamw", "optimizer.lr=-1"], "optimizer: Invalid learning rate: -1"),
         (["optimizer=soap", "optimizer.lr=-1"], "optimizer: "),
@@ -161,7 +163,10 @@ def test_another_way_to_search_is_that_of_training(option, name):
         (["trainer=ddp", "trainer.num_nodes=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: with several"),
         (["search=as_trained"], "search: names no class (_target_) to build; choose an option of conf/search"),
         (["data.both_directions=true", "tokenizer.kind=separate"], "data.both_directions=true: needs one vocabulary"),
-        (["recipe=multi30k_short", "schedule.kind=noam"], "optimizer.lr=0.0035: is a factor with schedule.kind=noam, 1 in the"),
+        (
+            ["recipe=multi30k_short", "schedule.kind=noam"],
+            "optimizer.lr=0.0035: is a factor with schedule.kind=noam, 1 in the",
+        ),
         (
             ["optimizer=muon", "schedule.kind=noam"],
             "optimizer.adamw_lr=0.02: is a factor with schedule.kind=noam, 1 in the paper; give optimizer.adamw_lr=1",

@@ -17,8 +17,8 @@ from processes import DDP, ENVIRONMENT, TORCHRUN
 from safetensors.torch import load_file
 
 import headcount
-from headcount.run.opened import read_weights
 from headcount.command_lines import CONF
+from headcount.run.opened import read_weights
 from headcount.training.callbacks import StopOnInterrupt
 from headcount.training.module import TranslationTask
 
@@ -405,9 +405,7 @@ def test_two_processes_score_the_better_weights_of_average_and_last(tiny, tmp_pa
 
 @pytest.mark.slow
 def test_two_processes_that_diverge_end_with_one_message_and_keep_no_weights(tiny, tmp_path):
-    ended = trained_by_two(
-        tmp_path, *tiny, "validation.every=20", "steps=20", "optimizer.lr=1e38", *DDP, check=False
-    )
+    ended = trained_by_two(tmp_path, *tiny, "validation.every=20", "steps=20", "optimizer.lr=1e38", *DDP, check=False)
     assert ended.returncode != 0
     assert "so training has diverged and nothing more is saved" in ended.stderr
     assert not list(tmp_path.glob("runs/*/model.safetensors"))

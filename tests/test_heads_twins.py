@@ -11,7 +11,7 @@ import pytest
 import torch
 from built import BOUNDS, ONE_LAYER, built, sentence_piece
 from datasets import Dataset
-from test_configs import composed
+from built import composed
 from torch import nn
 
 from headcount.data.batches import Sentences

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 from conftest import completed, refused, rewrite
+from headcount.run.aliases import RENAMED
 from hydra.utils import get_class
 from omegaconf import OmegaConf
-from test_configs import composed
+from built import composed
 
-from headcount.run.aliases import RENAMED
 from headcount.run.build import NOT_CORPUS, build
 from headcount.run.directory import read_config
 from headcount.run.identity import config_hash, differences, identified, recorded, with_text
-from headcount.run.sweep import job_directory, read_plan
 from headcount.run.kept import unpack
+from headcount.run.sweep import job_directory, read_plan
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 

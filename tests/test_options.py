@@ -24,9 +24,18 @@ OPTIONS = {
         "averaging.kind=best",
         "schedule.kind=constant",
     ),
-    "AdamW with Nesterov momentum, trapezoid": ("optimizer=nadamw", "schedule.kind=trapezoid", "schedule.warmup_steps=2"),
+    "AdamW with Nesterov momentum, trapezoid": (
+        "optimizer=nadamw",
+        "schedule.kind=trapezoid",
+        "schedule.warmup_steps=2",
+    ),
     "Muon, linear": ("optimizer=muon", "schedule.kind=linear", "schedule.warmup_steps=2"),
-    "stopped by BLEU, Noam": ("validation.patience=1", "validation.metric=bleu", "validation.every=1", "schedule.kind=noam"),
+    "stopped by BLEU, Noam": (
+        "validation.patience=1",
+        "validation.metric=bleu",
+        "validation.every=1",
+        "schedule.kind=noam",
+    ),
     "rotary positions, SwiGLU, one head of keys and values": (
         "model.positions=rotary",
         "model.feed_forward=swiglu",

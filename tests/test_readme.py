@@ -14,9 +14,9 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from headcount.cli import CONF
 from headcount.grammar import Grammar
 from headcount.grammar.phenomena import PHENOMENA
-from headcount.cli import CONF
 from headcount.run.resolvers import register_resolvers
 
 ROOT = Path(__file__).parents[1]

@@ -22,8 +22,8 @@ from headcount.report.study import Margins, Study
 from headcount.report.table import of_difference, p_value
 from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
-from headcount.run.sweep import JOB_LOCK, Plan, write_plan
 from headcount.run.kept import read
+from headcount.run.sweep import JOB_LOCK, Plan, write_plan
 
 
 @pytest.mark.parametrize("finished", [("1,0.1", "1,0.2", "4,0.1"), ("1,0.1", "4,0.2"), ("1,0.1", "4,0.1")])

@@ -17,15 +17,14 @@ from built import TWO_LAYERS, built, settings
 from omegaconf import OmegaConf
 
 import headcount
+from headcount.cli import CONF
 from headcount.decoding.beam import BeamSearch
 from headcount.errors import InputError
 from headcount.machine import choose_precision, multiplies_bf16, small_products, use_faster_products
 from headcount.model.encoder_decoder import OutputLayer
-from headcount.run.build import Problems, build
-from headcount.cli import CONF
+from headcount.run.build import Problems, build, check_processes, doubtful_restarts
 from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
 from headcount.run.opened import open_run
-from headcount.run.build import check_processes, doubtful_restarts
 from headcount.run.resolvers import peak_rate, run_directory
 from headcount.run.train import summary, training_figures
 from headcount.settings import fits, wrong_values

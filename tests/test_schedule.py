@@ -71,9 +71,7 @@ def test_a_run_that_is_shorter_than_its_warm_up_has_nothing_else(schedule, caplo
     factor = schedule(steps=2, warmup_steps=4, final=0)
     assert [factor(step) for step in range(3)] == [0.25, 0.5, 0.75]
     assert schedule(steps=4, warmup_steps=4, final=0)(4) == 1
-    assert (
-        "all 2 steps are warm-up (4), and the learning rate never falls: give schedule.warmup_steps=1" in caplog.text
-    )
+    assert "all 2 steps are warm-up (4), and the learning rate never falls: give schedule.warmup_steps=1" in caplog.text
 
 
 @pytest.mark.medium

@@ -7,7 +7,7 @@ import pytest
 from conftest import SCRIPTS, completed
 from processes import ENVIRONMENT, TORCHRUN, WAIT
 from safetensors.torch import load_file
-from test_configs import composed
+from built import composed
 
 from headcount.errors import InputError
 from headcount.run.build import build_parts
@@ -20,7 +20,10 @@ FSDP = ("trainer=fsdp", "optimizer=adamw")
     ("words", "expected"),
     [
         (["trainer=fsdp"], "optimizer: Muon cannot be used with trainer=fsdp; give optimizer=adamw"),
-        ([*FSDP, "averaging.kind=ema"], "averaging: ema cannot be used with trainer=fsdp; give averaging.kind=checkpoints, best"),
+        (
+            [*FSDP, "averaging.kind=ema"],
+            "averaging: ema cannot be used with trainer=fsdp; give averaging.kind=checkpoints, best",
+        ),
         ([*FSDP, "trainer.devices=2", "model.layer_dropout=0.1"], "model.layer_dropout=0.1: must be 0 with trainer="),
     ],
 )

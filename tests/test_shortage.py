@@ -13,9 +13,9 @@ from conftest import completed, failed
 from processes import ENVIRONMENT, SCRIPTS, errors_of, in_own_file_system, mount_or_skip
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter as _ExperimentWriter
 
+from headcount.cli import _LogFile
 from headcount.files import readable
 from headcount.machine import refused_memory
-from headcount.cli import _LogFile
 from headcount.training.callbacks import LastCheckpoint
 from headcount.training.module import TranslationTask
 

@@ -15,23 +15,26 @@ from pathlib import Path
 import pytest
 from conftest import SCRIPTS, command, completed, failed
 from filelock import FileLock, Timeout
+from headcount.run.sweep_status import SweepStatus
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from processes import processes_in, wait_until
 from torch.distributed.run import parse_args
 
 from headcount.run.identity import config_hash, differences
-from headcount.run.sweep import failure, job_directory, read_plan, write_state
 from headcount.run.resolvers import swept
 from headcount.run.sweep import (
     TORCHRUN,
     command_of_a_job,
     environment_of_a_job,
+    failure,
     gpus_of_a_job,
+    job_directory,
+    read_plan,
     threads_of_a_process,
     train_in_child,
+    write_state,
 )
-from headcount.run.sweep_status import SweepStatus
 
 PRETENDED = """
 import json, os, signal, sys, time

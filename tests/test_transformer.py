@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from built import built
 from invariants import check_cached_decoding, check_padding_changes_nothing, check_reorder
-from test_configs import composed
+from built import composed
 from torch import nn
 
 from headcount.model.attention import TokenPositions

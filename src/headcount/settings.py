@@ -157,7 +157,9 @@ class Design:
         if not isinstance(node, Mapping):
             raise InputError(f"study={typed(node)}: must be a group of settings; choose a file of conf/study")
         check(cls, node, "study.")
-        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in node.items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in node.items()
+        }
         if values.get("varies"):
             values["label"] = values.get("label") or values["varies"].rpartition(".")[2]
         return cls(**values)

@@ -55,9 +55,21 @@ CLOCK_CHECKPOINTS = ("checkpoint.every=100", "checkpoint.every_minutes=0.002")
 RECIPES = {
     "checkpoints": (BF16, "trainer.accumulate_grad_batches=2", "averaging.last=4", "averaging.share=0.5"),
     "ema": ("averaging.kind=ema", "segmentation.kind=bpe_dropout", "loss.kind=r_drop", "model.layer_dropout=0.2"),
-    "best": ("averaging.kind=best", "averaging.metric=loss", "segmentation.kind=sampled", UNIGRAM, "loss.kind=simcut", "search=beam"),
+    "best": (
+        "averaging.kind=best",
+        "averaging.metric=loss",
+        "segmentation.kind=sampled",
+        UNIGRAM,
+        "loss.kind=simcut",
+        "search=beam",
+    ),
     "muon": ("optimizer=muon", "averaging.kind=none", "schedule.kind=cosine", "model.attention_dropout=0.1", BF16),
-    "schedule_free": ("optimizer=schedule_free", "schedule.kind=constant", "averaging.kind=none", "model.head_dropout=0.2"),
+    "schedule_free": (
+        "optimizer=schedule_free",
+        "schedule.kind=constant",
+        "averaging.kind=none",
+        "model.head_dropout=0.2",
+    ),
     "patience": ("averaging.kind=best", "averaging.metric=loss", "validation.patience=2", "model.positions=rotary"),
     "curves": ("logger=default", "checkpoint.keep=[0,9,20]", *CLOCK_CHECKPOINTS),
     "preparation": ("data.directory=data", "steps=8", "checkpoint.every=2"),

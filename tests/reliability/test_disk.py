@@ -11,13 +11,7 @@ from kills import differing, left
 from processes import errors_of, in_own_file_system, mount_or_skip, words
 
 SIZE = 64  # MB
-LARGE = (
-    "model.d_model=256",
-    "model.d_feed_forward=512",
-    "steps=12",
-    "validation.every=5",
-    "logger=default",
-)
+LARGE = ("model.d_model=256", "model.d_feed_forward=512", "steps=12", "validation.every=5", "logger=default")
 KEPT = "checkpoint.keep=[0,2,4,6,8,10]"
 pytestmark = pytest.mark.reliability
 AVERAGE = ("averaging.kind=checkpoints", "averaging.last=6", "averaging.every=1")

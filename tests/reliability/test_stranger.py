@@ -15,14 +15,7 @@ from omegaconf import OmegaConf
 pytestmark = pytest.mark.reliability
 
 TEXT = "the dog sees the cat\n"
-TRAIN = (
-    "data=multi30k",
-    "trainer=cpu",
-    "logger=csv",
-    "steps=10",
-    "data.batch_tokens=200",
-    "data.max_length=50",
-)
+TRAIN = ("data=multi30k", "trainer=cpu", "logger=csv", "steps=10", "data.batch_tokens=200", "data.max_length=50")
 # Those that write into the run come last, since they may mend it.
 OPEN = {
     "report": ("sweep=.",),
