@@ -11,7 +11,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, reason
 from headcount.files import new_directory, show, write_text
-from headcount.run.directory import check_links
 from headcount.run.opened import Run, open_runs
 from headcount.settings import Opening, typed
 
@@ -75,8 +74,6 @@ def export(runs: dict[str, Run], settings: dict[str, Any]) -> Path:
     if reasons:
         raise InputError("\n".join(reasons))
     name = "page.html" if form == "page" else form
-    if settings["output"] is None:
-        check_links(first.directory, name)
     output = Path(settings["output"] or first.directory / name)
     try:
         if form == "page":

@@ -18,7 +18,6 @@ from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.study import Margins, Study
 from headcount.run import kept
-from headcount.run.directory import check_links
 from headcount.run.sweep import PLAN
 from headcount.settings import at, flatten
 
@@ -71,8 +70,6 @@ def report(
         page = make_page(study)
         if output is None and runs.is_file():
             return _write_text(page.without_plots(study.command("DIR")), study.sweep, runs.parent)
-        if output is None:
-            check_links(runs, "plots")
         return _write(page, study.sweep, Path(output or sweep), folder="" if output is None else None)
     except OSError as error:
         place = keep or output or sweep

@@ -245,8 +245,8 @@ class Board:
 def run_job(config: DictConfig, directory: Path) -> None:
     """The job of a sweep that a plugin of Hydra started, on this machine or another: train it in a child process.
 
-    Raises InputError if the training fails or is stopped; SystemExit when this process is asked to stop, after the child
-    has stopped. A job of submitit that is asked to go back into the queue does so then.
+    Raises InputError if the training fails or is stopped; SystemExit when this process is asked to stop, after the
+    child has stopped. A job of submitit that is asked to go back into the queue does so then.
     """
     if is_finished(directory):
         check_finished(OmegaConf.merge({"hydra": HydraConfig.get()}, config), directory)  # type: ignore[arg-type]
