@@ -99,8 +99,14 @@ LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
 test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 STOPS=200 FUZZ_CASES=100000
 	JOBS=$(patsubst -1,$(shell getconf _NPROCESSORS_ONLN),$(JOBS)) $(BIN)/python -m pytest -m reliability -s -rs $(QUICK) $(LONG) $(ARGS)
 
-mutation: .venv/mutation  ## Mutation testing: do the tests notice random changes of the code? ARGS="--help"
-	$(BIN)/python tests/mutation.py $(ARGS)
+MUTANTS := runs/mutation.sqlite
+mutation: .venv/mutation  ## Mutation testing: do the quick tests notice changes of the lines that differ from main?
+	mkdir -p runs
+	$(BIN)/cosmic-ray init --force tests/cosmic-ray.toml $(MUTANTS)
+	$(BIN)/cr-filter-operators $(MUTANTS) tests/cosmic-ray.toml
+	$(BIN)/cr-filter-git --config tests/cosmic-ray.toml $(MUTANTS)
+	$(BIN)/cosmic-ray exec tests/cosmic-ray.toml $(MUTANTS)
+	$(BIN)/cr-report --surviving-only --show-diff $(MUTANTS)
 
 lint: .venv/dev  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
