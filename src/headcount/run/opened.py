@@ -151,7 +151,7 @@ def open_runs(config: DictConfig) -> dict[str, Run]:
 
 
 def open_from_config(config: DictConfig, directory: str) -> Run:
-    """`open_run` with the settings of conf/evaluate.yaml, translate.yaml or score.yaml. Raises InputError."""
+    """`open_run` with the settings of conf/evaluate.yaml or translate.yaml. Raises InputError."""
     if not isinstance(directory, str):
         raise InputError(f"run={typed(directory)}: must be text or a path")
     return open_run(directory, **keyword_arguments(open_run, config, without={"directory", *config} - OPENING))
