@@ -121,7 +121,7 @@ class Bench:
         """A run that is stopped before it is scored."""
         run = self.folder / f"run_{next(self.numbers)}"
         settings = [
-            f"trainer.max_steps={steps}",
+            f"steps={steps}",
             f"trainer.precision={MIXED[precision]}",
             f"trainer.accelerator={'cpu' if self.options.device == 'cpu' else 'gpu'}",
             f"validation.every={10**6}",

@@ -29,11 +29,10 @@ class Settings(Opening):
 
 
 ENGINES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face"}  # modules of headcount.export
+FLOATS = ("float32", "bfloat16", "float16")
 QUANTIZATIONS = {  # of each format; the first is the default
-    "ctranslate2": (
-        *("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16"),
-    ),
-    "huggingface": ("float32", "bfloat16", "float16"),
+    "ctranslate2": (*FLOATS, "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16"),
+    "huggingface": FLOATS,
     "page": ("int8", "float32"),
 }
 

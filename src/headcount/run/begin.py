@@ -6,7 +6,7 @@ The directory of a resumed run is as it was until training starts (`OpenDirector
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -80,9 +80,7 @@ class TrainingRun:
         return make_translator(self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory))
 
 
-def open_training_run(
-    config: DictConfig, start: Start, adapt: Callable[[Parts], None] | None, held: contextlib.ExitStack
-) -> TrainingRun:
+def open_training_run(config: DictConfig, start: Start, held: contextlib.ExitStack) -> TrainingRun:
     """Build and check all that `config` describes, prepare the data and make the model; see `train`.
 
     A new run's directory is locked in `held`, and is the newest. Raises InputError.
@@ -95,8 +93,6 @@ def open_training_run(
     use_threads(config.threads)
     directory = shared_directory(directory.resolve(), held)
     parts = build_parts(config, directory)
-    if adapt is not None:
-        adapt(parts)
     if resumed:
         resumed.check_text(parts.data.corpus.fingerprint())
         parts.data.start_step = resumed.step
