@@ -81,7 +81,7 @@ KINDS: dict[str, dict[str, str | Callable[..., Any] | None]] = {
 }
 
 # What a run learns, by dotted name. These settings make its identity, name the folder of a job, and cannot change where
-# a run is resumed. All others say how much of the machine to use, what is saved and printed, and what a study is called.
+# a run is resumed. All others say how much of the machine to use, what is saved and printed, what a study is called.
 LEARNT: tuple[str, ...] = (
     *("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search"),
     *("seed", "steps", "init_from"),

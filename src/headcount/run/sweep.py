@@ -3,8 +3,8 @@
     runs/NAME/sweep.json        the plan: the command line, and the overrides of each job
     runs/NAME/JOB/job.log       the output of a job's process
 
-A job is finished when its metrics.json holds the hash of its config (`is_finished`), so a sweep can be stopped or killed
-and typed again: it does what is missing. The launcher here starts the jobs from threads of one process; the plugins of
+A job is finished when its metrics.json holds the hash of its config (`is_finished`), so a sweep can be stopped or
+killed and typed again: it does what is missing. The launcher here starts the jobs from threads of one process; the plugins of
 Hydra for SLURM and Ray start `run_job` on other machines.
 """
 
