@@ -188,8 +188,8 @@ class OwnConfigs(SearchPathPlugin):
 
 
 def _read_options() -> None:
-    """Take the folder of --config-dir, and register the resolvers of conf/ and the launcher of sweeps. Raises InputError
-    for words that Hydra would take for something else."""
+    """Take the folder of --config-dir, and register the resolvers of conf/ and the launcher of sweeps. Raises
+    InputError for words that Hydra would take for something else."""
     from headcount.run.resolvers import register_resolvers
 
     given = get_args_parser().parse_args()

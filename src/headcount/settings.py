@@ -80,8 +80,8 @@ KINDS: dict[str, dict[str, str | Callable[..., Any] | None]] = {
     },
 }
 
-# What a run learns, by dotted name. These settings make its identity, name the folder of a job, and cannot change where a
-# run is resumed. All others say how much of the machine to use, what is saved and printed, and what a study is called.
+# What a run learns, by dotted name. These settings make its identity, name the folder of a job, and cannot change where
+# a run is resumed. All others say how much of the machine to use, what is saved and printed, what a study is called.
 LEARNT: tuple[str, ...] = (
     *("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search"),
     *("seed", "steps", "init_from"),
@@ -136,8 +136,8 @@ class Design:
     """What a study compares, for its report; without a study, all None or empty.
 
     varies: the setting whose values are the rows. label: its name in tables and plots. constant: figures that the study
-    claims to be equal in all rows. published: keys of published.yaml. arm, arms: of a study whose rows differ in several
-    settings. tables: other numbers that conf/study looks up.
+    claims to be equal in all rows. published: keys of published.yaml. arm, arms: of a study whose rows differ in
+    several settings. tables: other numbers that conf/study looks up.
     """
 
     title: str | None = None

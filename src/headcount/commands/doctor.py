@@ -20,7 +20,7 @@ def settings(*, run: str, checkpoint: str | None, device: str) -> None:
 
 
 def run(config: DictConfig) -> None:
-    """Report on a run, or on the corpus that the command line describes. Raises SystemExit with code 1 for a warning."""
+    """Report on a run, or on the corpus that is described. Raises SystemExit with code 1 for a warning."""
     check(settings, {name: config[name] for name in ("run", "checkpoint", "device")})
     words = HydraConfig.get().overrides.task
     of_corpus = [word for word in words if named_by(word) not in OWN]

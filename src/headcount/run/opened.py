@@ -69,16 +69,13 @@ class Run:
 def data_of_run(config: DictConfig, tokenizer: AnyTokenizer) -> "TranslationData":
     """A run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
     otherwise prepared in the folder `data` of the current directory. Raises InputError."""
-    # The config of somebody else's run may name any folder: it is read, and never written to.
     config = config.copy()
     for folder in (config.data.directory, "data"):
         config.data.directory = folder
         data = build_data(config)
-        if config.get("init_from"):  # then the tokenizer was not trained on this corpus
+        if config.init_from:  # then the tokenizer was not trained on this corpus
             data.use_tokenizer(tokenizer)
         if data.is_prepared:
-            if folder != "data":
-                data.check_prepared()
             break
     data.prepare_data()
     return data
@@ -195,12 +192,8 @@ def build_model(config: DictConfig, tokenizer: AnyTokenizer) -> EncoderDecoder:
 def model_with(path: Path, config: DictConfig, tokenizer: AnyTokenizer, directory: Path) -> EncoderDecoder:
     """The model that `config`, of the run in `directory`, describes, with the weights of a file.
 
-    Raises InputError where these are another model's, before there is memory for it: a config can name any size; and
-    for numbers that are not finite.
+    Raises InputError where these are another model's, and for numbers that are not finite.
     """
-    with torch.device("meta"):
-        described = build_model(config, tokenizer)
-    load_weights(described, path, directory)
     model = build_model(config, tokenizer)
     load_weights(model, path, directory)
     return model

@@ -3,8 +3,8 @@
     runs/NAME/sweep.json        the plan: the command line, and the overrides of each job
     runs/NAME/JOB/job.log       the output of a job's process
 
-A job is finished when its metrics.json holds the hash of its config (`is_finished`), so a sweep can be stopped or killed
-and typed again: it does what is missing. The launcher here starts the jobs from threads of one process; the plugins of
+A job is finished when its metrics.json holds the hash of its config (`is_finished`), so a sweep can be stopped or
+killed and typed again: it does what is missing. The launcher here starts the jobs from threads of one process; the plugins of
 Hydra for SLURM and Ray start `run_job` on other machines.
 """
 
@@ -245,8 +245,8 @@ class Board:
 def run_job(config: DictConfig, directory: Path) -> None:
     """The job of a sweep that a plugin of Hydra started, on this machine or another: train it in a child process.
 
-    Raises InputError if the training fails or is stopped; SystemExit when this process is asked to stop, after the child
-    has stopped. A job of submitit that is asked to go back into the queue does so then.
+    Raises InputError if the training fails or is stopped; SystemExit when this process is asked to stop, after the
+    child has stopped. A job of submitit that is asked to go back into the queue does so then.
     """
     if is_finished(directory):
         check_finished(OmegaConf.merge({"hydra": HydraConfig.get()}, config), directory)  # type: ignore[arg-type]
