@@ -81,7 +81,7 @@ def script_of(command: str) -> list[str]:
 
 def made_small(words: list[str]) -> list[str]:
     """A training command with little to do."""
-    if any(word.startswith("resume=") for word in words):
+    if any(word.startswith("resume=") and word != "resume=auto" for word in words):
         return [*words, f"steps={STEPS + 2}"]
     elsewhere = ("data=multi30k", "data=files", *ON_HUB)
     corpus = [] if any(word in elsewhere for word in words) else SMALL_GRAMMAR
