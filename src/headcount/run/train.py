@@ -107,7 +107,6 @@ def fit(run: TrainingRun) -> TranslationTask:
     finally:
         task.graphs = None  # and their memory, also where training ended in a validation
     opening.open()  # where nothing was left to train
-    task.model = task.gather_model()
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
