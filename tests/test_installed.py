@@ -46,19 +46,6 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_every_file_of_the_package_and_of_conf(wheel, tmp_path):
-    shutil.unpack_archive(wheel, tmp_path, "zip")
-    folders = {"headcount": ROOT / "src" / "headcount", "hydra_plugins": ROOT / "src" / "hydra_plugins"}
-    ours = {
-        Path(name, path.relative_to(folder))
-        for name, folder in (*folders.items(), ("headcount/conf", ROOT / "conf"))
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert {path.relative_to(tmp_path) for name in folders for path in (tmp_path / name).rglob("*.*")} >= ours
-
-
-@pytest.mark.slow
 def test_an_installed_headcount_works_in_an_empty_folder(wheel, tmp_path):
     site, home = tmp_path / "site", tmp_path / "home"
     home.mkdir()
@@ -80,15 +67,9 @@ def test_an_installed_headcount_works_in_an_empty_folder(wheel, tmp_path):
     (home / "own" / "trainer").mkdir(parents=True)
     (home / "own" / "trainer" / "mine.yaml").write_text("accelerator: cpu\ngradient_clip_val: 0.5\n")
     jobs = ("trainer=mine", "model.num_heads=1,2", "hydra.launcher.n_jobs=2", "name=both")
-    swept = ("train", "--config-dir", "own", "--multirun", *SMALL, *jobs)
-    assert "2 of 2 jobs done" in headcount(*swept)
+    assert "2 of 2 jobs done" in headcount("train", "--config-dir", "own", "--multirun", *SMALL, *jobs)
     made = sorted((home / "runs" / "both_grammar").glob("*/config.yaml"))
     assert len(made) == 2
     assert all("gradient_clip_val: 0.5" in path.read_text() for path in made)
-    times = [(path.parent / "metrics.json").stat().st_mtime_ns for path in made]
-    (made[0].parent / "metrics.json").unlink()
-    assert "2 of 2 jobs done" in headcount(*swept)
-    again = [(path.parent / "metrics.json").stat().st_mtime_ns for path in made]
-    assert [one == other for one, other in zip(times, again, strict=True)] == [False, True]
     assert sorted(path.name for path in home.iterdir()) == ["data", "own", "runs"]
     assert installed == {path: path.read_bytes() for path in site.rglob("*.yaml")}

@@ -22,25 +22,13 @@ def threads(name):
 
 
 class Calls(ctypes.CDLL):
-    """Stands for libgomp, and keeps the numbers of threads that teams were asked for."""
+    """Stands for libgomp."""
 
     def __init__(self):
-        self.threads = []
         self.omp_get_thread_num = None
 
     def GOMP_parallel(self, function, argument, threads, flags):  # noqa: N802
-        self.threads.append(threads)
-
-
-@pytest.mark.parametrize(("own", "cores", "needed"), [(2, 2, 1), (4, 4, 1), (2, 4, 3), (3, 4, 1), (4, 2, 1)])
-def test_there_are_more_threads_than_cores_while_training_waits(own, cores, needed):
-    waiting = Waiting(Calls(), own, cores)
-    waiting.look(0.5)
-    assert own + needed * (own - 1) > cores
-    assert threads("openmp-team") == needed
-    waiting.spin()
-    assert threads("openmp-team") == 0
-    assert waiting._libgomp.threads == [own] * needed
+        pass
 
 
 def test_threads_spin_again_once_the_machine_was_quiet_for_some_seconds(caplog):
@@ -49,7 +37,9 @@ def test_threads_spin_again_once_the_machine_was_quiet_for_some_seconds(caplog):
     for waited in [0.01, 0.08, 0.5, 0.3, *[0.01] * (QUIET_LOOKS - 1), 0.08, *[0.01] * QUIET_LOOKS, 0.01, 0.3]:
         waiting.look(waited)
         asleep.append(waiting.asleep)
+    assert threads("openmp-team") == 1
     waiting.spin()
+    assert threads("openmp-team") == 0
     assert asleep == [False] * 2 + [True] * (2 * QUIET_LOOKS + 1) + [False] * 2 + [True]
     (record,) = caplog.records
     assert record.getMessage().startswith("other programs use the cores, and this one waits 50% of its time for one: ")
@@ -94,10 +84,6 @@ def test_the_thread_that_trains_is_watched_where_there_is_a_need(monkeypatch):
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert threads("openmp-team") == threads("openmp-watch") == 0
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    with sleeping_when_crowded():
-        assert threads("openmp-watch") == 0
-    monkeypatch.delenv("OMP_WAIT_POLICY")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     with sleeping_when_crowded():
         assert threads("openmp-watch") == 0

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -11,13 +12,12 @@ from typing import Any
 import pytest
 import torch
 from built import composed
-from conftest import command
+from conftest import TINY, command
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from headcount.cli import COMMANDS
-from headcount.grammar import Grammar
 from headcount.run.build import without_other_kinds
 from headcount.settings import check
 
@@ -26,10 +26,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "bench"))
 import run as bench  # noqa: E402
 
 STEPS = 4
-SMALL = (
-    *("model.d_model=16", "model.d_feed_forward=16", f"steps={STEPS}", "validation.every=2", "search.beam=2"),
-    *("tokenizer.vocab_size=500", "trainer.accelerator=cpu", "search.max_ratio=1", "data.directory=data"),
-)
+SMALL = (*TINY[1:], f"steps={STEPS}", "data.directory=data", "tokenizer.vocab_size=400")
 SMALL_GRAMMAR = ("data.train_size=2000", "data.valid_size=8", "data.test_size=16")
 ON_HUB = {"data=multi30k", "recipe=multi30k_en_de", "recipe=multi30k_quick"}
 PAGES = sorted(
@@ -77,28 +74,19 @@ def made_small(words: list[str]) -> list[str]:
     return [*words, *SMALL, *corpus]
 
 
-def write_corpora(folder: Path) -> None:
-    data = Grammar(train_size=2000, valid_size=8, test_size=16, seed=1).load()
-    for place in ("my", "data/multi30k"):
-        (folder / place).mkdir(parents=True)
-        for split, rows in data.items():
-            for language, column in {"en": "source", "de": "target"}.items():
-                text = "".join(line + "\n" for line in rows[column])
-                (folder / place / f"{split}.{language}").write_text(text, encoding="utf-8")
-    rows = zip(data["train"]["source"], data["train"]["target"], strict=True)
-    table = "".join(f"{en}\t{de}\n" for en, de in [("en", "de"), *rows])
-    (folder / "my" / "train.tsv").write_text(table, encoding="utf-8")
-
-
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("pages", "least"), [(RUN[:1], 2), pytest.param(RUN, 15, marks=pytest.mark.slow)], ids=["readme", "doors"]
 )
-def test_the_commands_of_the_readme_and_of_its_doors_run(pages, least, tmp_path):
+def test_the_commands_of_the_readme_and_of_its_doors_run(pages, least, text, tmp_path):
     lines = list(dict.fromkeys(line for page in pages for line in lines_of(page)))
     commands = {line: words for line in lines if (words := words_of(line))}
     assert len(commands) > least
-    write_corpora(tmp_path)
+    for place in ("my", "data/multi30k"):
+        shutil.copytree(text, tmp_path / place)
+    sides = [(text / f"train.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
+    rows = ["en\tde", *map("\t".join, zip(*sides, strict=True))]
+    (tmp_path / "my" / "train.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     done = []
     for line, words in commands.items():
         if "--multirun" in words or "sweep" in line or "RUN" in line or line.startswith("torchrun"):

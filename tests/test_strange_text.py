@@ -12,7 +12,6 @@ import unicodedata
 
 import pyarrow as pa
 import pytest
-import torch
 from conftest import TINY, completed, failed
 from sacrebleu.metrics.bleu import BLEU
 
@@ -80,13 +79,8 @@ def test_another_encoding_is_one_line_with_the_file_and_the_line(tmp_path, encod
     ("content", "lines"),
     [
         (codecs.BOM_UTF8 + b"a\n" + codecs.BOM_UTF8 + b"b\n", ["a", "b"]),  # two files that were joined
-        (codecs.BOM_UTF8 * 2 + b"a\n", ["a"]),
-        ("a\ufeffb\n".encode(), ["a\ufeffb"]),
-        (b"a\x00b\nc\n", ["a\x00b", "c"]),
         (b"a\n\x00\nb\n", ["a", "\x00", "b"]),
-        (b"BZ is a town\nPK, too\n", ["BZ is a town", "PK, too"]),
         (b"a\rb\nc\n", ["a\rb", "c"]),
-        (b"a\r", ["a"]),
     ],
 )
 def test_marks_and_odd_characters_that_are_text(tmp_path, content, lines):
@@ -101,16 +95,12 @@ def test_lines_that_carriage_returns_alone_end_are_refused(tmp_path):
 
 
 TABLES = {  # name: content, and what is read, or the error
-    "mark before the header.csv": ("\ufeffen,de\na,b\n", [("a", "b")]),
     "mark before an object.jsonl": (
         '\ufeff{"en": "a", "de": "b"}\n\ufeff{"en": "c", "de": "d"}\n',
         [("a", "b"), ("c", "d")],
     ),
     "spaces around names.csv": ("en , de\na,b\n", [("a", "b")]),
-    "trailing delimiter.csv": ("en,de,\na,b,\n", [("a", "b")]),
     "blank lines.tsv": ("\nen\tde\n\na\tb\n\n", [("a", "b")]),
-    "other case.csv": ("EN,DE\na,b\n", r"has no column en; line 1 names EN, DE: set data\.source_column"),
-    "two of one name.csv": ("en,de,en\na,b,c\n", r"has several columns en; line 1 names en, de, en: "),
     "semicolons.csv": ("en;de\na;b\n", r"has no column en; line 1 names en;de: .* a comma in \.csv\)$"),
     "no header.tsv": (
         "a\tb\nc\td\n",
@@ -120,7 +110,6 @@ TABLES = {  # name: content, and what is read, or the error
         'en,de\na,b\n"c,d\n' + "e,f\n" * 50_000,
         r"line 3: not valid CSV \(unexpected end of data\)",
     ),
-    "arrays.jsonl": ('["a", "b"]\n', r"line 1: not a JSON object"),
     "number.jsonl": ('{"en": "a", "de": "b"}\n{"en": NaN, "de": "b"}\n', r"line 2: the field en must be text"),
 }
 
@@ -154,12 +143,8 @@ def test_text_that_cannot_be_seen_is_empty_and_within_a_line_it_stays():
 REFERENCES = {  # text, and whether BLEU by 13a takes its sentences for words
     "Chinese": ("老医生在花园里睡觉。|女孩读一本书。|没有可用的文件", True),
     "Chinese with spaces": ("老 医生 在 花园 里 睡觉 。|女孩 读 一 本 书 。|没有 可用 的 文件", False),
-    "Japanese": ("医者は庭で寝ています。|女の子はコンピューターで読む", True),
-    "Korean": ("늙은 의사가 정원에서 잔다|소녀가 책을 읽는다", False),
     "Thai": ("ฉันรักเธอมาก|แมวกินปลาในบ้านใหญ่ แม่อ่านหนังสือ", True),
-    "English": ("The old doctor sleeps in the garden.|OK|Settings", False),
     "German": ("Donaudampfschifffahrtsgesellschaft, sagte der Rechtsanwalt.|Rindfleischverordnung", False),
-    "nothing": ("||12 3", False),
 }
 
 
@@ -197,16 +182,6 @@ def test_decomposed_references_are_composed_and_long_ones_are_counted(text, tmp_
 
 
 @pytest.mark.medium
-def test_training_says_that_bleu_takes_sentences_for_words(chinese, tmp_path):
-    for path in chinese.iterdir():
-        (tmp_path / path.name.replace(".zh", ".cn")).write_bytes(path.read_bytes())
-    settings = ("data.source=en", "data.target=cn", f"data.root={tmp_path}", f"data.directory={tmp_path / 'data'}")
-    completed("train", *TINY, *settings, "steps=1", "hydra.run.dir=run", cwd=tmp_path)
-    said = (tmp_path / "run" / "train.log").read_text().partition("step 1 ")[0]
-    assert "test: BLEU by 13a takes sentences for words; give bleu_tokenizer=char (Chinese: zh)" in said
-
-
-@pytest.mark.medium
 def test_lines_that_cannot_be_seen_are_translated_as_empty_ones_and_what_is_no_text_is_not(home):
     lines = "\n".join([*INVISIBLE, "the dog sees the cat"]).encode()
     *empty, seen, _ = completed("translate", "run=runs/first", stdin=lines, cwd=home).out.split("\n")
@@ -215,25 +190,6 @@ def test_lines_that_cannot_be_seen_are_translated_as_empty_ones_and_what_is_no_t
     for content, why in {PACKED["unxz"]: "is packed", "a\nb".encode("utf-16-le"): "is in UTF-16"}.items():
         (line,) = failed("translate", "run=runs/first", stdin=content, cwd=home)
         assert line.startswith(f"standard input, line 1: {why}")
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_a_line_that_memory_does_not_suffice_for_is_named(home, tmp_path, monkeypatch, side):
-    for name in ("source", "target"):
-        (tmp_path / name).write_text("the dog\n" + "the dog " * (2000 if name == side else 1) + "\n")
-    given = ("run=runs/first", f"input={tmp_path / 'source'}", f"hypotheses={tmp_path / 'target'}")
-    (line,) = failed("evaluate", *given, cwd=home)
-    assert line.startswith(f"{tmp_path / side}, line 2: ")
-    assert line.endswith("pieces, more than 1,000; cut it into sentences")
-
-    def refuse(*_):
-        raise torch.OutOfMemoryError("out of memory")
-
-    (tmp_path / side).write_text("the dog\nthe dog sees the cat\n")
-    monkeypatch.setattr("headcount.evaluation.likelihood.TargetScorer._losses", refuse)
-    (line,) = failed("evaluate", *given, cwd=home)
-    assert line.startswith(f"{tmp_path / 'source'}, line 2: not enough memory for ")
 
 
 def test_an_nbest_list_escapes_its_own_sign():
