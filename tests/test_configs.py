@@ -11,8 +11,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from headcount.command_lines import CONF
-from headcount.errors import InputError
-from headcount.run.build import build_parts, new_model, plain, without_effect, without_other_kinds
+from headcount.run.build import new_model, plain, without_effect, without_other_kinds
 from headcount.run.opened import AS_TRAINED, search_of
 from headcount.run.resolvers import register_resolvers
 
@@ -38,33 +37,6 @@ def test_the_search_of_a_command_is_the_runs_own_or_that_of_training(name):
         there = search_of(own(f"search={option}"), {})
         assert type(asked) is type(there)
         assert vars(asked) == vars(there)
-
-
-IMPOSSIBLE = {
-    "logger=wandb": "logger=wandb: ",
-    "logger=mlflow": "logger=mlflow: ",
-    "trainer.accelerator=mps": "trainer.accelerator=mps: no Apple GPU found; use trainer=cpu",
-    "optimizer.adjust_lr_fn=rms": "optimizer.adjust_lr_fn=rms: must be one of original, ",
-    "optimizer=schedule_free schedule.kind=constant": "averaging: optimizer=schedule_free averages the weights itself",
-    "optimizer=schedule_free schedule.kind=constant averaging.kind=none optimizer.betas=[0,0.9]": "optimizer.betas: ",
-    "optimizer=nadamw optimizer.lr=-1": "optimizer: Invalid learning rate: -1",
-    "compile=true model=rnn": "compile=true: only a Transformer's layers can be compiled; leave it out",
-    "study=kv_heads study.varies=3": "study.varies=3: must be a valid string or null",
-}
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("words", IMPOSSIBLE)
-def test_impossible_settings_get_one_line(words, tmp_path):
-    name = words.partition("=")[2]
-    if name in ("wandb", "mlflow") and find_spec(name):
-        pytest.skip("here it can be")
-    if "schedule_free" in words:
-        pytest.importorskip("schedulefree")
-    with pytest.raises(InputError) as error:
-        build_parts(own(*words.split()), tmp_path)
-    assert str(error.value).startswith(IMPOSSIBLE[words])
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.medium

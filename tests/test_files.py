@@ -45,14 +45,6 @@ def test_no_link_is_followed_and_no_pipe_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_the_file_before_gets_a_name_of_its_own_once_the_new_one_is_written(tmp_path: Path) -> None:
-    for content in ("one", "two"):
-        with replacing(tmp_path / "a", before=tmp_path / "a-1") as beside:
-            beside.write_text(content)
-            assert (tmp_path / "a").exists() == (content == "two")
-    assert [(tmp_path / name).read_text() for name in ("a", "a-1")] == ["two", "one"]
-
-
 def test_what_killed_processes_were_writing_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     kept = {"a", ".b.part", "folder/.c.0123456789abcdeg.part"}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headcount import machine, processes
-from headcount.machine import choose_precision, multiplies_bf16, use_allowed_cores, use_faster_products
+from headcount.machine import choose_precision, multiplies_bf16, use_faster_products
 from headcount.processes import cores, cpu_quota
 
 
@@ -36,17 +36,6 @@ def test_cores_are_those_of_the_quota(monkeypatch):
     for quota, expected in {None: 96, 2.0: 2, 1.5: 2, 0.1: 1, 200.0: 96}.items():
         monkeypatch.setattr(processes, "cpu_quota", lambda quota=quota: quota)
         assert cores() == expected
-
-
-@pytest.mark.parametrize(("asked", "expected"), [(None, 1), ("2", 2)])
-def test_torch_has_the_cores_of_the_quota_unless_openmp_is_told_otherwise(monkeypatch, asked, expected):
-    monkeypatch.setattr(processes, "cpu_quota", lambda: 0.5)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if asked:
-        monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    torch.set_num_threads(2)
-    use_allowed_cores()
-    assert torch.get_num_threads() == expected
 
 
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])

@@ -84,6 +84,3 @@ def test_the_thread_that_trains_is_watched_where_there_is_a_need(monkeypatch):
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert threads("openmp-team") == threads("openmp-watch") == 0
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    with sleeping_when_crowded():
-        assert threads("openmp-watch") == 0

@@ -109,7 +109,7 @@ def test_the_commands_of_a_page_compose(page):
     for line in lines_of(page):
         try:
             if line.startswith("make bench"):
-                bench.options().parse_args(shlex.split(line.partition("ARGS=")[2])[:1] and line.split('"')[1].split())
+                bench.options().parse_args(line.split('"')[1].split())
             elif words := words_of(line):
                 compose_first_job(*words)
         except Exception as error:
@@ -131,19 +131,12 @@ def compose_first_job(name: str, *words: str) -> None:
         check(kind, {setting: value for setting, value in given.items() if setting != "search"})
 
 
-@pytest.mark.parametrize("page", ["docs/training.md", "docs/attention.md"])
-def test_the_python_of_a_page_runs_and_prints_what_it_shows(page, monkeypatch, capsys):
-    class Stub:
-        def translate(self, lines: list[str]) -> list[str]:
-            return lines
-
-    monkeypatch.setattr("headcount.run.opened.load", lambda run: Stub())
-    text = (ROOT / page).read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(code, page, "exec"), {})
+def test_the_worked_example_of_attention_prints_what_the_page_shows(capsys):
+    text = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
+    ((code, printed),) = re.findall(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "attention.md", "exec"), {})
     torch.set_printoptions(profile="default")
-    for shown in re.findall(r"```python\n.*?```\n\nprints\n\n```\n(.*?)```", text, re.DOTALL):
-        assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == printed
 
 
 def test_the_page_on_development_names_every_folder_of_the_package():

@@ -1,7 +1,6 @@
 """Settings: their types, the kinds of parts, what makes a run another, and modules of one's own."""
 
 import inspect
-import re
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,7 +20,7 @@ from headcount.errors import InputError
 from headcount.run.build import Parts, build_parts, plain, without_other_kinds
 from headcount.run.identity import config_hash, differences
 from headcount.run.resolvers import job_directory
-from headcount.settings import KINDS, Problems, check, factory_of, typed
+from headcount.settings import KINDS, check, factory_of, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,17 +67,6 @@ def test_all_that_is_wrong_is_said_together():
     assert sorted(str(error.value).split("\n")) == [*lines, "part.second: is missing; give it a value"]
     with pytest.raises(InputError, match=r"^part\.zebra: no such setting; there are count, share, on, "):
         check(Part, {"zebra": 1}, "part.")
-    problems = Problems()
-    problems.raise_all()
-    for message in ("a", "b\nc", "c"):
-        assert problems.attempt(int, "1") == 1
-        problems.attempt(_fail, message)
-    with pytest.raises(InputError, match=r"^a\nb\nc$"):
-        problems.raise_all()
-
-
-def _fail(message: str) -> None:
-    raise ValueError(message)
 
 
 FOLDERS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
@@ -118,14 +106,6 @@ def test_every_option_and_every_kind_builds_and_writes_nothing(option, tmp_path)
     parts = parts_of(tmp_path, option, *NEEDED.get(option, ()))
     assert parts.trainer.max_steps >= 1
     assert not list(tmp_path.iterdir())
-
-
-def test_every_kind_of_a_part_can_be_chosen():
-    """With OPTIONS and WORDS: each folder of a group has a file for each of its kinds."""
-    for group in KINDS.keys() & set(FOLDERS):
-        files = [*(CONF / group).glob("*.yaml"), CONF / "train.yaml"]
-        named = {word for path in files for word in re.findall(r"\bkind: (\w+)", path.read_text(encoding="utf-8"))}
-        assert set(KINDS[group]) <= named
 
 
 @pytest.mark.parametrize(("group", "word"), [(group, word) for group, words in KINDS.items() for word in words])

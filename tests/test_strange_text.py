@@ -1,13 +1,10 @@
 """Text of real people: packed, in other encodings, with marks, without spaces, or with nothing that can be seen."""
 
 import bz2
-import codecs
 import gzip
-import io
 import json
 import lzma
 import shutil
-import tarfile
 import unicodedata
 
 import pyarrow as pa
@@ -15,33 +12,19 @@ import pytest
 from conftest import TINY, completed, failed
 from sacrebleu.metrics.bleu import BLEU
 
-from headcount.commands.translate import shown_lines
 from headcount.data.cleaning import Cleaning
 from headcount.data.corpora.tables import TableFile
 from headcount.data.corpora.text import read_lines
 from headcount.data.tokenizer import normalise
-from headcount.decoding.search import Translation
 from headcount.errors import InputError
 from headcount.evaluation import metrics
 
-TEXT = "".join(f"the dog sees cat number {number}\n" for number in range(40))
-
-
-def archive() -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        entry = tarfile.TarInfo("train.en")
-        entry.size = len(TEXT)
-        tar.addfile(entry, io.BytesIO(TEXT.encode()))
-    return file.getvalue()
-
-
+TEXT = 40 * "the dog sees the cat\n"
 PACKED = {
     "unxz": lzma.compress(TEXT.encode()),
     "bunzip2": bz2.compress(TEXT.encode()),
     "unzip": b"PK\x03\x04" + TEXT.encode(),
     "unzstd": b"\x28\xb5\x2f\xfd" + TEXT.encode(),
-    "tar": archive(),
     "gunzip": gzip.compress(gzip.compress(TEXT.encode())),
 }
 
@@ -73,59 +56,6 @@ def test_another_encoding_is_one_line_with_the_file_and_the_line(tmp_path, encod
         (tmp_path / "t.en").write_bytes(packed)
         with pytest.raises(InputError, match=rf"t\.en, {what}iconv -f [A-Z0-9-]+ -t UTF-8$"):
             read_lines(tmp_path / "t.en")
-
-
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        (codecs.BOM_UTF8 + b"a\n" + codecs.BOM_UTF8 + b"b\n", ["a", "b"]),  # two files that were joined
-        (b"a\n\x00\nb\n", ["a", "\x00", "b"]),
-        (b"a\rb\nc\n", ["a\rb", "c"]),
-    ],
-)
-def test_marks_and_odd_characters_that_are_text(tmp_path, content, lines):
-    (tmp_path / "t.en").write_bytes(content)
-    assert read_lines(tmp_path / "t.en") == lines
-
-
-def test_lines_that_carriage_returns_alone_end_are_refused(tmp_path):
-    (tmp_path / "t.en").write_bytes(b"one\rtwo\rthree\n")
-    with pytest.raises(InputError, match=r"t\.en, line 1: its lines end with carriage returns alone; .* tr '"):
-        read_lines(tmp_path / "t.en")
-
-
-TABLES = {  # name: content, and what is read, or the error
-    "mark before an object.jsonl": (
-        '\ufeff{"en": "a", "de": "b"}\n\ufeff{"en": "c", "de": "d"}\n',
-        [("a", "b"), ("c", "d")],
-    ),
-    "spaces around names.csv": ("en , de\na,b\n", [("a", "b")]),
-    "blank lines.tsv": ("\nen\tde\n\na\tb\n\n", [("a", "b")]),
-    "semicolons.csv": ("en;de\na;b\n", r"has no column en; line 1 names en;de: .* a comma in \.csv\)$"),
-    "no header.tsv": (
-        "a\tb\nc\td\n",
-        r"has no column en; line 1 names a, b: .*numbers, from 1, where there is no header",
-    ),
-    "open quotation mark.csv": (
-        'en,de\na,b\n"c,d\n' + "e,f\n" * 50_000,
-        r"line 3: not valid CSV \(unexpected end of data\)",
-    ),
-    "number.jsonl": ('{"en": "a", "de": "b"}\n{"en": NaN, "de": "b"}\n', r"line 2: the field en must be text"),
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_odd_tables_are_read_or_named(tmp_path, name):
-    content, expected = TABLES[name]
-    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
-    table = TableFile(tmp_path / name, "en", "de")
-    if isinstance(expected, list):
-        rows = [tuple(row.values()) for part in table.pairs().iter(10) for row in part.to_pylist()]
-        assert rows == expected
-    else:
-        with pytest.raises(InputError, match=expected) as error:
-            table.pairs()
-        assert "\n" not in str(error.value)
 
 
 INVISIBLE = ["\u200b", "\u200e\u200f", "\u00ad", "\ufeff", "\u2060 \u200b", "\ufe0f", "\u3164", "\x1c\u200b"]
@@ -190,9 +120,3 @@ def test_lines_that_cannot_be_seen_are_translated_as_empty_ones_and_what_is_no_t
     for content, why in {PACKED["unxz"]: "is packed", "a\nb".encode("utf-16-le"): "is in UTF-16"}.items():
         (line,) = failed("translate", "run=runs/first", stdin=content, cwd=home)
         assert line.startswith(f"standard input, line 1: {why}")
-
-
-def test_an_nbest_list_escapes_its_own_sign():
-    rows = shown_lines(["a"], [[Translation("b ||| c", -1.0)]], 0, 1, None, None)
-    assert rows == ["0 ||| b &#124;&#124;&#124; c ||| -1.000000"]
-    assert shown_lines(["a"], [[Translation("b ||| c", -1.0)]], 0, None, None, None) == ["b ||| c"]
