@@ -93,11 +93,8 @@ test-medium: .venv/dev  ## Run the tests that take a fifth of a second or more: 
 test-all: .venv/slow  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(WORKERS) -m "not reliability" $(ARGS)
 
-# One test after the other, so that none makes another late; the quick ones first.
-QUICK := $(patsubst %,tests/reliability/test_%.py,damage disk processes sweeps)
-LONG := $(filter-out $(QUICK),$(sort $(wildcard tests/reliability/test_*.py)))
-test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 STOPS=200 FUZZ_CASES=100000
-	JOBS=$(patsubst -1,$(shell getconf _NPROCESSORS_ONLN),$(JOBS)) $(BIN)/python -m pytest -m reliability -s -rs $(QUICK) $(LONG) $(ARGS)
+test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 FUZZ_CASES=20000
+	$(BIN)/python -m pytest -m "reliability or medium" -s tests/reliability $(ARGS)
 
 mutation: .venv/mutation  ## Mutation testing: do the tests notice random changes of the code? ARGS="--help"
 	$(BIN)/python tests/mutation.py $(ARGS)

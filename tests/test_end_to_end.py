@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 import headcount
 from headcount.command_lines import CONF
 from headcount.run.opened import read_weights
-from headcount.training.callbacks import StopOnInterrupt
+from headcount.training.module import TranslationTask
 
 
 def trained(folder: Path, *arguments: str, code: int = 0) -> Path:
@@ -95,17 +95,6 @@ def test_load_and_translate(home):
 
 
 @pytest.mark.medium
-def test_evaluate_again_changes_nothing(home):
-    run = home / "runs" / "first"
-    before = metrics(run)
-    result = completed("evaluate", "run=runs/first", cwd=home)
-    assert f"{before['test']['bleu']:.2f}" in result.out
-    assert before["test"]["signature"]["bleu"] in result.out
-    completed("evaluate", "run=runs/first", "split=valid", cwd=home)
-    assert metrics(run) == before
-
-
-@pytest.mark.medium
 def test_progress_shows_the_mean_loss_and_the_last_rate_since_its_last_line(tiny, tmp_path):
     options = ("trainer.accumulate_grad_batches=2", "steps=80", "validation.every=80")
     run = trained(tmp_path, *tiny, *options)
@@ -145,32 +134,24 @@ def test_an_average_that_lags_behind_is_not_scored(tiny, tmp_path):
     assert "\nweights kept: the last ones (on validation: loss " in result.out
 
 
-def interrupt_at(monkeypatch, step: int) -> None:
-    """Ctrl-C in the middle of a step, as the signal would come."""
-
-    pressed = []
-
-    def press(self, trainer, *_):
-        if trainer.global_step == step and not pressed:
-            pressed.append(True)
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(StopOnInterrupt, "on_train_batch_start", press)
-
-
 @pytest.mark.medium
 def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
+    """Ctrl-C comes in the middle of a step."""
     options = (*tiny, "trainer.accumulate_grad_batches=2", "steps=10", "averaging.share=1")
     whole = trained(tmp_path, *options)
+    real = TranslationTask.training_step
+
+    def press(self, batch, number):
+        if number == 8:
+            signal.raise_signal(signal.SIGINT)
+        return real(self, batch, number)
+
     with monkeypatch.context() as patch:
-        interrupt_at(patch, 4)
+        patch.setattr(TranslationTask, "training_step", press)
         stopped = trained(tmp_path, *options, code=130)
     assert metrics(stopped)["train"]["steps"] == 5
-    assert (stopped / "checkpoints" / "last.ckpt").exists()
     assert headcount.load(stopped).translate(["the dog"])
-    before = (stopped / "config.yaml").read_bytes()
-    tokens, seconds = (metrics(stopped)["train"][name] for name in ("tokens", "seconds"))
-
+    before, tokens = (stopped / "config.yaml").read_bytes(), metrics(stopped)["train"]["tokens"]
     resumed = trained(tmp_path, "resume=runs/latest")
     assert resumed == stopped
     assert (resumed / "config.yaml").read_bytes() == before
@@ -178,7 +159,6 @@ def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
     assert curves(whole) == curves(resumed)
     assert (whole / "test.hyp.de").read_bytes() == (resumed / "test.hyp.de").read_bytes()
     assert metrics(whole)["train"]["tokens"] == metrics(resumed)["train"]["tokens"] > tokens
-    assert metrics(resumed)["train"]["seconds"] >= seconds
     assert metrics(whole)["test"] == metrics(resumed)["test"]
 
 
@@ -273,7 +253,7 @@ def test_fine_tuning_begins_with_the_weights_model_and_tokenizer_of_a_run(home, 
         (("model.d_feed_forward=8",), "model.d_feed_forward=8: the weights of .*first were trained with 16, and"),
         (("segmentation.kind=sampled",), "segmentation"),
         (("model.num_head=8",), "model.num_head"),
-        (("study=lineage", 'study.arm="1 rnn"'), "brings its own model"),
+        (("study=lineage", 'study.arm="1 rnn"'), "the weights of .* do not fit"),
     ],
 )
 def test_impossible_fine_tuning_gets_one_line(tune, tmp_path, arguments, expected):

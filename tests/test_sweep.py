@@ -1,25 +1,22 @@
 """Sweeps: what is done once, what resumes, what fails alone. Most trainings here are of a script that only pretends,
 since what is tested is what happens around them; the last test has real ones."""
 
-import concurrent.futures
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from built import composed
 from conftest import SCRIPTS, command, completed, failed
-from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 from processes import ENVIRONMENT, WAIT, processes_in, wait_until
 
 from headcount.run import sweep as sweeps
-from headcount.run.resolvers import job_directory, swept
+from headcount.run.resolvers import job_directory
 from headcount.run.sweep import command_of_a_job, complaint, environment_of_a_job, gpus_of, read_plan, threads_of
 
 PRETENDED = """
@@ -30,9 +27,6 @@ run = Path(words["hydra.run.dir"].strip("'"))
 with (run / "starts").open("a") as starts:
     starts.write(" ".join(sys.argv[1:]) + " OMP_NUM_THREADS=" + os.environ.get("OMP_NUM_THREADS", "") + "\\n")
 fate = words.get("model.num_heads")
-if fate == "5":
-    while not (run / "go").exists():
-        time.sleep(0.01)
 if fate == "9":
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     os.kill(os.getppid(), signal.SIGTERM)
@@ -99,29 +93,6 @@ def test_a_signal_reaches_the_jobs_and_begins_no_other(pretended):
 
 
 @pytest.mark.medium
-def test_two_sweeps_at_once_start_a_job_once(pretended):
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        job = pretended / "runs" / "sweep_grammar" / "model.num_heads=5"
-        other = pool.submit(wait_and_take, job)
-        multirun(pretended, "model.num_heads=5")
-        assert other.result()
-    assert len(starts(job.parent, job.name)) == 1
-
-
-def wait_and_take(job):
-    """Whether, when a job has begun and before it ends, another sweep would have to wait for it."""
-    while not (job / "starts").exists():
-        time.sleep(0.01)
-    try:
-        with FileLock(job / ".job.lock", blocking=False):
-            return False
-    except Timeout:
-        return True
-    finally:
-        (job / "go").touch()
-
-
-@pytest.mark.medium
 def test_a_finished_job_is_left_alone_unless_it_is_of_another_config_or_text(pretended, home, tiny, text):
     job = pretended / "runs" / "sweep_multi30k" / "job"
     shutil.copytree(home / "runs" / "second", job)
@@ -167,11 +138,6 @@ def test_the_name_of_a_folder_fits_in_the_bytes_that_a_file_system_takes(letter,
     for name in names:
         (tmp_path / name).mkdir()
     assert all(name.endswith(f"seed={number}") for name, number in zip(names, range(0, 300, 7), strict=True))
-
-
-def test_what_is_swept_may_stand_in_the_config_of_the_sweeper():
-    assert swept(["data.root=a,b", "+x=range(3)", "seed=1"], {"threads": "1,2"}) == ["data.root", "+x", "threads"]
-    assert swept(["seed=1"], None) == []
 
 
 def test_jobs_at_once_share_cores_and_gpus(monkeypatch):
@@ -233,23 +199,20 @@ def result(run: Path):
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_takes_its_jobs_with_it_and_typed_again_does_each_once(tiny, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_sweep_that_is_killed_takes_its_jobs_with_it_and_typed_again_does_each_once(number, tiny, tmp_path):
+    """Also where it is typed twice at once."""
     short = (*tiny, "threads=1", "steps=300", "validation.every=300", "checkpoint.every=5")
     line = [sys.executable, str(SCRIPTS / "train.py"), "--multirun", *short, "seed=1,2", "hydra.launcher.n_jobs=2"]
     line.append("hydra.sweep.subdir='seed=${seed}'")
     folder = tmp_path / "runs" / "sweep_multi30k"
-    for number in (signal.SIGKILL, signal.SIGTERM, None):
-        with (tmp_path / "log").open("w") as log:
-            sweep = subprocess.Popen(line, cwd=tmp_path, env=ENVIRONMENT, stdout=log, stderr=log)
-        if number is None:
-            assert sweep.wait(2 * WAIT) == 0
-            assert "2 of 2 jobs done" in (tmp_path / "log").read_text()
-            continue
-        wait_until(lambda: len(list(folder.glob("*/checkpoints/last.ckpt"))) == 2, process=sweep)
-        time.sleep(2 if number == signal.SIGTERM else 0)
-        sweep.send_signal(number)
-        assert sweep.wait(60) in (128 + number, -number)
-        wait_until(lambda: not processes_in(tmp_path), 60)
+    killed = subprocess.Popen(line, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(list(folder.glob("*/checkpoints/last.ckpt"))) == 2, process=killed)
+    killed.send_signal(number)
+    assert killed.wait(60) in (128 + number, -number)
+    wait_until(lambda: not processes_in(tmp_path), 60)
+    both = [subprocess.Popen(line, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [each.wait(2 * WAIT) for each in both] == [0, 0]
     for seed in (1, 2):
         completed("train", *short, f"seed={seed}", f"hydra.run.dir=whole/{seed}", cwd=tmp_path)
         job = folder / f"seed={seed}"

@@ -34,11 +34,8 @@ def refused(run: Path, *arguments: str) -> str:
 
 def set_to(run: Path, name: str, value: object) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text())
-    node = config
-    *groups, last = name.split(".")
-    for group in groups:
-        node = node[group]
-    node[last] = value
+    group, _, last = name.rpartition(".")
+    (config[group] if group else config)[last] = value
     (run / "config.yaml").write_text(yaml.safe_dump(config))
 
 
@@ -57,10 +54,9 @@ class Payload:
     [
         ("model._target_", "os.system", "is of an earlier version"),
         ("search._target_", "os.system", "search._target_: no such setting"),
-        ("search", {"kind": "beam", "beam": {"_target_": "os.system"}}, "search.beam="),
+        ("search.beam", {"_target_": "os.system"}, "search.beam="),
         ("search.kind", "os.system", "search.kind=os.system: must be one of beam, "),
-        ("model.kind", "torch.nn:Linear", "model.kind='torch.nn:Linear': must be one of "),
-        ("model.new_setting", 3, "model.new_setting: no such setting"),
+        ("model.kind", "torch.nn:Linear", "model.kind=torch.nn:Linear: must be one of "),
         ("model.d_model", 2**40, "model.d_model"),
         ("data.hide_source", "${oc.env:HOME}", "must be resolved, but holds"),
     ],
