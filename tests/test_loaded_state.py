@@ -26,16 +26,9 @@ def task(request) -> SimpleNamespace:
     return SimpleNamespace(model=model, optimizer_factory=built(f"optimizer/{request.param}"))
 
 
-def begun(task, state: dict | None):
-    optimizer = task.optimizer_factory(parameter_groups(task.model, task.optimizer_factory))
-    if state is not None:
-        optimizer.load_state_dict(state)
-    return optimizer
-
-
-def trained(task, steps: int = 3, state: dict | None = None) -> dict:
+def trained(task, steps: int = 3) -> dict:
     """The optimizer's state after some steps, as a checkpoint gives it back. The last weight never has a gradient."""
-    optimizer = begun(task, state)
+    optimizer = task.optimizer_factory(parameter_groups(task.model, task.optimizer_factory))
     getattr(optimizer, "train", lambda: None)()
     for _ in range(steps):
         for weight in list(task.model.parameters())[:-1]:
@@ -47,63 +40,39 @@ def trained(task, steps: int = 3, state: dict | None = None) -> dict:
     return torch.load(content, weights_only=True)
 
 
-def is_refused(task, state: dict) -> bool:
-    try:
-        check_optimizer_state(task, begun(task, state))
-    except Exception:  # of many classes, where torch itself refuses to load it
-        return True
-    return False
-
-
-def of_a_matrix(state: dict) -> dict:
-    """The state of a matrix that is not square."""
-    for entry in state["state"].values():
-        shapes = [each.shape for each in entry.values() if isinstance(each, torch.Tensor) and each.dim() == 2]
-        if shapes and len(set(shapes[0])) == 2:
-            return entry
-    raise AssertionError
-
-
-def damaged(state: dict):
-    """What is damaged, and the state with it: each entry of a matrix, and each number of the settings."""
-    for name, value in of_a_matrix(state).items():
-        others = {"text": "x"}
-        if isinstance(value, torch.Tensor):
-            others["of other weights"] = torch.zeros(3, 5)
-        if isinstance(value, torch.Tensor) and value.dim():
-            others["without its numbers"] = torch.zeros(1).expand(value.shape)
-        if isinstance(value, list):
-            others["of other weights"] = [torch.zeros(3, 5) for _ in value]
-        for what, other in others.items():
-            spoiled = copy.deepcopy(state)
-            of_a_matrix(spoiled)[name] = other
-            yield f"{name} {what}", spoiled
-        spoiled = copy.deepcopy(state)
-        del of_a_matrix(spoiled)[name]
-        yield f"{name} missing", spoiled
-    for name in state["param_groups"][0]:
-        if name not in ("params", "initial_lr"):
-            spoiled = copy.deepcopy(state)
-            spoiled["param_groups"][0][name] = "x"
-            yield f"{name} text", spoiled
+def resumed(task, state: dict):
+    optimizer = task.optimizer_factory(parameter_groups(task.model, task.optimizer_factory))
+    optimizer.load_state_dict(state)
+    return optimizer
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_state_of_its_own_making_is_taken_and_left_as_it_is(task, steps):
-    resumed = begun(task, trained(task, steps))
-    before, weights = copy.deepcopy(resumed.state_dict()), [weight.clone() for weight in task.model.parameters()]
-    check_optimizer_state(task, resumed)
-    assert str(before) == str(resumed.state_dict())
+    optimizer = resumed(task, trained(task, steps))
+    before, weights = copy.deepcopy(optimizer.state_dict()), [weight.clone() for weight in task.model.parameters()]
+    check_optimizer_state(task, optimizer)
+    assert str(before) == str(optimizer.state_dict())
     assert all(map(torch.equal, weights, task.model.parameters()))
 
 
 @pytest.mark.medium
-def test_a_state_that_is_not_of_its_making_is_refused_or_does_no_harm(task):
-    taken = {what: state for what, state in damaged(trained(task)) if not is_refused(task, state)}
-    assert not [what for what in taken if what.endswith(("of other weights", "without its numbers"))]
-    for state in taken.values():
-        trained(task, steps=12, state=state)  # such as one with text for a switch, which is on then
+@pytest.mark.parametrize("damage", [lambda each: torch.zeros(3, 5), lambda each: torch.zeros(1).expand(each.shape)])
+def test_a_state_that_is_not_of_its_making_is_refused(task, damage):
+    """Of other weights, or without its numbers: each tensor of a matrix."""
+    state = trained(task)
+    matrices = [entry for entry in state["state"].values() if any(is_matrix(each) for each in entry.values())]
+    for name in [name for name, each in matrices[0].items() if is_matrix(each)]:
+        spoiled = copy.deepcopy(state)
+        for entry in spoiled["state"].values():
+            if is_matrix(entry.get(name)):
+                entry[name] = damage(entry[name])
+        with pytest.raises((ValueError, RuntimeError)):
+            check_optimizer_state(task, resumed(task, spoiled))
+
+
+def is_matrix(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 2
 
 
 @pytest.mark.parametrize("value", ["x", None, True, -1, float("nan"), float("inf"), 0.5, [3]])
@@ -124,11 +93,6 @@ def negative_count(state: dict) -> None:
     state["callbacks"]["ExponentialAverage"]["steps"] = -3
 
 
-def whole_numbers(state: dict) -> None:
-    average = state["callbacks"]["ExponentialAverage"]
-    average["mean"] = {name: tensor.long() for name, tensor in average["mean"].items()}
-
-
 @pytest.fixture(scope="module")
 def stopped(tiny, tmp_path_factory):
     """A folder with a run that has steps left."""
@@ -138,7 +102,7 @@ def stopped(tiny, tmp_path_factory):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("change", [other_moments, negative_count, whole_numbers])
+@pytest.mark.parametrize("change", [other_moments, negative_count])
 def test_a_run_with_another_state_is_refused_in_one_line_and_left_as_it_was(change, stopped):
     path = stopped / "run" / "checkpoints" / "last.ckpt"
     whole = path.read_bytes()

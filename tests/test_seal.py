@@ -9,25 +9,14 @@ import torch
 from headcount.training.seal import LENGTH, check_seal, seal
 
 
-@pytest.fixture
-def sealed(tmp_path):
-    path = tmp_path / "last.ckpt"
-    torch.save({"global_step": 3, "weight": torch.randn(40, 40)}, path)
-    seal(path)
-    return path
-
-
-def test_a_sealed_checkpoint_is_read_as_before(sealed):
-    check_seal(sealed)
-    for mapped in (True, False):
-        assert torch.load(sealed, weights_only=True, mmap=mapped)["weight"].shape == (40, 40)
-    with pytest.raises(BadZipFile, match="without a comment"):
-        seal(sealed)
-
-
 @pytest.mark.medium
-def test_every_changed_byte_and_every_cut_is_detected(sealed):
+def test_every_changed_byte_and_every_cut_is_detected(tmp_path):
     """Some anywhere, and all of the checksum and the record before it."""
+    sealed = tmp_path / "last.ckpt"
+    torch.save({"global_step": 3, "weight": torch.randn(40, 40)}, sealed)
+    seal(sealed)
+    check_seal(sealed)
+    assert torch.load(sealed, weights_only=True, mmap=True)["weight"].shape == (40, 40)
     content = sealed.read_bytes()
     places = [*random.Random(1).sample(range(len(content)), 100), *range(len(content) - LENGTH - 30, len(content))]
     changed = [

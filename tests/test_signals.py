@@ -22,39 +22,22 @@ def clock(monkeypatch):
     return now
 
 
-@pytest.fixture
-def before():
-    """The signals that the handler of SIGTERM gets that is there before."""
-    came = []
-    handlers = {number: signal.getsignal(number) for number in signals.STOP}
-    signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
-    yield came
-    for number, each in handlers.items():
-        signal.signal(number, each)
-
-
-def test_a_signal_that_comes_again_within_a_second_is_the_same_one(clock, before):
-    came, listens = [], signal.getsignal(signal.SIGUSR2)
+def test_a_signal_that_comes_again_within_a_second_is_the_same_one_whoever_listens(clock):
+    outer, inner, before = [], [], {number: signal.getsignal(number) for number in signals.STOP}
     term, usr1 = signal.SIGTERM, signal.SIGUSR1
-    with signals_to(came.append):
-        for clock[0], number in ((100, term), (100.9, term), (100.95, usr1), (101, term), (101.5, term)):
-            signal.raise_signal(number)
-    assert came == [term, usr1, term]
-    assert not before
-    assert signal.getsignal(signal.SIGUSR2) is listens
-
-
-def test_a_signal_after_the_second_reaches_whoever_listened_before(clock, before):
-    outer, inner = [], []
     with signals_to(outer.append):
         with signals_to(inner.append):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # the same one
-        assert (inner, outer) == ([signal.SIGTERM], [])
-        clock[0] += 2
-        signal.raise_signal(signal.SIGTERM)
-        assert outer == [signal.SIGTERM]
-    assert not before
+            for clock[0], number in ((100, term), (100.9, term), (100.95, usr1), (101, term)):
+                signal.raise_signal(number)
+        assert inner == [term, usr1, term]
+        clock[0] = 101.5
+        signal.raise_signal(term)
+        assert outer == []
+        clock[0] = 103
+        signal.raise_signal(term)
+        assert outer == [term]
+        clock[0] = 105
+    assert {number: signal.getsignal(number) for number in signals.STOP} == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

@@ -170,17 +170,11 @@ def test_the_command_of_a_job(devices, tmp_path):
     assert line[-5:] == ["--config-dir=/my", "data=copy", "seed=1", f"hydra.run.dir='{tmp_path}'", "resume=auto"]
 
 
-@pytest.mark.parametrize(
-    ("log", "message"),
-    [
-        ("starting\nerror: a is wrong\nerror: b is wrong\n", "a is wrong; b is wrong"),
-        ("Traceback\n  File x\nKeyError: 'x'\n", "KeyError: 'x'"),
-        ("", "no output"),
-    ],
-)
-def test_the_message_of_a_failed_job(log, message, tmp_path):
-    (tmp_path / "job.log").write_text(log)
-    assert complaint(tmp_path / "job.log") == message
+def test_the_message_of_a_failed_job(tmp_path):
+    log = tmp_path / "job.log"
+    for text, message in (("error: a\nerror: b\n", "a; b"), ("x\nKeyError: x\n", "KeyError: x"), ("", "no output")):
+        log.write_text(text)
+        assert complaint(log) == message
 
 
 @pytest.mark.parametrize("launcher", ["slurm", "ray"])

@@ -3,16 +3,12 @@
 FUZZ_CASES=20000 make test-reliability ARGS="-k fuzz"
 """
 
-import io
 import os
-import re
 import shutil
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
-from built import built, composed, random_model, sentence_piece
-from clauses import CLAUSES
+from built import composed
 from conftest import command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,11 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.cli import _lines, is_wrong
-from headcount.commands.translate import translate_stream
 from headcount.data.corpora.tables import TableFile
 from headcount.errors import InputError
 from headcount.run.build import build_parts, without_other_kinds
-from headcount.run.opened import make_translator, open_run
+from headcount.run.opened import open_run
 from headcount.settings import flatten
 
 CASES = int(os.environ.get("FUZZ_CASES", "2000"))
@@ -67,24 +62,6 @@ def test_any_bytes_as_a_table_are_pairs_or_one_line(content, kind, tmp_path):
         assert named, line
     else:
         assert all(len("".join(pair.values()).splitlines()) <= 1 for pair in found)
-
-
-@cache
-def toy_run() -> SimpleNamespace:
-    tokenizer = sentence_piece(320).train([word for pair in CLAUSES for word in pair])
-    model = random_model(tokenizer.vocab_size)
-    return SimpleNamespace(translator=make_translator(model, tokenizer, built("search/greedy", max_extra=2), False))
-
-
-@fuzz(0.5, content=content, nbest=st.sampled_from([None, 1]))
-def test_each_line_of_standard_input_is_a_line_or_one_is_named(content, nbest):
-    sink, count = io.StringIO(), len(content.split(b"\n")) - (content[-1:] in (b"", b"\n"))
-    try:
-        translate_stream(toy_run(), io.BytesIO(content), sink, nbest)
-    except InputError as error:
-        (line,) = refusal(error, content)
-        count = int(re.match(r"standard input, line (\d+)", line)[1]) - 1
-    assert sink.getvalue().count("\n") == len(sink.getvalue().splitlines()) == count
 
 
 @cache
