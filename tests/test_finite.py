@@ -110,7 +110,8 @@ def slow(name: str):
 def test_a_skipped_step_changes_no_weight_state_or_average(name, tiny, tmp_path, monkeypatch):
     diverge_at(monkeypatch, [1, 4, 5], "gradient")
     averaging = "none" if name == "schedule_free" else "ema"
-    given = (*tiny, f"optimizer={name}", f"averaging.kind={averaging}", "schedule.kind=constant", "checkpoint.every=1")
+    given = (*tiny, f"optimizer={name}", f"averaging.kind={averaging}", "schedule.kind=constant")
+    given += ("schedule.warmup_steps=2", "checkpoint.every=1")
     completed("train", *given, "steps=5", "hydra.run.dir=half", cwd=tmp_path)
     before, skipped = (changing(tmp_path / "half", name) for name in ("last-1", "last"))
     assert len(before) > 50

@@ -57,7 +57,6 @@ class Payload:
         ("search.beam", {"_target_": "os.system"}, "search.beam="),
         ("search.kind", "os.system", "search.kind=os.system: must be one of beam, "),
         ("model.kind", "torch.nn:Linear", "model.kind=torch.nn:Linear: must be one of "),
-        ("model.d_model", 2**40, "model.d_model"),
         ("data.hide_source", "${oc.env:HOME}", "must be resolved, but holds"),
     ],
 )
@@ -71,9 +70,7 @@ def test_a_config_has_known_words_alone(name, value, expected, run):
     [
         ("loop: &a [*a]\n", "is an alias, which no run writes"),
         ("x: !!python/object/apply:os.mknod [ran]\n", "not a readable config"),
-        ("day: 2001-01-01\n", "date is no value of a setting"),
         (f"deep: {'[' * 100_000}\n", "not a readable config"),
-        ("x: y\n" * 2**17, "has more than"),
     ],
 )
 def test_a_config_is_plain_yaml(added, expected, run):
