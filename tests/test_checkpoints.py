@@ -174,14 +174,12 @@ def test_a_run_killed_while_it_saves_has_a_checkpoint(numbers, whole, tmp_path, 
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["last-1.ckpt", "last.ckpt"]
 
 
-EVERY_OTHER = ("validation.every=2",)
 IN_HALVES = ("validation.every=2", "trainer.accumulate_grad_batches=2")
 SIGNALS = [  # after which step the run has stopped
     ("first", "on_train_batch_start", 5, signal.SIGUSR1, (), 6),
     ("first", "on_train_batch_start", 7, signal.SIGINT, (), 8),
     ("last", "on_train_batch_end", 8, signal.SIGTERM, (), 8),
     ("first", "on_validation_batch_start", 8, signal.SIGTERM, IN_HALVES, 8),
-    ("first", "on_validation_batch_start", 18, signal.SIGTERM, EVERY_OTHER, 18),
     ("first", "on_validation_batch_start", 18, signal.SIGTERM, IN_HALVES, 18),
     ("first", "on_train_end", 18, signal.SIGTERM, (), 18),  # it waits for the last checkpoint
 ]
@@ -282,14 +280,3 @@ def test_a_line_of_the_curves_that_was_written_in_part_is_left_out(tmp_path):
     for content in (b"", b"epoch,st", b"\0\0\0", b"\xff\n"):
         path.write_bytes(content)
         assert whole_rows(path) == []
-
-
-@pytest.mark.medium
-def test_curves_survive_a_kill_while_they_are_put_back(numbers, whole, killed, tmp_path, monkeypatch):
-    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
-    with monkeypatch.context() as patch:
-        patch.setattr("headcount.run.curves.CSVLogger.save", lambda self: die())
-        with pytest.raises(Killed):
-            numbers(tmp_path)
-    assert left(numbers(tmp_path)) == whole()
-    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["metrics.csv"]

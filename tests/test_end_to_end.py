@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 import headcount
 from headcount.command_lines import CONF
 from headcount.run.opened import read_weights
-from headcount.training.module import TranslationTask
 
 
 def trained(folder: Path, *arguments: str, code: int = 0) -> Path:
@@ -84,56 +83,6 @@ def test_sacrebleu_agrees(home):
     for metric, answer in zip(("bleu", "chrf"), answers, strict=True):
         assert answer["score"] == pytest.approx(figures[metric], abs=1e-8)
         assert f"nrefs:{answer['nrefs']}|case:{answer['case']}" in figures["signature"][metric]
-
-
-@pytest.mark.medium
-def test_progress_shows_the_mean_loss_and_the_last_rate_since_its_last_line(tiny, tmp_path):
-    run = trained(tmp_path, *tiny, "trainer.accumulate_grad_batches=2", "steps=80", "validation.every=80")
-    log = (run / "train.log").read_text(encoding="utf-8")
-    shown = re.findall(r" step (\d+) of 80  loss ([\d.]+)  lr (\S+) ", log)
-    rows = [row for row in curves(run) if row["train/loss"]]
-    assert [int(step) for step, _, _ in shown] == list(range(2, 81, 2))
-    for step, loss, rate in shown:
-        two = [float(row["train/loss"]) for row in rows[int(step) - 2 : int(step)]]
-        assert min(two) - 6e-4 < float(loss) < max(two) + 6e-4
-        assert rate == f"{float(rows[int(step) - 1]['train/lr']):.1e}"
-
-
-@pytest.mark.medium
-def test_same_seed_same_run(tiny, tmp_path):
-    one, other, another = (trained(tmp_path, *tiny, f"seed={seed}") for seed in (3, 3, 4))
-    assert len({one, other, another}) == 3  # started in one second perhaps, but not in one directory
-    assert curves(one) == curves(other) != curves(another)
-    assert (one / "test.hyp.de").read_bytes() == (other / "test.hyp.de").read_bytes()
-    assert same_weights(one / "model.safetensors", other / "model.safetensors")
-    assert not same_weights(one / "model.safetensors", another / "model.safetensors")
-
-
-@pytest.mark.medium
-def test_stopped_and_resumed_is_never_stopped(tiny, tmp_path, monkeypatch):
-    """Ctrl-C comes in the middle of a step."""
-    options = (*tiny, "trainer.accumulate_grad_batches=2", "steps=10", "averaging.share=1")
-    whole = trained(tmp_path, *options)
-    real = TranslationTask.training_step
-
-    def press(self, batch, number):
-        if number == 8:
-            signal.raise_signal(signal.SIGINT)
-        return real(self, batch, number)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TranslationTask, "training_step", press)
-        stopped = trained(tmp_path, *options, code=130)
-    assert metrics(stopped)["train"]["steps"] == 5
-    before, tokens = (stopped / "config.yaml").read_bytes(), metrics(stopped)["train"]["tokens"]
-    resumed = trained(tmp_path, "resume=runs/latest")
-    assert resumed == stopped
-    assert (resumed / "config.yaml").read_bytes() == before
-    assert same_weights(whole / "model.safetensors", resumed / "model.safetensors")
-    assert curves(whole) == curves(resumed)
-    assert (whole / "test.hyp.de").read_bytes() == (resumed / "test.hyp.de").read_bytes()
-    assert metrics(whole)["train"]["tokens"] == metrics(resumed)["train"]["tokens"] > tokens
-    assert metrics(whole)["test"] == metrics(resumed)["test"]
 
 
 @pytest.mark.medium

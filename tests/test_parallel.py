@@ -40,12 +40,6 @@ def test_processes_answer_in_order_with_a_thread_each(threads, count):
     assert not multiprocessing.active_children()
 
 
-def test_few_batches_get_several_threads_each_in_this_process():
-    torch.set_num_threads(5)
-    assert list(parallel_map(where, jobs(2), forks=True)) == [(number, os.getpid(), 2) for number in range(2)]
-    assert torch.get_num_threads() == 5
-
-
 @pytest.mark.parametrize(("threads", "count"), [(1, 4), (4, 1), (4, 0)])
 def test_a_single_batch_or_thread_is_searched_here(threads, count):
     torch.set_num_threads(threads)

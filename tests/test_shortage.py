@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +11,7 @@ from conftest import completed, failed
 
 from headcount.files import replacing
 from headcount.machine import refused_memory
-from headcount.training.callbacks import LastCheckpoint
 from headcount.training.module import TranslationTask
-
-
-@pytest.mark.medium
-def test_a_run_whose_directory_vanishes_ends_in_one_line_and_is_not_made_again(tiny, tmp_path, monkeypatch):
-    save = LastCheckpoint.save
-
-    def vanish(self, trainer):
-        shutil.rmtree(tmp_path / "run")
-        save(self, trainer)
-
-    monkeypatch.setattr(LastCheckpoint, "save", vanish)
-    (line,) = failed("train", *tiny, "logger=none", "checkpoint.every=3", "hydra.run.dir=run", cwd=tmp_path)
-    assert line.startswith("run/checkpoints: No such file or directory; the run has no checkpoint to resume from; make")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.medium

@@ -7,7 +7,6 @@ from conftest import command
 from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnector
 
 from headcount import signals
-from headcount.errors import InputError
 from headcount.run.train import stoppable
 from headcount.signals import signals_to
 
@@ -49,20 +48,6 @@ def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path,
     assert caplog.messages[0] == "stopped before all splits were scored. Score them with:"
     assert caplog.messages[1].endswith(f"headcount train resume={tmp_path / 'run'}")
     assert signal.getsignal(number) is before
-
-
-def test_a_signal_that_a_library_makes_another_error_of_ends_the_process_all_the_same(tmp_path):
-    def read():
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        except SystemExit as exit:
-            raise InputError("no snapshot of this model") from exit
-
-    with pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
-        read()
-    assert ended.value.code == 128 + signal.SIGTERM
-    with pytest.raises(InputError, match="another"), stoppable(tmp_path / "run"):
-        raise InputError("another")
 
 
 @pytest.mark.medium

@@ -109,12 +109,6 @@ def test_a_finished_job_is_left_alone_unless_it_is_of_another_config_or_text(pre
     assert not (job / "starts").exists()
 
 
-@pytest.mark.medium
-def test_two_jobs_of_one_folder_are_refused(pretended):
-    (line,) = multirun(pretended, "seed=1,2", "hydra.sweep.subdir=job", of=failed)
-    assert line == "runs/sweep_grammar/job: two jobs have this folder; leave out equal ones"
-
-
 @pytest.mark.parametrize(
     ("overrides", "several", "name"),
     [

@@ -9,7 +9,6 @@ from functools import cache
 
 import pytest
 from built import composed
-from conftest import command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
@@ -90,14 +89,6 @@ def test_any_values_of_settings_are_parts_or_lines_that_name_them(changes, tmp_p
         lines = refusal(error, changes)
     groups = [name.partition(".")[0] for name, _ in changes]
     assert all(any(group in line for group in groups) for line in lines), lines
-
-
-@fuzz(0.25, text=st.tuples(st.sampled_from(["", "run=", "search.beam=", "+new=", "~"]), odd_text).map("".join))
-def test_any_text_on_the_command_line_is_one_line(text, tmp_path):
-    result = command("evaluate", f"a{text}" if text.startswith("-") else text, cwd=tmp_path)
-    (said,) = result.errors
-    assert (result.code, result.out, said[:7]) == (2, "", "error: ")
-    assert said.isprintable()
 
 
 files = st.sampled_from(["config.yaml", "tokenizer.model", "model.safetensors"])
