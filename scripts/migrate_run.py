@@ -34,7 +34,6 @@ NONE = {"segmentation": "best", "averaging": "none"}  # where the group was empt
 GONE = {  # words of command lines, and what says the same today
     "hydra/launcher=joblib": (),
     "hydra/launcher=basic": (),
-    "recipe=grammar_study": ("data.seed=${seed}", "data.test_size=4000"),
     "recipe=multi30k_de_en": ("recipe=multi30k_quick", "data.source=de", "data.target=en"),
     "recipe=multi30k_en_fr": ("recipe=multi30k_en_de", "data.source=en", "data.target=fr"),
     "optimizer=muon_large_vocabulary": ("optimizer=muon", "optimizer.adamw_lr=0.02"),  # at d_model=128
@@ -88,23 +87,15 @@ def renewed_files(files: dict[str, str]) -> dict[str, str]:
             new["metrics.json"] = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
     if PLAN in files:
         plan = json.loads(files[PLAN])
-        jobs = {job_directory(given): given for given in jobs_of(files).values()}
+        jobs = {job_directory(given): given for given in map(renamed, plan.get("jobs", {}).values())}
         new[PLAN] = json.dumps(plan | {"overrides": renamed(plan.get("overrides", [])), "jobs": jobs}, indent=2) + "\n"
     return new
 
 
-def jobs_of(files: dict[str, str]) -> dict[str, list[str]]:
-    """The command line of each job in the plan of a sweep, in today's words, by the folder that it had."""
-    jobs = {}
-    for job, given in json.loads(files.get(PLAN, "{}")).get("jobs", {}).items():
-        seed = next((each.partition("=")[2] for each in given if each.startswith("seed=")), "1")
-        jobs[job] = [each.replace("${seed}", seed) for each in renamed(given)]
-    return jobs
-
-
 def folders_of(files: dict[str, str]) -> dict[str, str]:
     """The folder that each job in the plan of a sweep has today, by the one that it had."""
-    return {job: job_directory(given) for job, given in jobs_of(files).items()}
+    jobs = json.loads(files.get(PLAN, "{}")).get("jobs", {})
+    return {job: job_directory(renamed(given)) for job, given in jobs.items()}
 
 
 def renamed(overrides: list[str]) -> list[str]:
