@@ -22,7 +22,7 @@ from headcount.command_lines import CONF
 from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.run import kept
-from headcount.run.build import plain, without_other_kinds
+from headcount.run.build import OF_MODULE, plain, without_other_kinds
 from headcount.run.identity import config_hash
 from headcount.run.resolvers import job_directory, register_resolvers
 from headcount.run.sweep import PLAN
@@ -123,9 +123,7 @@ def renewed(old: dict[str, Any]) -> dict[str, Any]:
     cleaning = {name: value for name, value in data.pop("cleaning", {}).items() if name in config["data"]["cleaning"]}
     if "cleaning" not in old["data"]:
         cleaning = {"enabled": False}
-    shared = ("max_length", "batch_tokens", "rate_tokens", "pad_to", "batch_ramp", "batch_ramp_start")
-    shared = (*shared, "hide_source", "both_directions", "directory", "workers")
-    defaults = {name: config["data"][name] for name in shared}
+    defaults = {name: config["data"][name] for name in (*OF_MODULE, "rate_tokens")}
     config["data"] = {**defaults, **kind_of(data), "cleaning": config["data"]["cleaning"] | cleaning}
     model = dict(old["model"])
     for side in ("self_attention", "cross_attention"):

@@ -133,7 +133,7 @@ def test_a_translation_depends_on_its_own_limit_and_on_no_other_line(limits, hom
 
 @pytest.mark.medium
 def test_greedy_translations_end_where_headcount_lets_them_end(run):
-    """Random weights never end a sentence. The engine leaves torch its threads, by which it searches batches at once."""
+    """Random weights never end a sentence. The engine leaves torch its threads: batches are searched at once."""
     run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2))
     run = replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search), False))
     torch.set_num_threads(2)

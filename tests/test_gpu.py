@@ -161,10 +161,9 @@ def test_a_run_with_graphs_learns_what_one_without_does(more, tiny, tmp_path):
     assert distance(found["auto"], found["false"]) < 1e-4
 
 
-@pytest.mark.parametrize("trainer", ["ddp", "fsdp"])
-def test_one_process_of_several_trains_as_without(trainer, tiny, tmp_path):
+def test_one_process_of_several_trains_as_without(tiny, tmp_path):
     completed("train", *tiny, *GPU, *SMOOTH, "hydra.run.dir=runs/plain", cwd=tmp_path)
-    several = (f"trainer={trainer}", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
+    several = ("trainer=ddp", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
     rate = "data.rate_tokens=200"  # as trainer=gpu has it for this batch
     completed("train", *tiny, *several, *SMOOTH, rate, "hydra.run.dir=runs/several", cwd=tmp_path)
     one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "several"))

@@ -5,7 +5,6 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
-from omegaconf import OmegaConf
 
 from headcount.errors import InputError
 from headcount.grammar import english, german, lexicon, words
@@ -24,7 +23,7 @@ from headcount.grammar.syntax import (
     Pronoun,
     Subordinate,
 )
-from headcount.run.build import build
+from headcount.settings import KINDS, build
 
 NOUNS = {noun.english: noun for nouns in lexicon.nouns.values() for noun in nouns}
 VERB_ENTRIES = [verb for verbs in (*lexicon.verbs.values(), *lexicon.separable) for verb in verbs]
@@ -103,8 +102,9 @@ def test_a_wrong_row_is_one_line_where_a_config_names_the_corpus(tmp_path, monke
     lines = "from headcount.errors import InputError", "raise InputError('nouns.tsv, line 5: gender is empty')"
     (tmp_path / "wrong_words.py").write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(KINDS["data"], "wrong", "wrong_words:Corpus")
     with pytest.raises(InputError, match=r"^nouns\.tsv, line 5: gender is empty$"):
-        build(OmegaConf.create({"_target_": "wrong_words.Corpus"}), "data")
+        build("data", {"kind": "wrong"})
 
 
 def test_no_noun_or_verb_is_there_twice() -> None:

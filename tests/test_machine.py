@@ -5,9 +5,10 @@ import os
 import pytest
 import torch
 
-from headcount import machine
+from headcount import processes
 from headcount.errors import InputError
-from headcount.machine import choose_device, cores, cpu_quota, use_allowed_cores
+from headcount.machine import choose_device, use_allowed_cores
+from headcount.processes import cores, cpu_quota
 
 
 def write(folder, **files):
@@ -45,13 +46,13 @@ def test_without_control_groups_there_is_no_quota(tmp_path):
 @pytest.mark.parametrize(("quota", "expected"), [(None, 96), (2.0, 2), (1.5, 2), (0.1, 1), (200.0, 96)])
 def test_cores_are_those_of_the_quota(monkeypatch, quota, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(96)), raising=False)
-    monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(processes, "cpu_quota", lambda: quota)
     assert cores() == expected
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, 1), ("2", 2)])
 def test_torch_has_the_cores_of_the_quota_unless_openmp_is_told_otherwise(monkeypatch, asked, expected):
-    monkeypatch.setattr(machine, "cpu_quota", lambda: 0.5)
+    monkeypatch.setattr(processes, "cpu_quota", lambda: 0.5)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if asked:
         monkeypatch.setenv("OMP_NUM_THREADS", asked)

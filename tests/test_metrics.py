@@ -9,12 +9,11 @@ from sacrebleu import corpus_bleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.ter import TER
 
-from headcount.commands.evaluate import comparison_table
 from headcount.errors import InputError
 from headcount.evaluation import metrics
 from headcount.evaluation.metrics import METRICS, Metric, bleu, bleu_tokenizer, score, tokenizer_of
 from headcount.evaluation.significance import compare
-from headcount.run.scores import score_table
+from headcount.run.scores import comparison_table, score_table
 
 REFERENCES = [
     "Ein Hund schläft auf dem alten Sofa.",

@@ -354,12 +354,12 @@ def test_sentences_without_a_piece(tmp_path):
 @pytest.mark.medium
 def test_the_command_prepares_what_training_reads(tiny, tmp_path):
     settings = (*tiny[:-1], "data.directory=prepared")
-    out = completed("prepare", *settings, cwd=tmp_path).out
+    out = completed("train", *settings, "prepare=true", cwd=tmp_path).out
     (folder,) = (path for path in (tmp_path / "prepared" / "prepared").iterdir() if path.is_dir())
-    assert f"prepared: {folder.relative_to(tmp_path)}\nnext:  headcount train " in out
+    written, _, line = out.rpartition("headcount train ")
+    assert f"prepared: {folder.relative_to(tmp_path)}\nnext:  " in written
     before = folder.stat().st_ctime_ns
-    line = out.partition("next:  headcount train ")[2].split()
-    completed("train", *line, "hydra.run.dir=run", cwd=tmp_path)
+    completed("train", *line.split(), "hydra.run.dir=run", cwd=tmp_path)
     assert folder.stat().st_ctime_ns == before
     assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
 
@@ -369,13 +369,13 @@ def test_the_command_prepares_for_a_run_that_begins_with_another(home, tmp_path)
     settings = ("data=multi30k", f"data.root={tmp_path / 'text'}", "data.directory=prepared", "init_from=runs/first")
     shutil.copytree(home / "runs", tmp_path / "runs")
     shutil.copytree(read_config(home / "runs" / "first").data.root, tmp_path / "text")
-    completed("prepare", *settings, cwd=tmp_path)
+    completed("train", *settings, "prepare=true", cwd=tmp_path)
     (folder,) = (path for path in (tmp_path / "prepared" / "prepared").iterdir() if path.is_dir())
     completed("train", *settings, "steps=2", "schedule.warmup_steps=1", "hydra.run.dir=run", cwd=tmp_path)
     assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
-    (line,) = failed("prepare", "resume=runs/first", cwd=tmp_path)
+    (line,) = failed("train", "prepare=true", "resume=runs/first", cwd=tmp_path)
     assert line.startswith("resume=runs/first: the corpus of that run is prepared by resuming it")
-    (line,) = failed("prepare", "threads=-3", cwd=tmp_path)
+    (line,) = failed("train", "prepare=true", "threads=-3", cwd=tmp_path)
     assert line.startswith("threads=-3: must be a number of processor cores")
 
 

@@ -20,6 +20,9 @@ from headcount.grammar.phenomena import PHENOMENA
 from headcount.run.resolvers import register_resolvers
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts" / "bench"))
+import run as bench  # noqa: E402
+
 STEPS = 4
 SMALL = [
     "model.d_model=16",
@@ -36,7 +39,7 @@ SMALL_GRAMMAR = ["data.train_size=2000", "data.valid_size=8", "data.test_size=16
 RUN = ("README.md", "docs/training.md", "docs/studies.md")  # pages whose commands are run; quick are those of the first
 ON_HUB = ("recipe=multi30k_en_de", "recipe=multi30k_quick")
 # What takes hours or minutes, or names a RUN: only its config is composed.
-COMPOSED = ("make ablate",)
+COMPOSED = ("make ablate", "make bench")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "data" / "README.md"]
@@ -78,7 +81,7 @@ def script_of(command: str) -> list[str]:
 
 def made_small(words: list[str]) -> list[str]:
     """A training command with little to do."""
-    if any(word.startswith("resume=") for word in words):
+    if any(word.startswith("resume=") and word != "resume=auto" for word in words):
         return [*words, f"steps={STEPS + 2}"]
     elsewhere = ("data=multi30k", "data=files", *ON_HUB)
     corpus = [] if any(word in elsewhere for word in words) else SMALL_GRAMMAR
@@ -199,13 +202,16 @@ def test_the_commands_of_a_page_compose(page):
     register_resolvers()
     composed = [command for command in commands_of(page) if command not in run_here(RUN[:1])]
     for command in composed:
-        if not re.search("scripts/|headcount |^make (train|ablate)", command) or command.startswith("pip "):
+        if command.startswith("make bench"):
+            bench.options().parse_args(script_of(command)[1:])
+            continue
+        if not re.search(r"scripts/\w+\.py|headcount |^make (train|ablate)", command) or command.startswith("pip "):
             continue  # of the system, or without settings
         script, *words = script_of(command)
         if script == "src/headcount/__main__.py":
             script, *words = [*words, ""]
-            if not (CONF / f"{script}.yaml").exists():
-                continue  # a command without settings
+        if not (CONF / f"{Path(script).stem}.yaml").exists():
+            continue  # without settings of Hydra
         parsed = OverridesParser.create().parse_overrides([word for word in words if "=" in word])
         ((first_job, *_),) = BasicSweeper.split_arguments(parsed, None)
         with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -220,7 +226,7 @@ def test_the_worked_example_of_attention_prints_what_the_page_shows(capsys):
     assert capsys.readouterr().out == printed
 
 
-def test_the_page_on_development_names_every_file_of_the_package():
+def test_the_page_on_development_names_every_folder_of_the_package():
     page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
     (tree,) = re.findall(r"## What is where\n\n```\n(.*?)```", page, re.DOTALL)
     folders: list[str] = []
@@ -228,10 +234,9 @@ def test_the_page_on_development_names_every_file_of_the_package():
     for line in tree.splitlines():
         indent, name = len(line) - len(line.lstrip()), line.split()[0]
         folders[indent // 2 :] = [name]
-        named.add("".join(folders))
-    assert all((ROOT / name).exists() for name in named), [name for name in named if not (ROOT / name).exists()]
-    files = [path for path in (ROOT / "src").rglob("*.py") if path.name != "__init__.py"]
-    assert {str(path.relative_to(ROOT)) for path in files} <= named
+        named.add("".join(folders).rstrip("/"))
+    assert all((ROOT / name).is_dir() for name in named), [name for name in named if not (ROOT / name).is_dir()]
+    assert {str(path.parent.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py")} <= named
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -553,12 +553,8 @@ def power(*words):
 
 @pytest.mark.medium
 def test_power_prints_a_table(capsys):
-    power(
-        "--seeds",
-        "2",
-        "3",
-        *["--rows", "2", "--studies", "4", "--resamples", "20", "--sentences", "50", "--effect", "20"],
-    )
+    words = "--seeds 2 3 --rows 2 --studies 4 --resamples 20 --sentences 50 --effect 20"
+    power(*words.split())
     first, _, _, _, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith("2 rows, 50 sentences, run-to-run deviation 0.4, effect 8, margin 1.6; 4 studies of each")
     assert [row.split()[0] for row in rows] == ["2", "3"]

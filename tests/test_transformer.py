@@ -5,22 +5,22 @@ from collections.abc import Callable, Mapping
 import pytest
 import torch
 import torch.nn.functional as F
-from built import built
+from built import built, composed
 from invariants import check_cached_decoding, check_padding_changes_nothing, check_reorder
-from built import composed
 from torch import nn
 
+from headcount.command_lines import CONF
 from headcount.model.attention import TokenPositions
 from headcount.model.dropout import LayerDropout
 from headcount.model.head_plan import heads_per_layer
 from headcount.model.layers import PostNorm
 from headcount.model.transformer import Transformer
-from headcount.run.build import build
-from headcount.run.resolvers import CONF
+from headcount.run.build import new_model, without_other_kinds
+from headcount.settings import KINDS as WORDS
 
 SMALL = {"vocab_size": 11, "d_model": 16, "d_feed_forward": 24, "num_heads": 4}
 SMALL |= {"encoder_layers": 2, "decoder_layers": 2}
-KINDS = sorted(path.stem for path in (CONF / "model" / "cross_attention").glob("*.yaml"))
+KINDS = sorted(WORDS["attention"])
 WITHOUT = {"encoder_heads": [0, 2], "decoder_heads": [3, 0], "cross_heads": [0, 1], "head_size": 4}
 OPTIONS = [
     {},
@@ -306,7 +306,7 @@ def test_options_compose_and_learn():
     chosen = {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.1, "dropout": 0}
     overrides = [f"model.{name}={value}" for name, value in (small | chosen).items()]
     torch.manual_seed(0)
-    model = build(composed("train", "model=deep_shallow", *overrides).model, "model", vocab_size=11)
+    model = new_model(without_other_kinds(composed("train", "model=deep_shallow", *overrides)).model, 11)
     assert model.head_counts["kv_heads"] == [2]
     assert model.layer_dropout.p == 0.1
     assert improvement(model) < 0.8
@@ -498,13 +498,13 @@ def test_a_layer_without_heads_adds_a_bias_alone_and_trains():
 @pytest.mark.medium
 @pytest.mark.parametrize(
     "options",
-    [f"model/{side}_attention={kind}" for side in ("self", "cross") for kind in KINDS]
+    [f"model.{side}_attention={kind}" for side in ("self", "cross") for kind in KINDS]
     + [f"model={path.stem}" for path in sorted((CONF / "model").glob("rnn*.yaml"))],
 )
 def test_search_in_half_precision_is_close_to_exact(options):
     torch.manual_seed(0)
     sizes = [] if "rnn" in options else ["model.encoder_layers=1", "model.decoder_layers=1"]
-    model = build(composed("train", "model=nano", options, *sizes).model, "model", vocab_size=40).eval()
+    model = new_model(without_other_kinds(composed("train", "model=nano", options, *sizes)).model, 40).eval()
     (source, mask), target = (torch.randint(4, 40, (3, 9)), torch.arange(9) < torch.tensor([[9], [4], [6]])), [2, 7, 30]
     found = {}
     for precision in (torch.float32, torch.bfloat16):

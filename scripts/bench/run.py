@@ -41,8 +41,8 @@ class FailedError(Exception):
     """A process ended without a figure; the message is the last line that it wrote."""
 
 
-def options_of() -> argparse.Namespace:
-    """The command line."""
+def options() -> argparse.ArgumentParser:
+    """Of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add, peers = parser.add_argument, ["torch_loop", "transformers", "ctranslate2"]
     add("--work", nargs="+", choices=list(UNITS), default=["train", "translate", "start"], help="what is measured")
@@ -57,10 +57,7 @@ def options_of() -> argparse.Namespace:
     add("--seconds", type=float, default=10, help="of translating, at least")
     add("--threads", type=int, default=os.cpu_count(), help="of each")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="the processor, or a GPU")
-    options = parser.parse_args()
-    if {"translate", "start"} & set(options.work) and not (options.run / "model.safetensors").is_file():
-        parser.error(f"--run {options.run}: not a trained run; train one, or give --work train")
-    return options
+    return parser
 
 
 class Bench:
@@ -124,7 +121,7 @@ class Bench:
         """A run that is stopped before it is scored."""
         run = self.folder / f"run_{next(self.numbers)}"
         settings = [
-            f"trainer.max_steps={steps}",
+            f"steps={steps}",
             f"trainer.precision={MIXED[precision]}",
             f"trainer.accelerator={'cpu' if self.options.device == 'cpu' else 'gpu'}",
             f"validation.every={10**6}",
@@ -237,11 +234,14 @@ def number(value: float) -> str:
 
 
 def main() -> None:
-    options = options_of()
+    parser = options()
+    given = parser.parse_args()
+    if {"translate", "start"} & set(given.work) and not (given.run / "model.safetensors").is_file():
+        parser.error(f"--run {given.run}: not a trained run; train one, or give --work train")
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(options, Path(folder))
+        bench = Bench(given, Path(folder))
         try:
-            lines = [bench.measured(work) for work in options.work]
+            lines = [bench.measured(work) for work in given.work]
             print("", *map(table, lines), sep="\n\n")
         except FailedError as error:
             raise SystemExit(f"error: {error}") from error

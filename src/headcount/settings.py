@@ -80,8 +80,8 @@ KINDS: dict[str, dict[str, str | Callable[..., Any] | None]] = {
     },
 }
 
-# What a run learns, by dotted name. These settings make its identity, name the folder of a job, and cannot change where a
-# run is resumed. All others say how much of the machine to use, what is saved and printed, and what a study is called.
+# What a run learns, by dotted name. These settings make its identity, name the folder of a job, and cannot change where
+# a run is resumed. All others say how much of the machine to use, what is saved and printed, what a study is called.
 LEARNT: tuple[str, ...] = (
     *("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search"),
     *("seed", "steps", "init_from"),
@@ -126,7 +126,6 @@ class Opening:
 
     run: str | list[str]
     checkpoint: str | None
-    device: str
     extensions: list[str]
     debug: bool
 
@@ -136,8 +135,8 @@ class Design:
     """What a study compares, for its report; without a study, all None or empty.
 
     varies: the setting whose values are the rows. label: its name in tables and plots. constant: figures that the study
-    claims to be equal in all rows. published: keys of published.yaml. arm, arms: of a study whose rows differ in several
-    settings. tables: other numbers that conf/study looks up.
+    claims to be equal in all rows. published: keys of published.yaml. arm, arms: of a study whose rows differ in
+    several settings. tables: other numbers that conf/study looks up.
     """
 
     title: str | None = None
@@ -254,13 +253,12 @@ def own_settings(group: str, node: Mapping[str, Any], given: Collection[str], wo
     return {name: value for name, value in node.items() if name in takes and name not in given}
 
 
-def build(group: str, node: Mapping[str, Any], words: Collection[str] = (), **given: Any) -> Any:
+def build(group: str, node: Mapping[str, Any], **given: Any) -> Any:
     """The object that the node of a group describes: `node["kind"]` says which; None for a word that stands for none.
 
-    given: arguments that are no settings. words: see `own_settings`. Raises InputError with a line for each setting
-    that is wrong.
+    given: arguments that are no settings. Raises InputError with a line for each setting that is wrong.
     """
-    factory, values = factory_of(group, node.get("kind")), own_settings(group, node, given, words)
+    factory, values = factory_of(group, node.get("kind")), own_settings(group, node, given, ())
     if factory is None:
         return None
     check(factory, values, f"{group}.", given)

@@ -1,1 +1,1 @@
-"""Commands: a module each, whose `run(config)` returns the text for standard output. It is imported when it is called."""
+"""Commands: a module each, imported when it is called; `run(config)` returns the text for standard output."""

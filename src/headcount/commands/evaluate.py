@@ -9,28 +9,19 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 from datasets import Dataset
 from omegaconf import DictConfig
-from tabulate import tabulate
 
 from headcount.data.corpora.text import read_lines, read_parallel
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer, perplexity
-from headcount.evaluation.metrics import METRICS, bleu_tokenizer, moses_bleu, score
+from headcount.evaluation.metrics import bleu_tokenizer, moses_bleu, score
 from headcount.evaluation.reranking import GRID, BleuCounts, Reranker, at_the_edge, choose_weights
-from headcount.evaluation.significance import compare
 from headcount.files import write_text
+from headcount.run import scores
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import AS_TRAINED, Run, as_list, ensemble, open_from_config, open_runs
-from headcount.run.scores import (
-    Evaluation,
-    contrastive_table,
-    doubts,
-    evaluate_split,
-    record,
-    score_table,
-    signature_lines,
-)
+from headcount.run.scores import Evaluation, evaluate_split
 from headcount.settings import Opening
 
 
@@ -38,6 +29,7 @@ from headcount.settings import Opening
 class Settings(Opening):
     """conf/evaluate.yaml explains them."""
 
+    device: str
     ensemble: bool
     output: str | None
     split: str | list[str]
@@ -93,11 +85,11 @@ def run(config: DictConfig) -> str:
     for split, by_run in results.items():
         for name, run in kept.items():
             with locked(run.directory):
-                record(run, split, by_run[name])
+                scores.record(run, split, by_run[name])
     blocks += tables(config, results, tokenizer)
     for name, run in runs.items():
         given = {split: rows[name] for split, rows in texts.items()}
-        blocks += doubts(given, run.tokenizer, run.translator.search, tokenizer)
+        blocks += scores.doubts(given, run.tokenizer, run.translator.search, tokenizer)
     if config.output is not None:
         *_, result = next(iter(results.values())).values()
         blocks.append(write_translations(config.output, result.hypotheses))
@@ -249,38 +241,20 @@ def tables(config: DictConfig, results: Mapping[str, Mapping[str, Evaluation]], 
         for split, by_run in results.items()
         for name, result in by_run.items()
     }
-    blocks = [score_table(labelled)]
+    blocks = [scores.score_table(labelled)]
     for split, by_run in results.items():
         heading = f"{split}: " if many else ""
         if len(runs) > 1:
             hypotheses = {name: result.hypotheses for name, result in by_run.items()}
             references = by_run[runs[0]].references
-            blocks.append(heading + comparison_table(hypotheses, references, tokenizer, config.lowercase))
+            blocks.append(heading + scores.comparison_table(hypotheses, references, tokenizer, config.lowercase))
         figures = {name: result.figures for name, result in by_run.items()}
         if any("contrastive" in figure for figure in figures.values()):
-            blocks.append(heading + contrastive_table(figures))
+            blocks.append(heading + scores.contrastive_table(figures))
     if is_recorded(config):
         kept = ", ".join(f"{name}/metrics.json" for name in runs)
         return [*blocks, f"figures: {kept}; translations: {', '.join(f'{split}.hyp.*' for split in results)} beside"]
     return [*blocks, "not one run's own text, weights, search and way of counting BLEU: no metrics.json was changed"]
-
-
-def comparison_table(
-    hypotheses: dict[str, list[str]], references: Sequence[str], tokenizer: str, lowercase: bool
-) -> str:
-    """Paired bootstrap of every run against the first."""
-    comparisons, signatures = compare(hypotheses, references, tokenizer, lowercase)
-    table = [
-        {"run": name}
-        | {
-            METRICS[metric].label: f"{figure.score:.2f} ± {figure.interval:.2f}"
-            + ("" if figure.p_value is None else f" (p = {figure.p_value:.3f})")
-            for metric, figure in row.items()
-        }
-        for name, row in comparisons.items()
-    ]
-    heading = "paired bootstrap against the first run, ± half a 95 % interval"
-    return "\n".join([heading, "", tabulate(table, headers="keys"), "", *signature_lines(signatures)])
 
 
 def open_reranker(config: DictConfig, members: Sequence[Run], run: Run) -> Reranker:

@@ -11,7 +11,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, reason
 from headcount.files import new_directory, show, write_text
-from headcount.run.directory import check_links
 from headcount.run.opened import Run, open_runs
 from headcount.settings import Opening, typed
 
@@ -30,11 +29,10 @@ class Settings(Opening):
 
 
 ENGINES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face"}  # modules of headcount.export
+FLOATS = ("float32", "bfloat16", "float16")
 QUANTIZATIONS = {  # of each format; the first is the default
-    "ctranslate2": (
-        *("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16"),
-    ),
-    "huggingface": ("float32", "bfloat16", "float16"),
+    "ctranslate2": (*FLOATS, "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16"),
+    "huggingface": FLOATS,
     "page": ("int8", "float32"),
 }
 
@@ -75,8 +73,6 @@ def export(runs: dict[str, Run], settings: dict[str, Any]) -> Path:
     if reasons:
         raise InputError("\n".join(reasons))
     name = "page.html" if form == "page" else form
-    if settings["output"] is None:
-        check_links(first.directory, name)
     output = Path(settings["output"] or first.directory / name)
     try:
         if form == "page":

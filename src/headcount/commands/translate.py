@@ -3,8 +3,8 @@
 import itertools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Literal, TextIO
@@ -32,9 +32,10 @@ logger = logging.getLogger(__name__)
 class Settings(Opening):
     """conf/translate.yaml explains them."""
 
+    device: str
     nbest: int | None
     alignments: bool | str
-    precision: str
+    precision: Literal["float32", "bfloat16", "int8"]
     engine: Literal["headcount", "ctranslate2"]
 
 
@@ -63,22 +64,15 @@ def run(config: DictConfig) -> None:
             raise InputError(f"alignments={typed(config.alignments)}: not at a prompt; give the lines with < FILE")
         return converse(opened, ", ".join(runs), config.nbest or 1)
     aligned = aligner(opened) if config.alignments else None  # raises InputError before anything is read or written
-    with alignment_file(config.alignments) as links:
+    with ExitStack() as stack:
+        links = None
+        if isinstance(config.alignments, str):
+            try:
+                links = stack.enter_context(open(config.alignments, "w", encoding="utf-8"))
+            except OSError as error:
+                what = f"alignments={config.alignments}: can't be written to ({reason(error)}); name another"
+                raise InputError(what) from error
         translate_stream(opened, sys.stdin.buffer, sys.stdout, config.nbest, aligned, links)
-
-
-@contextmanager
-def alignment_file(alignments: bool | str) -> Iterator[TextIO | None]:
-    """The file of `alignments`, open to be written; None for true or false. Raises InputError."""
-    if isinstance(alignments, bool):
-        yield None
-        return
-    try:
-        file = open(alignments, "w", encoding="utf-8")  # noqa: SIM115 - closed below; only this may fail
-    except OSError as error:
-        raise InputError(f"alignments={alignments}: can't be written to ({reason(error)}); name another") from error
-    with file:
-        yield file
 
 
 def translate_stream(

@@ -423,16 +423,17 @@ def _with_reversed_pieces(source: Sentences, target: Sentences) -> tuple[Sentenc
 def _check_segmentation(segmentation: Segmentation | None, tokenizer: Trainable | AnyTokenizer) -> None:
     if isinstance(tokenizer, Trainable) and segmentation and segmentation.model_type != tokenizer.model_type:
         raise ValueError(
-            f"segmentation: {type(segmentation).__name__} needs tokenizer={segmentation.model_type}, but the "
-            f"tokenizer is {tokenizer.model_type}; give segmentation=best, or the one that fits"
+            f"segmentation: {type(segmentation).__name__} needs "
+            f"tokenizer.model_type={segmentation.model_type}, and not {tokenizer.model_type}; give "
+            "segmentation.kind=best, or the one that fits"
         )
 
 
 def _check_both_directions(tokenizer: Trainable | AnyTokenizer, hide_source: bool) -> None:
     if isinstance(tokenizer, SentencePiecePair | TokenizerPair):
         raise ValueError(
-            "data.both_directions=true: needs one vocabulary of both languages, but tokenizer=separate has two; "
-            "give tokenizer=bpe or unigram"
+            "data.both_directions=true: needs one vocabulary of both languages, but tokenizer.kind=separate has "
+            "two; give tokenizer.kind=joint"
         )
     if hide_source:
         raise ValueError(

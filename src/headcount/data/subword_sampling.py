@@ -26,7 +26,7 @@ class BpeDropout:
     def __post_init__(self) -> None:
         if not 0 < self.probability < 1:
             raise ValueError(
-                f"segmentation.probability={self.probability}: between 0 and 1, such as 0.1, or segmentation=best"
+                f"segmentation.probability={self.probability}: between 0 and 1, such as 0.1, or segmentation.kind=best"
             )
         _check_start(self.start_epoch)
 
@@ -51,7 +51,7 @@ class SampledSegmentation:
     def __post_init__(self) -> None:
         if self.alpha <= 0:
             raise ValueError(
-                f"segmentation.alpha={self.alpha}: must be more than 0, such as 0.2; for none, segmentation=best"
+                f"segmentation.alpha={self.alpha}: must be more than 0, such as 0.2; for none, segmentation.kind=best"
             )
         if self.candidates is not None and self.candidates < 2:
             raise ValueError(f"segmentation.candidates={self.candidates}: must be 2 or more, or null for all")

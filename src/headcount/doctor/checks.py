@@ -201,7 +201,7 @@ def still_falling(evidence: Evidence) -> Figures:
 
 
 # Far above the runs in docs/results, of which none has learned train by heart: at most 0.0005 nats.
-@at_most(0.1, "nats", "loss rising again", "stop earlier (averaging=best), or raise model.dropout")
+@at_most(0.1, "nats", "loss rising again", "stop earlier (averaging.kind=best), or raise model.dropout")
 def rising_again(evidence: Evidence) -> Figures:
     """The validation loss of the scored weights, less the lowest of the training; 0 where BLEU is at its best."""
     losses, scores = ([value for _, value in evidence.curves.get(name, ())] for name in ("valid/loss", "valid/bleu"))

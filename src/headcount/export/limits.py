@@ -28,14 +28,6 @@ def unsupported(run: Run, format: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def attentions(model: Transformer) -> Iterator[tuple[str, MultiHeadAttention]]:
-    """Every attention, with the name of its part in a layer: self_attention or cross_attention."""
-    for layer in (*model.encoder, *model.decoder):
-        for name, part in layer.named_children():
-            if isinstance(part, MultiHeadAttention):
-                yield name, part
-
-
 def kinds(model: Transformer) -> dict[str, str]:
     """The option of norm, positions and feed_forward; of a class of one's own its name."""
     first: Any = model.encoder[0]
@@ -60,9 +52,12 @@ def _limits(run: Run) -> Iterator[Limit]:
     if type(model) is not Transformer:
         yield list(NAMES), f"its model is {type(model).__name__}", "the Transformer alone", "model=nano"
         return
-    for name, part in attentions(model):
+    parts = [part for layer in (*model.encoder, *model.decoder) for part in layer.named_children()]
+    for name, part in parts:
+        if not isinstance(part, MultiHeadAttention):
+            continue
         if part.kind not in (ScaledDotProduct, LuongDot):
-            instead = f"model/{name}=scaled_dot"
+            instead = f"model.{name}=scaled_dot"
             yield list(NAMES), f"model.{name} is {part.kind.__name__}", "dot-products alone", instead
         if part.heads.local:
             yield list(ENGINES), "model.local_heads", "no heads with a window", "model.local_heads=0"

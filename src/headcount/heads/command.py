@@ -20,7 +20,6 @@ from headcount.heads.statistics import Bounds
 from headcount.openmp import sleeping_when_crowded
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
-from headcount.run.directory import check_links
 from headcount.run.opened import open_from_config
 
 logger = logging.getLogger(__name__)
@@ -42,7 +41,6 @@ def heads(config: DictConfig) -> str:
         output = Path(values["output"] or results.directory / "heads")
         return _summary(write_page(run_page(results, config.debug), output), output, following(results))
     sweep = read_sweep(Path(values["sweep"]))
-    check_links(sweep.directory, "heads")
     output = Path(values["output"] or sweep.directory / "heads")
     page = study_page(measured_sweep(config, sweep, settings, parts), config.debug)
     return _summary(write_page(page, output), output, command("report", sweep=show(sweep.directory)))
@@ -52,7 +50,6 @@ def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequ
     """The results of one run, measured now where they are missing. Raises InputError."""
     analysis = Analysis(open_from_config(config, directory), settings)
     run, _ = analysis.run, analysis.heads  # which refuses a model without heads, before its corpus is read
-    check_links(run.directory, "heads")
     with sleeping_when_crowded():
         found = measure(analysis, parts)
     return Results(run.directory.name, run.directory, run.languages, found, bounds_of(config))
@@ -70,7 +67,6 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: 
     for number, run in enumerate(sweep.runs, start=1):
         logger.info("%d of %d runs: %s", number, len(sweep.runs), run.name)
         try:
-            check_links(sweep.directory, run.name)
             results[run.name] = measured(config, str(run.directory), settings, parts)
         except InputError as error:
             notes.append(f"{run.name} is left out: {error}")

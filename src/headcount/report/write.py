@@ -18,7 +18,6 @@ from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.study import Margins, Study
 from headcount.run import kept
-from headcount.run.directory import check_links
 from headcount.run.sweep import PLAN
 from headcount.settings import at, flatten
 
@@ -70,29 +69,25 @@ def report(
         study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins, simulate, output, text)
         page = make_page(study)
         if output is None and runs.is_file():
-            return _write_text(page.without_plots(study.command("DIR")), study.sweep, runs.parent)
-        if output is None:
-            check_links(runs, "plots")
+            return _write(page.without_plots(study.command("DIR")), study.sweep, runs.parent)
         return _write(page, study.sweep, Path(output or sweep), folder="" if output is None else None)
     except OSError as error:
         place = keep or output or sweep
         raise InputError(f"output={place}: can't be written to ({reason(error)}); name another") from error
 
 
-def _write(page: Page, sweep: Sweep, directory: Path, folder: str | None) -> Path:
-    """Write the whole report; its HTML file. folder: see `html`."""
-    (directory / "plots").mkdir(parents=True, exist_ok=True)
-    for plot in page.plots:
-        plot.write(directory / "plots")
-    _write_text(page, sweep, directory)
-    write_text(directory / "report.html", html(page, folder))
-    return directory / "report.html"
-
-
-def _write_text(page: Page, sweep: Sweep, directory: Path) -> Path:
+def _write(page: Page, sweep: Sweep, directory: Path, folder: str | None = None) -> Path:
+    """Write a page, and its HTML and plots if it has any; the main file. folder: see `html`."""
+    directory.mkdir(parents=True, exist_ok=True)
     write_text(directory / "results.csv", results_csv(sweep))
     write_text(directory / "report.md", markdown(page))
-    return directory / "report.md"
+    if not page.plots:
+        return directory / "report.md"
+    (directory / "plots").mkdir(exist_ok=True)
+    for plot in page.plots:
+        plot.write(directory / "plots")
+    write_text(directory / "report.html", html(page, folder))
+    return directory / "report.html"
 
 
 def keep_runs(sweep: Sweep, path: Path) -> Path:

@@ -6,7 +6,7 @@ The directory of a resumed run is as it was until training starts (`OpenDirector
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -24,17 +24,9 @@ from headcount.files import naming, remove_parts, show
 from headcount.machine import use_threads
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
-from headcount.run.build import Parts, build_parts, check_processes, load_extensions, without_effect
+from headcount.run.build import Parts, build_parts, check_processes, without_effect
 from headcount.run.curves import begin_curves
-from headcount.run.directory import (
-    check_links,
-    is_finished,
-    link_latest,
-    locked,
-    mark_unfinished,
-    read_config,
-    write_config,
-)
+from headcount.run.directory import is_finished, link_latest, locked, mark_unfinished, read_config, write_config
 from headcount.run.identity import with_text
 from headcount.run.opened import build_model, make_translator, model_with
 from headcount.run.resume import (
@@ -42,17 +34,15 @@ from headcount.run.resume import (
     Resumed,
     Start,
     checkpoints,
-    command_line,
     initial_config,
     keep_as_last,
+    names_given,
     open_resumed,
     other_settings,
 )
 from headcount.run.scores import doubts
 from headcount.training.loaded_state import check_optimizer_state
 from headcount.training.module import TranslationTask, seed_everything_at
-
-OWN_DATA = Path("data")  # where data is prepared, unless data.directory is given
 
 logger = logging.getLogger(__name__)
 
@@ -90,14 +80,11 @@ class TrainingRun:
         return make_translator(self.model, self.tokenizer, search, self.config.data.hide_source, show(self.directory))
 
 
-def open_training_run(
-    config: DictConfig, start: Start, adapt: Callable[[Parts], None] | None, held: contextlib.ExitStack
-) -> TrainingRun:
+def open_training_run(config: DictConfig, start: Start, held: contextlib.ExitStack) -> TrainingRun:
     """Build and check all that `config` describes, prepare the data and make the model; see `train`.
 
     A new run's directory is locked in `held`, and is the newest. Raises InputError.
     """
-    load_extensions(config)
     resumed = _resumed(config, start, held) if start.resume else None
     config = resumed.config if resumed else initial_config(config)
     directory = start.directory
@@ -105,8 +92,6 @@ def open_training_run(
     use_threads(config.threads)
     directory = shared_directory(directory.resolve(), held)
     parts = build_parts(config, directory)
-    if adapt is not None:
-        adapt(parts)
     if resumed:
         resumed.check_text(parts.data.corpus.fingerprint())
         parts.data.start_step = resumed.step
@@ -115,11 +100,7 @@ def open_training_run(
     source = directory if resumed else Path(config.init_from) if config.init_from else None
     if source is not None:
         parts.data.use_tokenizer(load_tokenizer(source))
-    given = [each.key_or_group for each in command_line()]
-    is_given = "data.directory" in given
-    if resumed and not is_given:
-        only_read(parts.data)
-    parts.data.shares = not resumed or parts.data.directory == OWN_DATA or is_given
+    parts.data.shares = True
     parts.data.threads = config.threads
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
@@ -134,7 +115,7 @@ def open_training_run(
         except InputError as error:
             raise InputError("\n".join(f"{line}, and do not fit" for line in others) or str(error)) from error
     check_lengths(parts.data, model, parts.search)
-    notes = [*(resumed.notes if resumed else others), *without_effect(config, given)]
+    notes = [*(resumed.notes if resumed else others), *without_effect(config, names_given())]
     scored = {split: parts.data.data[split] for split in parts.data.held_out_splits}
     notes += doubts(scored, parts.data.tokenizer, parts.search, parts.task["bleu_tokenizer"])
     run = TrainingRun(config, directory, parts, model, resumed, held, notes)
@@ -146,17 +127,6 @@ def open_training_run(
     return run
 
 
-def only_read(data: TranslationData) -> None:
-    """Read what is prepared in the folder that a run's config names, and prepare nothing there: the config may be
-    somebody else's. Raises InputError where it is damaged."""
-    if data.directory == OWN_DATA:
-        return
-    if data.is_prepared:
-        data.check_prepared()
-    else:
-        data.directory = OWN_DATA
-
-
 def _resumed(config: DictConfig, start: Start, held: contextlib.ExitStack) -> Resumed:
     run = start.directory if config.resume in (None, AUTO) else Path(config.resume)
     read_config(run)  # raises InputError where it is not a run
@@ -164,7 +134,6 @@ def _resumed(config: DictConfig, start: Start, held: contextlib.ExitStack) -> Re
         raise InputError(
             f"hydra.run.dir={start.directory}: resume={run} continues in the directory of that run; leave it out"
         )
-    check_links(run)
     if int(os.environ.get("RANK", 0)) == 0:
         held.enter_context(locked(run))
     return open_resumed(run, config)

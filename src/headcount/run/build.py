@@ -369,8 +369,8 @@ def trainer_of(
     if accelerator == "mps" and not torch.backends.mps.is_available():
         raise InputError("trainer.accelerator=mps: no Apple GPU found; use trainer=cpu")
     if settings["strategy"] == "ddp":
-        # The head gates are buffers, and ranks may study different ones. Processes would wait for the gradients of layers
-        # that one of them left out.
+        # The head gates are buffers, and ranks may study different ones. Processes would wait for the gradients of
+        # layers that one of them left out.
         unused = bool(config["model"].get("layer_dropout"))
         settings["strategy"] = DDPStrategy(broadcast_buffers=False, find_unused_parameters=unused)
     settings["precision"] = precision

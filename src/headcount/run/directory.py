@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.command_lines import command
 from headcount.errors import InputError, reason
-from headcount.files import check_depth, point, read_bytes, read_json, show, write_text
+from headcount.files import point, read_json, show, write_text
 
-MOST_CONFIG = 2**18  # bytes of config.yaml
 MOMENT = 1.0  # seconds to wait for a lock
-LARGEST = 2**128  # whole number of a setting, such as the seed
 
 
 @contextlib.contextmanager
@@ -31,15 +29,6 @@ def locked(directory: Path) -> Iterator[None]:
         raise InputError(f"{show(directory)}: another process is training into it; wait until it has ended") from error
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: a few lines of these can mean billions of settings."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1} is an alias, which no run writes")
-        return super().compose_node(parent, index)
-
-
 def read_config(directory: Path) -> DictConfig:
     """The config of a run directory. Raises InputError if it is not one."""
     path = directory / "config.yaml"
@@ -48,44 +37,23 @@ def read_config(directory: Path) -> DictConfig:
         raise InputError(f"{directory} is not a run directory: {hint}")
     settings = read_settings(path)
     groups = ("data", "tokenizer", "model", "search")
-    if not isinstance(settings, dict) or not all(isinstance(settings.get(name), dict) for name in groups):
+    if not all(isinstance(settings.get(name), dict) for name in groups):
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
     if "_target_" in settings["model"]:
         raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
     return OmegaConf.create(settings)
 
 
-def read_settings(path: Path) -> Any:
-    """The settings of a config.yaml, as plain containers. Raises InputError for what no run writes: YAML is more than
-    settings."""
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a config.yaml, as plain containers. Raises InputError for what is none, or is not resolved."""
     try:
-        settings = yaml.load(read_bytes(path, MOST_CONFIG).decode(), _PlainLoader)
-        check_depth(settings)
-        check_plain(settings)
+        text = path.read_text(encoding="utf-8")
+        settings = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path}: not a readable config: {reason(error)}") from error
+    if not isinstance(settings, dict) or "${" in text:
+        raise InputError(f"{path}: not the config of a run, whose settings have values")
     return settings
-
-
-def check_plain(node: Any, setting: str = "") -> None:
-    """Raises ValueError for a setting that is no text, number, true, false, null, list or group of these, and for text
-    to be interpolated: `write_config` has resolved it."""
-    if isinstance(node, Mapping):
-        for name, value in node.items():
-            check_plain(name)
-            check_plain(value, f"{setting}.{name}" if setting else str(name))
-            if not isinstance(name, str | int):
-                raise ValueError(f"{setting}: {name!r} is no name of a setting")
-    elif isinstance(node, int) and abs(node) > LARGEST:
-        raise ValueError(f"{setting}: has more digits than a setting has")
-    elif isinstance(node, str | int | float | None):
-        if isinstance(node, str) and "${" in node:
-            raise ValueError(f"{setting or node!r}: the run's config.yaml must be resolved, but holds {node!r}")
-    elif isinstance(node, Sequence) and not isinstance(node, bytes):
-        for value in node:
-            check_plain(value, setting)
-    else:
-        raise ValueError(f"{setting}: {type(node).__name__} is no value of a setting")
 
 
 def write_config(directory: Path, config: DictConfig) -> None:
@@ -98,12 +66,8 @@ def read_metrics(directory: Path) -> dict[str, Any]:
     path = directory / "metrics.json"
     try:
         metrics = read_json(path) if path.exists() else {}
-    except OSError as error:  # the file may be whole
-        raise InputError(f"{path}: cannot be read: {reason(error)}") from error
-    except ValueError as error:
-        raise InputError(
-            f"{path}: not readable JSON ({reason(error)}); move it away, and evaluate the run again"
-        ) from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)}); move it away, and evaluate again") from error
     if not isinstance(metrics, dict):
         raise InputError(f"{path}: not the figures of a run; move it away, and evaluate the run again")
     return metrics
@@ -145,19 +109,6 @@ def mark_unfinished(directory: Path) -> None:
 
 def _write_metrics(directory: Path, metrics: Any) -> None:
     write_text(directory / "metrics.json", json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
-
-
-def check_links(directory: Path, folder: str = ".") -> None:
-    """Raises InputError for a link in a folder of a run directory, the folder itself included, that leads out of the
-    run, since a command that writes into the folder would write there; and for a pipe or a device, which has no end."""
-    root = directory.resolve()
-    for path in (directory / folder, *(directory / folder).rglob("*")):
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise InputError(f"{path}: is a pipe or a device, which no run writes; remove it")
-        if path.is_symlink() and path != directory and not path.resolve().is_relative_to(root):
-            raise InputError(
-                f"{path}: is a link out of the run, which may write into its own directory alone; remove it"
-            )
 
 
 def link_latest(directory: Path) -> None:

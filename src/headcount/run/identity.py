@@ -20,8 +20,8 @@ USES = tuple(f"data.{name}" for name in NOT_CORPUS)
 
 
 def with_text(config: DictConfig, fingerprint: str | None = None) -> DictConfig:
-    """A copy of `config` that records the fingerprint of its corpus; None: as the text is now. Raises InputError for text
-    that is not there."""
+    """A copy of `config` that records the fingerprint of its corpus; None: as the text is now. Raises InputError for
+    text that is not there."""
     found = config.copy()
     OmegaConf.update(found, FINGERPRINT, fingerprint or build_corpus(config).fingerprint(), force_add=True)
     return found

@@ -69,16 +69,13 @@ class Run:
 def data_of_run(config: DictConfig, tokenizer: AnyTokenizer) -> "TranslationData":
     """A run's corpus, prepared as for its training: from the folder where that prepared it, if it is still there,
     otherwise prepared in the folder `data` of the current directory. Raises InputError."""
-    # The config of somebody else's run may name any folder: it is read, and never written to.
     config = config.copy()
     for folder in (config.data.directory, "data"):
         config.data.directory = folder
         data = build_data(config)
-        if config.get("init_from"):  # then the tokenizer was not trained on this corpus
+        if config.init_from:  # then the tokenizer was not trained on this corpus
             data.use_tokenizer(tokenizer)
         if data.is_prepared:
-            if folder != "data":
-                data.check_prepared()
             break
     data.prepare_data()
     return data
@@ -116,8 +113,8 @@ def open_run(
     tokenizer = load_tokenizer(directory)
     model = model_with(weights, config, tokenizer, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
-    way = search_of(config, search or {})
-    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
+    method = search_of(config, search or {})
+    translator = make_translator(model, tokenizer, method, config.data.hide_source, str(directory))
     own = weights.resolve() == (directory / "model.safetensors").resolve()
     return Run(directory, config, model, tokenizer, translator, None if own else weights)
 
@@ -128,8 +125,8 @@ def search_of(config: DictConfig, given: Mapping[str, Any]) -> SearchMethod:
     settings = new if "kind" in new else plain(config.search) | new
     words = [f"search.{name}" for name in new] if "kind" not in new else []
     own = own_settings("search", settings, (), words)
-    way: SearchMethod = build("search", {"kind": settings["kind"], **own})
-    return way
+    search: SearchMethod = build("search", {"kind": settings["kind"], **own})
+    return search
 
 
 def as_list(setting: object) -> list[str]:
@@ -195,12 +192,8 @@ def build_model(config: DictConfig, tokenizer: AnyTokenizer) -> EncoderDecoder:
 def model_with(path: Path, config: DictConfig, tokenizer: AnyTokenizer, directory: Path) -> EncoderDecoder:
     """The model that `config`, of the run in `directory`, describes, with the weights of a file.
 
-    Raises InputError where these are another model's, before there is memory for it: a config can name any size; and
-    for numbers that are not finite.
+    Raises InputError where these are another model's, and for numbers that are not finite.
     """
-    with torch.device("meta"):
-        described = build_model(config, tokenizer)
-    load_weights(described, path, directory)
     model = build_model(config, tokenizer)
     load_weights(model, path, directory)
     return model

@@ -1,8 +1,8 @@
 """Resume a run with its own config, tokenizer and checkpoint; and start a run with the weights of another.
 
-What a run learns (`headcount.settings.LEARNT`) cannot change, but for its length and the devices that share its batches.
-Every other setting may, and acts; config.yaml then gets an entry in `resumed`: the step after which the new values hold,
-and the values before. Nothing here writes: the files of the run change when its checkpoint has loaded.
+What a run learns (`headcount.settings.LEARNT`) cannot change, but for its length and the devices that share a batch.
+Every other setting may, and acts; config.yaml then gets an entry in `resumed`: the step after which the new values
+hold, and the values before. Nothing here writes: the files of the run change when its checkpoint has loaded.
 """
 
 import logging
@@ -87,6 +87,11 @@ def command_line() -> list[Override]:
     if not HydraConfig.initialized():
         return []
     return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))
+
+
+def names_given() -> list[str]:
+    """The names of the settings that this command was started with."""
+    return [each.key_or_group for each in command_line()]
 
 
 def weights_of(directory: Path) -> str:
@@ -276,7 +281,7 @@ def initial_config(config: DictConfig) -> DictConfig:
     Raises InputError for a directory that is not a run, a setting without effect, or a choice that another model or
     tokenizer would need.
     """
-    words = [each.key_or_group for each in command_line()]
+    words = names_given()
     if not config.init_from:
         return without_other_kinds(config, words)
     directory = Path(config.init_from)
@@ -294,8 +299,8 @@ def initial_config(config: DictConfig) -> DictConfig:
     other = [name for name in wanted if wanted[name] != initial.model.get(name) and not name.endswith("dropout")]
     if other and (chosen not in (None, _default_model()) or _is_own("model", chosen) or _is_own(".", "train")):
         raise InputError(
-            f"model={chosen}: init_from={directory} brings its own model, with another {other[0]}; leave out the recipe, "
-            "study or config that chooses it, and give its settings one by one"
+            f"model={chosen}: init_from={directory} brings its own model, with another {other[0]}; leave out the "
+            "recipe, study or config that chooses it, and give its settings one by one"
         )
     return initial
 

@@ -13,6 +13,7 @@ from headcount.decoding.search import SearchMethod
 from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS, PRIMARY, composed, counts_sentences, score
+from headcount.evaluation.significance import compare
 from headcount.files import write_text
 from headcount.progress import progress_bar
 from headcount.run.arrays import write_arrays
@@ -144,6 +145,24 @@ def score_table(figures: Mapping[str, Figures]) -> str:
 
 def signature_lines(signatures: Mapping[str, str], label: str = "") -> list[str]:
     return [f"{METRICS[name].label}{label}: {signature}" for name, signature in signatures.items()]
+
+
+def comparison_table(
+    hypotheses: Mapping[str, Sequence[str]], references: Sequence[str], tokenizer: str, lowercase: bool
+) -> str:
+    """Paired bootstrap of every run against the first."""
+    comparisons, signatures = compare(hypotheses, references, tokenizer, lowercase)
+    table = [
+        {"run": name}
+        | {
+            METRICS[metric].label: f"{figure.score:.2f} ± {figure.interval:.2f}"
+            + ("" if figure.p_value is None else f" (p = {figure.p_value:.3f})")
+            for metric, figure in row.items()
+        }
+        for name, row in comparisons.items()
+    ]
+    heading = "paired bootstrap against the first run, ± half a 95 % interval"
+    return "\n".join([heading, "", tabulate(table, headers="keys"), "", *signature_lines(signatures)])
 
 
 def contrastive_table(figures: Mapping[str, Figures]) -> str:

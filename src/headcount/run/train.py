@@ -4,7 +4,7 @@ import contextlib
 import logging
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +21,6 @@ from headcount.model.flops import operations_per_token
 from headcount.model.transformer import Transformer
 from headcount.openmp import sleeping_when_crowded
 from headcount.run.begin import OpenDirectory, TrainingRun, open_training_run, parameter_count
-from headcount.run.build import Parts
 from headcount.run.directory import begin_metrics, update_metrics
 from headcount.run.identity import config_hash
 from headcount.run.opened import Run
@@ -40,10 +39,9 @@ LOW = 10  # BLEU; each kept run of docs/results has more
 logger = logging.getLogger(__name__)
 
 
-def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | None = None) -> str:
+def train(config: DictConfig, directory: Path) -> str:
     """Train the run that `config` describes in `directory`, and score it; a summary with the commands to type next.
 
-    adapt: called with the parts once they are built, to add callbacks or replace parts.
     Raises InputError for settings that cannot be used (all of them at once, before any data is read) or data that
     cannot be used; OSError, with a note of what is intact, for files that cannot be written; SystemExit where training
     was stopped, see `fit` and `save`.
@@ -52,7 +50,7 @@ def train(config: DictConfig, directory: Path, adapt: Callable[[Parts], None] | 
     if begun.done:
         return f"{show(begun.directory)} is finished: nothing is left to do\n"
     with contextlib.ExitStack() as held:
-        run = open_training_run(config, begun, adapt, held)
+        run = open_training_run(config, begun, held)
         held.enter_context(resumable(run.directory))
         held.enter_context(converging(run))
         held.enter_context(remembered(run.parts.interrupt))
@@ -109,7 +107,6 @@ def fit(run: TrainingRun) -> TranslationTask:
     finally:
         task.graphs = None  # and their memory, also where training ended in a validation
     opening.open()  # where nothing was left to train
-    task.model = task.gather_model()
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()

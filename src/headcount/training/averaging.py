@@ -1,7 +1,7 @@
 """Weight averaging: mean of the last checkpoints, exponential moving average, the best checkpoint, or the average of
 a schedule-free optimizer.
 
-The window of an average is a share of the planned run, `trainer.max_steps`, so a short run does not average its initial
+The window of an average is a share of the planned run, `steps`, so a short run does not average its initial
 weights. The window is as long where a run stops early.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
-import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from headcount.errors import InputError
 from headcount.files import write_bytes
-from headcount.training.sharded import gathered, gathers, is_sharded
 
 Weights = dict[str, Tensor]
 Shapes = dict[str, torch.Size]
@@ -84,7 +82,7 @@ class CheckpointAverage(Callback):
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         every, count = self.spacing(self.planned)
         model = cast("torch.nn.Module", pl_module.model)
-        if gathers(trainer, model) and new_step and count > 1 and step % every == 0:
+        if trainer.is_global_zero and new_step and count > 1 and step % every == 0:
             self._snapshot(model, step)
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
@@ -107,12 +105,9 @@ class CheckpointAverage(Callback):
         return [steps[taken] for taken in kept[-count:]]
 
     def _snapshot(self, model: torch.nn.Module, step: int) -> None:
-        weights = own_weights(model)
-        if is_sharded(model) and dist.get_rank():
-            return
         self.directory.parent.mkdir(exist_ok=True)  # the run's own directory is there, or gone
         self.directory.mkdir(exist_ok=True)
-        save_weights(weights, self._file(step))
+        save_weights(own_weights(model), self._file(step))
         self._remove_outside(step, list(self._taken()))
 
     def _remove_outside(self, step: int, steps: list[int]) -> None:
@@ -230,7 +225,7 @@ class BestCheckpoint(Callback):
         value = float(trainer.callback_metrics[name])
         better = self.best is None or sign * value > sign * self.best
         model = cast("torch.nn.Module", pl_module.model)
-        if gathers(trainer, model) and better and math.isfinite(value):  # nothing is better than NaN
+        if trainer.is_global_zero and better and math.isfinite(value):  # nothing is better than NaN
             self.best = value
             now = own_weights(model)
             self.best_weights = {name: tensor.clone() for name, tensor in now.items()}
@@ -313,9 +308,8 @@ def snapshot(path: Path, model: torch.nn.Module) -> Weights:
 
 
 def own_weights(model: torch.nn.Module) -> Weights:
-    """Every parameter once, on the CPU: a tied matrix under the first of its names. Where they are sharded, all
-    processes must call it."""
-    return {name: gathered(weight.detach()).cpu().contiguous() for name, weight in model.named_parameters()}
+    """Every parameter once, on the CPU: a tied matrix under the first of its names."""
+    return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:

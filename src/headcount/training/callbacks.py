@@ -25,7 +25,6 @@ from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_
 from headcount.training.divergence import SkippedSteps
 from headcount.training.loaded_state import check_counts
 from headcount.training.seal import seal
-from headcount.training.sharded import gathers
 
 AGREE_EVERY = 20  # optimizer steps after which processes with GPUs ask each other whether to stop
 
@@ -247,14 +246,13 @@ class LastCheckpoint(Callback):
         return bool(trainer.strategy.broadcast(late)) if trainer.world_size > 1 else late
 
     def _keep(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        model = cast("nn.Module", pl_module.model)
-        if trainer.global_step in self.keep and gathers(trainer, model):
+        if trainer.global_step in self.keep and trainer.is_global_zero:
+            model = cast("nn.Module", pl_module.model)
             path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{trainer.global_step}.safetensors"
             path.parent.mkdir(exist_ok=True)
             own = [each for each in trainer.callbacks if isinstance(each, ScheduleFreeAverage)]  # type: ignore[attr-defined]
             weights = own[0].weights(model, trainer.global_step) if own else own_weights(model)
-            if trainer.is_global_zero:
-                save_weights(weights, path)
+            save_weights(weights, path)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint["validation_due"] = self.validation_due

@@ -89,7 +89,7 @@ class TwoPasses(LabelSmoothing):
 
     def __init__(self, *, alpha: float, smoothing: float, start: int) -> None:
         if alpha <= 0:
-            raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss=label_smoothing")
+            raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss.kind=label_smoothing")
         if start < 0:
             raise ValueError(f"loss.start={start}: must be 0 (at once) or a number of optimizer steps")
         super().__init__(smoothing=smoothing)

@@ -27,7 +27,6 @@ from headcount.training.cutoff import token_cutoff
 from headcount.training.divergence import SkippedSteps, Step, skip_if_not_finite
 from headcount.training.graphs import StepGraphs
 from headcount.training.loss import IGNORED, LabelSmoothing, Loss
-from headcount.training.sharded import FullySharded, fill_whole, gathered, is_sharded, sharded
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +70,6 @@ class TranslationTask(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.model = model
-        self._whole = (model,)  # in a tuple, so that it is no part of this module where a sharded copy is trained
         self.loss = loss
         self.optimizer_factory = optimizer
         self.schedule = schedule
@@ -93,18 +91,6 @@ class TranslationTask(pl.LightningModule):
         self._valid_sums: list[Tensor] = []
         self._rates: list[float] = []  # of each parameter group, in the config
         self._leaves_out_layers = any(isinstance(part, LayerDropout) and part.p > 0 for part in model.modules())
-
-    def configure_model(self) -> None:
-        if isinstance(self.trainer.strategy, FullySharded) and not is_sharded(self.model):
-            self.model = sharded(self.model, self.device_mesh["data_parallel"])  # type: ignore[index]
-
-    def gather_model(self) -> EncoderDecoder:
-        """The model that translates, with the present weights, on this module's device; all processes must call it."""
-        if not is_sharded(self.model):
-            return self.model
-        (whole,) = self._whole
-        fill_whole(whole.to(self.device).eval(), self.model)
-        return whole
 
     def configure_optimizers(self) -> dict[str, Any]:  # type: ignore[override]
         optimizer = self.optimizer_factory(parameter_groups(self.model, self.optimizer_factory))
@@ -136,12 +122,12 @@ class TranslationTask(pl.LightningModule):
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
         own: Any = optimizer.optimizer
         clip = self.trainer.gradient_clip_val or math.inf
-        here = self._all_parameters[0].device.type in SYNCHRONOUS or is_sharded(self.model)
+        here = self._all_parameters[0].device.type in SYNCHRONOUS
         skips_itself = not here and getattr(own, "_step_supports_amp_scaling", False)
         recorded = self.graphs if skips_itself else None
         self.rate = rate = optimizer.param_groups[0]["lr"]
         norm = recorded.step(own, clip) if recorded else torch.nn.utils.clip_grad_norm_(self._all_parameters, clip)
-        step = Step(self.trainer.global_step + 1, rate, gathered(norm), self._parts_of_step)
+        step = Step(self.trainer.global_step + 1, rate, norm, self._parts_of_step)
         self._parts_of_step, self._logged = [], []
         if skips_itself:
             # The device itself leaves its weights as they are: to ask it here would make the processor wait for it.
@@ -286,7 +272,6 @@ class TranslationTask(pl.LightningModule):
 
     def _translate_shared(self) -> list[str]:
         """The validation sentences translated, each rank its share, all on every rank."""
-        self.gather_model()
         world, rank = self.trainer.world_size, self.trainer.global_rank
         share = self.translator.translate(self.sources[rank::world])
         if world == 1:

@@ -55,12 +55,12 @@ def quantised(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def architecture(model: Transformer, tensors: Tensors) -> dict[str, Any]:
     """All that the forward pass depends on; weights are added to `tensors`."""
-    kind = kinds(model)
+    kind, positions = kinds(model), dict[str, Any](model.positions.items())
     sides = {
         side: {
             "embedding": tensors.add(embedding.weight),
             "positions": kind["positions"],
-            "table": tensors.add(model.positions[side].table) if kind["positions"] == "learned" else None,
+            "table": tensors.add(positions[side].table) if kind["positions"] == "learned" else None,
         }
         for side, embedding in (("source", model.source_embedding), ("target", model.target_embedding))
     }

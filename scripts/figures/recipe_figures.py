@@ -1,7 +1,10 @@
-"""Figures of docs/results/recipes.md: python tests/recipe_figures.py OUT.csv RECIPE=RUN[,RUN...] ... prints the table.
+"""Figures of docs/results/recipes.md.
 
-A RECIPE is a row, whose RUNs differ in their seeds. Each must have been evaluated with `split=[valid,test] moses=true`.
-A figure is the mean over seeds, its half width that of the 95 % interval of Student's t; empty for one seed.
+    python scripts/figures/recipe_figures.py OUT.csv RECIPE=RUN[,RUN...] ...
+
+writes OUT.csv and prints the table. A RECIPE is a row, whose RUNs differ in their seeds. Each must have been evaluated
+with `split=[valid,test] moses=true`. A figure is the mean over seeds, its half width that of the 95 % interval of
+Student's t; empty for one seed.
 """
 
 import csv

@@ -1,6 +1,6 @@
 """Contrasts of rows of several kept studies that have the same parameters: width of attention against number of heads.
 
-    python tests/equal_parameters_figures.py [DIR]
+    python scripts/figures/equal_parameters_figures.py [DIR]
 
 DIR: the folder of Multi30k with valid.de, test.en, ... (plain or .gz); without it, the built-in corpus alone.
 """
@@ -17,7 +17,7 @@ from headcount.report.runs import Row, Sweep
 from headcount.report.table import pair_cells
 from headcount.report.verdicts import Names
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 HEADERS = ("pair", "verdict", "difference", "95 % interval", "p", "p (equal within 0.5)")
 STUDIES = {  # label: the study and the row there
     "built-in corpus": {
