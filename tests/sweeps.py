@@ -108,7 +108,7 @@ def write_run(
     settings = {
         "seed": seed,
         "name": "sweep",
-        "data": {"_target_": "headcount.grammar.Grammar"},
+        "data": {"kind": "grammar"},
         "model": {"num_heads": 4, "norm": "pre"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | dict(config or {})), encoding="utf-8")
