@@ -2,8 +2,6 @@
 
 import contextlib
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -93,12 +91,3 @@ def test_handlers_are_put_back_where_no_signal_came(clock, before):
     with signals_to(before.append):
         pass
     assert [signal.getsignal(number) for number in signals.STOP] == handlers
-
-
-@pytest.mark.parametrize(("error", "code", "said"), [("KeyboardInterrupt", -signal.SIGINT, 0), ("ValueError", 1, 1)])
-def test_a_command_that_is_stopped_while_it_is_imported_says_nothing(error, code, said):
-    program = f"import headcount.commands; raise {error}"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.returncode == code
-    assert result.stderr.count("Traceback") == said
-    assert bool(result.stderr) == said
