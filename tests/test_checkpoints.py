@@ -1,19 +1,19 @@
-"""Checkpoints, curves, patience and best weights: training of one number, killed at every moment."""
+"""Checkpoints, curves, patience and best weights: training of one number, killed or stopped at every moment."""
 
+import contextlib
 import csv
 import io
 import shutil
 import signal
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from conftest import command
 from omegaconf import OmegaConf
-from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnector
 from safetensors.torch import load_file
 
 from headcount import signals
@@ -21,7 +21,6 @@ from headcount.errors import InputError
 from headcount.run.build import build_parts
 from headcount.run.curves import begin_curves, whole_rows
 from headcount.run.resume import keep_as_last, newest_checkpoint
-from headcount.run.train import stoppable
 from headcount.training import callbacks
 from headcount.training.callbacks import LastCheckpoint, ValidationStopped
 from headcount.training.divergence import SkippedSteps
@@ -103,13 +102,12 @@ class Begin(pl.Callback):
 def numbers(home):
     """A function that trains in a directory, from its last checkpoint on if there is one; what was built for it."""
     base = OmegaConf.load(home / "runs" / "second" / "config.yaml")
-    every = ["checkpoint.every=4", "validation.every=4", "validation.patience=5", "steps=18"]
-    base.merge_with_dotlist(every)
-    base.averaging = {"_target_": "headcount.training.averaging.BestCheckpoint", "metric": "loss"}
+    base.merge_with_dotlist(["checkpoint.every=4", "validation.every=4", "validation.patience=5", "steps=18"])
+    base.averaging = {"kind": "best", "metric": "loss"}
 
     def train(directory: Path, *settings: str, first=(), last=()):
         config = OmegaConf.merge(base, OmegaConf.from_dotlist(list(settings)))
-        parts = build_parts(config, directory)
+        train.parts = parts = build_parts(config, directory)
         begun = (directory / "checkpoints").exists()
         path, step, _ = newest_checkpoint(directory) if begun else (None, 0, [])
         parts.trainer.callbacks = [Begin(parts, step), *first, *parts.trainer.callbacks, *last]
@@ -127,6 +125,10 @@ def rows(directory):
         return list(csv.DictReader(file))
 
 
+def validated(directory) -> list[int]:
+    return [int(row["step"]) + 1 for row in rows(directory) if row["valid/loss"]]
+
+
 def left(parts):
     """All that must not depend on whether the run was killed."""
     (stopping,) = parts.trainer.early_stopping_callbacks
@@ -138,8 +140,8 @@ def left(parts):
 
 @pytest.fixture(scope="module")
 def whole(numbers, tmp_path_factory):
-    """What a run leaves that was never killed."""
-    return left(numbers(tmp_path_factory.mktemp("whole")))
+    """A function: what a run with these settings leaves that was never killed."""
+    return cache(lambda *settings: left(numbers(tmp_path_factory.mktemp("whole"), *settings)))
 
 
 def die():
@@ -167,7 +169,7 @@ MOMENTS = [
 def test_a_run_killed_at_any_moment_leaves_what_a_run_never_killed_leaves(numbers, whole, tmp_path, place, hook, step):
     with pytest.raises(Killed):
         numbers(tmp_path, **{place: [At(hook, step, die)]})
-    assert left(numbers(tmp_path)) == whole
+    assert left(numbers(tmp_path)) == whole()
 
 
 @pytest.mark.medium
@@ -185,72 +187,43 @@ def test_a_run_killed_while_it_saves_has_a_checkpoint(numbers, whole, tmp_path, 
         patch.setattr(Path, "replace", replace)
         with pytest.raises(Killed):
             numbers(tmp_path)
-    assert left(numbers(tmp_path)) == whole
+    assert left(numbers(tmp_path)) == whole()
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["last-1.ckpt", "last.ckpt"]
 
 
-@pytest.fixture(scope="module")
-def accumulated(numbers, tmp_path_factory):
-    """What a run leaves that was never stopped, by how many batches make a step, and that setting."""
-    settings = {number: ("validation.every=2", f"trainer.accumulate_grad_batches={number}") for number in (1, 2)}
-    return {n: (left(numbers(tmp_path_factory.mktemp("run"), *given)), given) for n, given in settings.items()}
+EVERY_OTHER = ("validation.every=2",)
+IN_HALVES = ("validation.every=2", "trainer.accumulate_grad_batches=2")
+SIGNALS = [  # after which step the run has stopped
+    ("first", "on_train_batch_start", 5, signal.SIGUSR1, (), 6),
+    ("first", "on_train_batch_start", 7, signal.SIGINT, (), 8),
+    ("last", "on_train_batch_end", 8, signal.SIGTERM, (), 8),
+    ("first", "on_validation_batch_start", 8, signal.SIGTERM, IN_HALVES, 8),
+    ("first", "on_validation_batch_start", 18, signal.SIGTERM, EVERY_OTHER, 18),
+    ("first", "on_validation_batch_start", 18, signal.SIGTERM, IN_HALVES, 18),
+]
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("step", "accumulation"), [(8, 2), (16, 1), (18, 1), (18, 2)])
-def test_a_signal_ends_a_validation_at_once_and_it_is_done_when_the_run_goes_on(
-    numbers, accumulated, tmp_path, step, accumulation
+@pytest.mark.parametrize(("place", "hook", "step", "number", "settings", "end"), SIGNALS)
+def test_a_signal_stops_after_the_step_without_its_validation_which_is_done_when_the_run_continues(
+    numbers, whole, tmp_path, place, hook, step, number, settings, end
 ):
-    never, settings = accumulated[accumulation]
-    after = []
-    stop = At("on_validation_batch_start", step, lambda: signal.raise_signal(signal.SIGTERM))
-    follow = At("on_validation_batch_end", step, lambda: after.append("not stopped"))
-    with pytest.raises(ValidationStopped):
-        numbers(tmp_path, *settings, first=[stop], last=[follow])
-    assert not after
-    assert newest_checkpoint(tmp_path)[1] == step
-    assert left(numbers(tmp_path, *settings)) == never
-
-
-@pytest.mark.medium
-def test_a_signal_between_a_step_and_its_validation_does_not_wait_for_it(numbers, whole, tmp_path):
-    last = At("on_train_batch_end", 8, lambda: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(ValidationStopped):
-        numbers(tmp_path, last=[last])
-    assert newest_checkpoint(tmp_path)[1] == 8
-    assert left(numbers(tmp_path)) == whole
-
-
-@pytest.mark.medium
-def test_a_signal_in_the_step_before_a_validation_does_not_wait_for_it(numbers, whole, tmp_path):
-    stopped = numbers(tmp_path, first=[At("on_train_batch_start", 7, lambda: signal.raise_signal(signal.SIGINT))])
-    assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (130, 8)
-    assert [row["step"] for row in rows(tmp_path) if row["valid/loss"]] == ["3"]
-    assert left(numbers(tmp_path)) == whole
-
-
-@pytest.mark.medium
-def test_the_signal_that_clusters_send_before_they_stop_a_job_stops_training(numbers, whole, tmp_path):
-    stopped = numbers(tmp_path, first=[At("on_train_batch_start", 5, lambda: signal.raise_signal(signal.SIGUSR1))])
-    assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (128 + signal.SIGUSR1, 6)
-    assert newest_checkpoint(tmp_path)[1] == 6
-    assert left(numbers(tmp_path)) == whole
-
-
-@pytest.mark.medium
-def test_a_signal_that_comes_twice_at_once_stops_training_after_the_step(numbers, whole, tmp_path, monkeypatch):
-    """As where a sweep is killed: it passes the signal on, and the system sends another when it has ended."""
+    """It comes twice at once, as where a sweep is killed: it passes the signal on, and the system sends another."""
+    before = signal.getsignal(number)
 
     def twice():
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
+        signal.raise_signal(number)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ValidationStopped):
         patch.setattr(signals, "AGAIN", 60.0)
         patch.setattr(signals, "_came", {})
-        stopped = numbers(tmp_path, first=[At("on_train_batch_start", 5, twice)])
-    assert (stopped.interrupt.exit_code, stopped.trainer.global_step) == (128 + signal.SIGTERM, 6)
-    assert left(numbers(tmp_path)) == whole
+        numbers(tmp_path, *settings, **{place: [At(hook, step, twice)]})
+    assert numbers.parts.interrupt.exit_code == 128 + number
+    assert newest_checkpoint(tmp_path)[1] == end
+    assert end not in validated(tmp_path)
+    signal.signal(number, before)
+    assert left(numbers(tmp_path, *settings)) == whole(*settings)
 
 
 @pytest.mark.medium
@@ -267,13 +240,12 @@ def test_a_signal_while_the_last_checkpoint_is_written_waits_for_it(numbers, who
         assert numbers(tmp_path).interrupt.exit_code == 128 + signal.SIGTERM
     assert newest_checkpoint(tmp_path)[1] == 18
     assert signal.getsignal(signal.SIGTERM) is before
-    assert left(numbers(tmp_path)) == whole
+    assert left(numbers(tmp_path)) == whole()
 
 
 @pytest.mark.medium
 def test_a_checkpoint_is_written_after_so_many_minutes_as_well(numbers, whole, tmp_path, monkeypatch):
-    saved, clock = [], [0.0]
-    save = LastCheckpoint.save
+    saved, clock, save = [], [0.0], LastCheckpoint.save
 
     class Clock(pl.Callback):
         def on_train_batch_start(self, *_):
@@ -287,66 +259,22 @@ def test_a_checkpoint_is_written_after_so_many_minutes_as_well(numbers, whole, t
     monkeypatch.setattr(LastCheckpoint, "save", noted)
     numbers(tmp_path, "checkpoint.every=1000", "checkpoint.every_minutes=1.5", first=[Clock()])
     assert saved == [4, 9, 14, 18]
-    assert left(numbers(tmp_path)) == whole
-    with pytest.raises(ValueError, match=r"checkpoint.every_minutes=0: must be above 0, or null"):
-        LastCheckpoint(every=1, keep=[], every_minutes=0)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path, caplog, number):
-    before = signal.getsignal(number)
-    with caplog.at_level("INFO"), pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
-        signal.raise_signal(number)
-    assert ended.value.code == 128 + number
-    assert caplog.messages[-1] == f"  python scripts/train.py resume={tmp_path / 'run'}"
-    assert signal.getsignal(number) is before
-
-
-def test_a_signal_that_a_library_makes_another_error_of_ends_the_process_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(signals, "_came", {})
-
-    def read():
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        except SystemExit as exit:
-            raise InputError("no snapshot of this model") from exit
-
-    with pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
-        read()
-    assert ended.value.code == 128 + signal.SIGTERM
-    with pytest.raises(InputError, match="another"), stoppable(tmp_path / "run"):
-        raise InputError("another")
-
-
-@pytest.mark.medium
-def test_a_signal_after_lightning_has_put_its_handlers_away_ends_the_process_with_a_line(tiny, tmp_path, monkeypatch):
-    teardown, before = _SignalConnector.teardown, signal.getsignal(signal.SIGTERM)
-
-    def signalled(self):
-        teardown(self)
-        signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(_SignalConnector, "teardown", signalled)
-    monkeypatch.setattr(signals, "_came", {})
-    ended = command("train", *tiny, "steps=2", "hydra.run.dir=run", cwd=tmp_path)
-    assert ended.code == 128 + signal.SIGTERM
-    assert "stopped at step 2; the model so far can be used" in (tmp_path / "run" / "train.log").read_text()
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert left(numbers(tmp_path)) == whole()
 
 
 @pytest.mark.medium
 def test_a_validation_that_was_cut_off_is_not_done_where_none_is_any_more(numbers, tmp_path):
     numbers(tmp_path, first=[At("on_train_batch_start", 7, lambda: signal.raise_signal(signal.SIGINT))])
     numbers(tmp_path, "validation.every=3")
-    assert [row["step"] for row in rows(tmp_path) if row["valid/loss"]] == ["3", "8", "11", "14", "17"]
-    assert [row["step"] for row in rows(tmp_path) if row["train/loss"]] == [str(step) for step in range(18)]
+    assert validated(tmp_path) == [4, 9, 12, 15, 18]
+    assert [int(row["step"]) for row in rows(tmp_path) if row["train/loss"]] == list(range(18))
 
 
 @pytest.mark.medium
-def test_a_finished_run_that_goes_on_has_the_curves_of_a_longer_one(numbers, whole, tmp_path):
+def test_a_finished_run_that_continues_has_the_curves_of_a_longer_one(numbers, whole, tmp_path):
     numbers(tmp_path, "steps=8")
     numbers(tmp_path, "steps=9")
-    assert left(numbers(tmp_path)) == whole
+    assert left(numbers(tmp_path)) == whole()
 
 
 @pytest.mark.medium
@@ -358,21 +286,6 @@ def test_patience_is_that_of_the_config(numbers, tmp_path):
     assert numbers(tmp_path, "validation.every=1", "validation.patience=3").trainer.global_step > stopped
 
 
-def truncated(content: bytes) -> bytes:
-    return content[: len(content) // 2]
-
-
-def emptied(content: bytes) -> bytes:
-    return b""
-
-
-def flipped(content: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith("data.pkl")]
-        place = archive.getinfo(name).header_offset + 200
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-
-
 @pytest.mark.medium
 def test_the_weights_of_the_steps_to_keep_are_files(numbers, tmp_path):
     numbers(tmp_path, "checkpoint.keep=[0,3,8]")
@@ -381,10 +294,11 @@ def test_the_weights_of_the_steps_to_keep_are_files(numbers, tmp_path):
     assert kept["step-0.safetensors"].item() == 0.0 != kept["step-3.safetensors"].item()
 
 
-@pytest.mark.parametrize("keep", [[-1], [True], ["3"], [1.0]])
-def test_steps_to_keep_that_are_none_are_named(keep):
-    with pytest.raises(ValueError, match=r"^checkpoint.keep=.*: must be optimizer steps, such as"):
-        LastCheckpoint(every=1, every_minutes=None, keep=keep)
+def flipped(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        place = archive.getinfo(name).header_offset + 200
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
 @pytest.fixture(scope="module")
@@ -396,8 +310,8 @@ def killed(numbers, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("damage", [truncated, emptied, flipped])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whole, killed, tmp_path, damage):
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda _: b"", flipped])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(killed, tmp_path, damage):
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     last, before = (tmp_path / "checkpoints" / name for name in ("last.ckpt", "last-1.ckpt"))
     assert newest_checkpoint(tmp_path) == (last, 12, [])
@@ -406,14 +320,18 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(numbers, whol
     assert (path, step) == (before, 8)
     assert "last.ckpt is damaged (" in note
     assert note.endswith("last-1.ckpt, step 8")
-    if damage is truncated:  # a resumed run is the same after all three
-        keep_as_last(path)
-        assert left(numbers(tmp_path)) == whole
-        last.write_bytes(damage(last.read_bytes()))
     before.write_bytes(damage(before.read_bytes()))
     with pytest.raises(InputError, match=r"last\.ckpt is damaged .*last-1\.ckpt is damaged .*start anew") as error:
         newest_checkpoint(tmp_path)
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.medium
+def test_a_run_resumed_from_the_checkpoint_before_the_last_is_the_same(numbers, whole, killed, tmp_path):
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"")
+    keep_as_last(newest_checkpoint(tmp_path)[0])
+    assert left(numbers(tmp_path)) == whole()
 
 
 def test_a_line_of_the_curves_that_was_written_in_part_is_left_out(tmp_path):
@@ -432,5 +350,5 @@ def test_curves_survive_a_kill_while_they_are_put_back(numbers, whole, killed, t
         patch.setattr("headcount.run.curves.CSVLogger.save", lambda self: die())
         with pytest.raises(Killed):
             numbers(tmp_path)
-    assert left(numbers(tmp_path)) == whole
+    assert left(numbers(tmp_path)) == whole()
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["metrics.csv"]

@@ -79,8 +79,8 @@ def help_of(name: str) -> str:
     lines = (CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     header = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
     about = [line.removeprefix("#").removeprefix(" ") for line in header]
-    settings = [line for line in lines[len(header) :] if line.strip() not in ("- _self_", "- hydra: filter", "- train")]
-    text = "\n".join(settings)
+    own = ("- _self_", "- hydra: filter", "- override hydra: filter", "- train")  # of Hydra alone
+    text = "\n".join(line for line in lines[len(header) :] if line.strip() not in own).replace("defaults:\n\n", "")
     groups = [path for path in sorted(CONF.iterdir()) if path.is_dir() and f"- {path.name}:" in text]
     choices = [f"{path.name}: {', '.join(sorted(each.stem for each in path.glob('*.yaml')))}" for path in groups]
     choices = [line.replace("as_trained, ", "") for line in choices if not line.startswith("hydra:")]
@@ -159,9 +159,11 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
         run_job(config, Path(HydraConfig.get().runtime.output_dir))
         return None
     from headcount import machine, processes
+    from headcount.run.build import load_extensions
 
     if parent := os.environ.get(processes.END_WITH_PARENT):
         processes.end_with_parent(int(parent) or None)
+    load_extensions(config)
     machine.use_memory_again()
     machine.use_faster_products()
     machine.use_allowed_cores()
@@ -197,7 +199,7 @@ def _read_options() -> None:
         raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
     for override in OverridesParser.create().parse_overrides(given.overrides):
         name, value = override.key_or_group, override.value()
-        if name in KINDS and not (CONF / name).is_dir() and isinstance(value, str):
+        if name in KINDS and name != "attention" and not (CONF / name).is_dir() and isinstance(value, str):
             raise InputError(f"{override.input_line}: give {name}.kind={value}")
     OwnConfigs.folder = given.config_dir
     Plugins.instance().register(OwnConfigs)

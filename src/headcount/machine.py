@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import itertools
 import os
 import platform
 import re
@@ -86,14 +85,6 @@ def choose_device(device: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].partition(". ")[0]  # of a device that torch was not built for, a page follows
         raise InputError(f"device={device}: not available here ({why}); try device=cpu") from error
-
-
-def visible_gpus() -> list[str]:
-    """Names of the GPUs that a process started now would see: those before the first -1."""
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        names = [name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
-        return [name for name in itertools.takewhile(lambda name: name != "-1", names) if name]
-    return [str(number) for number in range(torch.cuda.device_count())]
 
 
 def choose_precision(precision: str, accelerator: str) -> tuple[str, str]:

@@ -126,7 +126,6 @@ class Opening:
 
     run: str | list[str]
     checkpoint: str | None
-    device: str
     extensions: list[str]
     debug: bool
 
@@ -254,13 +253,12 @@ def own_settings(group: str, node: Mapping[str, Any], given: Collection[str], wo
     return {name: value for name, value in node.items() if name in takes and name not in given}
 
 
-def build(group: str, node: Mapping[str, Any], words: Collection[str] = (), **given: Any) -> Any:
+def build(group: str, node: Mapping[str, Any], **given: Any) -> Any:
     """The object that the node of a group describes: `node["kind"]` says which; None for a word that stands for none.
 
-    given: arguments that are no settings. words: see `own_settings`. Raises InputError with a line for each setting
-    that is wrong.
+    given: arguments that are no settings. Raises InputError with a line for each setting that is wrong.
     """
-    factory, values = factory_of(group, node.get("kind")), own_settings(group, node, given, words)
+    factory, values = factory_of(group, node.get("kind")), own_settings(group, node, given, ())
     if factory is None:
         return None
     check(factory, values, f"{group}.", given)

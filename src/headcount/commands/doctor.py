@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from headcount.doctor import checks, evidence
 from headcount.errors import InputError
-from headcount.run.build import build_data, load_extensions, without_other_kinds
+from headcount.run.build import build_data, without_other_kinds
 from headcount.run.opened import open_run
 from headcount.settings import check, named_by, within
 
@@ -28,7 +28,6 @@ def run(config: DictConfig) -> None:
         raise InputError(f"{other[0]}=: chooses neither a run nor a corpus; {', '.join(CORPUS)} choose a corpus")
     if of_corpus and any(named_by(word) == "run" for word in words):
         raise InputError(f"run= and {named_by(of_corpus[0])}=: a run has its own corpus; give one of the two")
-    load_extensions(config)
     if of_corpus:
         own = without_other_kinds(config, list(map(named_by, of_corpus)))
         name, found = " ".join(of_corpus), evidence.of_corpus(build_data(evidence.of_both_sides(own)))

@@ -29,6 +29,7 @@ from headcount.settings import Opening
 class Settings(Opening):
     """conf/evaluate.yaml explains them."""
 
+    device: str
     ensemble: bool
     output: str | None
     split: str | list[str]

@@ -21,6 +21,7 @@ logger = logging.getLogger("headcount.report")
 class Settings(Opening):
     """conf/heads.yaml explains them."""
 
+    device: str
     sweep: str | None
     output: str | None
     parts: list[str] | None

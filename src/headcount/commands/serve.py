@@ -27,10 +27,11 @@ logger = logging.getLogger("headcount.serve")
 class Settings(Opening):
     """conf/serve.yaml explains them."""
 
+    device: str
     host: str
     port: Annotated[int, Interval(ge=0, lt=2**16)]
     threads: Positive | None
-    precision: str
+    precision: Literal["float32", "bfloat16", "int8"]
     engine: Literal["headcount", "ctranslate2"]
 
 

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from headcount.command_lines import command
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.run.build import build_data, load_extensions
+from headcount.run.build import build_data
 from headcount.run.resume import AUTO, initial_config
 from headcount.run.train import train
 from headcount.settings import typed
@@ -29,7 +29,6 @@ def prepare(config: DictConfig) -> str:
         raise InputError(
             f"resume={typed(config.resume)}: the corpus of that run is prepared by resuming it; leave it out"
         )
-    load_extensions(config)
     use_threads(config.threads)
     data = build_data(initial_config(config))
     data.threads = config.threads

@@ -32,9 +32,10 @@ logger = logging.getLogger(__name__)
 class Settings(Opening):
     """conf/translate.yaml explains them."""
 
+    device: str
     nbest: int | None
     alignments: bool | str
-    precision: str
+    precision: Literal["float32", "bfloat16", "int8"]
     engine: Literal["headcount", "ctranslate2"]
 
 

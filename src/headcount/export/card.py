@@ -21,7 +21,7 @@ from headcount.run.opened import Run
 
 # The groups of settings of the recipe.
 RECIPE = ["init_from", "pruned", "data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule"]
-RECIPE += ["averaging", "trainer", "seed"]
+RECIPE += ["averaging", "trainer", "steps", "seed"]
 
 
 def model_card(run: Run, format: str, quantization: str, max_positions: int) -> str:
@@ -76,7 +76,7 @@ def front_matter(run: Run, library: str, metrics: Mapping[str, Any], corpus: str
 def recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of training, without the paths of the machine."""
     found = {name: settings[name] for name in RECIPE if settings.get(name) not in (None, {})}
-    left_out = ("directory", "root", "vocab_size")  # that of the tokenizer is in its settings
+    left_out = ("directory", "root")
     found["data"] = {name: value for name, value in found["data"].items() if name not in left_out}
     return without_places(found)
 

@@ -57,7 +57,7 @@ def _limits(run: Run) -> Iterator[Limit]:
         if not isinstance(part, MultiHeadAttention):
             continue
         if part.kind not in (ScaledDotProduct, LuongDot):
-            instead = f"model/{name}=scaled_dot"
+            instead = f"model.{name}=scaled_dot"
             yield list(NAMES), f"model.{name} is {part.kind.__name__}", "dot-products alone", instead
         if part.heads.local:
             yield list(ENGINES), "model.local_heads", "no heads with a window", "model.local_heads=0"

@@ -24,7 +24,7 @@ from headcount.files import naming, remove_parts, show
 from headcount.machine import use_threads
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
-from headcount.run.build import Parts, build_parts, check_processes, load_extensions, without_effect
+from headcount.run.build import Parts, build_parts, check_processes, without_effect
 from headcount.run.curves import begin_curves
 from headcount.run.directory import is_finished, link_latest, locked, mark_unfinished, read_config, write_config
 from headcount.run.identity import with_text
@@ -85,7 +85,6 @@ def open_training_run(config: DictConfig, start: Start, held: contextlib.ExitSta
 
     A new run's directory is locked in `held`, and is the newest. Raises InputError.
     """
-    load_extensions(config)
     resumed = _resumed(config, start, held) if start.resume else None
     config = resumed.config if resumed else initial_config(config)
     directory = start.directory

@@ -113,8 +113,8 @@ def open_run(
     tokenizer = load_tokenizer(directory)
     model = model_with(weights, config, tokenizer, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
-    way = search_of(config, search or {})
-    translator = make_translator(model, tokenizer, way, config.data.hide_source, str(directory))
+    method = search_of(config, search or {})
+    translator = make_translator(model, tokenizer, method, config.data.hide_source, str(directory))
     own = weights.resolve() == (directory / "model.safetensors").resolve()
     return Run(directory, config, model, tokenizer, translator, None if own else weights)
 
@@ -125,8 +125,8 @@ def search_of(config: DictConfig, given: Mapping[str, Any]) -> SearchMethod:
     settings = new if "kind" in new else plain(config.search) | new
     words = [f"search.{name}" for name in new] if "kind" not in new else []
     own = own_settings("search", settings, (), words)
-    way: SearchMethod = build("search", {"kind": settings["kind"], **own})
-    return way
+    search: SearchMethod = build("search", {"kind": settings["kind"], **own})
+    return search
 
 
 def as_list(setting: object) -> list[str]:

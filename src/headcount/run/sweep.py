@@ -4,8 +4,8 @@
     runs/NAME/JOB/job.log       the output of a job's process
 
 A job is finished when its metrics.json holds the hash of its config (`is_finished`), so a sweep can be stopped or
-killed and typed again: it does what is missing. The launcher here starts the jobs from threads of one process; the plugins of
-Hydra for SLURM and Ray start `run_job` on other machines.
+killed and typed again: it does what is missing. The launcher here starts the jobs from threads of one process; the
+plugins of Hydra for SLURM and Ray start `run_job` on other machines.
 """
 
 import contextlib
@@ -84,11 +84,6 @@ def write_plan(sweep: Path, plan: Plan) -> None:
     """Write sweep.json; the folder is made if need be."""
     sweep.mkdir(parents=True, exist_ok=True)
     write_text(sweep / PLAN, json.dumps(asdict(plan), indent=2) + "\n")
-
-
-def is_sweep(directory: Path) -> bool:
-    """Whether the directory has the plan of a sweep."""
-    return (directory / PLAN).exists()
 
 
 def begun_jobs(sweep: Path) -> list[str]:
@@ -175,8 +170,10 @@ class ProcessLauncher(Launcher):
 
 def check_finished(config: DictConfig, directory: Path) -> None:
     """Raises InputError where a finished job is a run of another config."""
-    from headcount.run.resume import check_same  # here: it imports torch, which a new sweep does not need
+    from headcount.run.build import load_extensions  # here: they import torch, which a new sweep does not need
+    from headcount.run.resume import check_same
 
+    load_extensions(config)
     HydraConfig.instance().set_config(config)
     own = config.copy()
     OmegaConf.set_struct(own, False)
@@ -207,7 +204,7 @@ class Board:
             while (queue and not signals) or running:
                 while queue and places and not signals:
                     path, place = queue.pop(0), places.pop(0)
-                    gpus = gpus_of(place, jobs[path].trainer.devices, self.gpus, self.at_once)
+                    gpus = gpus_of(place, jobs[path].trainer.devices, self.gpus)
                     environment = environment_of_a_job(threads_of(jobs[path], self.at_once), gpus)
                     words = command_of_a_job(jobs[path], path)
                     running[threads.submit(run_process, words, path, environment, children)] = path, place
@@ -307,8 +304,8 @@ def threads_of(config: DictConfig, at_once: int) -> int:
     return config.threads or max(1, cores() // at_once // max(1, devices))
 
 
-def gpus_of(place: int, devices: Any, names: Sequence[str], at_once: int) -> list[str]:
-    """The GPUs of the job at a place, of `at_once`; none where there is no choice."""
+def gpus_of(place: int, devices: Any, names: Sequence[str]) -> list[str]:
+    """The GPUs of the job at a place among those that run at once; none where there is no choice."""
     if len(names) < 2:
         return []
     needed = min(devices, len(names)) if isinstance(devices, int) else 1

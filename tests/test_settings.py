@@ -1,0 +1,306 @@
+"""Settings: their types, the kinds of parts, what makes a run another, and modules of one's own."""
+
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal
+
+import pytest
+import torch
+from annotated_types import Ge
+from built import composed
+from conftest import completed, refused
+from omegaconf import OmegaConf
+
+from headcount.cli import COMMANDS
+from headcount.command_lines import CONF
+from headcount.errors import InputError
+from headcount.run.build import Parts, build_parts, plain, without_other_kinds
+from headcount.run.identity import config_hash, differences
+from headcount.run.resolvers import job_directory
+from headcount.settings import KINDS, Problems, check, factory_of, flatten, nested
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    count: Annotated[int, Ge(1)] = 1
+    share: float = 0.5
+    on: bool = True
+    word: Literal["left", "right"] = "left"
+    heads: int | list[int] | None = None
+    pair: tuple[float, float] = (0.9, 0.98)
+    weights: dict[str, float | None] | None = None
+    name: str = ""
+
+
+FITS = {
+    "count": [1, 2],
+    "share": [0.1, 1],
+    "on": [True],
+    "word": ["right"],
+    "heads": [2, [2, 4], None],
+    "pair": [[0, 1.5]],
+    "weights": [{"length": None, "backward": 1}],
+    "name": ["", "x"],
+}
+OTHERS = {
+    "count": {
+        "x": "count=x: must be a valid integer",
+        0: "count=0: must be greater than or equal to 1",
+        1.5: "count=1.5: must be a valid integer",
+        True: "count=true: must be a valid integer",
+        None: "count=null: must be a valid integer",
+    },
+    "share": {True: "share=true: must be a valid number", "x": "share=x: must be a valid number"},
+    "on": {1: "on=1: must be a valid boolean"},
+    "word": {"up": "word=up: must be 'left' or 'right'"},
+    "heads": {(2, "x"): "heads=[2,x]: must be ", 1.5: "heads=1.5: must be a valid integer or a list or null"},
+    "pair": {(1,): "pair=[1]: must be ", "x": "pair=x: must be a list"},
+    "weights": {1: "weights=1: must be "},
+    "name": {3: "name=3: must be a valid string"},
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_value_has_the_type_of_its_annotation(name):
+    for value in FITS[name]:
+        check(Part, {name: value})
+    for value, line in OTHERS[name].items():
+        with pytest.raises(InputError) as error:
+            check(Part, {name: list(value) if isinstance(value, tuple) else value}, "part.")
+        assert str(error.value).startswith(f"part.{line}")
+        assert "\n" not in str(error.value)
+
+
+def test_all_that_is_wrong_is_said_together():
+    def needs(*, first: int, second: str, given: Any) -> None: ...
+
+    with pytest.raises(InputError) as error:
+        check(needs, {"frist": 1, "first": "x"}, "part.", given=("given",))
+    lines = ["part.first=x: must be a valid integer", "part.frist: no such setting; did you mean part.first?"]
+    assert sorted(str(error.value).split("\n")) == [*lines, "part.second: is missing; give it a value"]
+    with pytest.raises(InputError, match=r"^part\.zebra: no such setting; there are count, share, on, "):
+        check(Part, {"zebra": 1}, "part.")
+    problems = Problems()
+    problems.raise_all()
+    for message in ("a", "b\nc", "c"):
+        assert problems.attempt(int, "1") == 1
+        problems.attempt(_fail, message)
+    with pytest.raises(InputError, match=r"^a\nb\nc$"):
+        problems.raise_all()
+
+
+def _fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def test_groups_are_flat_and_nested_again():
+    tree = {"a": {"b": {"c": 1}, "d": [1, 2]}, "e": {}}
+    assert flatten(tree) == {"a.b.c": 1, "a.d": [1, 2], "e": {}}
+    assert nested(flatten(tree)) == tree
+
+
+FOLDERS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
+OPTIONS = [f"{folder}={path.stem}" for folder in FOLDERS for path in sorted((CONF / folder).glob("*.yaml"))]
+OPTIONS.remove("search=as_trained")  # of commands that open a run
+WORDS = [f"{group}.kind={word}" for group, words in KINDS.items() if not (CONF / group).is_dir() for word in words]
+WORDS = [word.replace("attention.kind", "model.cross_attention") for word in WORDS]
+FILES = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
+LANGUAGES = ("data.source=en", "data.target=de")
+NEEDED = {  # what an option cannot be without
+    "data=files": (*LANGUAGES, *FILES),
+    "data=hub": (*LANGUAGES, "data.path=some/set"),
+    "loss.kind=r_drop": ("model.dropout=0.1",),
+    "optimizer=schedule_free": ("schedule.kind=constant", "averaging.kind=none"),
+    "segmentation.kind=sampled": ("tokenizer.model_type=unigram",),
+    "schedule.kind=noam": ("optimizer=adamw", "optimizer.lr=1", "optimizer.other_lr=1"),
+    "recipe=tatoeba_en_de": ("data.root=x",),
+    "recipe=news_de_en": ("data.root=x",),
+}
+ABSENT = {"optimizer=soap": "pytorch_optimizer", "optimizer=schedule_free": "schedulefree"}
+
+
+def parts_of(folder, *words: str) -> Parts:
+    names = [word.lstrip("+").partition("=")[0] for word in words]
+    config = composed("train", *words)
+    OmegaConf.set_struct(config, False)
+    return build_parts(without_other_kinds(config, names), folder)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("option", [*OPTIONS, *WORDS])
+def test_every_option_and_every_kind_builds_and_writes_nothing(option, tmp_path):
+    if option == "trainer=gpu" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    if option in ABSENT:
+        pytest.importorskip(ABSENT[option])
+    parts = parts_of(tmp_path, option, *NEEDED.get(option, ()))
+    assert parts.trainer.max_steps >= 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_kind_of_a_part_can_be_chosen():
+    """With OPTIONS and WORDS: each folder of a group has a file for each of its kinds."""
+    for group in KINDS.keys() & set(FOLDERS):
+        files = [*(CONF / group).glob("*.yaml"), CONF / "train.yaml"]
+        named = {word for path in files for word in re.findall(r"\bkind: (\w+)", path.read_text(encoding="utf-8"))}
+        assert set(KINDS[group]) <= named
+
+
+@pytest.mark.parametrize(("group", "word"), [(group, word) for group, words in KINDS.items() for word in words])
+def test_a_setting_has_its_default_in_conf_alone(group, word):
+    """vocab_size and the like are no settings, and come from other parts."""
+    at_run_time = {"vocab_size", "source_vocab_size", "params", "num_heads", "d_head"}
+    if group == "optimizer" and find_spec(str(KINDS[group][word]).partition(":")[0]) is None:
+        pytest.skip("its package is not installed")
+    factory = factory_of(group, word)
+    if factory is None or not factory.__module__.startswith("headcount."):
+        return
+    settings = [each for each in inspect.signature(factory).parameters.values() if each.name not in at_run_time]
+    assert [each.name for each in settings if each.default is not each.empty] == []
+    assert [each.name for each in settings if each.kind is not each.KEYWORD_ONLY] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_config_of_a_command_composes_and_has_the_types_of_its_settings(name):
+    config: Any = OmegaConf.to_container(composed(name), resolve=True, throw_on_missing=True)
+    assert config["debug"] is False
+    if kind := getattr(import_module(f"headcount.commands.{name}"), "Settings", None):
+        check(kind, {setting: value for setting, value in config.items() if setting != "search"})
+
+
+def test_only_plugins_of_hydra_are_classes_named_in_yaml():
+    naming = [path for path in CONF.rglob("*.yaml") if "_target_" in path.read_text(encoding="utf-8")]
+    assert [path for path in naming if not path.is_relative_to(CONF / "hydra")] == []
+
+
+STUDY = ("study=length_groups", "study.arm=two")
+OF_THE_MACHINE = {  # or of what is printed, saved and told
+    "study.about": "x",
+    "study.title": "x",
+    "study.published": ["x"],
+    "validation.samples": 0,
+    "validation.every": 7,
+    "trainer.log_every_n_steps": 10,
+    "threads": 2,
+    "checkpoint.every": 7,
+    "data.workers": 1,
+    "logger": "none",
+    "name": "x",
+}
+LEARNT = {
+    "model.num_heads": 8,
+    "steps": 7,
+    "seed": 2,
+    "data.cleaning.max_ratio": 2,
+    "data.batch_tokens": 100,
+    "search.beam": 2,
+    "optimizer.lr": 0.3,
+    "trainer.accumulate_grad_batches": 3,
+}
+
+
+@pytest.mark.medium
+def test_what_is_learnt_makes_a_run_another_and_nothing_else_does():
+    before = without_other_kinds(composed("train", *STUDY))
+    for setting, value in (OF_THE_MACHINE | LEARNT).items():
+        now = before.copy()
+        OmegaConf.update(now, setting, value)
+        was = OmegaConf.select(before, setting)
+        assert was != value
+        assert (config_hash(before) != config_hash(now)) == (setting in LEARNT), setting
+        assert differences(before, now) == (f"{setting}={was}, now {value}" if setting in LEARNT else "")
+        folder = job_directory([f"{setting}={value}", "seed=1"])
+        assert (folder == "seed=1") == (setting not in LEARNT) or setting == "seed"
+
+
+@pytest.mark.medium
+def test_an_arm_of_a_study_is_another_run_by_what_it_sets():
+    one, two = (without_other_kinds(composed("train", STUDY[0], f"study.arm={arm}")) for arm in ("one", "two"))
+    assert config_hash(one) != config_hash(two)
+    assert "data.batch_tokens=2048, now 1024" in differences(one, two)
+    assert job_directory(["study.arm=one", "study=length_groups"]) == "study.arm=one"
+
+
+ADDED = {
+    "+validation.patiense=5": "validation.patiense: no such setting; did you mean validation.patience?",
+    "++divergence.stopafter=1": "divergence.stopafter: no such setting; did you mean divergence.stop_after?",
+    "+data.budget.warmup=10": "data.budget: no such setting; ",
+    "+study.varries=x": "study.varries: no such setting; did you mean study.varies?",
+    "+search.bean=3": "search.bean: no such setting; did you mean search.beam?",
+    "+trainer.max_epochs=1": "trainer.max_epochs: no such setting; ",
+}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("word", ADDED)
+def test_a_setting_that_nothing_reads_is_refused_though_it_is_added(word, tiny, tmp_path):
+    (line,) = refused("train", *tiny, word, cwd=tmp_path)
+    assert line.startswith(ADDED[word])
+
+
+@pytest.mark.medium
+def test_a_setting_of_training_may_stand_beside_prepare(tiny, tmp_path):
+    out = completed("train", *tiny, "prepare=true", "++seed=3", f"data.directory={tmp_path}", cwd=tmp_path).out
+    assert "\nnext:  " in out
+    assert not (tmp_path / "runs").exists()
+
+
+MODULE = """
+from headcount.decoding.beam import BeamSearch
+from headcount.settings import KINDS
+from headcount.training.loss import LabelSmoothing
+
+class Mine(LabelSmoothing): ...
+class Wider(BeamSearch): ...
+
+KINDS["loss"]["mine"], KINDS["search"]["wider"] = Mine, Wider
+"""
+
+
+@pytest.mark.medium
+def test_a_module_of_ones_own_adds_kinds(tiny, tmp_path, monkeypatch):
+    (tmp_path / "mymodule.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for group in ("loss", "search"):
+        monkeypatch.setitem(KINDS, group, dict(KINDS[group]))
+    known = {group: dict(KINDS[group]) for group in KINDS}
+    ours = ("loss.kind=mine", "search.kind=wider", "steps=2")
+
+    def forgotten() -> None:
+        sys.modules.pop("mymodule", None)
+        for group in ("loss", "search"):
+            KINDS[group] = dict(known[group])
+
+    lines = refused("train", *tiny, *ours, cwd=tmp_path)
+    assert [line.partition(": must be one of ")[0] for line in lines] == ["loss.kind=mine", "search.kind=wider"]
+    completed("train", *tiny, *ours, "extensions=[mymodule]", "hydra.run.dir=run", cwd=tmp_path)
+    forgotten()
+    monkeypatch.setitem(sys.modules, "mymodule", None)  # a run's config.yaml is somebody else's: nothing imports it
+    (line,) = refused("translate", "run=run", cwd=tmp_path, stdin=b"the dog\n")
+    assert line.startswith("search.kind=wider: must be one of ")
+    assert refused("train", "resume=run", "steps=4", cwd=tmp_path)[0].startswith("loss.kind=mine: must be one of ")
+    assert refused("translate", "run=run", "extensions=[absent]", cwd=tmp_path) == [
+        "extensions=[absent]: No module named 'absent'"
+    ]
+    forgotten()
+    completed("translate", "run=run", "extensions=[mymodule]", cwd=tmp_path, stdin=b"the dog\n")
+    completed("train", "resume=run", "steps=4", "extensions=[mymodule]", cwd=tmp_path)
+    forgotten()
+
+
+@pytest.mark.medium
+def test_a_setting_of_another_kind_is_refused_where_it_is_typed():
+    config = composed("train", "schedule.final=0.1", "schedule.kind=constant", "model.gain=2", "loss.p_cut=0.5")
+    own = plain(without_other_kinds(config))
+    assert own["schedule"] == {"kind": "constant", "warmup_steps": 200}
+    with pytest.raises(InputError) as error:
+        without_other_kinds(config, ["schedule.final", "model.gain", "loss.p_cut", "seed"])
+    assert sorted(str(error.value).split("\n")) == [
+        "loss.p_cut=0.5: has no effect with loss.kind=label_smoothing",
+        "model.gain=2: has no effect with these kinds of attention",
+        "schedule.final=0.1: has no effect with schedule.kind=constant",
+    ]
