@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, TINY, completed, refused
+from conftest import SCRIPTS, TINY, command, completed, refused
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import headcount
 from headcount import command_lines
-from headcount.cli import COMMANDS, main
+from headcount.cli import COMMANDS
 
 ROOT = SCRIPTS.parent
 PROGRAM = (sys.executable, "-m", "headcount")
@@ -36,7 +36,7 @@ def test_help_comes_without_torch_and_says_all_settings():
     lines = [line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.startswith("  ")]
     assert dict(lines) == COMMANDS
     code = (
-        "import sys; from headcount.cli import COMMANDS, main\n"
+        "import sys; from headcount.cli import COMMANDS\n"
         "for name in COMMANDS: print(f'\\f{name}'); sys.argv = ['headcount', name, '--help']; main()\n"
         'print(f\'\\f{sorted({"torch", "pytorch_lightning", "datasets", "pydantic"} & set(sys.modules))}\')'
     )
@@ -52,11 +52,6 @@ def test_help_comes_without_torch_and_says_all_settings():
     assert "\nmodel: base, big, " in choices
 
 
-def test_importing_the_package_and_wrong_settings_need_no_torch():
-    code = "import sys, headcount, headcount.settings; print([n for n in ('torch', 'hydra') if n in sys.modules])"
-    assert begun(sys.executable, "-c", code).stdout == "[]\n"
-
-
 @pytest.mark.medium
 def test_commands_that_do_not_train_import_no_lightning():
     """It takes as long as all the rest: a translation would begin twice as late."""
@@ -65,26 +60,15 @@ def test_commands_that_do_not_train_import_no_lightning():
     assert begun(sys.executable, "-c", code).stdout == "[]\n"
 
 
-def typed(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
-    """Exit code and output of `headcount WORDS`."""
-    monkeypatch.setattr(sys, "argv", ["headcount", *words])
-    code = 0
-    try:
-        main()
-    except SystemExit as ended:
-        code = ended.code
-    return code, *capsys.readouterr()
-
-
-def test_words_that_are_no_command(monkeypatch, capsys):
+def test_words_that_are_no_command():
     lines = {
         "trian": "error: trian: no such command; did you mean train? headcount --help lists all\n",
         "xyz": "error: xyz: no such command; headcount --help lists all\n",
         "tr\nain": "error: tr\\nain: no such command; did you mean train? headcount --help lists all\n",
     }
     for name, line in lines.items():
-        assert typed(monkeypatch, capsys, name) == (2, "", line)
-    assert typed(monkeypatch, capsys, "--version") == (0, f"headcount {headcount.__version__}\n", "")
+        assert command(name).err == line
+    assert completed("--version").out == f"headcount {headcount.__version__}\n"
     assert f'version = "{headcount.__version__}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for page in ("CITATION.cff", "CHANGELOG.md", "README.md"):
         assert headcount.__version__ in (ROOT / page).read_text(encoding="utf-8"), page
@@ -173,15 +157,6 @@ def test_make_shows_its_targets():
     targets = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
     (declared,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert targets == set(declared.split())
-
-
-def test_a_script_is_the_command_of_its_name():
-    doors = [path.stem for path in SCRIPTS.glob("*.py") if path.stem in COMMANDS]
-    assert "train" in doors
-    for name in doors:
-        _, *code = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8").split("\n\n", 1)
-        run = f'from headcount.cli import run_command\n\nif __name__ == "__main__":\n    run_command("{name}")\n'
-        assert code == [run]
 
 
 @pytest.mark.medium

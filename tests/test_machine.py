@@ -6,15 +6,7 @@ import pytest
 import torch
 
 from headcount import machine, processes
-from headcount.errors import InputError
-from headcount.machine import (
-    choose_device,
-    choose_precision,
-    multiplies_bf16,
-    small_products,
-    use_allowed_cores,
-    use_faster_products,
-)
+from headcount.machine import choose_precision, multiplies_bf16, use_allowed_cores, use_faster_products
 from headcount.processes import cores, cpu_quota
 
 
@@ -57,11 +49,6 @@ def test_torch_has_the_cores_of_the_quota_unless_openmp_is_told_otherwise(monkey
     assert torch.get_num_threads() == expected
 
 
-def test_a_device_without_numbers_is_one_short_line():
-    with pytest.raises(InputError, match=r"^device=meta: not available here \(.{1,150}\); try device=cpu$"):
-        choose_device("meta")
-
-
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
 @pytest.mark.parametrize(("native", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
 def test_bf16_is_chosen_only_where_it_is_not_emulated(accelerator, native, chosen, monkeypatch):
@@ -90,17 +77,3 @@ def test_float32_products_stay_exact(exact, monkeypatch):
     monkeypatch.undo()
     x = torch.randn(300, 200)
     torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)
-
-
-@pytest.mark.usefixtures("float32_products")
-@pytest.mark.parametrize(("chosen", "inside", "after"), [(True, "highest", "medium"), (False, "high", "high")])
-def test_small_products_are_not_onednns_though_threads_overlap(chosen, inside, after, monkeypatch):
-    monkeypatch.setattr(machine, "_onednn_is_chosen", chosen)
-    torch.set_float32_matmul_precision(after)
-    first, second = small_products(), small_products()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert torch.get_float32_matmul_precision() == inside
-    second.__exit__(None, None, None)
-    assert torch.get_float32_matmul_precision() == after

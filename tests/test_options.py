@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import completed
-from safetensors.torch import load_file
 
 from headcount.run.opened import open_run
 
@@ -60,16 +59,6 @@ def test_what_is_resumed_ends_as_if_never_stopped(options, tiny, tmp_path):
     if "batch_ramp" in options:
         logged = (tmp_path / "whole" / "train.log").read_text(encoding="utf-8")
         assert "; ramp: from 0.25 of a batch over 6 steps (figures of the first epoch)" in logged
-
-
-@pytest.mark.slow
-def test_both_directions_are_trained_then_one(tiny, tmp_path):
-    completed("train", *tiny, "data.both_directions=true", "hydra.run.dir=both", cwd=tmp_path)
-    given = [option for option in tiny if not option.startswith("tokenizer.vocab_size")]  # the run brings its own
-    completed("train", *given, "init_from=both", "hydra.run.dir=one", cwd=tmp_path)
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("both", "one"))
-    assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert (tmp_path / "both/tokenizer.model").read_bytes() == (tmp_path / "one/tokenizer.model").read_bytes()
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

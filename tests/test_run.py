@@ -2,7 +2,6 @@
 
 import inspect
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,10 +10,9 @@ from omegaconf import OmegaConf
 from headcount.command_lines import CONF
 from headcount.errors import InputError
 from headcount.run.build import check_processes
-from headcount.run.directory import link_latest, read_config, read_metrics, update_metrics
+from headcount.run.directory import read_metrics, update_metrics
 from headcount.run.opened import open_run
 from headcount.run.resolvers import peak_rate, run_directory
-from headcount.run.train import summary
 
 
 def test_every_run_has_a_directory_of_its_own(tmp_path, monkeypatch):
@@ -32,14 +30,6 @@ def test_peak_rate():
     assert [peak_rate(0.005, width) for width in (128, 512)] == [5e-3, 1.25e-3]
     assert [peak_rate(0.005, 128, tokens) for tokens in (4096, 16384)] == [5e-3, 1e-2]
     assert peak_rate(0.005, "abc") == peak_rate(0.01, 0) == 1.0  # it is the model that complains
-
-
-def test_latest_follows_the_newest(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        link_latest(tmp_path / name)
-        assert (tmp_path / "latest").resolve() == tmp_path / name
-    assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "latest"}
 
 
 def test_metrics_are_merged(tmp_path):
@@ -73,16 +63,3 @@ def test_a_library_opens_a_run_with_the_defaults_of_the_commands(name):
     for setting, parameter in inspect.signature(open_run).parameters.items():
         if setting in config and setting != "search":
             assert (config[setting] or None) == (parameter.default or None), setting
-
-
-@pytest.mark.medium
-def test_a_low_score_names_the_doctor_first(home, monkeypatch):
-    run = home / "runs" / "second"
-    figures = read_metrics(run)
-    parts = SimpleNamespace(data=SimpleNamespace(target_language="de"))
-    for valid, test, low in ((0.6, 0.4, True), (9.9, 0.4, True), (10.3, 9.9, False)):
-        scores = {split: figures[split] | {"bleu": bleu} for split, bleu in (("valid", valid), ("test", test))}
-        text = summary(SimpleNamespace(directory=run, config=read_config(run), parts=parts), figures, scores)
-        (first,) = (line for line in text.splitlines() if line.startswith("next:  "))
-        assert (" doctor " if low else " translate ") in first
-        assert (" doctor " in text) == low
