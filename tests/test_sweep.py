@@ -139,9 +139,9 @@ def test_jobs_at_once_share_cores_and_gpus(monkeypatch):
     jobs = [OmegaConf.create({"threads": threads, "trainer": {"devices": n}}) for threads, n in ((None, 1), (None, 2))]
     assert [threads_of(job, 2) for job in jobs] == [4, 2]
     assert threads_of(jobs[0], 16) == 1
-    assert [gpus_of(place, 1, ["4", "5", "6"], 4) for place in range(4)] == [["4"], ["5"], ["6"], ["4"]]
-    assert [gpus_of(place, 2, ["4", "5", "6"], 2) for place in range(2)] == [["4", "5"], ["6", "4"]]
-    assert gpus_of(0, 1, ["4"], 2) == []
+    assert [gpus_of(place, 1, ["4", "5", "6"]) for place in range(4)] == [["4"], ["5"], ["6"], ["4"]]
+    assert [gpus_of(place, 2, ["4", "5", "6"]) for place in range(2)] == [["4", "5"], ["6", "4"]]
+    assert gpus_of(0, 1, ["4"]) == []
 
 
 def test_a_job_has_an_environment_of_its_own(monkeypatch):
