@@ -16,7 +16,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -352,8 +351,5 @@ def forwarded_signals() -> Iterator[tuple["list[subprocess.Popen[bytes]]", list[
         for child in list(children):
             child.send_signal(number)
 
-    if threading.current_thread() is threading.main_thread():
-        with signals_to(forward):
-            yield children, signals
-    else:
+    with signals_to(forward):
         yield children, signals
