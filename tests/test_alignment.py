@@ -122,9 +122,7 @@ def test_translate_writes_alignments_behind_translations_or_into_a_file(home, ru
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("name", "why"), [("5", "must be true, false or a file"), ("nowhere/x", "can't be written to")]
-)
+@pytest.mark.parametrize(("name", "why"), [("5", "must be a valid boolean"), ("nowhere/x", "can't be written to")])
 def test_wrong_alignments(name, why, home):
     (line,) = refused("translate", "run=runs/first", f"alignments={name}", stdin=SOURCE.encode(), cwd=home)
     assert line.startswith(f"alignments={name}: {why}")

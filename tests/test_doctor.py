@@ -213,7 +213,7 @@ def test_a_corpus_that_is_gone_leaves_the_checks_of_the_run(home, tmp_path):
     ("words", "line"),
     [
         (["run=nowhere"], "nowhere is not a run directory"),
-        (["run=[a,b]"], "run=[a,b]: must be text or a path"),
+        (["run=[a,b]"], "run=[a,b]: must be a valid string"),
         (["run=x", "data=grammar"], "run= and data=: a run has its own corpus; give one of the two"),
         (["data=grammar", "init_from=x"], "init_from=: chooses neither a run nor a corpus"),
     ],

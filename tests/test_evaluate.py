@@ -208,7 +208,7 @@ def test_translations_are_chosen_by_the_scores_of_both_directions(home, text, ti
     [
         (["run=[runs/first,runs/second]", "output=x.de"], "output=x.de: goes with one split, and with one run or"),
         (["output=nowhere/x.de"], "output=nowhere/x.de: must be a file in a folder that exists"),
-        (["rerank=[]", "nbest=1"], "nbest=1: must be a whole number above 1"),
+        (["rerank=[]", "nbest=1"], "nbest=1: must be greater than or equal to 2"),
         (["rerank=[]", "weights.backward=0.5"], "weights.backward: no run of rerank= translates backwards"),
         (["rerank=[]", "search.beam=2", "nbest=3"], "nbest=3"),
         (["rerank=[]", "input=x"], "input= and reference= go together"),

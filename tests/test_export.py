@@ -235,13 +235,13 @@ def test_all_reasons_are_in_one_error(format, run, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (["format=onnx"], "format=onnx: must be one of ctranslate2, huggingface, page"),
+        (["format=onnx"], "format=onnx: must be 'ctranslate2', 'huggingface' or 'page'"),
         (["quantization=int3"], "quantization=int3: must be one of float32, bfloat16"),
         (["format=page", "quantization=float16"], "quantization=float16: must be one of int8, float32 for page"),
-        (["max_positions=1"], "max_positions=1: must be a whole number, 2 or more"),
-        (["format=page", "examples=-1"], "examples=-1: must be a whole number, 0 or more"),
+        (["max_positions=1"], "max_positions=1: must be greater than or equal to 2"),
+        (["format=page", "examples=-1"], "examples=-1: must be greater than or equal to 0"),
         (["run=[runs/first,runs/second]"], "run=[runs/first,runs/second]: format=ctranslate2 holds one run"),
-        (["output=5"], "output=5: must be text"),
+        (["output=5"], "output=5: must be a valid string or null"),
         (["format=page", "examples=0", "output=taken/x"], "output=taken/x: can't be written to"),
         (["format=huggingface", "output=taken"], "output=taken: is there already; move it away, or give another"),
     ],
@@ -280,9 +280,9 @@ def test_translate_gives_the_same_lines_with_either_engine(settings, home):
     ("settings", "line"),
     [
         (["engine=ctranslate2", "search=sample"], "search: engine=ctranslate2 has beam search alone, not Sampling"),
-        (["engine=ctranslate2", "precision=int3"], "precision=int3: must be one of float32, bfloat16, int8"),
+        (["engine=ctranslate2", "precision=int3"], "precision=int3: must be 'float32', 'bfloat16' or 'int8'"),
         (["engine=ctranslate2", "run=[runs/first,runs/second]"], "engine=ctranslate2: translates with one run"),
-        (["engine=fast"], "engine=fast: must be headcount or ctranslate2"),
+        (["engine=fast"], "engine=fast: must be 'headcount' or 'ctranslate2'"),
         (["precision=int8"], "precision=int8: must be float32 or bfloat16, or add engine=ctranslate2"),
     ],
 )

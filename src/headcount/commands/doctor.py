@@ -3,11 +3,11 @@
 import sys
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from headcount.doctor import checks, evidence
 from headcount.errors import InputError
-from headcount.run.build import build_data, without_other_kinds
+from headcount.run.build import build_data, plain, without_other_kinds
 from headcount.run.opened import open_run
 from headcount.settings import check, named_by, within
 
@@ -21,7 +21,7 @@ def settings(*, run: str, checkpoint: str | None, device: str) -> None:
 
 def run(config: DictConfig) -> None:
     """Report on a run, or on the corpus that is described. Raises SystemExit with code 1 for a warning."""
-    check(settings, {name: config[name] for name in ("run", "checkpoint", "device")})
+    check(settings, plain(OmegaConf.masked_copy(config, ["run", "checkpoint", "device"])))
     words = HydraConfig.get().overrides.task
     of_corpus = [word for word in words if named_by(word) not in OWN]
     if other := [named_by(word) for word in of_corpus if not within(named_by(word), CORPUS)]:
