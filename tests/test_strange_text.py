@@ -93,7 +93,8 @@ def test_decomposed_references_are_composed_and_long_ones_are_counted(text, tmp_
     """Of a run whose translations may have two pieces."""
     for path in text.iterdir():
         (tmp_path / path.name).write_text(unicodedata.normalize("NFD", path.read_text("utf-8")), encoding="utf-8")
-        shutil.copy(tmp_path / path.name, tmp_path / path.name.replace("valid", "more"))
+    for language in ("en", "de"):
+        shutil.copy(tmp_path / f"valid.{language}", tmp_path / f"more.{language}")
     settings = (f"data.root={tmp_path}", "data.directory=data", "data.tests={more: more}", "search.max_ratio=0")
     completed("train", *TINY, *settings, "hydra.run.dir=run", cwd=tmp_path)
     run = tmp_path / "run"
