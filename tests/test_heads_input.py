@@ -15,14 +15,14 @@ from headcount.run.arrays import read_arrays
     [
         (["run=nowhere"], "nowhere is not a run directory"),
         (["sweep=nowhere"], "sweep=nowhere: no such directory"),
-        (["sweep=3"], "sweep=3: must be a directory, or null"),
+        (["sweep=3"], "sweep=3: must be a valid string or null"),
         (["run=runs/first", "parts=[all]"], "parts: 'all' is not allowed; choose from ablation"),
         (["sweep=runs", "checkpoint=runs/first/model.safetensors"], "checkpoint= goes with one run"),
         (["run=runs/first", "seed=-1"], "seed=-1: must be a whole number, 0 or more"),
         (["run=runs/first", "parts=[]"], "parts=[]: nothing is measured yet with these weights and settings"),
         (["run=runs/first", "test=1"], "test=1: must be 2 or more sentences"),
         (["run=runs/first", "bounds.loss=-1"], "bounds.loss=-1: must be 0 or more"),
-        (["run=runs/first", "bounds.bleu=x"], "bounds.bleu=x: must be a number"),
+        (["run=runs/first", "bounds.bleu=x"], "bounds.bleu=x: must be a valid number"),
     ],
 )
 def test_wrong_input_is_one_line(arguments, line, home):

@@ -206,7 +206,7 @@ def test_figures_edited_by_hand_are_a_line(changes, message, sweep, undrawn):
 
 def test_a_margin_that_is_missing_is_a_line(sweep):
     (line,) = refused("report", f"sweep={sweep}", "~margin.loss", cwd=sweep)
-    assert line == "margin.loss: is missing; give a number above 0"
+    assert line == "margin.loss: is missing; give it a value"
 
 
 def test_a_setting_that_no_name_has_is_found():

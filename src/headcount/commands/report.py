@@ -23,7 +23,7 @@ class Settings:
     text: str | None
     effect: float
     resamples: int
-    margin: dict[str, float]
+    margin: dict[str, Any]  # headcount.report.study.Margins
     simulate: int
     tuned: str | None
     debug: bool

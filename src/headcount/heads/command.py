@@ -21,6 +21,7 @@ from headcount.openmp import sleeping_when_crowded
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.run.opened import open_from_config
+from headcount.settings import check
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,9 @@ def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequ
 
 def bounds_of(config: DictConfig) -> Bounds:
     """The node `bounds`. Raises InputError."""
-    return Bounds(**config.bounds)
+    values: Any = OmegaConf.to_container(config.bounds)
+    check(Bounds, values, "bounds.")
+    return Bounds(**values)
 
 
 def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: Sequence[str] | None) -> Study:
