@@ -89,8 +89,8 @@ test-medium: .venv/dev  ## Run the tests that take a fifth of a second or more: 
 test-all: .venv/slow  ## Run all tests, the slow ones too
 	$(PYTEST) -m "not reliability" $(ARGS)
 
-test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad settings: KILLS=1000 FUZZ_CASES=100000
-	$(BIN)/python -m pytest -m reliability -s -rs tests/reliability $(ARGS)
+test-reliability: .venv/dev  ## Kill trainings at random moments, damage files, draw bad data: KILLS=1000 FUZZ_CASES=20000
+	$(BIN)/python -m pytest -m "reliability or medium" -s tests/reliability $(ARGS)
 
 MUTANTS := runs/mutation.sqlite
 mutation: .venv/mutation  ## Mutation testing: do the quick tests notice changes of the lines that differ from main?

@@ -1,13 +1,16 @@
 """Renew runs of earlier versions: `python scripts/migrate_run.py RUN_OR_RUNS.PARQUET ...`.
 
 Earlier configs named classes; today's have words for kinds, and one home for each setting. config.yaml, the plan of a
-sweep and the hash in metrics.json are written anew; scores, weights and translations stay as they are.
+sweep, the folders of its jobs and the hash in metrics.json are made anew; scores, weights and translations stay as they
+are. Of a sweep, name its runs before the sweep itself.
 """
 
 import json
 import logging
 import re
 import sys
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +24,24 @@ from headcount.files import write_text
 from headcount.run import kept
 from headcount.run.build import OF_MODULE, plain, without_other_kinds
 from headcount.run.identity import config_hash
-from headcount.run.resolvers import register_resolvers
+from headcount.run.resolvers import job_directory, register_resolvers
 from headcount.run.sweep import PLAN
 from headcount.settings import KINDS, Design
 
 WORDS = {str(target).rpartition(":")[2]: word for group in KINDS.values() for word, target in group.items()}
 WORDS |= {"AdamW": "adamw", "NAdam": "nadamw"}  # torch's own
 NONE = {"segmentation": "best", "averaging": "none"}  # where the group was empty
-RENAMED = {  # of the command lines in the plan of a sweep
+GONE = {  # words of command lines, and what says the same today
+    "hydra/launcher=joblib": (),
+    "hydra/launcher=basic": (),
+    "recipe=multi30k_de_en": ("recipe=multi30k_quick", "data.source=de", "data.target=en"),
+    "recipe=multi30k_en_fr": ("recipe=multi30k_en_de", "data.source=en", "data.target=fr"),
+    "optimizer=muon_large_vocabulary": ("optimizer=muon", "optimizer.adamw_lr=0.02"),  # at d_model=128
+    "optimizer=adamw_large_vocabulary": ("optimizer=adamw", "optimizer.other_lr=0.02"),
+}
+RENAMED = {
     r"study/optimizer=": "optimizer=",
     r"model/(self|cross)_attention=": r"model.\1_attention=",
-    r"optimizer=(muon|adamw)_large_vocabulary": r"optimizer=\1",
     r"(trainer\.max_steps|data\.budget\.steps)=": "steps=",
     r"data\.budget\.warmup_steps=": "schedule.warmup_steps=",
     r"data\.budget\.validate_every=": "validation.every=",
@@ -48,17 +58,20 @@ def main() -> None:
         if argument in ("--help", "-h"):
             sys.stdout.write(f"{__doc__}\n")
         elif path.is_file():
-            runs = {run: renewed_files(files) for run, files in kept.read(path).items()}
-            kept.write(path, runs)
+            runs = kept.read(path)
+            folders = folders_of(runs.get(kept.SWEEP, {}))
+            kept.write(path, {folders.get(run, run): renewed_files(files) for run, files in runs.items()})
             logging.info("%s: %d runs", path, len(runs) - (kept.SWEEP in runs))
         else:
             names = [name for name in ("config.yaml", "metrics.json", PLAN) if (path / name).is_file()]
             if not names:
                 raise InputError(f"{path}: neither a run, nor a sweep, nor a file of kept runs")
-            for name, text in renewed_files(
-                {name: (path / name).read_text(encoding="utf-8") for name in names}
-            ).items():
+            files = {name: (path / name).read_text(encoding="utf-8") for name in names}
+            for name, text in renewed_files(files).items():
                 write_text(path / name, text)
+            for job, folder in folders_of(files).items():
+                if (path / job).is_dir():
+                    (path / job).rename(path / folder)
             logging.info("%s", path)
 
 
@@ -74,22 +87,34 @@ def renewed_files(files: dict[str, str]) -> dict[str, str]:
             new["metrics.json"] = json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"
     if PLAN in files:
         plan = json.loads(files[PLAN])
-        plan["overrides"] = [renamed(each) for each in plan.get("overrides", [])]
-        plan["jobs"] = {job: [renamed(each) for each in given] for job, given in plan.get("jobs", {}).items()}
-        new[PLAN] = json.dumps(plan, indent=2) + "\n"
+        jobs = {job_directory(given): given for given in map(renamed, plan.get("jobs", {}).values())}
+        new[PLAN] = json.dumps(plan | {"overrides": renamed(plan.get("overrides", [])), "jobs": jobs}, indent=2) + "\n"
     return new
 
 
-def renamed(override: str) -> str:
+def folders_of(files: dict[str, str]) -> dict[str, str]:
+    """The folder that each job in the plan of a sweep has today, by the one that it had."""
+    jobs = json.loads(files.get(PLAN, "{}")).get("jobs", {})
+    return {job: job_directory(renamed(given)) for job, given in jobs.items()}
+
+
+def renamed(overrides: list[str]) -> list[str]:
+    """A command line in today's words."""
+    new = [word for each in overrides for word in GONE.get(each, (each,))]
     for old, now in RENAMED.items():
-        override = re.sub(old, now, override)
-    return override
+        new = [re.sub(old, now, each) for each in new]
+    return new
+
+
+@cache
+def defaults_of_today() -> dict[str, Any]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return plain(compose("train"))
 
 
 def renewed(old: dict[str, Any]) -> dict[str, Any]:
     """A config of an earlier version in today's terms: settings that came later have their default of today."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = plain(compose("train"))
+    config = deepcopy(defaults_of_today())
     data = {**old["data"], **old["data"].pop("corpus", {})}
     budget, trainer, schedule = data.pop("budget", {}), old["trainer"], old["schedule"]
     data.pop("vocab_size", None)

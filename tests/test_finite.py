@@ -1,18 +1,14 @@
 """Divergence: steps without finite gradients are skipped, or training stops; what it leaves can be used."""
 
 import json
-import math
 import re
-import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import SCRIPTS, completed, failed, rewrite
-from processes import DDP, ENVIRONMENT, TORCHRUN
-from safetensors.torch import load_file
-from test_optimizers import NAMES, options, quick
+from conftest import completed, failed
+from torch.utils._pytree import tree_leaves
 
 from headcount.errors import InputError
 from headcount.training.callbacks import LastCheckpoint
@@ -42,28 +38,8 @@ def test_steps_in_a_row_end_training_and_a_finite_one_begins_a_new_row(norm):
     other.load_state_dict(skipped.state_dict())
     for each in (skipped, other):
         assert [each.skips(step(norm, 1.0), source) for _ in range(2)] == [True, True]
-        with pytest.raises(
-            InputError,
-            match=rf"^step 4: loss 1, gradient norm {norm:.3g} at learning rate 1.00e-02: no finite gradients in the "
-            r"last 3 steps \(divergence.stop_after=3\)",
-        ):
+        with pytest.raises(InputError, match=r"^step 4: .*: no finite gradients in the last 3 steps \(divergence.stop"):
             each.skips(step(norm, 1.0), source)
-
-
-def test_the_pairs_of_the_micro_batch_whose_loss_is_not_finite_are_named(caplog):
-    caplog.set_level("INFO")
-    skipped = SkippedSteps(9)
-    skipped.skips(step(float("nan"), 1.0, float("nan"), 2.0), source)
-    skipped.skips(step(float("nan"), 1.0, 2.0), source)
-    one, every = (record.getMessage() for record in caplog.records)
-    assert one.endswith("its batch has 2 pairs, rows 17 'sentence 17'; 13 'sentence 13' of the training data")
-    assert "its batch has 4 pairs, rows 7 'sentence 7'; 3 'sentence 3'; 17 'sentence 17' ... of" in every
-
-
-@pytest.mark.parametrize("stop_after", [0, -1, None, True, 1.5, "ten"])
-def test_a_number_of_steps_that_is_none_is_refused(stop_after):
-    with pytest.raises(ValueError, match=r"^divergence.stop_after=.*: must be 1 or more steps$"):
-        SkippedSteps(stop_after)
 
 
 def diverge_at(monkeypatch, steps: Collection[int], where: str = "loss") -> None:
@@ -83,15 +59,6 @@ def diverge_at(monkeypatch, steps: Collection[int], where: str = "loss") -> None
         return loss
 
     monkeypatch.setattr(TranslationTask, "training_step", broken)
-
-
-def test_the_step_that_diverged_is_named_though_the_last_one_is_not_counted_yet():
-    skipped = SkippedSteps(stop_after=10)
-    skipped.expect(
-        Step(5, 0.1, torch.tensor(math.nan), [(torch.tensor(math.nan), torch.tensor([0]))]), "pair {}".format
-    )
-    assert str(skipped.diverged(5)).startswith("step 4: after it the model's probabilities")
-    assert skipped.in_a_row == 1
 
 
 @pytest.mark.medium
@@ -114,8 +81,6 @@ def test_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, 
     ("given", "skipped"),
     [
         (("validation.every=4",), 3),
-        (("validation.every=1",), 0),
-        (("steps=3", "validation.every=9"), 2),
         (("steps=3", "validation.every=9", "averaging.kind=best", "averaging.metric=bleu"), 2),
     ],
 )
@@ -123,7 +88,7 @@ def test_a_model_that_diverged_ends_a_validation_or_the_scoring_with_the_line_of
     tiny, tmp_path, given, skipped
 ):
     """The weights overflow, and the steps in a row that end training are not reached."""
-    options = ("optimizer.lr=1e38", "schedule.kind=constant", "schedule.warmup_steps=1", "schedule.warmup_steps=1")
+    options = ("optimizer.lr=1e38", "schedule.kind=constant", "schedule.warmup_steps=1")
     (line,) = failed("train", *tiny, *options, *given, "hydra.run.dir=run", cwd=tmp_path)
     after = f"; the {skipped} after it had no finite gradients and were skipped" if skipped else ""
     assert line.startswith(
@@ -136,33 +101,17 @@ def test_a_model_that_diverged_ends_a_validation_or_the_scoring_with_the_line_of
     )
 
 
-@pytest.mark.slow
-def test_a_run_from_before_the_setting_stops_at_its_first_step_without_finite_gradients(tiny, tmp_path, monkeypatch):
-    completed("train", *tiny, "steps=4", "hydra.run.dir=run", cwd=tmp_path)
-    rewrite(tmp_path / "run" / "config.yaml", lambda text: re.sub(r"divergence:\n  stop_after: 10\n", "", text))
-    diverge_at(monkeypatch, [6])
-    (line,) = failed("train", "resume=run", "steps=8", cwd=tmp_path)
-    assert line.startswith("step 6: loss nan, gradient norm nan")
-    completed("train", "resume=run", "steps=8", "divergence.stop_after=2", cwd=tmp_path)
+def slow(name: str):
+    return pytest.param(name, marks=pytest.mark.slow)
 
 
 @pytest.mark.medium
-def test_a_checkpoint_waits_for_the_next_step_that_is_not_skipped(tiny, tmp_path, monkeypatch):
-    diverge_at(monkeypatch, [4, 5])
-    saved = []
-    save = LastCheckpoint.save
-    monkeypatch.setattr(
-        LastCheckpoint, "save", lambda self, trainer: (saved.append(trainer.global_step), save(self, trainer))
-    )
-    completed("train", *tiny, "checkpoint.every=2", "hydra.run.dir=run", cwd=tmp_path)
-    assert saved == [2, 6, 8]
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("name", quick(["adamw", *NAMES], "adamw"))
+@pytest.mark.parametrize("name", ["adamw", "muon", *map(slow, ("nadamw", "schedule_free", "soap"))])
 def test_a_skipped_step_changes_no_weight_state_or_average(name, tiny, tmp_path, monkeypatch):
     diverge_at(monkeypatch, [1, 4, 5], "gradient")
-    given = (*tiny, *options(name), "checkpoint.every=1")
+    averaging = "none" if name == "schedule_free" else "ema"
+    given = (*tiny, f"optimizer={name}", f"averaging.kind={averaging}", "schedule.kind=constant")
+    given += ("schedule.warmup_steps=2", "checkpoint.every=1")
     completed("train", *given, "steps=5", "hydra.run.dir=half", cwd=tmp_path)
     before, skipped = (changing(tmp_path / "half", name) for name in ("last-1", "last"))
     assert len(before) > 50
@@ -172,33 +121,28 @@ def test_a_skipped_step_changes_no_weight_state_or_average(name, tiny, tmp_path,
     resumed, whole = (changing(tmp_path / run, "last") for run in ("half", "whole"))
     assert resumed == whole
     assert sum(one != other for one, other in zip(skipped, whole, strict=True)) > len(whole) / 2
-    for run in ("half", "whole"):
-        state = torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True)
-        assert state["skipped_steps"] == {"total": 3, "in_a_row": 0}
-    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("half", "whole")]
-    assert weights[0] == weights[1]
+    state = torch.load(tmp_path / "half" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["skipped_steps"] == {"total": 3, "in_a_row": 0}
 
 
 def changing(run: Path, name: str) -> list[object]:
     """All that an optimizer step changes in a checkpoint: weights, optimizer state, averages."""
     state = torch.load(run / "checkpoints" / f"{name}.ckpt", weights_only=True)
     averages = {key: each for key, each in state["callbacks"].items() if "Average" in key}
-    return leaves([state["state_dict"], state["optimizer_states"], averages])
-
-
-def leaves(node: object) -> list[object]:
-    if isinstance(node, torch.Tensor):
-        return [node.tolist()]
-    parts = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else None
-    return [node] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+    leaves = tree_leaves([state["state_dict"], state["optimizer_states"], averages])
+    return [leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
 @pytest.mark.medium
-def test_skipped_steps_are_counted_and_shown(tiny, tmp_path, monkeypatch, recwarn):
+def test_skipped_steps_are_counted_and_shown_and_no_checkpoint_follows_one(tiny, tmp_path, monkeypatch, recwarn):
     """With micro-batches, in bfloat16."""
     diverge_at(monkeypatch, [1, 2, 6])
-    options = ("trainer.accumulate_grad_batches=2", "trainer.precision=bf16-mixed", "averaging.kind=ema")
+    saved, save = [], LastCheckpoint.save
+    note = lambda self, trainer: (saved.append(trainer.global_step), save(self, trainer))  # noqa: E731
+    monkeypatch.setattr(LastCheckpoint, "save", note)
+    options = ("trainer.accumulate_grad_batches=2", "trainer.precision=bf16-mixed", "checkpoint.every=2")
     result = completed("train", *tiny, *options, "hydra.run.dir=run", cwd=tmp_path)
+    assert saved == [3, 4, 7, 8]  # each waits for the next step that is not skipped
     log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
     assert re.findall(r" step (\d): .* skipped; its batch has", log) == ["1", "2", "6"]
     assert re.search(r" step 5 of 8  loss [\d.]+ .* tokens/s  2 skipped  0:\d\d left$", log, re.MULTILINE)
@@ -207,57 +151,3 @@ def test_skipped_steps_are_counted_and_shown(tiny, tmp_path, monkeypatch, recwar
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["train"]["skipped_steps"] == 3
     assert metrics["train"]["steps"] == 8
-
-
-def test_a_run_without_a_skipped_step_speaks_of_none(home):
-    files = [(home / "runs" / "first" / name).read_text(encoding="utf-8") for name in ("train.log", "metrics.json")]
-    assert not any("skipped" in text for text in files)
-
-
-# The loss of the second process is not a number at some steps.
-DIVERGING = """
-import runpy, sys
-from headcount.training.module import TranslationTask
-steps, script, *words = sys.argv[1:]
-whole = TranslationTask.training_step
-def broken(self, batch, batch_idx):
-    loss = whole(self, batch, batch_idx)
-    if self.global_rank != 1 or str(batch_idx + 1) not in steps.split(","):
-        return loss
-    _, rows = self._parts_of_step.pop()
-    self._parts_of_step.append((loss.detach() * float("nan"), rows))
-    return loss * float("nan")
-TranslationTask.training_step = broken
-sys.argv = [script, *words]
-runpy.run_path(script, run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_all_processes_skip_the_steps_of_which_one_has_no_finite_gradients(tiny, tmp_path):
-    (tmp_path / "diverging.py").write_text(DIVERGING, encoding="utf-8")
-
-    def by_two(steps: str, *words: str) -> subprocess.CompletedProcess:
-        line = [*TORCHRUN, tmp_path / "diverging.py", steps, SCRIPTS / "train.py", *tiny, *DDP, *words]
-        return subprocess.run(line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, timeout=240, text=True)
-
-    result = by_two("3,4", "hydra.run.dir=run", "averaging.kind=ema")
-    assert result.returncode == 0, result.stderr
-    skipped = re.findall(r"^step (\d): .* skipped; its batch has (\d+) pairs", result.stderr, re.MULTILINE)
-    assert [number for number, _ in skipped] == ["3", "4"]
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
-    assert (metrics["train"]["steps"], metrics["train"]["skipped_steps"]) == (8, 2)
-    assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "run" / "model.safetensors").values())
-    stopped = by_two("3,4", "hydra.run.dir=stopped", "divergence.stop_after=2")
-    lines = [line for line in stopped.stderr.splitlines() if line.startswith("error: ")]
-    assert set(lines) == {lines[0]}
-    assert lines[0].startswith("error: step 4: loss nan, gradient norm nan")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
-def test_weights_of_another_precision_train_and_are_kept_in_float32(tiny, tmp_path, precision):
-    other = completed("train", *tiny, f"trainer.precision={precision}", "averaging.kind=ema", cwd=tmp_path)
-    plain = completed("train", *tiny, "averaging.kind=ema", "trainer.precision=32-true", cwd=tmp_path)
-    losses = [float(re.search(r"^test.* (\S+)$", each.out, re.MULTILINE)[1]) for each in (other, plain)]
-    assert losses[0] == pytest.approx(losses[1], abs=0.05)

@@ -547,5 +547,5 @@ def test_no_ramp_in_no_steps(tmp_path):
 
 
 def test_sampling_must_fit_the_tokenizer(tmp_path):
-    with pytest.raises(ValueError, match=r"SampledSegmentation needs tokenizer\.model_type=unigram"):
+    with pytest.raises(ValueError, match=r"needs tokenizer\.model_type=unigram"):
         module(tmp_path, segmentation=SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0))

@@ -13,7 +13,6 @@ import torch
 from headcount.decoding.parallel import MOST_PYTHON_THREADS, parallel_map
 from headcount.decoding.search import NotFiniteError
 from headcount.errors import InputError
-from headcount.machine import small_products
 from headcount.processes import can_fork
 
 forked = pytest.mark.skipif(not can_fork(), reason="this process cannot fork")
@@ -41,33 +40,10 @@ def test_processes_answer_in_order_with_a_thread_each(threads, count):
     assert not multiprocessing.active_children()
 
 
-def test_few_batches_get_several_threads_each_in_this_process():
-    torch.set_num_threads(5)
-    assert list(parallel_map(where, jobs(2), forks=True)) == [(number, os.getpid(), 2) for number in range(2)]
-    assert torch.get_num_threads() == 5
-
-
 @pytest.mark.parametrize(("threads", "count"), [(1, 4), (4, 1), (4, 0)])
 def test_a_single_batch_or_thread_is_searched_here(threads, count):
     torch.set_num_threads(threads)
     assert list(parallel_map(where, jobs(count), forks=True)) == [(n, os.getpid(), threads) for n in range(count)]
-
-
-@pytest.mark.usefixtures("float32_products")
-def test_threads_have_the_same_products_all_the_time(monkeypatch):
-    monkeypatch.setattr("headcount.machine._onednn_is_chosen", True)
-
-    def products(number: int) -> set[str]:
-        found = set()
-        for _ in range(200):
-            with small_products():
-                found.add(torch.get_float32_matmul_precision())
-            found.add(torch.get_float32_matmul_precision())
-        return found
-
-    torch.set_num_threads(8)
-    assert list(parallel_map(products, jobs(4), forks=False)) == 4 * [{"highest"}]
-    assert torch.get_float32_matmul_precision() == "medium"
 
 
 def test_threads_take_the_place_of_processes():
@@ -98,16 +74,6 @@ def test_a_process_computes_after_this_one_did_with_several_threads():
         torch.testing.assert_close(product, expected)
 
 
-@pytest.mark.medium
-@forked
-def test_a_process_has_the_weights_of_now():
-    torch.set_num_threads(2)
-    weight = torch.zeros(1)
-    for value in (1.0, 2.0):
-        weight.fill_(value)
-        assert list(parallel_map(lambda number: weight.item() * number, jobs(3), forks=True)) == [0, value, 2 * value]
-
-
 def fail(number: int) -> int:
     if number == 2:
         raise NotFiniteError("runs/a")
@@ -127,13 +93,6 @@ def test_a_failure_is_raised_after_what_came_before_it(forks):
 
 
 KILLED = r"^a process that translated was killed; .*batch_tokens.*OMP_NUM_THREADS=1 to have one process$"
-
-
-@forked
-def test_a_killed_process_is_one_line():
-    torch.set_num_threads(2)
-    with pytest.raises(InputError, match=KILLED):
-        list(parallel_map(lambda number: os.kill(os.getpid(), signal.SIGKILL), jobs(4), forks=True))
 
 
 def large_or_killed(number: int) -> bytes:

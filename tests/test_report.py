@@ -393,7 +393,7 @@ def test_a_new_metric_is_shown(sweep, undrawn, monkeypatch):
 @pytest.mark.medium
 def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
     for size, dropout in ((1000, 0.1), (2000, 0.1), (2000, 0.2)):
-        config = {"data": {"target": "de", "source": "en", "vocab_size": size}, "model": {"dropout": dropout}}
+        config = {"tokenizer": {"vocab_size": size}, "model": {"dropout": dropout}}
         for seed in (1, 2):
             write_run(tmp_path / f"{size}_{dropout}_{seed}", sentences(5), 0.2 + 0.01 * seed, seed, config)
     page = page_of(tmp_path)

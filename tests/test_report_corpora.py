@@ -35,7 +35,7 @@ def write_own(folder: Path, rows: dict[int, float], seeds=SEEDS) -> Path:
     for heads, errors in rows.items():
         for seed in seeds:
             config = {
-                "data": {"_target_": "headcount.grammar.Grammar", "seed": seed, "fingerprint": f"corpus {seed}"},
+                "data": {"kind": "grammar", "seed": seed, "fingerprint": f"corpus {seed}"},
                 "model": {"num_heads": heads},
                 "study": STUDY,
             }
@@ -183,7 +183,7 @@ def test_an_effect_varies_by_what_the_draw_of_sentences_gives_at_least(tmp_path,
     folder = tmp_path / "sweep"
     for width, heads, seed in itertools.product((64, 128), (1, 4), (1, 2, 3)):
         config = {
-            "data": {"_target_": "headcount.grammar.Grammar", "seed": seed, "fingerprint": f"corpus {seed}"},
+            "data": {"kind": "grammar", "seed": seed, "fingerprint": f"corpus {seed}"},
             "model": {"num_heads": heads, "d_model": width},
             "study": STUDY | {"varies": None},
         }

@@ -159,7 +159,7 @@ def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
     assert flag.startswith(worse)
     # A best checkpoint is no average; the best by BLEU may have more loss.
     for path in sweep.glob("*/config.yaml"):
-        rewrite(path, "averaging:\n  _target_: headcount.training.averaging.BestCheckpoint\n{}".format)
+        rewrite(path, "averaging:\n  kind: best\n{}".format)
     assert not page_of(sweep).flags
 
 

@@ -14,6 +14,9 @@ import yaml
 from conftest import command, completed, failed, rewrite, snapshot
 
 from headcount.training.callbacks import TrainingProgress
+from headcount.training.module import TranslationTask
+
+pytestmark = pytest.mark.medium
 
 
 @pytest.fixture
@@ -38,15 +41,22 @@ def config(run: Path):
     return yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
 
 
+def metrics(run: Path):
+    return json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+
+
+def log(run: Path) -> str:
+    return (run / "train.log").read_text(encoding="utf-8")
+
+
 def change(run: Path, act) -> None:
-    """Let `act` change the config.yaml of a run, as an earlier version or a person would have."""
+    """Let `act` change the config.yaml of a run."""
     settings = config(run)
     act(settings)
     (run / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
 
 
 def forget_the_text(config) -> None:
-    """As earlier versions, which did not record the text."""
     del config["data"]["fingerprint"]
 
 
@@ -55,50 +65,42 @@ def rows(run: Path, name: str) -> dict[int, float]:
         return {int(row["step"]): float(row[name]) for row in csv.DictReader(file) if row[name]}
 
 
-@pytest.mark.medium
-def test_a_setting_that_cannot_change_is_refused_in_one_line(run):
-    typed = ("optimizer.lr=0.5", "model.d_model=32", "data.cleaning.max_ratio=3", "model=big", "seed=7", "name=x")
+def same(run: Path, other: Path) -> bool:
+    """Weights, curves, translations, scores and counts."""
+    names = ("model.safetensors", "logs/metrics.csv", "test.hyp.de", "valid.hyp.de")
+    one, two = (metrics(each)["train"]["tokens"] for each in (run, other))
+    assert metrics(run)["test"] == metrics(other)["test"]
+    return one == two and all((run / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def test_settings_that_are_learnt_are_refused_in_one_line(run):
+    typed = ("optimizer.lr=0.5", "model.d_model=32", "data.cleaning.max_ratio=3", "model=big", "seed=7")
     line = refused(run, *typed, "steps=12")
     for setting in typed:
         assert setting.split("=")[0] in line
     assert "give init_from=" in line
-    ties = ("steps=14", "validation.every=2", "++schedule.steps=14")
-    line = refused(run, *ties, "steps=14")
-    assert "steps (give steps)" in line
-    assert "validation.every (give validation.every)" in line
-    assert "schedule.steps (give steps)" in line
 
 
-@pytest.mark.medium
 @pytest.mark.parametrize(
     ("spoil", "arguments", "expected"),
     [
-        (lambda config: config["model"].update(d_model=32), (), "does not fit the model in"),
-        (lambda config: config["data"].update(fingerprint="other"), (), "the text of its corpus has changed"),
-        (forget_the_text, ("++data.root=TEXT/../text0",), "the text of its corpus is not recorded"),
-        (lambda config: None, ("trainer.devices=2",), "1 x 1 x 1 and would be 2 x 1 x 1"),
-        (lambda config: None, ("logger=mlflow", "logger.mlflow.tracking_uri=none://x"), "logger"),
+        (lambda config: config["model"].update(d_model=32), ("steps=12",), "does not fit the model in"),
+        (lambda config: config["data"].update(fingerprint="other"), ("steps=12",), "text of its corpus has changed"),
+        (forget_the_text, ("++data.root=TEXT/../text0", "steps=12"), "the text of its corpus is not recorded"),
+        (lambda config: None, ("trainer.devices=2", "steps=12"), "1 x 1 x 1 and would be 2 x 1 x 1"),
+        (lambda config: None, ("hydra.run.dir=elsewhere", "steps=12"), "continues in the directory of that run"),
+        (lambda config: None, (), "last.ckpt is at step 8 of 8: to train on, raise steps"),
+        (lambda config: None, ("steps=7",), "is at step 8, and steps=7 is below"),
     ],
 )
 def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, arguments, expected):
     change(run, spoil)
-    arguments = [argument.replace("TEXT", str(text)) for argument in arguments]
-    assert expected in refused(run, *arguments, "steps=12")
+    assert expected in refused(run, *(argument.replace("TEXT", str(text)) for argument in arguments))
+    assert not (run.parents[1] / "elsewhere").exists()
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("logger", ["MLFlow", "Wandb"])
-def test_a_logger_that_writes_elsewhere_is_not_taken_from_the_config_of_a_run(logger, run):
-    node = {"_target_": f"pytorch_lightning.loggers.{logger}Logger", "tracking_uri": "sqlite:////tmp/x.db"}
-    change(run, lambda config: config.update(logger={"mine": node}))
-    line = refused(run, "steps=12")
-    assert line.startswith("runs/second: logger.mine: writes elsewhere than into the run")
-    resume(run, "steps=12", "logger=csv")
-
-
-@pytest.mark.medium
 def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run, monkeypatch):
-    (run / "checkpoints" / "last-1.ckpt").write_bytes((run / "checkpoints" / "last.ckpt").read_bytes())
+    shutil.copy(run / "checkpoints" / "last.ckpt", run / "checkpoints" / "last-1.ckpt")
 
     def check(path):
         raise OSError(errno.EIO, "Input/output error", str(path))
@@ -107,28 +109,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run
     assert "last.ckpt: Input/output error" in refused(run, "steps=12")
 
 
-@pytest.mark.medium
-def test_a_checkpoint_that_does_not_load_leaves_every_byte_as_it_was(run):
-    path = run / "checkpoints" / "last.ckpt"
-    state = torch.load(path, weights_only=True)
-    del state["optimizer_states"]
-    torch.save(state, path)
-    assert "last.ckpt: its state does not fit runs/second/config.yaml (" in refused(run, "steps=12")
-
-
-@pytest.mark.medium
-def test_memory_that_does_not_suffice_is_no_fault_of_a_checkpoint(run, monkeypatch):
-    def load(*_, **__):
-        raise torch.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr("headcount.training.module.TranslationTask.on_fit_start", load)
-    (line,) = failed("train", f"resume={run}", "steps=12")
-    assert line.startswith("not enough memory; lower data.batch_tokens ")
-    assert line.endswith(f"last.ckpt, of step 8, is intact: resume={run}")
-
-
-@pytest.mark.medium
-def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, text, tmp_path):
+def test_a_run_continues_with_its_own_tokenizer_though_the_text_has_changed(run, text, tmp_path):
     root = Path(shutil.copytree(text, tmp_path / "text"))
     rewrite(root / "train.de", lambda text: text.replace("der", "dieser").replace("sieht", "erblickt"))
     change(run, forget_the_text)
@@ -136,14 +117,12 @@ def test_a_run_goes_on_with_its_own_tokenizer_though_the_text_has_changed(run, t
     before = (run / "tokenizer.model").read_bytes()
     resume(run, "steps=9")
     assert (run / "tokenizer.model").read_bytes() == before
-    assert "did not record which text" in (run / "train.log").read_text(encoding="utf-8")
+    assert "did not record which text" in log(run)
 
 
-@pytest.mark.medium
 def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
     root = shutil.copytree(text, tmp_path / "moved")
-    settings = (f"++data.root={root}", f"data.directory={tmp_path / 'prepared'}", "steps=9")
-    resume(run, *settings)
+    resume(run, f"++data.root={root}", f"data.directory={tmp_path / 'prepared'}", "steps=9")
     assert config(run)["data"]["root"] == str(root)
     assert list((tmp_path / "prepared" / "prepared").iterdir())
     with (root / "train.de").open("a", encoding="utf-8") as file:
@@ -151,41 +130,21 @@ def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
     assert "has changed since it began" in refused(run, "steps=10")
 
 
-@pytest.mark.medium
 def test_every_setting_that_may_change_acts(run):
     settings = ("steps=14", "validation.every=3", "validation.samples=1", "validation.metric=bleu")
-    rest = ("validation.patience=1", "checkpoint.every=5", "logger=default", "search=greedy", "search.max_extra=1")
-    rest = (*rest, "search.max_ratio=0", "data.workers=1", "threads=1", "trainer.accelerator=auto")
-    resume(run, *settings, *rest)
-    # BLEU of one piece is 0 and stays so: the first validation is the best, the second has no better figure.
-    assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["train"]["steps"] == 12
+    rest = ("validation.patience=9", "checkpoint.every=5", "logger=default", "threads=1", "trainer.accelerator=auto")
+    resume(run, *settings, *rest, "data.workers=1")
+    assert metrics(run)["train"]["steps"] == 14
     assert sorted(rows(run, "valid/bleu")) == [3, 7, 8, 11]
-    assert sorted(rows(run, "train/loss")) == list(range(12))
+    assert sorted(rows(run, "train/loss")) == list(range(14))
     assert list(run.glob("logs/events.out.tfevents.*"))
-    log = (run / "train.log").read_text(encoding="utf-8").rpartition("run directory")[2]
-    assert log.count("   source ") == 2
-    assert "translating the test split with beam 1" in log
-    state = torch.load(run / "checkpoints" / "last-1.ckpt", weights_only=True)
-    assert state["global_step"] == 10
-    validation = {"every": 4, "metric": "loss", "patience": None}  # samples are only printed
-    before = {"search.beam": 5, "search.max_extra": 2, "search.max_ratio": 1, "trainer.accelerator": "cpu"}
-    before |= {"steps": 8, **{f"validation.{name}": value for name, value in validation.items()}}
-    assert config(run)["resumed"] == [{"after_step": 8, "before": before}]
+    assert log(run).rpartition("run directory")[2].count("   source ") == 2
+    assert torch.load(run / "checkpoints" / "last-1.ckpt", weights_only=True)["global_step"] == 10
+    assert config(run)["resumed"] == [{"after_step": 8, "before": {"steps": 8}}]  # the rest is not learnt
 
 
-@pytest.mark.medium
-def test_curves_can_be_left_off_and_taken_up(run):
-    before = (run / "logs" / "metrics.csv").read_bytes()
-    resume(run, "steps=9", "logger=none")
-    assert (run / "logs" / "metrics.csv").read_bytes() == before
-    resume(run, "steps=10", "logger=csv")
-    assert sorted(rows(run, "train/loss")) == [*range(8), 9]
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("schedule", [pytest.param("cosine", marks=pytest.mark.slow), "trapezoid"])
-def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path, schedule):
-    ending = (*tiny, f"schedule={schedule}", "schedule.warmup_steps=2", "logger=csv")
+def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path):
+    ending = (*tiny, "schedule.kind=trapezoid", "schedule.warmup_steps=2")
     for name, steps in {"short": 8, "long": 14}.items():
         completed("train", *ending, f"steps={steps}", f"hydra.run.dir=runs/{name}", cwd=tmp_path)
     run, whole = tmp_path / "runs" / "short", tmp_path / "runs" / "long"
@@ -194,75 +153,81 @@ def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path
     assert rows(run, "train/lr") == {**long, **short}
     assert all(long[step] > 0 for step in range(8, 14))
     planned = "the schedule was planned for 8 steps and is now planned for 14: after step 8 the learning rate is "
-    log = (run / "train.log").read_text(encoding="utf-8")
-    assert f"{planned}{long[8]:.3g}, where it would have been 0\n" in log
-    settings = config(run)
-    assert settings["schedule"]["steps"] == settings["trainer"]["max_steps"] == 14
-    assert settings["resumed"] == [{"after_step": 8, "before": {"schedule.steps": 8, "steps": 8}}]
-    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
-    assert state["lr_schedulers"][0]["lr_lambdas"] == [None, None, None]
+    assert f"{planned}{long[8]:.3g}, where it would have been 0\n" in log(run)
+    resume(run, "steps=15", "logger=none")
+    assert sorted(rows(run, "train/lr")) == list(range(14))
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("ends", "planned"),
-    [(6, 12), pytest.param(10, 12, marks=pytest.mark.slow), pytest.param(20, 20, marks=pytest.mark.slow)],
-)
-def test_no_step_of_a_run_made_longer_has_a_rate_of_zero(tiny, tmp_path, ends, planned):
-    schedule = ("schedule.kind=cosine", "schedule.warmup_steps=2", f"schedule.steps={ends}")
-    given = (*tiny, *schedule, "steps=6", "logger=csv", "hydra.run.dir=runs/a")
-    completed("train", *given, cwd=tmp_path)
-    run = tmp_path / "runs" / "a"
-    resume(run, "steps=12")
-    rates = rows(run, "train/lr")
-    assert all(rates[step] > 0 for step in range(6, 12))
-    assert config(run)["schedule"]["steps"] == planned
-    assert ("is now planned for 12" in (run / "train.log").read_text(encoding="utf-8")) == (planned == 12)
+def test_a_run_that_continues_has_no_score_of_its_former_weights(run, monkeypatch):
+    follow, killed = TrainingProgress.on_train_batch_end, []
 
-
-@pytest.mark.medium
-def test_a_run_that_goes_on_and_stops_keeps_no_score_of_its_former_weights(run, monkeypatch):
-    before = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    assert "test" in before
-    assert list(run.glob("test.hyp.*"))
-
-    follow = TrainingProgress.on_train_batch_end
-
-    def press(self, trainer, *rest):
+    def end(self, trainer, *rest):
+        if trainer.global_step == 9 and not killed:
+            killed.append(True)
+            raise RuntimeError("killed")
         if trainer.global_step == 9:
             os.kill(os.getpid(), signal.SIGINT)
         follow(self, trainer, *rest)
 
+    assert {"test", "valid", "config_hash"} <= set(metrics(run))
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingProgress, "on_train_batch_end", press)
-        assert resume(run, "steps=12", of=command).code == 130
-    after = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    assert after["train"]["steps"] > before["train"]["steps"]
-    assert not {"test", "valid", "config_hash"} & set(after)
+        patch.setattr(TrainingProgress, "on_train_batch_end", end)
+        with pytest.raises(RuntimeError, match="killed"):
+            resume(run, "steps=12")
+        assert "config_hash" not in metrics(run)
+        assert resume(run, of=command).code == 130
+    assert not {"test", "valid", "config_hash"} & set(metrics(run))
     assert not [*run.glob("*.hyp.*"), *run.glob("*.pairs.npz")]
 
 
-@pytest.mark.medium
-def test_a_run_that_goes_on_is_not_finished_until_it_is(run, monkeypatch):
-    def killed(*_):
-        raise RuntimeError("killed")
+@pytest.fixture
+def stopped(tiny, tmp_path, monkeypatch):
+    """A function that runs a command which a cluster stops after step 5."""
+    real = TranslationTask.on_train_batch_start
 
-    with monkeypatch.context() as patch:
-        patch.setattr("headcount.training.callbacks.TrainingProgress.on_train_batch_end", killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            resume(run, "steps=12")
-    assert "config_hash" not in json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    def stop(task, batch, number):
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        real(task, batch, number)
+
+    def start(*words: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(TranslationTask, "on_train_batch_start", stop)
+            assert command("train", *tiny, *words, cwd=tmp_path).code == 143
+
+    return start
 
 
-@pytest.mark.medium
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(run):
-    last = run / "checkpoints" / "last.ckpt"
-    shutil.copy(last, last.with_name("last-1.ckpt"))
-    last.write_bytes(last.read_bytes()[:1000])
-    resume(run, "steps=9")
-    log = (run / "train.log").read_text(encoding="utf-8")
-    assert "runs/second/checkpoints/last.ckpt is damaged (" in log
-    assert "); resumed from runs/second/checkpoints/last-1.ckpt, step 8\n" in log
-    for path in (last, last.with_name("last-1.ckpt")):
-        path.write_bytes(b"")
-    assert "start anew" in refused(run, "steps=10")
+def test_the_same_command_resumes_its_run_and_does_nothing_once_it_is_finished(tiny, home, tmp_path, stopped, caplog):
+    run, place = tmp_path / "elsewhere" / "mine", "hydra.run.dir=elsewhere/mine"
+    stopped("resume=auto")  # of the same settings, in runs/
+    stopped(place, "resume=auto")
+    (run / "checkpoints" / "last.ckpt").rename(run / "checkpoints" / "last-1.ckpt")  # as if killed between two renames
+    part = run / "checkpoints" / ".last.ckpt.0123456789abcdef.part"
+    part.touch()
+    completed("train", *tiny, place, "resume=auto", "threads=1", cwd=tmp_path)
+    assert "resuming elsewhere/mine" in caplog.messages
+    assert not part.exists()
+    assert same(run, home / "runs" / "second")
+    before = snapshot(run)
+    again = completed("train", *tiny, place, "resume=auto", cwd=tmp_path)
+    assert again.out == "elsewhere/mine is finished: nothing is left to do\n"
+    (line,) = failed("train", *tiny, place, "resume=auto", "model.d_model=32", cwd=tmp_path)
+    assert line.startswith("elsewhere/mine holds a run of another config (model.d_model=16, now 32")
+    (line,) = failed("train", *tiny, place, cwd=tmp_path)
+    assert line == "elsewhere/mine holds a run already: continue it with resume=auto, or move it away"
+    assert snapshot(run) == before
+
+
+def test_auto_resumes_the_newest_run_of_the_same_settings(tiny, home, tmp_path, stopped):
+    stopped("resume=auto")
+    (first,) = (path for path in (tmp_path / "runs").iterdir() if not path.is_symlink())
+    stopped("resume=auto", "seed=2")  # of other settings, so a run of its own
+    (tmp_path / "runs" / "damaged").mkdir()
+    (tmp_path / "runs" / "damaged" / "config.yaml").write_text("{", encoding="utf-8")
+    completed("train", *tiny, "resume=auto", cwd=tmp_path)
+    assert len(list((tmp_path / "runs").iterdir())) == 4  # no empty folder is left
+    assert same(first, home / "runs" / "second")
+    assert (tmp_path / "runs" / "latest").resolve() == first
+    completed("train", *tiny, "resume=auto", "steps=1", cwd=tmp_path)  # that one is finished, and has other steps
+    assert len(list((tmp_path / "runs").iterdir())) == 5

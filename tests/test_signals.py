@@ -1,11 +1,13 @@
-"""Signals to stop: one that comes twice within a second counts once, a later one does what it did before."""
+"""Signals to stop: one that comes twice within a second counts once; in the scoring it ends the process with a line."""
 
-import contextlib
 import signal
 
 import pytest
+from conftest import command
+from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnector
 
 from headcount import signals
+from headcount.run.train import stoppable
 from headcount.signals import signals_to
 
 
@@ -19,75 +21,46 @@ def clock(monkeypatch):
     return now
 
 
-@pytest.fixture
-def before():
-    """The signals that the handler of SIGTERM gets that is there before."""
-    came = []
-
-    def handler(number, frame):
-        came.append(number)
-
-    handlers = {number: signal.getsignal(number) for number in signals.STOP}
-    signal.signal(signal.SIGTERM, handler)
-    yield came
-    for number, each in handlers.items():
-        signal.signal(number, each)
-
-
-def test_a_signal_that_comes_again_within_a_second_is_the_same_one(clock, before):
-    came = []
-    with signals_to(came.append):
-        for clock[0], number in (
-            (100, signal.SIGTERM),
-            (100.9, signal.SIGTERM),
-            (100.95, signal.SIGUSR1),
-            (101, signal.SIGTERM),
-            (101.5, signal.SIGTERM),
-        ):
-            signal.raise_signal(number)
-    assert came == [signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM]
-    assert not before
-
-
-def test_a_signal_after_the_second_does_what_it_did_before(clock, before):
-    was = signal.getsignal(signal.SIGTERM)
-    listening = contextlib.ExitStack()
-    came = []
-    listening.enter_context(signals_to(lambda number: (came.append(number), listening.close())))
-    signal.raise_signal(signal.SIGTERM)
-    clock[0] += 0.9
-    signal.raise_signal(signal.SIGTERM)
-    assert (came, before) == ([signal.SIGTERM], [])
-    clock[0] += 0.2
-    signal.raise_signal(signal.SIGTERM)
-    assert (came, before) == ([signal.SIGTERM], [signal.SIGTERM])
-    assert signal.getsignal(signal.SIGTERM) is was
-
-
-def test_a_signal_after_the_second_reaches_whoever_listened_before(clock, before):
-    outer, listening = [], contextlib.ExitStack()
+def test_a_signal_that_comes_again_within_a_second_is_the_same_one_whoever_listens(clock):
+    outer, inner, before = [], [], {number: signal.getsignal(number) for number in signals.STOP}
+    term, usr1 = signal.SIGTERM, signal.SIGUSR1
     with signals_to(outer.append):
-        listening.enter_context(signals_to(lambda number: listening.close()))
-        signal.raise_signal(signal.SIGTERM)
+        with signals_to(inner.append):
+            for clock[0], number in ((100, term), (100.9, term), (100.95, usr1), (101, term)):
+                signal.raise_signal(number)
+        assert inner == [term, usr1, term]
+        clock[0] = 101.5
+        signal.raise_signal(term)
         assert outer == []
-        clock[0] += 2
-        signal.raise_signal(signal.SIGTERM)
-        assert outer == [signal.SIGTERM]
+        clock[0] = 103
+        signal.raise_signal(term)
+        assert outer == [term]
+        clock[0] = 105
+    assert {number: signal.getsignal(number) for number in signals.STOP} == before
 
 
-def test_a_signal_is_the_same_one_for_whoever_listens_next(clock, before):
-    first, second = [], []
-    with signals_to(first.append):
-        signal.raise_signal(signal.SIGTERM)
-    with signals_to(second.append):
-        signal.raise_signal(signal.SIGTERM)
-        clock[0] += 1
-        signal.raise_signal(signal.SIGTERM)
-    assert (len(first), len(second)) == (1, 1)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path, caplog, number):
+    before = signal.getsignal(number)
+    with caplog.at_level("INFO"), pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
+        signal.raise_signal(number)
+    assert ended.value.code == 128 + number
+    assert caplog.messages[0] == "stopped before all splits were scored. Score them with:"
+    assert caplog.messages[1].endswith(f"headcount train resume={tmp_path / 'run'}")
+    assert signal.getsignal(number) is before
 
 
-def test_handlers_are_put_back_where_no_signal_came(clock, before):
-    handlers = [signal.getsignal(number) for number in signals.STOP]
-    with signals_to(before.append):
-        pass
-    assert [signal.getsignal(number) for number in signals.STOP] == handlers
+@pytest.mark.medium
+def test_a_signal_after_lightning_has_put_its_handlers_away_ends_the_process_with_a_line(tiny, tmp_path, monkeypatch):
+    teardown, before = _SignalConnector.teardown, signal.getsignal(signal.SIGTERM)
+
+    def signalled(self):
+        teardown(self)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(_SignalConnector, "teardown", signalled)
+    monkeypatch.setattr(signals, "_came", {})
+    ended = command("train", *tiny, "steps=2", "hydra.run.dir=run", cwd=tmp_path)
+    assert ended.code == 128 + signal.SIGTERM
+    assert "stopped at step 2; the model so far can be used" in (tmp_path / "run" / "train.log").read_text()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -16,7 +16,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -138,7 +137,7 @@ class ProcessLauncher(Launcher):
             sweep, Plan(tuple(words), {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()})
         )
         at_once = self.n_jobs if self.n_jobs > 0 else cores() + 1 + self.n_jobs  # -1 is a job a core
-        board = Board(sweep, list(jobs), max(1, min(at_once, len(jobs))))
+        board = Board(sweep, short_names(jobs), max(1, min(at_once, len(jobs))))
         with forwarded_signals() as (children, signals):
             board.run(jobs, children, signals)
         sys.stdout.write(board.summary())
@@ -181,13 +180,20 @@ def check_finished(config: DictConfig, directory: Path) -> None:
     check_same(directory, own, "move it away, or give the sweep another name=...")
 
 
-class Board:
-    """The jobs of a sweep: runs them in threads, and says how far they are."""
+def short_names(jobs: Mapping[Path, DictConfig]) -> dict[Path, str]:
+    """A name for each job: the overrides that not all jobs have. The name of its folder has more, and may be long."""
+    words = {path: list(config.hydra.overrides.task) for path, config in jobs.items()}
+    common = set.intersection(*map(set, words.values()))
+    return {path: ",".join(each for each in own if each not in common) or path.name for path, own in words.items()}
 
-    def __init__(self, sweep: Path, jobs: Sequence[Path], at_once: int) -> None:
-        self.sweep, self.at_once = sweep, at_once
-        self.waiting = [path for path in jobs if not is_finished(path)]
-        self.total, self.failed = len(jobs), dict[Path, str]()
+
+class Board:
+    """The jobs of a sweep, by name: runs them in threads, and says how far they are."""
+
+    def __init__(self, sweep: Path, names: Mapping[Path, str], at_once: int) -> None:
+        self.sweep, self.names, self.at_once = sweep, names, at_once
+        self.waiting = [path for path in names if not is_finished(path)]
+        self.total, self.failed = len(names), dict[Path, str]()
         self.begun = time.monotonic()
         self.ended = 0
         self.gpus = visible_gpus()
@@ -223,7 +229,7 @@ class Board:
         left = len(self.waiting) - self.ended
         seconds = (time.monotonic() - self.begun) / self.ended * left if self.ended else 0
         time_left = f", about {max(1, round(seconds / 60))} min left" if seconds else ""
-        what = "" if ended is None else f"{'failed' if ended in self.failed else 'done'}: {ended.name}; "
+        what = "" if ended is None else f"{'failed' if ended in self.failed else 'done'}: {self.names[ended]}; "
         done = self.total - left - len(self.failed)
         sys.stderr.write(f"sweep {show(self.sweep)}: {what}{done} of {self.total} jobs done{time_left}\n")
 
@@ -231,7 +237,7 @@ class Board:
         """The end of a sweep: its jobs that failed, and what to type next."""
         done = self.total - len(self.waiting) + self.ended - len(self.failed)
         lines = [f"sweep {show(self.sweep)}: {done} of {self.total} jobs done"]
-        lines += [f"not done: {path.name}: {why}" for path, why in self.failed.items()]
+        lines += [f"not done: {self.names[path]}: {why}" for path, why in self.failed.items()]
         if done < self.total:
             lines.append("the same command again does what is missing")
         if done:
@@ -345,8 +351,5 @@ def forwarded_signals() -> Iterator[tuple["list[subprocess.Popen[bytes]]", list[
         for child in list(children):
             child.send_signal(number)
 
-    if threading.current_thread() is threading.main_thread():
-        with signals_to(forward):
-            yield children, signals
-    else:
+    with signals_to(forward):
         yield children, signals
