@@ -169,4 +169,7 @@ def study_of(study: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"error: {error}")

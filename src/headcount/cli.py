@@ -200,7 +200,14 @@ def _read_options() -> None:
     for override in OverridesParser.create().parse_overrides(given.overrides):
         name, value = override.key_or_group, override.value()
         if name in KINDS and name != "attention" and not (CONF / name).is_dir() and isinstance(value, str):
-            raise InputError(f"{override.input_line}: give {name}.kind={value}")
+            if value in KINDS[name]:
+                raise InputError(f"{override.input_line}: give {name}.kind={value}")
+            raise InputError(f"{override.input_line}: {name} is a group of settings; --help lists them")
+        group, _, last = name.rpartition(".")
+        if options := sorted(path.stem for path in (CONF / group).glob("*.yaml")) if last == "kind" else []:
+            raise InputError(f"{override.input_line}: give {group}=, one of {', '.join(options)}")
+        if value is None and (CONF / name).is_dir() and not override.is_delete():
+            raise InputError(f"{override.input_line}: leave it out")
     OwnConfigs.folder = given.config_dir
     Plugins.instance().register(OwnConfigs)
     register_resolvers()

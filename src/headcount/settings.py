@@ -215,7 +215,8 @@ def factory_of(group: str, kind: Any, setting: str | None = None) -> Callable[..
     """
     setting = setting or f"{group}.kind"
     if not isinstance(kind, str) or kind not in KINDS[group]:
-        raise InputError(f"{setting}={typed(kind)}: must be one of {', '.join(KINDS[group])}")
+        own = "; one of your own needs extensions=[MODULE]"
+        raise InputError(f"{setting}={typed(kind)}: must be one of {', '.join(KINDS[group])}{own}")
     target = KINDS[group][kind]
     if not isinstance(target, str):
         return target
@@ -297,6 +298,8 @@ def check(
     """
     from typing import NotRequired, Required
 
+    if not isinstance(values, Mapping):
+        raise InputError(f"{prefix.rstrip('.')}={typed(values)}: must be a group of settings")
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # here, because --help does not need it
     from typing_extensions import TypedDict
 
@@ -328,6 +331,7 @@ def check(
             lines.append(unknown(f"{prefix}{name}", names, prefix))
         else:
             allowed = [message.removeprefix("Input should be ").replace("valid array", "list") for message in messages]
+            allowed = [re.sub(r"\b(True|False)\b", lambda found: found[0].lower(), each) for each in allowed]
             allowed += ["null"] if type(None) in get_args(hints[name]) else []
             lines.append(f"{prefix}{name}={typed(values[name])}: must be {' or '.join(dict.fromkeys(allowed))}")
     raise InputError("\n".join(lines))

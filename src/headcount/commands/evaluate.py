@@ -18,11 +18,12 @@ from headcount.evaluation.metrics import bleu_tokenizer, moses_bleu, score
 from headcount.evaluation.reranking import GRID, BleuCounts, Reranker, at_the_edge, choose_weights
 from headcount.files import write_text
 from headcount.run import scores
+from headcount.run.build import names_given, only_take
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import AS_TRAINED, Run, as_list, ensemble, open_from_config, open_runs
 from headcount.run.scores import Evaluation, evaluate_split
-from headcount.settings import Opening
+from headcount.settings import Opening, within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +103,14 @@ def check(config: DictConfig) -> None:
     if not splits or "train" in splits:
         raise InputError(f"split={config.split}: must be test or valid, or the name of a further test set, or a list")
     if config.hypotheses is not None:
+        only_take("hypotheses=", ["hypotheses", "input", "reference", "checkpoint", "device"])
         if config.input is None or config.reference is not None:
             raise InputError("hypotheses=: goes with input=, the text that they translate, and not with reference=")
         return
+    if config.rerank is None and any(within(name, ("nbest", "weights")) for name in names_given()):
+        raise InputError(
+            "nbest= and weights.: go with rerank=, a run that scores the n best; [] for their length alone"
+        )
     only_translated = config.rerank is not None and config.output is not None
     if (config.input is None) != (config.reference is None) and not (only_translated and config.reference is None):
         raise InputError("input= and reference= go together: the text to translate, and its translation")

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.errors import InputError, need
 from headcount.files import show
 from headcount.progress import progress_bar
+from headcount.run.build import only_take
 from headcount.run.opened import open_from_config
 from headcount.settings import Opening, Positive, typed
 
@@ -60,8 +61,10 @@ PRUNING += ["timed", "repetitions"]
 def run(config: DictConfig) -> str:
     need("report")
     if config.attention is not None:
+        only_take("attention=", ["attention", "text", "target", "sentences", "checkpoint", "device"])
         return write_attention(config)
     if config.prune is not None or config.cut is not None:
+        only_take("prune= or cut=", [*PRUNING, "checkpoint", "device"])
         from headcount.heads.prune_run import prune_run  # here, because --help does not need these
 
         settings: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, PRUNING))

@@ -9,13 +9,14 @@ from omegaconf import DictConfig
 from headcount.command_lines import command
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.run.build import build_data
+from headcount.run.build import build_data, check_top, plain
 from headcount.run.resume import AUTO, initial_config
 from headcount.run.train import train
 from headcount.settings import typed
 
 
 def run(config: DictConfig) -> str:
+    check_top(plain(config))
     return prepare(config) if config.prepare else train(config, Path(HydraConfig.get().runtime.output_dir))
 
 

@@ -8,6 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, first_line
@@ -24,6 +27,7 @@ from headcount.settings import (
     own_settings,
     parameters_of,
     typed,
+    within,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +58,10 @@ NEEDS = {  # settings that act only beside another
     "model.local_window": "model.local_heads",
     "model.qk_scale": "model.qk_norm",
     "data.batch_ramp_start": "data.batch_ramp",
+    **{
+        f"data.cleaning.{name}": "data.cleaning.enabled"
+        for name in ("max_words", "max_ratio", "drop_duplicates", "drop_leaks")
+    },
 }
 LOGGERS = {
     "none": (),
@@ -70,13 +78,35 @@ def plain(config: Any) -> dict[str, Any]:
     return container
 
 
+def command_line() -> list[Override]:
+    """The settings that this command was started with; none where `train` is called from Python."""
+    if not HydraConfig.initialized():
+        return []
+    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))
+
+
+def names_given() -> list[str]:
+    """The names of the settings that this command was started with."""
+    return [each.key_or_group for each in command_line()]
+
+
+def only_take(mode: str, names: Collection[str]) -> None:
+    """Raises InputError for a setting that was typed beside those which a mode of a command takes."""
+    if other := [name for name in names_given() if not within(name, (*names, "run", "extensions", "debug"))]:
+        raise InputError(f"{other[0]}=: has no effect with {mode}; leave it out")
+
+
 def load_extensions(config: Mapping[str, Any] | DictConfig) -> None:
     """Import the modules of the user that add kinds to `headcount.settings.KINDS`. Raises InputError."""
-    for module in config.get("extensions") or ():
+    modules: Any = config.get("extensions") or []
+    modules = OmegaConf.to_container(modules) if OmegaConf.is_config(modules) else modules
+    if not isinstance(modules, list | tuple) or not all(isinstance(module, str) for module in modules):
+        raise InputError(f"extensions={typed(modules)}: must be a list of modules, such as [my_losses]")
+    for module in modules:
         try:
             import_module(module)
         except ImportError as error:
-            raise InputError(f"extensions={typed([module])}: {first_line(error)}") from error
+            raise InputError(f"extensions=[{module}]: {first_line(error)}") from error
 
 
 def without_other_kinds(config: DictConfig, words: Collection[str] = ()) -> DictConfig:
@@ -87,7 +117,9 @@ def without_other_kinds(config: DictConfig, words: Collection[str] = ()) -> Dict
     problems, container = Problems(), plain(config)
     for group in GROUPS:
         node = container[group]
-        if group == "data":
+        if not isinstance(node, dict):
+            problems.lines.append(f"{group}={typed(node)}: is a group of settings, such as {group}.kind")
+        elif group == "data":
             aside = {name: node.pop(name) for name in NOT_CORPUS if name in node}
             own = problems.attempt(own_settings, group, node, (), words)
             container[group] = {"kind": node.get("kind"), **(own or {}), **aside}
@@ -143,7 +175,7 @@ def build_data(config: DictConfig) -> "TranslationData":
     settings = {name: data[name] for name in OF_MODULE if name in data}
     parts = ("corpus", "tokenizer", "cleaning", "segmentation", "seed", "accumulation")
     problems.attempt(check, TranslationData, settings, "data.", parts)
-    cleaning = data.get("cleaning") or {}
+    cleaning = data.get("cleaning")
     problems.attempt(check, Cleaning, cleaning, "data.cleaning.")
     problems.attempt(check, rate_of_batch, {"rate_tokens": data.get("rate_tokens")}, "data.")
     made_of = {
@@ -158,7 +190,7 @@ def build_data(config: DictConfig) -> "TranslationData":
         **made_of,
         **settings,
         cleaning=made(Cleaning, "data.cleaning", **cleaning),
-        seed=config.seed,
+        seed=config.seed if isinstance(config.seed, int) and config.seed >= 0 else 0,  # another is reported by its type
         accumulation=config.trainer.accumulate_grad_batches,
     )
     return module
@@ -205,7 +237,8 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     attempt(check_nodes, container)
     with torch.device("meta"):
         attempt(new_model, container["model"], PLACEHOLDER_VOCABULARY)
-    schedule_given = {"steps": config.steps, "d_model": container["model"].get("d_model")}
+    steps = config.steps if isinstance(config.steps, int) else 1  # another is reported by its type
+    schedule_given = {"steps": steps, "d_model": container["model"].get("d_model")}
     task = {
         "loss": attempt(build, "loss", container["loss"]),
         "optimizer": attempt(optimizer_of, container["optimizer"]),
@@ -237,13 +270,17 @@ def checked(kind: Any, group: str, node: Mapping[str, Any]) -> Any:
     return made(kind, group, **node)
 
 
+def check_top(config: Mapping[str, Any]) -> None:
+    """Compare the names and types of the settings that are in no group. Raises InputError with a line for each."""
+    check(Top, {name: value for name, value in config.items() if name not in NODES})
+
+
 def check_nodes(config: Mapping[str, Any]) -> None:
     """Compare the names and types of all settings that no part checks. Raises InputError with a line for each."""
     problems = Problems()
-    top = {name: value for name, value in config.items() if name not in NODES}
-    problems.attempt(check, Top, top)
+    problems.attempt(check_top, config)
     for group, kind in {"trainer": Trainer, "validation": Validation}.items():
-        problems.attempt(check, kind, config.get(group) or {}, f"{group}.")
+        problems.attempt(check, kind, config.get(group), f"{group}.")
     problems.attempt(Design.of, config)
     problems.raise_all()
 
@@ -400,6 +437,8 @@ def check_processes(config: DictConfig) -> None:
     """Raises InputError where the processes that torchrun started are not those that the trainer expects."""
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     devices, machines = config.trainer.devices, config.trainer.num_nodes
+    if not isinstance(devices, int) or not isinstance(machines, int):
+        return  # reported by its type
     if devices != local:
         raise InputError(
             f"trainer.devices={devices}, but one process was started: start one a device with "

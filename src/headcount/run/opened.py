@@ -22,7 +22,7 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import require_regular
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.build import build_corpus, build_data, load_extensions, new_model, plain
+from headcount.run.build import build_corpus, build_data, load_extensions, names_given, new_model, plain
 from headcount.run.directory import read_config
 from headcount.settings import build, own_settings, typed
 from headcount.training.seal import read_checkpoint
@@ -123,7 +123,7 @@ def search_of(config: DictConfig, given: Mapping[str, Any]) -> SearchMethod:
     """The search of a run, with the settings that are given in place of its own. Raises InputError."""
     new = {name: value for name, value in given.items() if value != AS_TRAINED}
     settings = new if "kind" in new else plain(config.search) | new
-    words = [f"search.{name}" for name in new] if "kind" not in new else []
+    words = names_given() if "kind" in new else [f"search.{name}" for name in new]
     own = own_settings("search", settings, (), words)
     search: SearchMethod = build("search", {"kind": settings["kind"], **own})
     return search

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.command_lines import command, word
 from headcount.errors import InputError, first_line
 from headcount.files import show
-from headcount.run.build import plain, without_other_kinds
+from headcount.run.build import command_line, names_given, plain, without_other_kinds
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import differences, recorded, settings_of, with_text
 from headcount.settings import PLACES, build, flatten, is_learnt, typed, within
@@ -31,7 +29,8 @@ from headcount.training.seal import check_seal, read_checkpoint
 AUTO = "auto"
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
 LENGTH = ("steps",)
-NEW_RUN = ("resume", "prepare", "report", "name")  # settings of the command, which a run that is resumed has no use for
+# Settings of a new run, which one that is resumed has no use for.
+NEW_RUN = ("recipe", "study", "prepare", "report", "name", "init_from")
 GROUPS = ("trainer",)  # of which an option can be chosen anew
 
 logger = logging.getLogger(__name__)
@@ -80,18 +79,6 @@ class Resumed:
             f"{show(self.checkpoint)}: its state does not fit {show(self.directory)}/config.yaml "
             f"({first_line(error)}); to train its weights on, give {weights_of(self.directory)}"
         )
-
-
-def command_line() -> list[Override]:
-    """The settings that this command was started with; none where `train` is called from Python."""
-    if not HydraConfig.initialized():
-        return []
-    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))
-
-
-def names_given() -> list[str]:
-    """The names of the settings that this command was started with."""
-    return [each.key_or_group for each in command_line()]
 
 
 def weights_of(directory: Path) -> str:
@@ -184,8 +171,10 @@ def changed(before: DictConfig, given: DictConfig, directory: Path) -> DictConfi
         if name in GROUPS:
             learnt = {each: value for each, value in before[name].items() if is_learnt(f"{name}.{each}")}
             config[name] = {**plain(given[name]), **learnt}
-        elif name in NEW_RUN or name in ("recipe", "study") or within(name, ("study",)):
+        elif name == "resume":
             continue
+        elif within(name, NEW_RUN):
+            refused += [] if again else [name]
         elif not is_learnt(name) or name in LENGTH or name in BATCH:
             OmegaConf.update(config, name, OmegaConf.select(given, name), merge=False, force_add=True)
         elif name in PLACES and OmegaConf.select(before, name, default=...) is not ...:
@@ -296,7 +285,7 @@ def initial_config(config: DictConfig) -> DictConfig:
     chosen = HydraConfig.get().runtime.choices.get("model") if HydraConfig.initialized() else None
     wanted = without_other_kinds(config, words).model
     initial = without_other_kinds(initial, words)
-    other = [name for name in wanted if wanted[name] != initial.model.get(name) and not name.endswith("dropout")]
+    other = [name for name in wanted if wanted[name] != initial.model.get(name)]
     if other and (chosen not in (None, _default_model()) or _is_own("model", chosen) or _is_own(".", "train")):
         raise InputError(
             f"model={chosen}: init_from={directory} brings its own model, with another {other[0]}; leave out the "

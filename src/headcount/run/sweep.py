@@ -229,7 +229,9 @@ class Board:
         left = len(self.waiting) - self.ended
         seconds = (time.monotonic() - self.begun) / self.ended * left if self.ended else 0
         time_left = f", about {max(1, round(seconds / 60))} min left" if seconds else ""
-        what = "" if ended is None else f"{'failed' if ended in self.failed else 'done'}: {self.names[ended]}; "
+        why = self.failed.get(ended) if ended else None
+        state = "done" if why is None else "stopped" if why == "stopped" else "failed"
+        what = "" if ended is None else f"{state}: {self.names[ended]}; "
         done = self.total - left - len(self.failed)
         sys.stderr.write(f"sweep {show(self.sweep)}: {what}{done} of {self.total} jobs done{time_left}\n")
 

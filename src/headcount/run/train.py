@@ -57,7 +57,7 @@ def train(config: DictConfig, directory: Path) -> str:
         task = fit(run)
         if not run.is_first_process:
             return ""
-        with stoppable(run.directory):
+        with stoppable(run):
             trained = save(run, task)
             scores = score_splits(run)
         update_metrics(run.directory, {"config_hash": config_hash(run.config)})  # the mark of a finished run
@@ -164,14 +164,15 @@ def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:
     if code := exit_code(run):
         step = run.parts.trainer.global_step
         logger.info("stopped at step %d; the model so far can be used. Resume with:", step)
-        logger.info("  %s", again(run.directory))
+        logger.info("  %s", again(run))
         raise SystemExit(code)
     return figures
 
 
-def again(directory: Path) -> str:
-    """The command that resumes a run."""
-    return command("train", f"resume={hydra_text(show(directory))}")
+def again(run: TrainingRun) -> str:
+    """The command that resumes a run; extensions are typed again, since no config brings code."""
+    own = [f"extensions=[{','.join(run.config.extensions)}]"] if run.config.extensions else []
+    return command("train", f"resume={hydra_text(show(run.directory))}", *own)
 
 
 def exit_code(run: TrainingRun) -> int:
@@ -196,7 +197,7 @@ def remembered(interrupt: StopOnInterrupt) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stoppable(directory: Path) -> Iterator[None]:
+def stoppable(run: TrainingRun) -> Iterator[None]:
     """Signals to stop end the process at once, with a line and exit code; a second one kills. For what has no state to
     save. Raises SystemExit: 130 for Ctrl-C, 143 for SIGTERM, 138 for SIGUSR1, 140 for
     SIGUSR2."""
@@ -208,7 +209,7 @@ def stoppable(directory: Path) -> Iterator[None]:
         for each in STOP:
             signal.signal(each, signal.SIG_DFL)
         logger.info("stopped before all splits were scored. Score them with:")
-        logger.info("  %s", again(directory))
+        logger.info("  %s", again(run))
         raise SystemExit(code)
 
     with signals_to(stop):
