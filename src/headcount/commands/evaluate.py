@@ -109,7 +109,7 @@ def check(config: DictConfig) -> None:
         return
     if config.rerank is None and any(within(name, ("nbest", "weights")) for name in names_given()):
         raise InputError(
-            "nbest= and weights.: go with rerank=, a run that scores the n best; [] for their length alone"
+            "nbest= and weights.: go with rerank=, a run that scores the n best, or []"
         )
     only_translated = config.rerank is not None and config.output is not None
     if (config.input is None) != (config.reference is None) and not (only_translated and config.reference is None):

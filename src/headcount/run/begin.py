@@ -24,7 +24,7 @@ from headcount.files import naming, remove_parts, show
 from headcount.machine import use_threads
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
-from headcount.run.build import Parts, build_parts, check_processes, without_effect
+from headcount.run.build import Parts, build_parts, check_processes, names_given, without_effect
 from headcount.run.curves import begin_curves
 from headcount.run.directory import is_finished, link_latest, locked, mark_unfinished, read_config, write_config
 from headcount.run.identity import with_text
@@ -36,7 +36,6 @@ from headcount.run.resume import (
     checkpoints,
     initial_config,
     keep_as_last,
-    names_given,
     open_resumed,
     other_settings,
 )

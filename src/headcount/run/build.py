@@ -175,7 +175,7 @@ def build_data(config: DictConfig) -> "TranslationData":
     settings = {name: data[name] for name in OF_MODULE if name in data}
     parts = ("corpus", "tokenizer", "cleaning", "segmentation", "seed", "accumulation")
     problems.attempt(check, TranslationData, settings, "data.", parts)
-    cleaning = data.get("cleaning")
+    cleaning: Any = data.get("cleaning")
     problems.attempt(check, Cleaning, cleaning, "data.cleaning.")
     problems.attempt(check, rate_of_batch, {"rate_tokens": data.get("rate_tokens")}, "data.")
     made_of = {
