@@ -36,7 +36,7 @@ def test_help_comes_without_torch_and_says_all_settings():
     lines = [line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.startswith("  ")]
     assert dict(lines) == COMMANDS
     code = (
-        "import sys; from headcount.cli import COMMANDS\n"
+        "import sys; from headcount.cli import COMMANDS, main\n"
         "for name in COMMANDS: print(f'\\f{name}'); sys.argv = ['headcount', name, '--help']; main()\n"
         'print(f\'\\f{sorted({"torch", "pytorch_lightning", "datasets", "pydantic"} & set(sys.modules))}\')'
     )

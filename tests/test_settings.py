@@ -43,7 +43,7 @@ TYPES = {  # values that fit, and others, each with the end of its line
     "word": (["right"], {"up": "'left' or 'right'"}),
     "heads": ([2, [2, 4], None], {1.5: "a valid integer or a list or null"}),
     "pair": ([[0, 1.5]], {"x": "a list"}),
-    "weights": ([{"length": None, "backward": 1}], {1: "a valid dictionary or null"}),
+    "weights": ([{"length": None, "backward": 1}], {1: "an object or null"}),
     "name": (["", "x"], {3: "a valid string"}),
 }
 
