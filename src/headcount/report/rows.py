@@ -120,7 +120,7 @@ def _listed(settings: Mapping[str, Any]) -> str:
     """Settings and values. A name is cut to its last part where that is unique."""
     ends = [re.split("[./]", name)[-1] for name in settings]
     return ", ".join(
-        f"{end if ends.count(end) == 1 else name}={typed(value).rpartition('headcount.')[2]}"
+        f"{end if ends.count(end) == 1 else name}={typed(value)}"
         for (name, value), end in zip(settings.items(), ends, strict=True)
     )
 

@@ -77,9 +77,9 @@ class RunResult:
 
     @property
     def corpus(self) -> str:
-        """The corpus in words: its class, its data set, its languages."""
+        """The corpus in words: its kind, its data set, its languages."""
         paths = ("data.kind", "data.path", "data.name", "data.source", "data.target")
-        return " ".join(str(value).rpartition(".")[2] for path in paths if (value := at(self.config, path)))
+        return " ".join(str(value) for path in paths if (value := at(self.config, path)))
 
 
 @dataclass(frozen=True)
