@@ -256,10 +256,10 @@ def test_nothing_half_written_is_left_of_a_broken_stream(tiny, tmp_path, monkeyp
 @pytest.mark.medium
 def test_trained_from_a_stream(tiny, configured, tmp_path):
     """With valid and test held out, since the corpus is train alone."""
-    own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory=", "data.vocab"))]
+    own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory=", "tokenizer."))]
     options = (f"data.path={configured}", "data.name=books", "data.streaming=true", "data.max_pairs=400")
     sizes = ("data.held_out={valid:10,test:20}", "data.directory=prepared", "tokenizer.vocab_size=290")
-    completed("train", "data=opus_books", *options, *sizes, *own, cwd=tmp_path)
+    completed("train", "data=hub", "data.source=de", "data.target=en", *options, *sizes, *own, cwd=tmp_path)
     (report,) = tmp_path.glob("prepared/prepared/*/report.json")
     counts = json.loads(report.read_text())["counts"]
     assert {split: count["read"] for split, count in counts.items()} == {"train": 370, "valid": 10, "test": 20}

@@ -519,7 +519,7 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
 def test_both_directions_need_one_vocabulary(tmp_path):
     pair = built("tokenizer/separate", vocab_size=300)
     with pytest.raises(
-        ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer.model_type=bpe or"
+        ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer\.kind=joint"
     ):
         module(tmp_path, both_directions=True, tokenizer=pair)
 

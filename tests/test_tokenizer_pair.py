@@ -51,7 +51,7 @@ def test_only_the_targets_embeddings_are_tied_to_the_output():
 def test_a_run_with_two_vocabularies(tiny, tmp_path):
     options = (*tiny, "tokenizer.kind=separate", "tokenizer.target_vocab_size=300", "segmentation.kind=bpe_dropout")
     completed("train", *options, "hydra.run.dir=run", cwd=tmp_path)
-    assert "320 and 300 pieces" in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    assert "320 and 300 subwords" in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
     assert (tmp_path / "run" / "source.model").exists()
     assert not (tmp_path / "run" / "tokenizer.model").exists()
     assert len(headcount.load(tmp_path / "run").translate(["the dog", ""])) == 2
