@@ -42,7 +42,7 @@ def test_a_signal_that_comes_again_within_a_second_is_the_same_one_whoever_liste
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path, caplog, number):
     before = signal.getsignal(number)
-    with caplog.at_level("INFO"), pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
+    with caplog.at_level("INFO", "headcount"), pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
         signal.raise_signal(number)
     assert ended.value.code == 128 + number
     assert caplog.messages[0] == "stopped before all splits were scored. Score them with:"
