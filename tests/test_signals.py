@@ -1,6 +1,7 @@
 """Signals to stop: one that comes twice within a second counts once; in the scoring it ends the process with a line."""
 
 import signal
+from types import SimpleNamespace
 
 import pytest
 from conftest import command
@@ -42,11 +43,12 @@ def test_a_signal_that_comes_again_within_a_second_is_the_same_one_whoever_liste
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_while_splits_are_scored_ends_the_process_with_a_line(tmp_path, caplog, number):
     before = signal.getsignal(number)
-    with caplog.at_level("INFO", "headcount"), pytest.raises(SystemExit) as ended, stoppable(tmp_path / "run"):
+    run = SimpleNamespace(directory=tmp_path / "run", config=SimpleNamespace(extensions=["mine"]))
+    with caplog.at_level("INFO", "headcount"), pytest.raises(SystemExit) as ended, stoppable(run):
         signal.raise_signal(number)
     assert ended.value.code == 128 + number
     assert caplog.messages[0] == "stopped before all splits were scored. Score them with:"
-    assert caplog.messages[1].endswith(f"headcount train resume={tmp_path / 'run'}")
+    assert caplog.messages[1].endswith(f"headcount train resume={tmp_path / 'run'} 'extensions=[mine]'")
     assert signal.getsignal(number) is before
 
 
