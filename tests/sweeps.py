@@ -105,12 +105,7 @@ def write_run(
     loss = 1 + 4 * errors
     figures = _figures(scores, errors, loss, seed)
     (folder / "metrics.json").write_text(json.dumps(figures | dict(metrics or {})), encoding="utf-8")
-    settings = {
-        "seed": seed,
-        "name": "sweep",
-        "data": {"kind": "grammar"},
-        "model": {"num_heads": 4, "norm": "pre"},
-    }
+    settings = {"seed": seed, "name": "sweep", "data": {"kind": "grammar"}, "model": {"num_heads": 4, "norm": "pre"}}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | dict(config or {})), encoding="utf-8")
     for split, own in text.items():
         for kind, lines in {"hyp": hypotheses[split], "ref": own}.items():

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from built import BOUNDS, ONE_LAYER, built, sentence_piece
+from built import BOUNDS, ONE_LAYER, built, composed, sentence_piece
 from datasets import Dataset
-from built import composed
 from torch import nn
 
 from headcount.data.batches import Sentences
