@@ -237,7 +237,7 @@ def test_rows_are_named_by_as_few_settings_as_distinguish_them(tmp_path):
 
 
 def test_long_names_are_values_alone_where_these_are_words(tmp_path, monkeypatch):
-    plan = {f"run{i},seed=1": [f"model={size}", f"model/norm={norm}", "seed=1"] for i, (size, norm) in enumerate(TYPED)}
+    plan = {f"run{i},seed=1": [f"model={size}", f"model.norm={norm}", "seed=1"] for i, (size, norm) in enumerate(TYPED)}
     assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
     monkeypatch.setattr("headcount.report.rows.LONGEST", 20)
     assert rows_of(tmp_path) == ["big, pre", "tiny, post", "tiny, pre"]

@@ -127,7 +127,7 @@ class Opening:
     run: str | list[str]
     checkpoint: str | None
     extensions: list[str]
-    debug: bool
+    debug: Any  # true, 1, yes, ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ class Top:
     logger: Literal["default", "csv", "none", "wandb", "mlflow"]
     prepare: bool
     report: bool
-    debug: bool
+    debug: Any
 
 
 class Problems:

@@ -26,7 +26,7 @@ class Settings:
     margin: dict[str, Any]  # headcount.report.study.Margins
     simulate: int
     tuned: str | None
-    debug: bool
+    debug: Any
 
 
 def run(config: DictConfig) -> None:

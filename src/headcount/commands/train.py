@@ -9,14 +9,18 @@ from omegaconf import DictConfig
 from headcount.command_lines import command
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.run.build import build_data, check_top, plain
+from headcount.run.build import build_data, plain
 from headcount.run.resume import AUTO, initial_config
 from headcount.run.train import train
 from headcount.settings import typed
 
 
 def run(config: DictConfig) -> str:
-    check_top(plain(config))
+    for name in ("resume", "init_from"):  # which are read before all others are checked
+        if not isinstance(config[name], str | None):
+            raise InputError(f"{name}={typed(plain(config)[name])}: must be the directory of a run, or null")
+    if not isinstance(config.prepare, bool):
+        raise InputError(f"prepare={typed(config.prepare)}: must be true or false")
     return prepare(config) if config.prepare else train(config, Path(HydraConfig.get().runtime.output_dir))
 
 

@@ -270,15 +270,10 @@ def checked(kind: Any, group: str, node: Mapping[str, Any]) -> Any:
     return made(kind, group, **node)
 
 
-def check_top(config: Mapping[str, Any]) -> None:
-    """Compare the names and types of the settings that are in no group. Raises InputError with a line for each."""
-    check(Top, {name: value for name, value in config.items() if name not in NODES})
-
-
 def check_nodes(config: Mapping[str, Any]) -> None:
     """Compare the names and types of all settings that no part checks. Raises InputError with a line for each."""
     problems = Problems()
-    problems.attempt(check_top, config)
+    problems.attempt(check, Top, {name: value for name, value in config.items() if name not in NODES})
     for group, kind in {"trainer": Trainer, "validation": Validation}.items():
         problems.attempt(check, kind, config.get(group), f"{group}.")
     problems.attempt(Design.of, config)
