@@ -61,7 +61,7 @@ def words_of(line: str) -> list[str] | None:
 
 def made_small(words: list[str]) -> list[str]:
     """A training with little to do, with the corpus here in place of the hub."""
-    if any(word.startswith("resume=") for word in words):
+    if any(word.startswith("resume=") and word != "resume=auto" for word in words):
         return [*words, f"steps={STEPS + 2}"]
     on_hub = ON_HUB & set(words)
     corpus = () if on_hub or "data=files" in words else SMALL_GRAMMAR

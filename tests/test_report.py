@@ -462,7 +462,7 @@ ONE = job(4, 1)
 TWO = r"\S+heads=1,seed=1 and \S+heads=4,seed=1"
 HARMS = [  # files, what is done to them, message
     ("*/metrics.json", lambda path: edit(path, config_hash=None), r"sweep=\S+: none of its 4 runs is finished yet"),
-    (f"{ONE}/metrics.json", lambda path: path.write_text("{"), r"\S+4,seed=1/metrics\.json: not readable JSON"),
+    (f"{ONE}/metrics.json", lambda path: path.write_text("{"), r"\S+4,seed=1/metrics\.json: cannot be read"),
     (f"{ONE}/metrics.json", lambda path: edit(path, test__signature=None), r"\S+\.json: has no test\.signature\.bleu"),
     (f"{ONE}/test.ref.de", lambda path: path.write_text("x\n" * 30), f"{TWO} were tested on different references"),
     (f"{ONE}/config.yaml", other_language, f"{TWO} were trained on different corpora"),

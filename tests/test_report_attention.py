@@ -110,8 +110,8 @@ def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, h
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["attention=a"], "text=null: must be text; put it in quotes"),
-        (["attention=a", "text=5"], "text=5: must be text"),
+        (["attention=a"], "attention=a: drawings are of a sentence; add text="),
+        (["attention=a", "text=5"], "text=5: must be a valid string or null"),
         (["attention=a", "text=' '"], "text=: must be a sentence to translate"),
         (["attention=a.npz", "target=b"], "target=: goes with text=, the sentence that it translates; give both"),
         (["attention=a", "text=a", "run=runs/none"], "runs/none is not a run directory"),
@@ -154,6 +154,6 @@ def test_the_weights_of_one_sentence_and_a_translation_of_your_own(home, tmp_pat
     found = np.load(tmp_path / "one.npz")
     assert (found["target"].tolist(), found["cross_1"].shape[:2]) == (["der Hund"], (1, 2))
     (line,) = refused("heads", *given, "sentences=0", cwd=tmp_path)
-    assert line == "sentences=0: must be a whole number, 1 or more"
+    assert line == "sentences=0: must be greater than or equal to 1"
     (line,) = refused("heads", "run=runs/first", "attention=nowhere/one.npz", "sentences=1", cwd=tmp_path)
     assert line.startswith("attention=nowhere/one.npz: can't be written to (No such file or directory); name another")

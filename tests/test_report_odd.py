@@ -52,6 +52,15 @@ def test_options_of_one_kind_are_rows(tmp_path):
     assert rows_of(tmp_path) == ["adamw", "muon", "muon_large"]
 
 
+def test_arms_are_rows_of_one_study(tmp_path):
+    for heads, arm in ((1, "one head"), (4, "four heads")):
+        study = STUDY | {"varies": "study.arm", "arm": arm, "arms": {"one head": [1], "four heads": [4]}}
+        write_run(tmp_path / arm, sentences(30), 0.2, 1, {"model": {"num_heads": heads}, "study": study})
+    sweep = read_sweep(tmp_path)
+    assert [row.label for row in sweep.rows] == ["four heads", "one head"]
+    assert not sweep.notes
+
+
 def test_settings_that_go_together_are_one(tmp_path):
     jobs = {}
     for heads, size in ((1, 64), (4, 16)):

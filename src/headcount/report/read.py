@@ -315,7 +315,7 @@ def _phenomena(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
 
 def _design(run: RunResult) -> Design:
     try:
-        return Design.of(run.config)
+        return replace(Design.of(run.config), arm=None)  # which is the row's own
     except InputError as error:
         path = run.directory / "config.yaml"
         raise InputError("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from error
