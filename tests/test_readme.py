@@ -47,7 +47,7 @@ def lines_of(page: str) -> list[str]:
 def words_of(line: str) -> list[str] | None:
     """The name and settings of the headcount command in a line, make looked through; None for another line."""
     if line.startswith("make "):
-        dry_run = ["make", "--dry-run", *shlex.split(line)[1:]]
+        dry_run = ["make", "--dry-run", *shlex.split(line, comments=True)[1:]]
         printed = subprocess.run(dry_run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         line = next((each for each in printed.splitlines() if "bin/headcount " in each), "")
     words = shlex.split(line, comments=True)
@@ -109,8 +109,8 @@ def test_the_commands_of_a_page_compose(page):
     for line in lines_of(page):
         try:
             if line.startswith("make bench"):
-                (given,) = (word for word in shlex.split(line) if word.startswith("ARGS="))
-                bench.options().parse_args(shlex.split(given.removeprefix("ARGS=")))
+                given = [word.removeprefix("ARGS=") for word in shlex.split(line) if word.startswith("ARGS=")]
+                bench.options().parse_args(shlex.split("".join(given)))
             elif words := words_of(line):
                 compose_first_job(*words)
         except (Exception, SystemExit) as error:
