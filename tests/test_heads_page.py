@@ -452,7 +452,7 @@ def test_the_command_measures_a_run_once(home, tmp_path, caplog):
     shutil.copytree(home / "runs" / "first", tmp_path / "run")
     arguments = ("run=run", "parts=[ablation,examples]", "test=4", "valid=4")
     said = completed("heads", *arguments, cwd=tmp_path)
-    assert re.search(r"page: run/heads/heads\.html .*\nnext:  headcount export run=run format=page\n", said.out)
+    assert re.search(r"page: run/heads/heads\.html .*\nnext:  \S*headcount export run=run format=page\n", said.out)
     measured = snapshot(tmp_path / "run")
     completed("heads", *arguments, cwd=tmp_path)
     assert snapshot(tmp_path / "run") == measured
@@ -481,13 +481,14 @@ def test_without_a_phenomenon_above_chance_no_heads_are_counted_by_chance():
 
 
 def test_the_next_command_keeps_as_many_heads_as_the_curve_supports(full):
-    assert following(full).endswith('a ARGS="prune=1 order=greedy"')
+    assert following(full).endswith("headcount heads run=runs/a prune=1 order=greedy")
     best = cut()  # by the test sentences, which is no reason to recommend it
     best |= {"order_name": np.array(["gradient", "greedy", "random"]), "bleu_setting": np.arange(8)}
     best["bleu_counts"] = np.concatenate([best["bleu_counts"], best["bleu_counts"][[0, 0, 3, 3]]])
-    assert following(results(cutting=best)).endswith('a ARGS="prune=2 order=greedy"')
+    assert following(results(cutting=best)).endswith("headcount heads run=runs/a prune=2 order=greedy")
     nothing = cut() | {"bleu_counts": cut()["bleu_counts"][[0, 0, 0, 3]]}
-    assert following(results(cutting=nothing)) == following(results()) == 'make export RUN=runs/a ARGS="format=page"'
+    assert following(results(cutting=nothing)) == following(results())
+    assert following(results()).endswith("headcount export run=runs/a format=page")
 
 
 @pytest.mark.medium

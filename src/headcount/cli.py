@@ -204,7 +204,8 @@ def _read_options() -> None:
                 raise InputError(f"{override.input_line}: give {name}.kind={value}")
             raise InputError(f"{override.input_line}: {name} is a group of settings; --help lists them")
         group, _, last = name.rpartition(".")
-        if options := sorted(path.stem for path in (CONF / group).glob("*.yaml")) if last == "kind" else []:
+        options = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if last == "kind" else []
+        if options and value in KINDS[group]:  # its file has other numbers than the one that is chosen
             raise InputError(f"{override.input_line}: give {group}=, one of {', '.join(options)}")
         if value is None and (CONF / name).is_dir() and not override.is_delete():
             raise InputError(f"{override.input_line}: leave it out")

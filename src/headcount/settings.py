@@ -276,7 +276,7 @@ def made(factory: Callable[..., Any], setting: str, **arguments: Any) -> Any:
         raise
     except (TypeError, ValueError, AttributeError) as error:
         message = first_line(error)
-        named = message.startswith(setting) or re.match(r"[a-z_.]+=", message)  # by our own classes; others don't
+        named = message.startswith(setting) or re.match(r"[a-z_.]+[=:]", message)  # by our own classes; others don't
         raise InputError(str(error) if named else f"{setting}: {message}") from error
 
 

@@ -108,9 +108,7 @@ def check(config: DictConfig) -> None:
             raise InputError("hypotheses=: goes with input=, the text that they translate, and not with reference=")
         return
     if config.rerank is None and any(within(name, ("nbest", "weights")) for name in names_given()):
-        raise InputError(
-            "nbest= and weights.: go with rerank=, a run that scores the n best, or []"
-        )
+        raise InputError("nbest= and weights.: go with rerank=, a run that scores the n best, or []")
     only_translated = config.rerank is not None and config.output is not None
     if (config.input is None) != (config.reference is None) and not (only_translated and config.reference is None):
         raise InputError("input= and reference= go together: the text to translate, and its translation")

@@ -136,7 +136,7 @@ class CheckResult(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaning:
-    """Rules that drop pairs from the training split: `cleaning` in conf/data/default.yaml. Words are counted by white
+    """Rules that drop pairs from the training split: `cleaning` in conf/train.yaml. Words are counted by white
     space, lengths in characters, see `WIDE` and `SHORT`."""
 
     enabled: bool

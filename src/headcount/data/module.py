@@ -56,7 +56,7 @@ class TranslationData(pl.LightningDataModule):
     `start_step` before `train_dataloader` is called. With `shares`, set before `prepare_data`, the processes that train
     share what has a number for each pair of a large corpus, in `<directory>/prepared/<key>.shared`.
 
-    conf/data/default.yaml explains the settings. tokenizer: a trained one, or the settings of its training. seed: of
+    conf/train.yaml explains the settings. tokenizer: a trained one, or the settings of its training. seed: of
     the order of batches. max_length: None for no limit but `batch_tokens`. accumulation: micro-batches in one optimizer
     step of one process. segmentation: None for always the best segmentation. A sentence keeps its best segmentation in
     an epoch if the sampled one exceeds its batch or `max_length`. both_directions: train and valid hold all pairs, and

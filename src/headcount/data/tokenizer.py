@@ -201,7 +201,7 @@ def _real(sequence: list[int]) -> list[int]:
 class SentencePiece:
     """Settings of the training of a sentencepiece model (Kudo and Richardson 2018).
 
-    conf/tokenizer/bpe.yaml explains them. model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo 2018).
+    conf/train.yaml explains them. model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo 2018).
     """
 
     vocab_size: int

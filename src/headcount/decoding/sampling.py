@@ -17,7 +17,7 @@ class Sampling(SearchMethod):
     """Ancestral sampling: each token is drawn from the model's distribution, given those before it.
 
     Samples are given as drawn, neither sorted nor made distinct, and their score is the model's own log-probability,
-    whatever the settings here (conf/search/sample.yaml). top_k: Fan et al. 2018; top_p, after the cut to k: Holtzman et
+    whatever the settings here (conf/search/beam.yaml). top_k: Fan et al. 2018; top_p, after the cut to k: Holtzman et
     al. 2020, "The curious case of neural text degeneration", section 3.1.
 
     What is drawn for a source follows from `seed` and the source only, but for rounding: not from the batch, nor from

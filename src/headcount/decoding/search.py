@@ -171,7 +171,7 @@ def grow(
 class SearchMethod(ABC):
     """A search strategy: the settings that all have in common, and how they bound a batch of sentences.
 
-    A strategy adds its own settings as fields; the common ones are explained in conf/search/default.yaml. Raises
+    A strategy adds its own settings as fields; the common ones are explained in conf/search/beam.yaml. Raises
     ValueError for a value out of range.
     """
 

@@ -63,7 +63,7 @@ class DecoderState(NamedTuple):
 class Transformer(EncoderDecoder):
     """Encoder and decoder with any head count in any layer.
 
-    conf/model/default.yaml explains the settings; num_heads to local_window: see `plan_heads`. d_feed_forward: hidden
+    conf/train.yaml explains the settings; num_heads to local_window: see `plan_heads`. d_feed_forward: hidden
     width of the feed-forward. tied_embeddings: Press and Wolf 2017. dropout: on each sublayer's output; on embeddings
     too, unless embedding_dropout is given. head_dropout: see `head_dropout_mask`. qk_norm, qk_scale: see
     `QueryKeyNorm`. logit_cap: see `OutputLayer`. init "zero_output": the last matrix of each sublayer is zero at first

@@ -85,12 +85,13 @@ def open_training_run(config: DictConfig, start: Start, held: contextlib.ExitSta
     A new run's directory is locked in `held`, and is the newest. Raises InputError.
     """
     resumed = _resumed(config, start, held) if start.resume else None
-    config = resumed.config if resumed else initial_config(config)
+    wrong: list[str] = []
+    config = resumed.config if resumed else initial_config(config, wrong)
     directory = start.directory
     check_processes(config)
     use_threads(config.threads)
     directory = shared_directory(directory.resolve(), held)
-    parts = build_parts(config, directory)
+    parts = build_parts(config, directory, wrong)
     if resumed:
         resumed.check_text(parts.data.corpus.fingerprint())
         parts.data.start_step = resumed.step

@@ -1,7 +1,7 @@
 """Build the parts of a run from its config; all that is wrong in it is reported together, before any data is read."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -109,10 +109,11 @@ def load_extensions(config: Mapping[str, Any] | DictConfig) -> None:
             raise InputError(f"extensions=[{module}]: {first_line(error)}") from error
 
 
-def without_other_kinds(config: DictConfig, words: Collection[str] = ()) -> DictConfig:
+def without_other_kinds(config: DictConfig, words: Collection[str] = (), wrong: list[str] | None = None) -> DictConfig:
     """A copy of a config whose groups have the settings of their kinds alone; conf/ gives each those of all.
 
-    words: settings that were typed, which are refused if they have no effect. Raises InputError, see `own_settings`.
+    words: settings that were typed, which are refused if they have no effect. wrong: gets a line for each setting that
+    is wrong; None: InputError is raised with these lines. See `own_settings`.
     """
     problems, container = Problems(), plain(config)
     for group in GROUPS:
@@ -122,13 +123,16 @@ def without_other_kinds(config: DictConfig, words: Collection[str] = ()) -> Dict
         elif group == "data":
             aside = {name: node.pop(name) for name in NOT_CORPUS if name in node}
             own = problems.attempt(own_settings, group, node, (), words)
-            container[group] = {"kind": node.get("kind"), **(own or {}), **aside}
+            container[group] = {"kind": node.get("kind"), **(node if own is None else own), **aside}
         elif group == "model":
-            container[group] = problems.attempt(_own_of_model, node, words)
+            container[group] = problems.attempt(_own_of_model, node, words) or node
         else:
             own = problems.attempt(own_settings, group, node, ("params", "steps"), words)
-            container[group] = {"kind": node.get("kind"), **(own or {})}
-    problems.raise_all()
+            container[group] = {"kind": node.get("kind"), **(node if own is None else own)}
+    if wrong is None:
+        problems.raise_all()
+    else:
+        wrong += problems.lines
     return OmegaConf.create(container)
 
 
@@ -220,10 +224,10 @@ class Parts:
     precision: str
 
 
-def build_parts(config: DictConfig, directory: Path) -> Parts:
+def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) -> Parts:
     """Everything that a config describes, the model too (without memory, to see that its settings fit).
 
-    Raises InputError with a line for each setting that is wrong.
+    Raises InputError with a line for each setting that is wrong. wrong: lines that are known.
     """
     import torch
 
@@ -233,6 +237,7 @@ def build_parts(config: DictConfig, directory: Path) -> Parts:
     from headcount.training.divergence import SkippedSteps
 
     container, problems = plain(config), Problems()
+    problems.lines += wrong
     attempt = problems.attempt
     attempt(check_nodes, container)
     with torch.device("meta"):

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from headcount.command_lines import command
 from headcount.errors import InputError, reason
@@ -41,7 +42,10 @@ def read_config(directory: Path) -> DictConfig:
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
     if "_target_" in settings["model"]:
         raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
-    return OmegaConf.create(settings)
+    try:
+        return OmegaConf.create(settings)
+    except (OmegaConfBaseException, RecursionError, ValueError) as error:
+        raise InputError(f"{path}: not the config of a run ({type(error).__name__})") from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:

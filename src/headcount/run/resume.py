@@ -263,7 +263,7 @@ def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
         OmegaConf.update(config, "resumed", [*config.get("resumed", []), entry], force_add=True)
 
 
-def initial_config(config: DictConfig) -> DictConfig:
+def initial_config(config: DictConfig, wrong: list[str] | None = None) -> DictConfig:
     """The config of a new run, whose groups have the settings of their kinds; with `init_from`, that run's model and
     tokenizer, and on top of them what the command line, a recipe or a config of one's own sets of the model.
 
@@ -272,7 +272,7 @@ def initial_config(config: DictConfig) -> DictConfig:
     """
     words = names_given()
     if not config.init_from:
-        return without_other_kinds(config, words)
+        return without_other_kinds(config, words, wrong)
     directory = Path(config.init_from)
     run = read_config(directory)
     own = [each for each in words if within(each, ("tokenizer",)) or each == "model"]
@@ -283,8 +283,8 @@ def initial_config(config: DictConfig) -> DictConfig:
         initial.model = run.model
     initial.tokenizer = run.tokenizer
     chosen = HydraConfig.get().runtime.choices.get("model") if HydraConfig.initialized() else None
-    wanted = without_other_kinds(config, words).model
-    initial = without_other_kinds(initial, words)
+    wanted = without_other_kinds(config, words, []).model
+    initial = without_other_kinds(initial, words, wrong)
     other = [name for name in wanted if wanted[name] != initial.model.get(name)]
     if other and (chosen not in (None, _default_model()) or _is_own("model", chosen) or _is_own(".", "train")):
         raise InputError(
