@@ -54,7 +54,7 @@ ALONE = [  # what is typed, and the line
     ("loss.kind=r_drop model.dropout=0", "loss: r_drop compares two passes that differ by dropout; give model.dropout"),
     ("schedule.kind=noam optimizer.lr=0.02 optimizer.adamw_lr=1", "optimizer.lr=0.02: is a factor with schedule.kind"),
     ("optimizer=schedule_free averaging.kind=none", "schedule: optimizer=schedule_free wants a constant rate"),
-    ("segmentation.kind=sampled", "data: segmentation: SampledSegmentation needs tokenizer"),
+    ("segmentation.kind=sampled", "segmentation: SampledSegmentation needs tokenizer"),
     ("--multirun --cfg job seed=1,2", "--cfg: shows one job; leave out --multirun, and give one value of each"),
     ("--config-dir nowhere", "Additional config directory"),
     ("optimizer.adjust_lr_fn=rms", "optimizer.adjust_lr_fn=rms: must be one of original, "),

@@ -109,13 +109,8 @@ def test_the_commands_of_a_page_compose(page):
     for line in lines_of(page):
         try:
             if line.startswith("make bench"):
-<<<<<<< HEAD
                 given = [word.removeprefix("ARGS=") for word in shlex.split(line) if word.startswith("ARGS=")]
                 bench.options().parse_args(shlex.split("".join(given)))
-=======
-                given = next((word for word in shlex.split(line) if word.startswith("ARGS=")), "ARGS=")
-                bench.options().parse_args(shlex.split(given.removeprefix("ARGS=")))
->>>>>>> tlower
             elif words := words_of(line):
                 compose_first_job(*words)
         except (Exception, SystemExit) as error:
