@@ -317,7 +317,7 @@ def check(
     strict = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
     setattr(shape, "__pydantic_config__", strict)  # noqa: B010 - mypy knows no such attribute
     try:
-        TypeAdapter(shape).validate_json(json.dumps(values))
+        TypeAdapter(shape).validate_json(json.dumps(values, ensure_ascii=False).encode(errors="replace"))
         return
     except ValidationError as error:
         found: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 from built import composed
+from conftest import pairs_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
