@@ -31,7 +31,7 @@ BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batche
 LENGTH = ("steps",)
 # Settings of a new run, which one that is resumed has no use for.
 NEW_RUN = ("recipe", "study", "prepare", "report", "name", "init_from")
-GROUPS = ("trainer",)  # of which an option can be chosen anew
+DEVICES = ("accelerator", "devices", "num_nodes", "strategy")  # settings of trainer that a file of conf/trainer chooses
 
 logger = logging.getLogger(__name__)
 
@@ -168,9 +168,8 @@ def changed(before: DictConfig, given: DictConfig, directory: Path) -> DictConfi
     again = given.resume in (None, AUTO)
     for override in sorted(command_line(), key=lambda each: "." in each.key_or_group):  # groups before their settings
         name = override.key_or_group
-        if name in GROUPS:
-            learnt = {each: value for each, value in before[name].items() if is_learnt(f"{name}.{each}")}
-            config[name] = {**plain(given[name]), **learnt}
+        if name == "trainer":
+            config.trainer.update({each: given.trainer[each] for each in DEVICES})
         elif name == "resume":
             continue
         elif within(name, NEW_RUN):
