@@ -1,4 +1,4 @@
-"""What the measured programs share: the job, the clock, token ids, and the line with the figure. Needs only numpy."""
+"""Measurement of a program: its job, the clock, token ids, and the line with the figure. Needs only numpy."""
 
 import json
 import sys

@@ -35,7 +35,7 @@ from omegaconf.errors import OmegaConfBaseException
 from headcount import __version__
 from headcount.command_lines import CONF, command, hydra_text, quoted, shell_word
 from headcount.errors import InputError, printable
-from headcount.files import FULL, first_error, free_space, naming, readable, show
+from headcount.files import FULL, STANDARD_OUTPUT, first_error, free_space, naming, readable, show
 from headcount.settings import KINDS, check, flatten
 
 COMMANDS = {  # in the order of a list for people
@@ -48,7 +48,6 @@ COMMANDS = {  # in the order of a list for people
     "doctor": "Look for causes of a low score, in a run or a corpus",
     "serve": "Serve translations over HTTP",
 }
-STANDARD_OUTPUT = "standard output"
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 
 

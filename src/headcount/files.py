@@ -21,6 +21,7 @@ DEEPEST = 20  # levels of settings or figures within each other
 logger = logging.getLogger(__name__)
 
 PART = re.compile(r"\..+\.[0-9a-f]{16}\.part")  # names of files that are being written
+STANDARD_OUTPUT = "standard output"  # its name in errors
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk, and of one whose quota is used up
 
 

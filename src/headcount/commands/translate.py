@@ -19,12 +19,11 @@ from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError, reason
 from headcount.export.chosen import chosen_engine
-from headcount.files import naming, show
+from headcount.files import STANDARD_OUTPUT, naming, show
 from headcount.run.arrays import read_arrays
 from headcount.run.opened import Run, ensemble, open_runs, weights_digest
 from headcount.settings import Opening, typed
 
-STANDARD_OUTPUT = "standard output"
 logger = logging.getLogger(__name__)
 
 

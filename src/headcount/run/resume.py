@@ -277,11 +277,13 @@ def initial_config(config: DictConfig, wrong: list[str] | None = None) -> DictCo
     own = [each for each in words if within(each, ("tokenizer",)) or each == "model"]
     if own:
         raise InputError(f"{own[0]}=: init_from={directory} brings its own model and tokenizer; leave it out")
-    initial = _composed_on(run.model) if HydraConfig.initialized() else config.copy()
-    if not HydraConfig.initialized():
+    chosen = None
+    if HydraConfig.initialized():
+        initial, chosen = _composed_on(run.model), HydraConfig.get().runtime.choices.get("model")
+    else:
+        initial = config.copy()
         initial.model = run.model
     initial.tokenizer = run.tokenizer
-    chosen = HydraConfig.get().runtime.choices.get("model") if HydraConfig.initialized() else None
     wanted = without_other_kinds(config, words, []).model
     initial = without_other_kinds(initial, words, wrong)
     other = [name for name in wanted if wanted[name] != initial.model.get(name)]

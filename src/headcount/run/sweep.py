@@ -224,6 +224,11 @@ class Board:
                         self.failed[path] = "stopped" if signals else complaint(path / LOG)
                     self.say(path)
 
+    @property
+    def done(self) -> int:
+        """The number of jobs that are finished."""
+        return self.total - len(self.waiting) + self.ended - len(self.failed)
+
     def say(self, ended: Path | None = None) -> None:
         """A line on standard error: what has ended, how many jobs are done, and how long the rest may take."""
         left = len(self.waiting) - self.ended
@@ -232,17 +237,15 @@ class Board:
         why = self.failed.get(ended) if ended else None
         state = "done" if why is None else "stopped" if why == "stopped" else "failed"
         what = "" if ended is None else f"{state}: {self.names[ended]}; "
-        done = self.total - left - len(self.failed)
-        sys.stderr.write(f"sweep {show(self.sweep)}: {what}{done} of {self.total} jobs done{time_left}\n")
+        sys.stderr.write(f"sweep {show(self.sweep)}: {what}{self.done} of {self.total} jobs done{time_left}\n")
 
     def summary(self) -> str:
         """The end of a sweep: its jobs that failed, and what to type next."""
-        done = self.total - len(self.waiting) + self.ended - len(self.failed)
-        lines = [f"sweep {show(self.sweep)}: {done} of {self.total} jobs done"]
+        lines = [f"sweep {show(self.sweep)}: {self.done} of {self.total} jobs done"]
         lines += [f"not done: {self.names[path]}: {why}" for path, why in self.failed.items()]
-        if done < self.total:
+        if self.done < self.total:
             lines.append("the same command again does what is missing")
-        if done:
+        if self.done:
             lines.append(f"next:  {command('report', sweep=show(self.sweep))}")
         return "\n".join(lines) + "\n"
 
@@ -253,14 +256,15 @@ def run_job(config: DictConfig, directory: Path) -> None:
     Raises InputError if the training fails or is stopped; SystemExit when this process is asked to stop, after the
     child has stopped. A job of submitit that is asked to go back into the queue does so then.
     """
+    whole: Any = OmegaConf.merge(config, {"hydra": HydraConfig.get()})
     if is_finished(directory):
-        check_finished(OmegaConf.merge({"hydra": HydraConfig.get()}, config), directory)  # type: ignore[arg-type]
+        check_finished(whole, directory)
         return
     launcher = HydraConfig.get().launcher
     given = launcher.get("cpus_per_task") or OmegaConf.select(launcher, "ray.remote.num_cpus")
     environment = environment_of_a_job(int(given) if given else None, ())
     requeue = signal.getsignal(REQUEUE)
-    words = command_of_a_job(OmegaConf.merge(config, {"hydra": HydraConfig.get()}), directory)  # type: ignore[arg-type]
+    words = command_of_a_job(whole, directory)
     with forwarded_signals() as (children, signals):
         run_process(words, directory, environment, children)
     if signals:
