@@ -12,7 +12,7 @@ from datasets import Dataset, DatasetDict, Features, Value
 from headcount.errors import InputError
 from headcount.grammar.draw import Draw, UnfitError
 from headcount.grammar.lexicon.table import content
-from headcount.grammar.phenomena import PHENOMENA
+from headcount.grammar.phenomena import PHENOMENA, WEIGHTS
 from headcount.grammar.phenomena.plain import plain
 from headcount.grammar.sentence import Sentence, render, write
 
@@ -28,7 +28,7 @@ GRADES = ("easy", "hard")
 CELLS = tuple((phenomenon, grade) for phenomenon in PHENOMENA for grade in GRADES)
 # The share of plain sentences in train and valid; the phenomena divide the rest by their weights.
 PLAIN_SHARE = 0.25
-WEIGHTED_CELLS = tuple(cell for cell in CELLS for _ in range(PHENOMENA[cell[0]].weight))
+WEIGHTED_CELLS = tuple(cell for cell in CELLS for _ in range(WEIGHTS[cell[0]]))
 # Draws for one sentence before the sizes are called impossible.
 PATIENCE = 2_000
 # Words and punctuation marks of a sentence.
@@ -55,7 +55,7 @@ class Grammar:
     """English sentences with German translations, made from the lexicon and the rules of this package.
 
     train_size, valid_size, test_size: numbers of sentences. seed: of the corpus; another one is another corpus. Raises
-    InputError for a wrong number. `load` gives the splits train, valid and test with the columns
+    InputError for a size below 1. `load` gives the splits train, valid and test with the columns
 
     - `source`, `target`: a sentence and its one translation. Each English word has one German translation, except
       ambiguous nouns, which another word decides; word order is fixed.
@@ -80,10 +80,8 @@ class Grammar:
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
         self.seed = seed
         for split, size in self.sizes.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise InputError(f"{split}_size: {size!r} is not allowed; give a whole number of sentences, at least 1")
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise InputError(f"seed: {seed!r} is not allowed; give a whole number")
+            if size < 1:
+                raise InputError(f"{split}_size: {size!r} is not allowed; give a number of sentences, at least 1")
 
     def fingerprint(self) -> str:
         """A short name for this text: it changes with the sizes, the seed, the lexicon and `VERSION`."""
@@ -152,7 +150,7 @@ class _Generator:
         if phenomenon == "plain":
             parts, contrast, other = plain(self.draw), "", ""
         else:
-            twin = PHENOMENA[phenomenon].draw(self.draw, grade == "hard")
+            twin = PHENOMENA[phenomenon](self.draw, grade == "hard")
             flag = self.draw.chance(0.5) if choice is None else choice
             source, target = write(twin(not flag))
             contrast, other = target.text(), source.text()
@@ -177,14 +175,10 @@ class _Generator:
         return not self.known or self.known.issuperset(sides[0] + sides[1])
 
 
+_TEXTS = ("source", "target", "phenomenon", "grade", "contrast", "twin")
 _FEATURES = Features(
-    {
-        "source": Value("string"),
-        "target": Value("string"),
-        "phenomenon": Value("string"),
-        "grade": Value("string"),
-        "contrast": Value("string"),
-        "twin": Value("string"),
+    {name: Value("string") for name in _TEXTS}
+    | {
         "alignment": [{"source": Value("int32"), "target": Value("int32")}],
         "links": [{"relation": Value("string"), "dependent": Value("int32"), "head": Value("int32")}],
     }
@@ -192,16 +186,12 @@ _FEATURES = Features(
 
 
 def _table(pairs: list[Pair]) -> Dataset:
+    sentences = [pair.sentence for pair in pairs]
     columns = {
-        "source": [pair.sentence.source for pair in pairs],
-        "target": [pair.sentence.target for pair in pairs],
-        "phenomenon": [pair.phenomenon for pair in pairs],
-        "grade": [pair.grade for pair in pairs],
-        "contrast": [pair.contrast for pair in pairs],
-        "twin": [pair.twin for pair in pairs],
-        "alignment": [[{"source": i, "target": j} for i, j in pair.sentence.alignment] for pair in pairs],
-        "links": [
-            [{"relation": name, "dependent": i, "head": j} for name, i, j in pair.sentence.links] for pair in pairs
-        ],
+        "source": [sentence.source for sentence in sentences],
+        "target": [sentence.target for sentence in sentences],
+        **{name: [getattr(pair, name) for pair in pairs] for name in ("phenomenon", "grade", "contrast", "twin")},
+        "alignment": [[{"source": i, "target": j} for i, j in each.alignment] for each in sentences],
+        "links": [[{"relation": name, "dependent": i, "head": j} for name, i, j in each.links] for each in sentences],
     }
     return Dataset.from_dict(columns, features=_FEATURES)

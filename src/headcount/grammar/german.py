@@ -62,13 +62,9 @@ CONTRACTIONS = {
 MODALS = {"can": ("kann", "können"), "must": ("muss", "müssen"), "will": ("wird", "werden"), "may": ("darf", "dürfen")}
 
 
-def _column(gender: str, plural: bool) -> str:
-    return "p" if plural else gender
-
-
 def article(kind: str, gender: str, plural: bool, case: str) -> str:
     """The article. kind: "the", "a" (none in the plural) or "no"."""
-    column, row = _column(gender, plural), CASES.index(case)
+    column, row = "p" if plural else gender, CASES.index(case)
     if kind == "the":
         return _DEFINITE[column][row]
     if kind == "no":
@@ -78,12 +74,12 @@ def article(kind: str, gender: str, plural: bool, case: str) -> str:
 
 def relative(gender: str, plural: bool, case: str) -> str:
     """The relative pronoun, which is also the demonstrative pronoun."""
-    return _RELATIVE[_column(gender, plural)][CASES.index(case)]
+    return _RELATIVE["p" if plural else gender][CASES.index(case)]
 
 
 def adjective(word: Adjective, declension: str, gender: str, plural: bool, case: str) -> str:
     """The adjective before a noun. declension: "weak", "mixed" or "strong"."""
-    ending = ENDINGS[declension][_column(gender, plural)][CASES.index(case)]
+    ending = ENDINGS[declension]["p" if plural else gender][CASES.index(case)]
     return word.stem + ending
 
 

@@ -1,7 +1,8 @@
 """Syntax: phrases and clauses that write themselves in English and in German.
 
 A phrase writes its words into a `Writer`, each with the keys of the meanings that it carries; words of both languages
-that share a key are aligned. A phrase has eight keys: `base` for its head, others for its article, negation and so on.
+that share a key are aligned. A phrase has eight keys: `base` for its head, others for its article, negation and so on;
+a noun phrase has four for its adjectives.
 
 Phrases are frozen: `dataclasses.replace` makes another one. It has other keys, so a sentence must not hold both a
 phrase and a copy of it where one is meant, as by a pronoun and its antecedent.
@@ -17,10 +18,7 @@ from dataclasses import dataclass
 from headcount.grammar import english, german
 from headcount.grammar.german import MODALS
 from headcount.grammar.lexicon.entries import Adjective, Adverb, Noun, Preposition, Verb
-from headcount.grammar.writer import Writer
-
-# Adjectives before one noun: the keys from 3 to 6.
-ADJECTIVES = 4
+from headcount.grammar.sentence import Writer
 
 
 class Phrase:
@@ -55,18 +53,12 @@ class NounPhrase(Phrase):
         """Gender of the head noun."""
         return self.noun.gender
 
-    def _adjective_key(self, i: int) -> int:
-        """The key of the i-th adjective. Raises ValueError where a phrase has more adjectives than keys."""
-        if i >= ADJECTIVES:
-            raise ValueError(f"{len(self.adjectives)} adjectives before {self.noun.english}; give at most {ADJECTIVES}")
-        return self.base + 3 + i
-
     def english(self, out: Writer) -> None:
         """Write the phrase in English."""
         base = self.base
         start = len(out.words)
         for i, adjective in enumerate(self.adjectives):
-            out.add(adjective.english, self._adjective_key(i))
+            out.add(adjective.english, base + 3 + i)
         out.add(english.noun(self.noun, self.plural), base)
         if self.owner:
             out.words.insert(start, self.owner.english + "'s")
@@ -106,7 +98,7 @@ class NounPhrase(Phrase):
             declension = "strong"
         for i, adjective in enumerate(self.adjectives):
             form = german.adjective(adjective, declension, self.gender, self.plural, case)
-            out.add(form, self._adjective_key(i))
+            out.add(form, base + 3 + i)
         out.add(german.noun(self.noun, self.plural, case), base)
         if self.genitive:
             self.genitive.german(out, "genitive")

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from headcount.grammar.draw import TRANSITIVE, Draw, UnfitError
 from headcount.grammar.lexicon import prepositions
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import NounPhrase, PrepositionalPhrase, Pronoun, Subordinate
 
 # Tenses in which the English verb does not show its number.
@@ -77,6 +76,3 @@ def _ending_in_relative(draw: Draw, phrase: NounPhrase) -> NounPhrase:
     if phrase.noun.kind == "name":
         raise UnfitError
     return draw.with_relative(phrase)
-
-
-AGREEMENT = Phenomenon("agreement", agreement)

@@ -9,8 +9,7 @@ from dataclasses import replace
 from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, COMMA, Draw, UnfitError
 from headcount.grammar.lexicon.entries import Homograph, Noun, Verb
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import Clause, Joint, NounPhrase, PrepositionalPhrase, Subordinate
 
 TWO_NOUNS = 0.5  # the share of hard sentences with a second ambiguous noun, which has a cue of its own
@@ -101,8 +100,3 @@ def _second_noun(draw: Draw, homograph: Homograph, cues: tuple[Noun, Noun]) -> t
 
 def _pools(homograph: Homograph) -> set[str]:
     return {pair[0].pool for pair in homograph.cues}
-
-
-AMBIGUITY = Phenomenon(
-    "ambiguity", ambiguity, weight=2
-)  # each pair of cue and sense is learned by heart: more examples

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from headcount.grammar.draw import Draw
 from headcount.grammar.lexicon import prepositions, verbs
 from headcount.grammar.lexicon.entries import Noun
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import Clause, NounPhrase, PrepositionalPhrase, Subordinate
 
 AFTER_NAMES = 0.95  # the share of hard sentences in which only the last of a list of nouns shows the case
@@ -53,6 +52,3 @@ def _named(draw: Draw, nouns: Sequence[Noun]) -> list[NounPhrase]:
     first = NounPhrase(draw.pick(fitting), article="", owner=draw.name())
     more = [NounPhrase(draw.pick(fitting), article="", owner=draw.name()) for _ in range(draw.pick((1, 1, 2)))]
     return [first, *more]
-
-
-CASE = Phenomenon("case", case)

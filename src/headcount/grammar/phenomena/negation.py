@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headcount.grammar.draw import BUT, CONJUNCTIONS, Draw
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import Clause, Joint, NounPhrase, Subject, Subordinate
 
 
@@ -50,6 +49,3 @@ def _clause(draw: Draw, subject: Subject | None = None) -> Clause:
     if thing and thing.article == "a" and thing.plural:
         return replace(clause, object=replace(thing, article="the"))
     return clause
-
-
-NEGATION = Phenomenon("negation", negation)

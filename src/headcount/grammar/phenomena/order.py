@@ -10,8 +10,7 @@ from dataclasses import replace
 from headcount.grammar.draw import SEMICOLON, Draw, UnfitError
 from headcount.grammar.german import MODALS
 from headcount.grammar.lexicon.entries import Adverb
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import Clause, Demonstrative, Joint, NounPhrase, Subordinate
 
 # German connector: the English conjunction, the English adverb.
@@ -108,6 +107,3 @@ def _demonstrative(draw: Draw, first: Clause, hard: bool) -> Twins:
         return [replace(first, object=replace(head, relative=relative)), *other]
 
     return twin
-
-
-ORDER = Phenomenon("order", order)

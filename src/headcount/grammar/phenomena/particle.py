@@ -6,8 +6,7 @@ from dataclasses import replace
 from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, BUT, Draw
 from headcount.grammar.lexicon.entries import Verb
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import Clause, Joint
 
 # Objects that do not move. With others, "in" and "on" can be a goal ("brought back in the hall") or belong to the verb
@@ -54,6 +53,3 @@ def _longer(draw: Draw, clause: Clause) -> Clause:
     if thing and thing.noun.kind != "name" and draw.chance(0.5):
         return replace(clause, time=None, place=None, object=draw.with_relative(thing))
     return replace(clause, time=time, place=place)
-
-
-PARTICLE = Phenomenon("particle", particle)

@@ -9,8 +9,7 @@ from dataclasses import replace
 from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, CONJUNCTIONS, MODAL, Draw, UnfitError
 from headcount.grammar.lexicon.entries import Adverb, Verb
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import Clause, Joint, NounPhrase, Pronoun, Subordinate
 
 # The share of sentences in which both twins have "it", and the number of two nouns decides.
@@ -105,6 +104,3 @@ def _below(middle: Clause | None, conjunction: Adverb, last: Clause) -> Subordin
     if middle is None:
         return Subordinate(conjunction, last)
     return Subordinate(conjunction, replace(middle, that=Subordinate(CONJUNCTIONS["that"], last)))
-
-
-PRONOUN = Phenomenon("pronoun", pronoun, weight=2)  # the gender of a noun is learned by heart

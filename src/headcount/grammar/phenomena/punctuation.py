@@ -11,8 +11,7 @@ from headcount.grammar import lexicon
 from headcount.grammar.draw import AND, COMMA, Draw
 from headcount.grammar.lexicon import PEOPLE
 from headcount.grammar.lexicon.entries import Verb
-from headcount.grammar.phenomenon import Phenomenon, Twins
-from headcount.grammar.sentence import Part
+from headcount.grammar.sentence import Part, Twins
 from headcount.grammar.syntax import Clause, Infinitive, Joint, NounPhrase, Pronoun
 
 
@@ -88,6 +87,3 @@ def _adverbial(draw: Draw, hard: bool) -> Callable[[bool], Clause]:
         return replace(above, infinitive=Infinitive(below))
 
     return main
-
-
-PUNCTUATION = Phenomenon("punctuation", punctuation)
