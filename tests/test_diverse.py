@@ -9,15 +9,15 @@ from toy import BOS, EOS, TableModel, log_prob
 
 from headcount.decoding.beam import Beams, length_penalty
 from headcount.decoding.diverse import Groups
-from headcount.decoding.search import grow
+from headcount.decoding.search import search_loop
 
 LIMITS = torch.tensor([6, 2, 5, 9])
 
 
 def found_by(search, model, count=1, limits=LIMITS):
     sentences = list(range(len(limits)))
-    hypotheses = search.begin([[sentence] for sentence in sentences], limits, count, BOS, EOS)
-    return grow(model, model.start(sentences), limits, hypotheses, EOS), hypotheses
+    hypotheses = search.begin([[sentence] for sentence in sentences], limits, count, EOS)
+    return search_loop(model, model.start(sentences), limits, hypotheses, BOS, EOS), hypotheses
 
 
 @pytest.mark.parametrize("diversity", [0.0, 3.0])
@@ -87,8 +87,8 @@ def test_company_changes_nothing():
     limits = torch.tensor([1 + 7 * sentence % 13 for sentence in range(20)])
     together, _ = found_by(search, model, 2, limits)
     for sentence, limit in enumerate(limits):
-        alone = search.begin([[0]], limit[None], 2, BOS, EOS)
-        assert grow(model, model.start([sentence]), limit[None], alone, EOS) == [together[sentence]]
+        alone = search.begin([[0]], limit[None], 2, EOS)
+        assert search_loop(model, model.start([sentence]), limit[None], alone, BOS, EOS) == [together[sentence]]
         for tokens, score in together[sentence]:
             expected = log_prob(model, sentence, tokens) / length_penalty(len(tokens) + 1, 1.0)
             assert score == pytest.approx(expected, abs=1e-5)
@@ -104,9 +104,9 @@ def test_a_hypothesis_that_is_no_more_costs_nobody_anything():
 
     model = Short(4, 0)
     limits = torch.tensor([5])
-    groups = Groups([Beams(limits, 1, bos=BOS, eos=EOS, alpha=1.0, count=1) for _ in range(2)], diversity=9.0)
+    groups = Groups([Beams(limits, 1, eos=EOS, alpha=1.0, count=1) for _ in range(2)], diversity=9.0)
     # An end is no word: the second group may end there, too.
-    assert grow(model, model.start([0]), limits, groups, EOS)[0] == [([], pytest.approx(math.log(0.5)))] * 2
+    assert search_loop(model, model.start([0]), limits, groups, BOS, EOS)[0] == [([], pytest.approx(math.log(0.5)))] * 2
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from headcount.data.tokenizer import EOS as END
 from headcount.data.tokenizer import PAD
 from headcount.decoding.beam import Beams
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.search import TranslationModel, grow
+from headcount.decoding.search import TranslationModel, search_loop
 from headcount.decoding.translator import Translator
 from headcount.model.transformer import Transformer
 
@@ -30,8 +30,8 @@ def test_an_ensemble_has_the_mean_of_the_probabilities():
     members = [TableModel(vocab=5, seed=seed, sharpness=2.0) for seed in (1, 2, 3)]
     limits = torch.tensor([3, 2])
     state = [member.start([0, 1]) for member in members]
-    beams = Beams(limits, 5**3, bos=BOS, eos=EOS, alpha=0.0, count=6)
-    found = grow(Ensemble(members), state, limits, beams, EOS)
+    beams = Beams(limits, 5**3, eos=EOS, alpha=0.0, count=6)
+    found = search_loop(Ensemble(members), state, limits, beams, BOS, EOS)
     for sentence, limit in enumerate(limits.tolist()):
         expected = every_translation(Mean(members), sentence, limit)[:6]
         assert [tokens for tokens, _ in found[sentence][:6]] == [tokens for _, tokens in expected]

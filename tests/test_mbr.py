@@ -10,7 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 from toy import BOS, EOS, TableModel, spell
 
 from headcount.decoding.mbr import most_useful, sentence_chrf
-from headcount.decoding.search import grow
+from headcount.decoding.search import search_loop
 
 METRIC = CHRF()
 TEXTS = [
@@ -53,7 +53,7 @@ def test_what_is_sampled_more_often_counts_more():
 
 def test_it_chooses_among_its_samples():
     model, search, limits = TableModel(vocab=7, seed=2), built("search/mbr", samples=20), torch.tensor([5, 3])
-    hypotheses = search.begin([[0], [1]], limits, 3, BOS, EOS)
-    found = grow(model, model.start([0, 1]), limits, hypotheses, EOS)
+    hypotheses = search.begin([[0], [1]], limits, 3, EOS)
+    found = search_loop(model, model.start([0, 1]), limits, hypotheses, BOS, EOS)
     for samples, best in zip(found, search.choose(found, 3, spell), strict=True):
         assert best == most_useful(spell([tokens for tokens, _ in samples]))[:3]

@@ -8,7 +8,7 @@ import torch
 from built import built
 from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
 
-from headcount.decoding.search import Hypothesis, Translation, grow
+from headcount.decoding.search import Hypothesis, Translation, search_loop
 
 LOG_PROBS = torch.tensor([-math.inf, 0.1, 0.4, 0.3, 0.05, 0.15])
 LOG_PROBS[1:] = LOG_PROBS[1:].log()
@@ -16,8 +16,8 @@ LOG_PROBS[1:] = LOG_PROBS[1:].log()
 
 def found_by(search, model, sentences, limits):
     limits = torch.tensor(limits)
-    hypotheses = search.begin([[sentence] for sentence in sentences], limits, search.width, BOS, EOS)
-    return grow(model, model.start(sentences), limits, hypotheses, EOS)
+    hypotheses = search.begin([[sentence] for sentence in sentences], limits, search.width, EOS)
+    return search_loop(model, model.start(sentences), limits, hypotheses, BOS, EOS)
 
 
 def agrees(counts: dict, probabilities: dict) -> bool:
@@ -140,7 +140,9 @@ def test_only_the_samples_that_are_asked_for_are_drawn():
     model, limits, search = TableModel(vocab=7, seed=5), torch.tensor([4, 6]), built("search/sample", samples=8)
     every = found_by(search, model, [0, 1], [4, 6])
     for count in (1, 3):
-        hypotheses = search.begin([[0], [1]], limits, count, BOS, EOS)
-        assert grow(model, model.start([0, 1]), limits, hypotheses, EOS) == [found[:count] for found in every]
+        hypotheses = search.begin([[0], [1]], limits, count, EOS)
+        assert search_loop(model, model.start([0, 1]), limits, hypotheses, BOS, EOS) == [
+            found[:count] for found in every
+        ]
         assert search.rows(count) == count
     assert built("search/mbr", samples=8).rows(1) == 8

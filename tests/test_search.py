@@ -9,13 +9,13 @@ from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, 
 
 from headcount.decoding.beam import Beams, best_extensions, length_penalty
 from headcount.decoding.ensemble import Ensemble
-from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, few_sizes, grow, parted
+from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, search_loop, split_finished
 from headcount.errors import InputError
 
 
 def beam_search(model, state, limits, *, beam, alpha=1.0, count=1):
-    beams = Beams(limits, beam, bos=BOS, eos=EOS, alpha=alpha, count=count)
-    return grow(model, state, limits, beams, EOS)
+    beams = Beams(limits, beam, eos=EOS, alpha=alpha, count=count)
+    return search_loop(model, state, limits, beams, BOS, EOS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -33,7 +33,7 @@ def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spe
     model, limit = TableModel(vocab=6, seed=2), 3
     search = built("search/beam", beam=4**4, alpha=0)
     limits = torch.tensor([limit])
-    found = grow(model, model.start([5]), limits, search.begin([[5]], limits, 40, BOS, EOS), EOS)
+    found = search_loop(model, model.start([5]), limits, search.begin([[5]], limits, 40, EOS), BOS, EOS)
     (translations,) = search.choose(found, 40, spell)
     best: dict[str, float] = {}
     for score, tokens in every_translation(model, 5, limit):
@@ -94,10 +94,9 @@ def test_company_changes_nothing_and_hypotheses_are_sorted_and_true(beam, seed, 
             assert score == pytest.approx(total / length_penalty(len(tokens) + 1, 1.0), abs=1e-5)
 
 
-def test_large_batches_have_few_sizes_and_lose_no_sentence():
-    assert [few_sizes(number) for number in (1, 16, 17, 23, 24, 100)] == [1, 16, 16, 16, 24, 96]
+def test_what_stays_of_a_large_batch_is_a_multiple_and_no_sentence_is_lost():
     for done in (torch.arange(48) % 4 == 0, torch.arange(48) % 3 == 0, torch.arange(9) > 2, torch.ones(40).bool()):
-        leaving, kept = parted(done)
+        leaving, kept = split_finished(done)
         assert sorted([*leaving.tolist(), *kept.tolist()]) == list(range(len(done)))
         assert done[leaving].all()
         assert kept.tolist() == sorted(kept.tolist())
@@ -134,11 +133,6 @@ def test_the_best_extensions_are_those_of_a_full_sort(vocab, count):
     assert tokens.max() < vocab
 
 
-def test_no_sentences_have_no_translations():
-    model = TableModel(vocab=7, seed=5)
-    assert beam_search(model, [], torch.tensor([], dtype=torch.long), beam=3) == []
-
-
 def test_length_penalty_is_equation_14():
     assert length_penalty(1, 0.6) == 1
     assert length_penalty(7, 1.0) == 2
@@ -168,17 +162,17 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_search_ends_and_says_so_where_probabilities_are_not_finite(search, wrong):
     model, limits = BrokenModel(*WRONG[wrong]), torch.tensor([9, 12])
-    hypotheses = search.begin([[0], [1]], limits, 1, BOS, EOS)
+    hypotheses = search.begin([[0], [1]], limits, 1, EOS)
     with pytest.raises(InputError, match=r"not finite numbers .* take an earlier checkpoint"):
-        grow(model, model.start([0, 1]), limits, hypotheses, EOS)
+        search_loop(model, model.start([0, 1]), limits, hypotheses, BOS, EOS)
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_one_broken_member_spoils_an_ensemble(search):
     members, limits = [TableModel(vocab=7, seed=2), BrokenModel(math.nan, slice(4, 5), good=0)], torch.tensor([9, 12])
-    hypotheses = search.begin([[0], [1]], limits, 1, BOS, EOS)
+    hypotheses = search.begin([[0], [1]], limits, 1, EOS)
     with pytest.raises(InputError, match="not finite numbers"):
-        grow(Ensemble(members), [member.start([0, 1]) for member in members], limits, hypotheses, EOS)
+        search_loop(Ensemble(members), [member.start([0, 1]) for member in members], limits, hypotheses, BOS, EOS)
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
@@ -187,7 +181,7 @@ def test_what_is_found_before_probabilities_are_wrong_counts(search):
     fine = TableModel(vocab=7, seed=1)
     limits = torch.tensor([1, 1])
     found = [
-        grow(model, model.start([0, 1]), limits, search.begin([[0], [1]], limits, 1, BOS, EOS), EOS)
+        search_loop(model, model.start([0, 1]), limits, search.begin([[0], [1]], limits, 1, EOS), BOS, EOS)
         for model in (fine, BrokenModel(math.nan, slice(None)))
     ]
     assert found[0] == found[1]

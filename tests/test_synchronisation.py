@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headcount.data.batches import Sentences, collate
 from headcount.decoding import search as searching
-from headcount.decoding.search import grow
+from headcount.decoding.search import search_loop
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.training import divergence
@@ -175,7 +175,7 @@ def test_steps_of_a_search_wait_for_nothing(search, monkeypatch):
     method, steps = built(f"search/{search}"), 0
     limits = torch.full((3,), 20, device="meta")
     state = model.start(torch.ones(3, 4, dtype=torch.long, device="meta"), None)
-    hypotheses = method.begin([[5, 6, 7]] * 3, torch.full((3,), 20), 1, 2, 3)
+    hypotheses = method.begin([[5, 6, 7]] * 3, torch.full((3,), 20), 1, 3)
     for name, value in vars(hypotheses).items():
         if isinstance(value, Tensor):
             setattr(hypotheses, name, value.to("meta"))
@@ -191,10 +191,10 @@ def test_steps_of_a_search_wait_for_nothing(search, monkeypatch):
         return model_step(tokens, state)
 
     monkeypatch.setattr(model, "step", counted)
-    monkeypatch.setattr(searching, "least_and_most", lambda limits: (20, 20))
+    monkeypatch.setattr(searching, "limit_range", lambda limits: (20, 20))
     with Unsynchronised(), pytest.raises(SynchronisationError, match="_local_scalar_dense"):
-        grow(model, state, limits, hypotheses, 3)  # until it looks which sentences are done
-    assert steps == searching.LOOK_EVERY
+        search_loop(model, state, limits, hypotheses, 2, 3)  # until it looks which sentences are done
+    assert steps == 8
 
 
 @pytest.mark.medium
@@ -207,11 +207,12 @@ def test_a_search_that_looks_seldom_finds_the_same(option, monkeypatch):
     expected, seldom = [], []
     with torch.inference_mode():
         for found, every in ((expected, 1), (seldom, 8)):
-            monkeypatch.setattr(searching, "steps_between_looks", lambda device, every=every: every)
+            monkeypatch.setitem(searching.LOOK_EVERY, "cpu", every)
             for limits in ([3, 9, 20], [12, 12, 12]):
                 source = torch.tensor([[*row, 3, 0, 0][:5] for row in sources])
                 state = model.start(source, source != 0)
-                found.append(method.search(model, state, sources, torch.tensor(limits), 1, 2, 3))
+                hypotheses = method.begin(sources, torch.tensor(limits), 1, 3)
+                found.append(search_loop(model, state, torch.tensor(limits), hypotheses, 2, 3))
     for batch, other in zip(expected, seldom, strict=True):
         assert [[tokens for tokens, _ in row] for row in batch] == [[tokens for tokens, _ in row] for row in other]
         scores, others = ([score for row in each for _, score in row] for each in (batch, other))
@@ -239,8 +240,8 @@ def test_attention_on_a_device_takes_the_causal_order_and_not_its_mask(monkeypat
 def test_a_gpu_searches_larger_batches():
     for device, size in {"cpu": 10, "cuda": 80}.items():
         model = SimpleNamespace(device=torch.device(device))
-        translator = SimpleNamespace(model=model, search=SimpleNamespace(batch_tokens=10))
-        assert len(next(Translator._batches(translator, [1] * 200))) == size
+        translator = SimpleNamespace(model=model, search=built("search/beam", beam=1, batch_tokens=20))
+        assert len(Translator._batches(translator, [[5]] * 200, [3] * 200, 1)[0]) == size
 
 
 def test_without_gates_nothing_is_multiplied_and_any_gate_counts():

@@ -80,9 +80,10 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
 
 def test_a_source_takes_a_third_of_its_longest_translation_or_its_own_length(model):
     """Of each beam, with the end: of 4 pieces 9 x 4 + 2 tokens and the end are 39, a third 13; with a ratio of 2, 5."""
-    long, short = (built("search/beam", beam=2, max_ratio=ratio, max_extra=2) for ratio in (9, 2))
-    assert translator(model, long)._tokens(4, 1) == 2 * 13
-    assert translator(model, short)._tokens(4, 1) == 2 * 5
+    for ratio, share in ((9, 13), (2, 5)):
+        search = built("search/beam", beam=2, max_ratio=ratio, max_extra=2, batch_tokens=4 * 2 * share)
+        batches = translator(model, search)._batches([[5] * 4] * 9, [search.limit(4)] * 9, 1)
+        assert len(batches[0]) == 2  # a quarter of what is left
 
 
 @pytest.mark.medium

@@ -4,10 +4,10 @@ from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Hypotheses, Hypothesis, Limits, SearchMethod
+from headcount.decoding.search import Hypotheses, Hypothesis, Limits, SearchMethod, as_hypotheses
 
 MOST_ALPHA = 10  # with more, the score of a long translation leaves the range of float32
 
@@ -36,8 +36,8 @@ class BeamSearch(SearchMethod):
                 f"search.alpha={self.alpha}: must be 0 (no length penalty) or more, up to {MOST_ALPHA}; 1 is usual"
             )
 
-    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
-        return Beams(limits, self.beam, bos=bos, eos=eos, alpha=self.alpha, count=count)
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
+        return Beams(limits, self.beam, eos=eos, alpha=self.alpha, count=count)
 
 
 def greedy(search: SearchMethod) -> BeamSearch:
@@ -52,52 +52,52 @@ class Beams:
     A sentence is done once `beam` hypotheses have finished, or no unfinished one can beat the `count` best of them.
     """
 
-    def __init__(self, limits: Limits, beam: int, *, bos: int, eos: int, alpha: float, count: int) -> None:
-        device = limits.device
+    def __init__(self, limits: Limits, beam: int, *, eos: int, alpha: float, count: int) -> None:
+        sentences, device = len(limits), limits.device
         self.limits = limits
         self.beam = beam
         self.eos = eos
         self.alpha = alpha
         self.count = count
         self.length = 0
-        self.tokens = torch.full((len(limits), 1, 1), bos, device=device)  # [sentence, beam, length]
-        self.scores = torch.zeros(len(limits), 1, device=device)  # [sentence, beam], -inf where there is no hypothesis
-        self.finished_tokens = torch.full((len(limits), beam, 1), eos, device=device)
-        self.finished_scores = torch.full((len(limits), beam), float("-inf"), device=device)
-        self.done = torch.zeros(len(limits), dtype=torch.bool, device=device)
-        self.frozen: Tensor | None = None  # [sentence], of which no more hypotheses finish
+        self.tokens = torch.empty(sentences, 1, 0, dtype=torch.int64, device=device)  # [sentence, beam, length]
+        self.scores = torch.zeros(sentences, 1, device=device)  # [sentence, beam], -inf where there is no hypothesis
+        self.finished_tokens = torch.empty(sentences, beam, 0, dtype=torch.int64, device=device)
+        self.finished_scores = torch.full((sentences, beam), float("-inf"), device=device)
+        self.done = torch.zeros(sentences, dtype=torch.bool, device=device)
 
-    @property
-    def newest(self) -> Int[Tensor, "sentence beam"]:
-        return self.tokens[:, :, -1]
-
-    def extend(self, log_probs: Float[Tensor, "sentence beam vocab"]) -> Int[Tensor, "sentence new_beam"]:
+    def extend(
+        self, log_probs: Float[Tensor, "sentence beam vocab"]
+    ) -> tuple[Int[Tensor, "sentence new_beam"], Int[Tensor, "sentence new_beam"]]:
         # Each hypothesis can end at most once, so of twice the beam enough go on.
-        return self.take(*best_extensions(self.scores, log_probs, 2 * self.beam))
+        return self.advance(*best_extensions(self.scores, log_probs, 2 * self.beam))
 
-    def take(
+    def advance(
         self,
         best: Float[Tensor, "sentence candidate"],
         parent: Int[Tensor, "sentence candidate"],
         token: Int[Tensor, "sentence candidate"],
-    ) -> Int[Tensor, "sentence new_beam"]:
+    ) -> tuple[Int[Tensor, "sentence new_beam"], Int[Tensor, "sentence new_beam"]]:
         """Extend by these candidates, in order of preference: the log-probability, parent row and token of each. The
-        new beam is the first candidates that do not end."""
-        extended = torch.cat([_select(self.tokens, parent), token[:, :, None]], dim=2)
+        new beam is the first candidates that do not end; returns the parent row and the token of each.
+
+        With a beam of 2, and "." for the end: of the candidates "a b .", "a c", "d .", "a b e", the first finishes, and
+        the new beam is "a c" and "a b e". "d ." is not among the first two, so its end does not count.
+        """
+        extended = torch.cat([self.tokens.take_along_dim(parent[:, :, None], 1), token[:, :, None]], dim=2)
         is_end = token == self.eos
         self.length += 1
 
         # An end counts only if it is among the `beam` best, or poor early ends would crowd out better, longer ones.
         penalty = length_penalty(self.length, self.alpha)
-        counts = is_end if self.frozen is None else is_end & ~self.frozen[:, None]
-        ended = (best / penalty).masked_fill(~counts, float("-inf"))[:, : self.beam]
+        ended = (best / penalty).masked_fill(~is_end, float("-inf"))[:, : self.beam]
         finished = torch.cat([F.pad(self.finished_tokens, (0, 1), value=self.eos), extended[:, : self.beam]], dim=1)
         self.finished_scores, order = torch.cat([self.finished_scores, ended], dim=1).topk(self.beam, dim=1)
-        self.finished_tokens = _select(finished, order)
+        self.finished_tokens = finished.take_along_dim(order[:, :, None], 1)
 
         order = is_end.byte().argsort(dim=1, stable=True)[:, : self.beam]
         scores = best.masked_fill(is_end, float("-inf")).gather(1, order)
-        self.tokens = _select(extended, order)
+        self.tokens = extended.take_along_dim(order[:, :, None], 1)
 
         # Log-probabilities only fall, so the best score that a hypothesis can reach is its score now at full length.
         longest = (self.limits + 1).clamp(min=self.length + 1) if self.alpha > 0 else self.length + 1
@@ -105,28 +105,15 @@ class Beams:
         full, beaten = self.finished_scores[:, -1] > float("-inf"), self.finished_scores[:, self.count - 1] >= reach
         self.done = full | beaten | ~(reach > float("-inf"))  # NaN never improves either
         self.scores = scores.masked_fill(self.done[:, None], float("-inf"))  # what finishes later does not count
-        return parent.gather(1, order)
-
-    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
-        self.frozen = sentences
+        return parent.gather(1, order), token.gather(1, order)
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
-        self.frozen = None
-        self.limits, self.done = self.limits[sentences], self.done[sentences]
-        self.tokens, self.scores = self.tokens[sentences], self.scores[sentences]
-        self.finished_tokens, self.finished_scores = self.finished_tokens[sentences], self.finished_scores[sentences]
+        for name in ("limits", "done", "tokens", "scores", "finished_tokens", "finished_scores"):
+            setattr(self, name, getattr(self, name)[sentences])
 
     def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
         """Best first, at most `beam` of each sentence."""
-        scores, tokens = self.finished_scores[sentences].tolist(), self.finished_tokens[sentences].tolist()
-        return [
-            [
-                Hypothesis(text[1 : text.index(self.eos, 1)], score)  # the first is the beginning-of-sentence
-                for score, text in zip(row_scores, texts, strict=True)
-                if score != float("-inf")
-            ]
-            for row_scores, texts in zip(scores, tokens, strict=True)
-        ]
+        return as_hypotheses(self.finished_tokens[sentences], self.finished_scores[sentences], self.eos)
 
 
 def best_extensions(
@@ -153,7 +140,3 @@ def best_extensions(
     candidates.masked_fill_(beyond, float("-inf"))
     best, order = candidates.flatten(1).topk(min(count, beams * vocab), dim=1)
     return best, beam[:, :, 0].gather(1, order // block), token.flatten(1).gather(1, order)
-
-
-def _select(tokens: Int[Tensor, "sentence beam length"], order: Int[Tensor, "sentence new_beam"]) -> Tensor:
-    return tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))

@@ -38,13 +38,12 @@ class DiverseBeamSearch(BeamSearch):
     def settings(self) -> dict[str, Any]:
         return super().settings | {"groups": self.number_of_groups}
 
-    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
         size = self.beam // self.number_of_groups
-        groups = [
-            Beams(limits, size, bos=bos, eos=eos, alpha=self.alpha, count=min(count, size))
-            for _ in range(self.number_of_groups)
-        ]
-        return Groups(groups, self.diversity)
+        groups = range(self.number_of_groups)
+        return Groups(
+            [Beams(limits, size, eos=eos, alpha=self.alpha, count=min(count, size)) for _ in groups], self.diversity
+        )
 
 
 class Groups:
@@ -61,33 +60,28 @@ class Groups:
         self.begun = False
 
     @property
-    def newest(self) -> Int[Tensor, "sentence row"]:
-        # Before the first step all groups share one row.
-        return torch.cat([group.newest for group in self.groups], dim=1) if self.begun else self.groups[0].newest
-
-    @property
     def done(self) -> Bool[Tensor, "sentence"]:
         return torch.stack([group.done for group in self.groups]).all(dim=0)
 
-    def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence new_row"]:
+    def extend(
+        self, log_probs: Float[Tensor, "sentence row vocab"]
+    ) -> tuple[Int[Tensor, "sentence new_row"], Int[Tensor, "sentence new_row"]]:
         vocab = log_probs.shape[2]
         chosen = torch.zeros_like(log_probs[:, 0])  # [sentence, vocab], how often by the groups so far
-        parents, first = [], 0
+        parents, tokens, first = [], [], 0
         for group in self.groups:
             width = group.scores.shape[1]
             own = log_probs[:, first : first + width]
             penalised = own - self.diversity * chosen[:, None]
             _, parent, token = best_extensions(group.scores, penalised, 2 * group.beam)
             gained = own.flatten(1).gather(1, parent * vocab + token)
-            parents.append(first + group.take(group.scores.gather(1, parent) + gained, parent, token))
-            chosen.scatter_add_(1, group.newest, (group.scores > float("-inf")).to(chosen.dtype))
-            first += width if self.begun else 0
+            parent, token = group.advance(group.scores.gather(1, parent) + gained, parent, token)
+            chosen.scatter_add_(1, token, (group.scores > float("-inf")).to(chosen.dtype))
+            parents.append(first + parent)
+            tokens.append(token)
+            first += width if self.begun else 0  # before the first step all groups share one row
         self.begun = True
-        return torch.cat(parents, dim=1)
-
-    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
-        for group in self.groups:
-            group.freeze(sentences)
+        return torch.cat(parents, dim=1), torch.cat(tokens, dim=1)
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         for group in self.groups:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from headcount.machine import small_products
 from headcount.processes import can_fork, kills_named, process_pool
 
 MOST_PYTHON_THREADS = 8  # with more, they wait for one another
@@ -43,12 +42,11 @@ def parallel_map(function: Callable[..., Result], jobs: Sequence[Job], forks: bo
 def _in_threads(function: Callable[..., Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,))
-    with small_products():  # or each step of a thread would change the products of the other threads
-        try:
-            yield from pool.map(function, *zip(*jobs, strict=True))
-        finally:
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # the workers have set this for the whole process
+    try:
+        yield from pool.map(function, *zip(*jobs, strict=True))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)  # the workers have set this for the whole process
 
 
 def _in_processes(function: Callable[..., Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:

@@ -5,10 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Decode, Hypotheses, Hypothesis, Limits, NotFiniteError, SearchMethod, Translation
+from headcount.decoding.search import (
+    Decode,
+    Hypotheses,
+    Hypothesis,
+    Limits,
+    NotFiniteError,
+    SearchMethod,
+    Translation,
+    as_hypotheses,
+)
 from headcount.machine import cumulative_sum
 
 
@@ -46,12 +55,12 @@ class Sampling(SearchMethod):
     def rows(self, count: int) -> int:
         return count  # the first samples are the same, however many follow
 
-    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
         steps, samples = (limits + 1).tolist(), self.rows(count)
         noise = np.zeros((len(sources), samples, max(steps)), dtype=np.float32)
         for row, source, length in zip(noise, sources, steps, strict=True):
             row[:, :length] = np.random.default_rng([self.seed, *source]).random((samples, length), np.float32)
-        return Samples(torch.from_numpy(noise).to(limits.device), self.draw, bos, eos)
+        return Samples(torch.from_numpy(noise).to(limits.device), self.draw, eos)
 
     def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:
         found = [hypotheses[:count] for hypotheses in found]
@@ -89,39 +98,35 @@ class Samples:
     """
 
     def __init__(
-        self, noise: Float[Tensor, "sentence sample step"], draw: Callable[[Tensor, Tensor], Tensor], bos: int, eos: int
+        self, noise: Float[Tensor, "sentence sample step"], draw: Callable[[Tensor, Tensor], Tensor], eos: int
     ) -> None:
+        sentences, samples, _ = noise.shape
         self.noise = noise
         self.draw = draw
         self.eos = eos
-        self.tokens = torch.full((len(noise), 1, 1), bos, device=noise.device)  # [sentence, sample, length]
-        self.scores = torch.zeros(noise.shape[:2], device=noise.device)
-        self.over = torch.zeros(noise.shape[:2], dtype=torch.bool, device=noise.device)
-
-    @property
-    def newest(self) -> Int[Tensor, "sentence sample"]:
-        return self.tokens[:, :, -1]
+        self.tokens = torch.empty(sentences, samples, 0, dtype=torch.int64, device=noise.device)  # [..., length]
+        self.scores = torch.zeros(sentences, samples, device=noise.device)
+        self.over = torch.zeros(sentences, samples, dtype=torch.bool, device=noise.device)
 
     @property
     def done(self) -> Tensor:
         return self.over.all(dim=1)
 
-    def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence sample"]:
+    def extend(
+        self, log_probs: Float[Tensor, "sentence row vocab"]
+    ) -> tuple[Int[Tensor, "sentence sample"], Int[Tensor, "sentence sample"]]:
         sentences, samples = self.over.shape
         rows = log_probs.flatten(0, 1)
         # At the first step all samples are drawn from one row, later each from its own.
-        uniform = self.noise[:, :, self.tokens.shape[2] - 1].reshape(len(rows), -1)
+        uniform = self.noise[:, :, self.tokens.shape[2]].reshape(len(rows), -1)
         token = self.draw(rows, uniform)
         gained = rows.gather(1, token).view(sentences, samples)
         token = token.view(sentences, samples).masked_fill(self.over, self.eos)
         self.scores = self.scores + gained.masked_fill(self.over, 0)
-        self.tokens = torch.cat([self.tokens.expand(-1, samples, -1), token[:, :, None]], dim=2)
+        self.tokens = torch.cat([self.tokens, token[:, :, None]], dim=2)
         self.over = self.over | (token == self.eos)
         parents = torch.arange(samples, device=rows.device).clamp(max=log_probs.shape[1] - 1)
-        return parents.expand(sentences, -1)
-
-    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
-        """Nothing is left to do: only ends follow the end of a sample."""
+        return parents.expand(sentences, -1), token
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         self.noise, self.tokens = self.noise[sentences], self.tokens[sentences]
@@ -129,11 +134,4 @@ class Samples:
 
     def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
         """In the order of the samples."""
-        scores, tokens = self.scores[sentences].tolist(), self.tokens[sentences].tolist()
-        return [
-            [
-                Hypothesis(text[1 : text.index(self.eos, 1)], score)
-                for score, text in zip(row_scores, texts, strict=True)
-            ]
-            for row_scores, texts in zip(scores, tokens, strict=True)
-        ]
+        return as_hypotheses(self.tokens[sentences], self.scores[sentences], self.eos)

@@ -20,8 +20,8 @@ Limits = Int[Tensor, "sentence"]
 """Most tokens of each translation, without its end-of-sentence."""
 Decode = Callable[[list[list[int]]], list[str]]
 
-LOOK_EVERY = 8  # steps between two looks at which sentences are done, where to look is to wait for a device
-MULTIPLE = 8  # a number of sentences in a batch is a multiple of it, if it is large
+LOOK_EVERY = {"cpu": 1}  # steps between two looks at which sentences are done; on a device, to look is to wait for it
+MULTIPLE = 8  # of the sentences in a large batch: few shapes of products, for each of which oneDNN compiles a program
 MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
 
@@ -83,18 +83,14 @@ class Hypotheses(Protocol):
     """Unfinished hypotheses of a batch of sentences, the same number for each sentence."""
 
     @property
-    def newest(self) -> Int[Tensor, "sentence row"]:
-        """The last token of each hypothesis; before the first step the beginning-of-sentence, one row a sentence."""
-
-    @property
     def done(self) -> Bool[Tensor, "sentence"]:
-        """Which sentences are finished."""
+        """Which sentences are finished; further steps do not change their finished hypotheses."""
 
-    def extend(self, log_probs: Float[Tensor, "sentence row vocab"]) -> Int[Tensor, "sentence new_row"]:
-        """Add a token to each hypothesis; returns the row that each new hypothesis extends."""
-
-    def freeze(self, sentences: Bool[Tensor, "sentence"]) -> None:
-        """The finished hypotheses of these sentences, which are done, stay as they are in further steps."""
+    def extend(
+        self, log_probs: Float[Tensor, "sentence row vocab"]
+    ) -> tuple[Int[Tensor, "sentence new_row"], Int[Tensor, "sentence new_row"]]:
+        """Add a token to each hypothesis; returns the row that each new hypothesis extends, and its new token. Before
+        the first step a sentence has one row."""
 
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         """Keep only these sentences."""
@@ -103,29 +99,30 @@ class Hypotheses(Protocol):
         """The finished hypotheses of each of these sentences, in the order of the n-best list."""
 
 
-def steps_between_looks(device: torch.device) -> int:
-    return 1 if device.type == "cpu" else LOOK_EVERY
+def as_hypotheses(
+    tokens: Int[Tensor, "sentence row length"], scores: Float[Tensor, "sentence row"], eos: int
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence: the tokens before the first end, and the score. Rows of score -inf are none."""
+    return [
+        [Hypothesis(text[: text.index(eos)], score) for text, score in zip(*each, strict=True) if score != -math.inf]
+        for each in zip(tokens.tolist(), scores.tolist(), strict=True)
+    ]
 
 
-def least_and_most(limits: Limits) -> tuple[int, int]:
-    return (int(limits.min()), int(limits.max())) if len(limits) else (0, -1)
+def limit_range(limits: Limits) -> tuple[int, int]:
+    return int(limits.min()), int(limits.max())
 
 
-def few_sizes(sentences: int) -> int:
-    """The number of sentences for a batch of at most `sentences`: a multiple of `MULTIPLE` if they are many. So there
-    are few shapes of products, for each of which oneDNN compiles a program."""
-    return sentences - sentences % MULTIPLE if sentences > 2 * MULTIPLE else sentences
-
-
-def parted(done: Bool[Tensor, "sentence"]) -> tuple[Int[Tensor, "leaving"], Int[Tensor, "kept"]]:
-    """Sentences that leave a batch, and those that stay: all that are not done, and a few others (see `few_sizes`)."""
+def split_finished(done: Bool[Tensor, "sentence"]) -> tuple[Int[Tensor, "leaving"], Int[Tensor, "kept"]]:
+    """Sentences that leave a batch, and those that stay: all that are not done, and as many others as make a multiple
+    of `MULTIPLE` of a large batch."""
     leaving, unfinished = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
     spare = -len(unfinished) % MULTIPLE if len(unfinished) > 2 * MULTIPLE else 0
     return leaving[spare:], torch.cat([unfinished, leaving[:spare]]).sort().values
 
 
-def grow(
-    model: TranslationModel, state: Any, limits: Limits, hypotheses: Hypotheses, eos: int
+def search_loop(
+    model: TranslationModel, state: Any, limits: Limits, hypotheses: Hypotheses, bos: int, eos: int
 ) -> list[list[Hypothesis]]:
     """Extend `hypotheses` token by token until all are finished; returns the finished ones of every sentence.
 
@@ -135,31 +132,31 @@ def grow(
     Raises NotFiniteError, at the greatest limit at the latest, if the model gives numbers that are not finite.
     """
     results: list[list[Hypothesis]] = [[] for _ in limits]
-    every = steps_between_looks(limits.device)
+    every = LOOK_EVERY.get(limits.device.type, 8)
     index = torch.arange(len(limits), device=limits.device)  # the sentence of each line of the tensors below
-    first_limit, last_limit = least_and_most(limits)
+    tokens = torch.full_like(index, bos)[:, None]  # [sentence, row], the newest of each hypothesis
+    first_limit, last_limit = limit_range(limits)
     for length in range(last_limit + 1):
-        tokens = hypotheses.newest
         log_probs, state = model.step(tokens.flatten(), state)
         log_probs = log_probs.unflatten(0, tokens.shape)
         if length >= first_limit:
             ends = log_probs[:, :, eos].clone()
             log_probs.masked_fill_((limits <= length)[:, None, None], float("-inf"))
             log_probs[:, :, eos] = ends
-        rows = hypotheses.extend(log_probs) + torch.arange(len(index), device=index.device)[:, None] * tokens.shape[1]
-        # To leave moves the caches of all that remain, so in a large batch several sentences leave together.
-        done = hypotheses.done
         keep = torch.arange(len(index), device=index.device)
+        first_rows = keep[:, None] * tokens.shape[1]
+        parents, tokens = hypotheses.extend(log_probs)
+        rows, done = parents + first_rows, hypotheses.done
+        # To leave moves the caches of all that remain, so in a large batch several sentences leave together.
         if (length % every == every - 1 or length == last_limit) and int(done.sum()) > len(index) // 16:
-            leaving, keep = parted(done)
+            leaving, keep = split_finished(done)
             for sentence, found in zip(index[leaving].tolist(), hypotheses.finished(leaving), strict=True):
                 results[sentence] = found
             if not len(keep):
                 break
-            index, limits, rows = index[keep], limits[keep], rows[keep]
+            index, limits, rows, tokens = index[keep], limits[keep], rows[keep], tokens[keep]
             hypotheses.select(keep)
             first_limit = int(limits.min())
-        hypotheses.freeze(hypotheses.done)
         state = model.reorder(state, rows.flatten(), keep)
     # A number that is not finite stays so in every sum, and a NaN never ends a search.
     if not all(found and all(math.isfinite(score) for _, score in found) for found in results):
@@ -212,25 +209,12 @@ class SearchMethod(ABC):
         """Most tokens that the translation of a source of `pieces` pieces may have, without its end of sentence."""
         return int(pieces * self.max_ratio) + self.max_extra
 
-    def search(
-        self,
-        model: TranslationModel,
-        state: Any,
-        sources: list[list[int]],
-        limits: Limits,
-        count: int,
-        bos: int,
-        eos: int,
-    ) -> list[list[Hypothesis]]:
-        """The finished hypotheses of every source; the arguments are those of `begin` and `grow`."""
-        return grow(model, state, limits, self.begin(sources, limits, count, bos, eos), eos)
-
     def rows(self, count: int) -> int:
         """Rows that a sentence takes in the batch for `count` translations of it."""
         return self.width
 
     @abstractmethod
-    def begin(self, sources: list[list[int]], limits: Limits, count: int, bos: int, eos: int) -> Hypotheses:
+    def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
         """The hypotheses of these sources before the first token, for `count` translations of each."""
 
     def choose(self, found: list[list[Hypothesis]], count: int, decode: Decode) -> list[list[Translation]]:

@@ -1,14 +1,21 @@
 """Translator: lines of text to translations, in batches of similar length."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import starmap
 from typing import Protocol, runtime_checkable
 
 import torch
 
 from headcount.decoding.parallel import parallel_map
-from headcount.decoding.search import Hypothesis, NotFiniteError, SearchMethod, Translation, TranslationModel, few_sizes
+from headcount.decoding.search import (
+    MULTIPLE,
+    Hypothesis,
+    NotFiniteError,
+    SearchMethod,
+    Translation,
+    TranslationModel,
+    search_loop,
+)
 from headcount.errors import InputError
 
 LARGER_BATCHES = {"cuda": 8}  # than search.batch_tokens: a GPU takes no longer for a step of many hypotheses
@@ -81,34 +88,28 @@ class Translator:
         self.search.check(count)
         texts = [line.strip() for line in lines]
         pieces = self.codec.encode(texts)
-        self._check_lengths([len(ids) for ids in pieces])
-        sources = [[] for _ in pieces] if self.hide_source else pieces
-        limits = [self._limit(len(ids)) for ids in pieces]
+        longest, positions = self.longest, self.model.max_length
+        for line, ids in enumerate(pieces):
+            if longest is not None and len(ids) > longest:
+                raise LineError(line, self._too_long(len(ids), longest))
+        limits = [self.search.limit(len(ids)) for ids in pieces]
+        if positions is not None:
+            limits = [min(limit, positions - 1) for limit in limits]
         translations = [[Translation("", 0.0)]] * len(texts)
         if progress is not None:
             progress(sum(not ids for ids in pieces))
-        tokens = [self._tokens(len(ids), count) if ids else 0 for ids in pieces]
-        alone = ([row] for row, length in enumerate(tokens) if length)
-        batches = list(alone if hooked(self.model) else self._batches(tokens))
-        jobs = [([sources[row] for row in rows], [limits[row] for row in rows]) for rows in batches]
-        for rows, found in zip(batches, self._searched(count, jobs), strict=True):
-            for row, best in zip(rows, self.search.choose(found, count, self.codec.decode), strict=True):
+        alone = hooked(self.model)
+        batches = [[row] for row, ids in enumerate(pieces) if ids] if alone else self._batches(pieces, limits, count)
+        sources = [[] for _ in pieces] if self.hide_source else pieces
+        jobs = [(count, [sources[row] for row in rows], [limits[row] for row in rows]) for rows in batches]
+        in_turn = alone or self.model.device.type != "cpu"
+        found = starmap(self._search, jobs) if in_turn else parallel_map(self._search, jobs, self.forks)
+        for rows, hypotheses in zip(batches, found, strict=True):
+            for row, best in zip(rows, self.search.choose(hypotheses, count, self.codec.decode), strict=True):
                 translations[row] = best
             if progress is not None:
                 progress(len(rows))
         return translations
-
-    def _check_lengths(self, pieces: Sequence[int]) -> None:
-        """Raises LineError for the first of the sources that is too long."""
-        longest = self.longest
-        for line, length in enumerate(pieces):
-            if longest is None or length <= longest:
-                continue
-            if longest == self.search.max_source:
-                what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
-            else:
-                what = f"and {self.name} has positions for {longest:,} and the end; cut it into sentences"
-            raise LineError(line, f"{length:,} pieces, {what}")
 
     @property
     def longest(self) -> int | None:
@@ -117,56 +118,52 @@ class Translator:
         bounds = self.search.max_source, None if positions is None else positions - 1
         return min((bound for bound in bounds if bound is not None), default=None)
 
-    def _limit(self, pieces: int) -> int:
-        """Most tokens of the translation of a source of `pieces` pieces, without its end of sentence."""
-        limit = self.search.limit(pieces)
-        return limit if self.model.max_length is None else min(limit, self.model.max_length - 1)
+    def _too_long(self, length: int, longest: int) -> str:
+        if longest == self.search.max_source:
+            what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
+        else:
+            what = f"and {self.name} has positions for {longest:,} and the end; cut it into sentences"
+        return f"{length:,} pieces, {what}"
 
-    def _tokens(self, pieces: int, count: int) -> int:
-        """The share of search.batch_tokens that a source of `pieces` pieces takes.
+    def _batches(self, pieces: list[list[int]], limits: list[int], count: int) -> list[list[int]]:
+        """The lines of each batch; a line without pieces is in none. limits: most tokens of each translation.
 
-        Memory goes by the keys and values of its translations, which have three tokens for each of the source where a
-        model never ends them and the limit is the usual one.
-        """
-        return self.search.rows(count) * max(pieces + 1, (self._limit(pieces) + 1) // 3)
-
-    def _batches(self, tokens: list[int]) -> Iterator[list[int]]:
-        """The lines of each batch, by their `_tokens`; 0 tokens are an empty line, which is in none.
+        A line takes a share of search.batch_tokens by the keys and values of its translations, which have three tokens
+        for each of the source where a model never ends them and the limit is the usual one.
 
         Longest first: the first batch shows whether memory suffices. On a CPU a batch takes a quarter of what is left,
         if that is less, but no less than a quarter of search.batch_tokens: the last ones are small, so that processes
         end at nearly the same time.
         """
         most = self.search.batch_tokens * LARGER_BATCHES.get(self.model.device.type, 1)
-        rows = sorted((row for row, length in enumerate(tokens) if length), key=lambda row: -tokens[row])
-        left = sum(tokens)
+        width = self.search.rows(count)
+        shares = [width * max(len(ids) + 1, (limit + 1) // 3) for ids, limit in zip(pieces, limits, strict=True)]
+        rows = sorted((row for row, ids in enumerate(pieces) if ids), key=lambda row: -shares[row])
+        left, batches = sum(shares[row] for row in rows), []
         while rows:
-            share = max(min(most, left // 4), most // 4) if self.model.device.type == "cpu" else most
-            size = few_sizes(max(1, share // tokens[rows[0]]))
-            yield rows[:size]
-            left -= sum(tokens[row] for row in rows[:size])
+            budget = max(min(most, left // 4), most // 4) if self.model.device.type == "cpu" else most
+            size = max(1, budget // shares[rows[0]])
+            if size > 2 * MULTIPLE:
+                size -= size % MULTIPLE
+            batches.append(rows[:size])
+            left -= sum(shares[row] for row in rows[:size])
             rows = rows[size:]
-
-    def _searched(self, count: int, jobs: list[tuple[list[list[int]], list[int]]]) -> Iterator[list[list[Hypothesis]]]:
-        """What `_search` finds for the sources and limits of each batch, in order."""
-        function = partial(self._search, count)
-        if self.model.device.type == "cpu" and not hooked(self.model):
-            return parallel_map(function, jobs, self.forks)
-        return starmap(function, jobs)
+        return batches
 
     @torch.inference_mode()
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
         """The best hypotheses of each source of a batch. sources: token ids without the end. limits: most tokens of
         each translation. Raises NotFiniteError."""
-        device = self.model.device
         lengths = torch.tensor([len(ids) + 1 for ids in sources])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         source = torch.full(mask.shape, self.pad)
         source[mask] = torch.tensor([token for ids in sources for token in (*ids, self.eos)])
+        device = self.model.device
         most = torch.tensor(limits, device=device)
         state = self.model.start(source.to(device), None if bool(mask.all()) else mask.to(device))
+        hypotheses = self.search.begin(sources, most, count, self.eos)
         try:
-            return self.search.search(self.model, state, sources, most, count, self.bos, self.eos)
+            return search_loop(self.model, state, most, hypotheses, self.bos, self.eos)
         except NotFiniteError as error:
             raise NotFiniteError(self.name) from error
 
