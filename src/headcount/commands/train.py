@@ -34,7 +34,7 @@ from headcount.run.directory import begin_metrics, link_latest, locked, mark_unf
 from headcount.run.identity import config_hash, with_text
 from headcount.run.opened import Run, build_model, load_weights, make_translator
 from headcount.run.resume import AUTO, Resumed, keep_as_last, open_resumed, other_settings, start
-from headcount.run.scores import Figures, contrastive_table, doubts, evaluate_split, record, score_table
+from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.weights import scored_weights, verdict
 from headcount.settings import typed
 from headcount.training.averaging import save_weights
@@ -165,8 +165,6 @@ def open_training_run(config: DictConfig, directory: Path, resume: bool, held: c
             others = [] if resumed else notes
             raise InputError("\n".join(f"{line}, and do not fit" for line in others) or str(error)) from error
     check_lengths(data, model, parts.search)
-    scored = {split: data.data[split] for split in data.held_out_splits}
-    notes += doubts(scored, data.tokenizer, parts.search, parts.task["bleu_tokenizer"])
     notes.append(f"run directory: {show(directory)}\nprecision: {parts.precision}\n{describe(config, data, model)}")
     run = TrainingRun(config, directory, parts, model, resumed, held, notes)
     if not resumed and run.is_first_process:

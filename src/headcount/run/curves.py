@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 from pytorch_lightning.loggers import CSVLogger, Logger
 
@@ -20,7 +21,7 @@ def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = 
     for curves in loggers:
         try:
             rows = rows_of(curves) if isinstance(curves, CSVLogger) else []
-            experiment = getattr(curves, "experiment", None)
+            experiment: Any = getattr(curves, "experiment", None)
         except Exception as error:  # of whichever service it writes to
             name = type(curves).__name__
             raise InputError(f"logger: {name} cannot begin ({first_line(error)}); choose another") from error

@@ -73,6 +73,12 @@ def read_plan(sweep: Path) -> Plan:
         ) from error
 
 
+def write_plan(sweep: Path, plan: Plan) -> None:
+    """Write sweep.json; the folder is made if need be."""
+    sweep.mkdir(parents=True, exist_ok=True)
+    write_text(sweep / PLAN, json.dumps(asdict(plan), indent=2) + "\n")
+
+
 def begun_jobs(sweep: Path) -> list[str]:
     """The folders of all runs in a sweep's directory, planned or not; a link, such as runs/latest, is no other run."""
     folders = (folder for folder in sweep.iterdir() if not folder.is_symlink())
@@ -109,9 +115,7 @@ class ProcessLauncher(Launcher):
         sweep = Path(self.config.hydra.sweep.dir)
         hydra = self.config.hydra.overrides
         words = [*hydra.task, *(each for each in hydra.hydra if not each.startswith("hydra.mode"))]
-        plan = Plan(words, {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()})
-        sweep.mkdir(parents=True, exist_ok=True)
-        write_text(sweep / PLAN, json.dumps(asdict(plan), indent=2) + "\n")
+        write_plan(sweep, Plan(words, {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()}))
         at_once = self.n_jobs if self.n_jobs > 0 else cores() + 1 + self.n_jobs  # -1 is a job a core
         failed, signals = self._run(jobs, max(1, min(at_once, len(jobs))))
         done = sum(map(is_finished, jobs))
