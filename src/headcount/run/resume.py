@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.command_lines import command, word
+from headcount.command_lines import command, hydra_text, shell_word
 from headcount.errors import InputError, first_line
 from headcount.files import show
 from headcount.run.build import command_line, initial_config, plain
@@ -76,7 +76,7 @@ class Resumed:
 
 def weights_of(directory: Path) -> str:
     """The setting that starts a new run with the weights of this one, as one types it."""
-    return word("init_from", show(directory))
+    return shell_word(f"init_from={hydra_text(show(directory))}")
 
 
 def start(config: DictConfig, directory: Path) -> Start:
