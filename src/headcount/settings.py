@@ -355,18 +355,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that `flatten` gives, as groups again."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        node = tree
-        *groups, last = name.split(".")
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = value
-    return tree
-
-
 def at(tree: Any, path: str) -> Any:
     """The value at a dotted name; None if there is none."""
     for name in path.split("."):
