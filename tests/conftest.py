@@ -28,7 +28,6 @@ from clauses import CLAUSES, NOUNS, VERBS  # noqa: E402
 from hydra._internal import defaults_list  # noqa: E402
 from hydra._internal.hydra import Hydra  # noqa: E402
 
-from headcount import signals  # noqa: E402
 from headcount.cli import main  # noqa: E402
 
 # Tests run make themselves, each as a person would: without the options and variables of the make that runs pytest.
@@ -39,7 +38,6 @@ for variable in [name for name in os.environ if name.startswith(("MAKE", "MFLAGS
 Hydra.get_mode = lambda self, config_name, overrides: None
 # conf/ has no interpolation in a list of defaults, for which Hydra would map all choices: a quarter of a composition.
 defaults_list._create_interpolation_map = lambda *_: None
-signals.AGAIN = 0.0  # one test sends a signal soon after another
 
 
 def once(load: Callable) -> Callable:
@@ -186,16 +184,6 @@ def one_thread(one_thread_at_first):
 
     yield
     torch.set_num_threads(1)
-
-
-@pytest.fixture
-def float32_products():
-    """What a test sets for torch's float32 products lasts no longer than the test."""
-    import torch
-
-    before = torch.get_float32_matmul_precision()
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 @pytest.fixture(scope="session")

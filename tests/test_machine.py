@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from headcount import machine, processes
-from headcount.machine import choose_precision, multiplies_bf16, use_faster_products
+from headcount import processes
+from headcount.machine import choose_precision, multiplies_bf16
 from headcount.processes import cores, cpu_quota
 
 
@@ -49,20 +49,3 @@ def test_bf16_is_chosen_only_where_it_is_not_emulated(accelerator, native, chose
     assert multiplies_bf16() == native
     assert choose_precision("32-true", accelerator) == ("32-true", "as asked for")
     assert choose_precision("auto", accelerator)[0] == chosen
-
-
-@pytest.mark.usefixtures("float32_products")
-@pytest.mark.parametrize("exact", [True, False])
-def test_float32_products_stay_exact(exact, monkeypatch):
-    monkeypatch.setattr(machine, "multiplies_bf16", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    product = torch.Tensor.__matmul__
-    if not exact:
-        rounded = lambda x, y: product(x.bfloat16(), y.bfloat16()).to(x.dtype)  # noqa: E731
-        chosen = lambda x, y: (product if x.dtype == torch.float64 else rounded)(x, y)  # noqa: E731
-        monkeypatch.setattr(torch.Tensor, "__matmul__", chosen)
-    use_faster_products()
-    assert exact or torch.get_float32_matmul_precision() == "highest"
-    monkeypatch.undo()
-    x = torch.randn(300, 200)
-    torch.testing.assert_close(x @ x.T, (x.double() @ x.double().T).float(), rtol=0, atol=1e-3)

@@ -146,5 +146,5 @@ def test_wrong_settings_are_one_line(home, monkeypatch):
     (line,) = failed("serve", "run=runs/first", "port=99999", cwd=home)
     assert line == "port=99999: must be less than 65536"
     assert failed("serve", "run=nothing", cwd=home)[0].startswith("nothing is not a run directory")
-    monkeypatch.setattr("headcount.errors.find_spec", lambda name: None)
-    assert failed("serve", cwd=home) == ['starlette and uvicorn are not installed: pip install "headcount[serve]"']
+    monkeypatch.setattr("headcount.errors.requires", lambda name: ['no-such-thing>=1; extra == "serve"', "other"])
+    assert failed("serve", cwd=home) == ['no-such-thing is not installed: pip install "headcount[serve]"']

@@ -4,10 +4,16 @@ import headcount
 headcount.load("runs/latest").translate(["The old doctor sleeps in the garden."])
 """
 
+import os
+from importlib.metadata import version
 from typing import Any
 
-__version__ = "0.2.0.dev0"
+__version__ = version("headcount")
 __all__ = ["load", "open_run"]
+
+# How often a thread of GNU's OpenMP, torch's on Linux, looks before it sleeps at a barrier: one that spins loses a time
+# slice there beside a busy program. Read when torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def __getattr__(name: str) -> Any:

@@ -151,7 +151,7 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
         processes.end_with_parent(int(parent) or None)
     load_extensions(config)
     machine.use_memory_again()
-    machine.use_faster_products()
+    machine.use_tf32()
     machine.use_allowed_cores()
     command = import_module(f"headcount.commands.{name}")
     for package in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):  # which set their level on import

@@ -1,11 +1,7 @@
 """InputError: wrong input, in one line that says what to do."""
 
-from importlib.util import find_spec
-
-PACKAGES = {  # of an extra
-    "report": ("matplotlib", "scipy", "vl_convert"),
-    "serve": ("starlette", "uvicorn"),
-}
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
 
 
 class InputError(ValueError):
@@ -22,7 +18,16 @@ class UnreachableError(InputError):
 
 def need(extra: str) -> None:
     """Raises InputError where a package of an extra of headcount is missing."""
-    if missing := [package for package in PACKAGES[extra] if find_spec(package) is None]:
+    missing = []
+    for requirement in requires("headcount") or ():
+        package, _, marker = requirement.partition(";")
+        if f'extra == "{extra}"' in marker.replace("'", '"'):
+            name = re.split(r"[^\w.-]", package)[0]
+            try:
+                version(name)
+            except PackageNotFoundError:
+                missing.append(name)
+    if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise InputError(f'{" and ".join(missing)} {verb} not installed: pip install "headcount[{extra}]"')
 

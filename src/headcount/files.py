@@ -1,5 +1,4 @@
-"""Atomic file writes: a reader finds the old file or the new one, never half of one. Bounded reads of files that others
-made."""
+"""Atomic file writes: a reader finds the old file or the new one, never half of one."""
 
 import contextlib
 import errno
@@ -16,7 +15,6 @@ from typing import Any
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
 MOST_JSON = 2**22  # bytes
-DEEPEST = 20  # levels of settings or figures within each other
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +41,8 @@ def naming(name: str | Path, size: int | None = None, beside: Path | None = None
 def replacing(path: Path, before: Path | None = None, size: int | None = None) -> Iterator[Path]:
     """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, flushed to disk.
 
-    Its name cannot be guessed and its creation fails where the name is taken, so no link planted there is
-    followed, and two writers never share it. After an exception it is removed and `path` is as it was. Raises OSError;
-    on a full disk with a note of the `size` in bytes.
+    Its name is new, so two writers never share it and no link is followed. After an exception it is removed and `path`
+    is as it was. Raises OSError; on a full disk with a note of the `size` in bytes.
 
     before: a name for the file that was at `path`, which keeps its own until the new one is on the disk.
     """
@@ -90,11 +87,7 @@ def point(link: Path, target: str) -> None:
     """Make `link` a symbolic link to `target`, in place of the link that it was. Raises OSError."""
     beside = _beside(link)
     beside.symlink_to(target)
-    try:
-        beside.replace(link)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    beside.replace(link)
 
 
 def remove_parts(directory: Path) -> None:
@@ -136,19 +129,9 @@ def require_regular(path: Path) -> None:
 def read_json(path: Path) -> Any:
     """The content of a JSON file, see `read_bytes`. Raises OSError, ValueError."""
     try:
-        content = json.loads(read_bytes(path, MOST_JSON))
+        return json.loads(read_bytes(path, MOST_JSON))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    check_depth(content)
-    return content
-
-
-def check_depth(node: Any, most: int = DEEPEST) -> None:
-    """Raises ValueError for dicts and lists that lie deeper within each other."""
-    if most < 0:
-        raise ValueError("nested too deeply")
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        check_depth(child, most - 1)
 
 
 def show(path: Path) -> str:

@@ -1,12 +1,11 @@
-"""The machine: processor, cores, memory, devices, precision and versions of libraries."""
+"""Devices: the cores that torch uses, GPUs, precision, memory, and versions of libraries."""
 
 import contextlib
 import ctypes
 import os
 import platform
 import re
-import threading
-from collections.abc import Iterator
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,12 @@ from headcount.files import readable
 from headcount.processes import cores
 
 MOST_THREADS = 1024  # a process that cannot have its threads is ended by OpenMP
-# Parameters of mallopt and their values in bytes: see malloc.h of the GNU C library.
-M_TRIM_THRESHOLD = (-1, 2**31 - 1)
-M_TOP_PAD = (-2, 2**26)
-M_MMAP_THRESHOLD = (-3, 2**30)
-M_ARENA_MAX = (-8, 1)  # one heap, and not a number of bytes
-
+MALLOPT = {-1: 2**31 - 1, -2: 2**26, -3: 2**30, -8: 1}  # M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX
 # Of torch's allocators, CUDA, cuBLAS and the C++ library.
 NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|(ALLOC|allocation)_?failed", re.IGNORECASE)
 AMOUNT = re.compile(r"(?:tried|[Uu]nable) to allocate ([\d.]+) (\w+)", re.IGNORECASE)
 
-_onednn_is_chosen = False  # for float32 products, by `use_faster_products`
-_small_products = 0  # how many are inside `small_products`
-_lock = threading.Lock()  # for that number
+small_products = contextlib.nullcontext  # until the models no longer ask for it
 
 
 def use_threads(number: int | None) -> None:
@@ -105,50 +97,10 @@ def multiplies_bf16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def use_faster_products() -> None:
-    """Let torch take oneDNN's float32 products where they are exact: on newer AMD processors they take less time.
-
-    torch takes them only if float32 products may be rounded to bf16, so one product checks that they are not. A GPU
-    would round them to bf16 as well; so where there is one, its float32 products get TF32 (factors with 10 bits of
-    fraction) in place of all that.
-    """
-    global _onednn_is_chosen
-    _onednn_is_chosen = False
+def use_tf32() -> None:
+    """Let a GPU round the factors of float32 products to TF32, with 10 bits of fraction."""
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
-        return
-    if not multiplies_bf16():
-        return
-    x = torch.linspace(-1, 1, 256 * 256).view(256, 256)
-    torch.set_float32_matmul_precision("medium")
-    if (x @ x - (x.double() @ x.double()).float()).abs().max() > 1e-3:  # bf16 is a hundred times as far off
-        torch.set_float32_matmul_precision("highest")
-    else:
-        _onednn_is_chosen = True
-
-
-@contextlib.contextmanager
-def small_products() -> Iterator[None]:
-    """For products of few rows: within it, float32 products are torch's own, since oneDNN takes longer to begin a
-    product than such a product takes. Without effect where `use_faster_products` has not chosen oneDNN.
-
-    torch has one setting for all threads, so all have torch's own products until the last one leaves. The two round
-    differently: several threads that search must be inside together, or chance would decide which one they get.
-    """
-    global _small_products
-    if not _onednn_is_chosen:
-        yield
-        return
-    with _lock:
-        _small_products += 1
-        torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        with _lock:
-            _small_products -= 1
-            if not _small_products:
-                torch.set_float32_matmul_precision("medium")
 
 
 def use_memory_again() -> None:
@@ -158,10 +110,9 @@ def use_memory_again() -> None:
     are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU. All threads share one
     heap: otherwise each thread of a search keeps its own, beside the memory that training freed.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    if mallopt is not None:  # the GNU C library's
-        for parameter, value in (M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX):
-            mallopt(parameter, value)
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):  # the GNU C library
+        for parameter, value in MALLOPT.items():
+            library.mallopt(parameter, value)
 
 
 def cumulative_sum(x: Tensor, dim: int) -> Tensor:

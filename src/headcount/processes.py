@@ -18,11 +18,8 @@ from typing import Any
 from headcount.errors import InputError
 from headcount.signals import STOP
 
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUPS = Path("/proc/self/cgroup")
 END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: number of the parent to end with, 0 for any
-PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None  # Linux's
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 class WorkerKilledError(InputError):
@@ -42,8 +39,8 @@ def can_fork() -> bool:
     """Whether this process may fork workers that use its memory.
 
     True on Linux, in the main thread of a process that is not a daemon. macOS has libraries that break in a forked
-    process, Windows has no fork, and a daemon may have no children. Other threads may exist, such as that of a progress
-    bar; a worker must wait for none of their locks, so it prints nothing.
+    process, and a daemon may have no children. Other threads may exist, such as that of a progress bar; a worker must
+    wait for none of their locks, so it prints nothing.
     """
     main = threading.current_thread() is threading.main_thread()
     return sys.platform == "linux" and main and not multiprocessing.current_process().daemon
@@ -92,22 +89,31 @@ def _exit_with(end: Connection) -> None:
 def cores() -> int:
     """Processor cores that this process may use, at least 1: those it may run on, and no more than the CPU quota of its
     control group (such as a container's), rounded up."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 
 
-def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
+def cpu_quota(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
     """Cores' worth of processor time that this process and its siblings get; None without a limit.
 
     It is the least quota of its control group and of all above, in version 2 (`cpu.max`) or 1 (`cpu.cfs_quota_us`).
     """
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        lines = []
-    quotas = (_quota(folder) for line in lines for folder in _folders(cgroups, line))
-    return min((quota for quota in quotas if quota is not None), default=None)
+    quotas = []
+    for line in own.read_text().splitlines() if own.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        group = Path(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # no such files, or "max"
+                if controllers:
+                    files = (cgroups / "cpu" / folder / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+                    quota, period = (int(file.read_text()) for file in files)
+                else:
+                    quota, period = map(int, (cgroups / folder / "cpu.max").read_text().split())
+                quotas += [quota / period] if quota > 0 else []
+    return min(quotas, default=None)
 
 
 def end_with_parent(parent: int | None = None) -> None:
@@ -115,29 +121,8 @@ def end_with_parent(parent: int | None = None) -> None:
 
     parent: its process number. Raises SystemExit where that has ended already.
     """
-    if PRCTL is None:
+    if sys.platform != "linux":
         return
-    PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if parent not in (None, os.getppid()):
         raise SystemExit(128 + signal.SIGTERM)
-
-
-def _folders(cgroups: Path, line: str) -> Iterator[Path]:
-    """The control group in a line of /proc/self/cgroup and all above it, where they set a processor quota."""
-    _, controllers, path = line.split(":", 2)
-    if controllers and "cpu" not in controllers.split(","):
-        return
-    root = cgroups / "cpu" if controllers else cgroups
-    group = Path(path.lstrip("/"))
-    yield from (root / folder for folder in (group, *group.parents))
-
-
-def _quota(folder: Path) -> float | None:
-    try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):  # no such files, or "max"
-        return None

@@ -27,7 +27,6 @@ from headcount.machine import hardware, no_memory, refused_memory, use_threads, 
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.model.transformer import Transformer
-from headcount.openmp import sleeping_when_crowded
 from headcount.run.build import Parts, build_data, build_parts, check_processes, initial_config, plain
 from headcount.run.curves import begin_curves
 from headcount.run.directory import begin_metrics, link_latest, locked, mark_unfinished, update_metrics, write_config
@@ -298,7 +297,7 @@ def fit(run: TrainingRun) -> TranslationTask:
     opening = OpenDirectory(run)
     run.parts.trainer.callbacks.insert(0, opening)  # type: ignore[attr-defined]
     try:
-        with contextlib.suppress(ValidationStopped), sleeping_when_crowded():
+        with contextlib.suppress(ValidationStopped):
             checkpoint = run.resumed.checkpoint if run.resumed else None
             run.parts.trainer.fit(task, datamodule=run.parts.data, ckpt_path=checkpoint)
     except SystemExit as error:  # with an exit code of Lightning's own

@@ -17,7 +17,6 @@ from headcount.heads.measure import measure
 from headcount.heads.page import HeadsPage, run_page, study_page, write
 from headcount.heads.results import Results, Study
 from headcount.heads.statistics import Bounds
-from headcount.openmp import sleeping_when_crowded
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.run.opened import open_from_config
@@ -51,8 +50,7 @@ def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequ
     """The results of one run, measured now where they are missing. Raises InputError."""
     analysis = Analysis(open_from_config(config, directory), settings)
     run, _ = analysis.run, analysis.heads  # which refuses a model without heads, before its corpus is read
-    with sleeping_when_crowded():
-        found = measure(analysis, parts)
+    found = measure(analysis, parts)
     return Results(run.directory.name, run.directory, run.languages, found, bounds_of(config))
 
 
