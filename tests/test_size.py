@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from functions_passed import training_step, translation
 
 ROOT = Path(__file__).parents[1]
 FUNCTION, FILE = 60, 500  # most lines of each
@@ -18,3 +19,9 @@ def test_no_function_and_no_file_is_too_long() -> None:
         long += [(path, each.name) for each in functions if (each.end_lineno or 0) - each.lineno >= FUNCTION]
         long += [(path, "")] if len(text.splitlines()) > FILE else []
     assert not long
+
+
+@pytest.mark.xfail(strict=False, reason="not all parts are that short yet")
+@pytest.mark.parametrize(("path", "most"), [(training_step, 20), (translation, 35)])
+def test_a_sentence_passes_few_functions(path, most):
+    assert len(path()) <= most
