@@ -50,7 +50,6 @@ ALONE = [  # what is typed, and the line
     ("data=files", "data.source, data.target, data.train_source, data.train_target, "),
     ("extensions=[absent]", "extensions=[absent]: No module named 'absent'"),
     ("loss.kind=r_drop model.dropout=0", "loss: r_drop compares two passes that differ by dropout; give model.dropout"),
-    ("schedule.kind=noam optimizer.lr=0.02 optimizer.adamw_lr=1", "optimizer.lr=0.02: is a factor with schedule.kind"),
     ("segmentation.kind=sampled", "segmentation: SampledSegmentation needs tokenizer"),
     ("--multirun --cfg job seed=1,2", "--cfg: shows one job; leave out --multirun, and give one value of each"),
     ("--config-dir nowhere", "Additional config directory"),
