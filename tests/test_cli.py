@@ -40,7 +40,7 @@ ALONE = [  # what is typed, and the line
     ("modle.num_heads=3", "modle.num_heads: no such setting; did you mean model.num_heads or "),
     ("averaging.kind=x", "averaging.kind=x: must be one of none, checkpoints, ema, best"),
     ("averaging=ema", "averaging=ema: averaging is a group of settings; averaging.kind chooses"),
-    ("search=default", "search=default: is no option; there are as_trained, beam, diverse, greedy, mbr, sample"),
+    ("search=default", "search=default: is no option; there are beam, diverse, greedy, mbr, sample"),
     ("schedule.final=0.1 schedule.kind=constant", "schedule.final=0.1: has no effect with schedule.kind=constant"),
     ("model.cross_attention=x", "model.cross_attention=x: must be one of scaled_dot, luong_dot, "),
     ("trainer.devices=2", "trainer.devices=2 trainer.num_nodes=1: 1 processes were started on each of 1 machines"),
