@@ -12,10 +12,11 @@ from omegaconf import OmegaConf
 
 from headcount.command_lines import CONF
 from headcount.run.build import new_model, plain, without_other_kinds
-from headcount.run.opened import AS_TRAINED, search_of
+from headcount.run.opened import search_of
 from headcount.run.resolvers import register_resolvers
+from headcount.settings import AS_TRAINED
 
-SEARCHES = [path.stem for path in sorted((CONF / "search").glob("*.yaml")) if path.stem != AS_TRAINED]
+SEARCHES = [path.stem for path in sorted((CONF / "search").glob("*.yaml"))]
 ASKING = ("evaluate", "translate", "serve")
 
 

@@ -69,7 +69,7 @@ def help_of(name: str) -> str:
     text = "\n".join(line for line in lines[len(header) :] if line.strip() not in own).replace("defaults:\n\n", "")
     groups = [path for path in sorted(CONF.iterdir()) if path.is_dir() and f"- {path.name}:" in text]
     choices = [f"{path.name}: {', '.join(sorted(each.stem for each in path.glob('*.yaml')))}" for path in groups]
-    choices = [line.replace("as_trained, ", "") for line in choices if not line.startswith("hydra:")]
+    choices = [line for line in choices if not line.startswith("hydra:")]
     shown = ["", "== Choices: group=option ==", "", *choices] if choices else []
     return "\n".join([*about, *shown, "", "== Settings: name=value ==", "", text.strip(), ""])
 

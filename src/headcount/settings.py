@@ -94,6 +94,7 @@ PLACES = (
     *(f"data.{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")),
 )
 
+AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 Positive = Annotated[int, Ge(1)]
 
 

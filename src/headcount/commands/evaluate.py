@@ -21,9 +21,9 @@ from headcount.run import scores
 from headcount.run.build import names_given, only_take
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
-from headcount.run.opened import AS_TRAINED, Run, as_list, ensemble, open_from_config, open_runs
+from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
 from headcount.run.scores import Evaluation, evaluate_split
-from headcount.settings import Opening, within
+from headcount.settings import AS_TRAINED, Opening, within
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,8 +57,6 @@ ATTENTIONS = ("self_attention", "cross_attention")
 OF_ATTENTION: tuple[str, ...] = ("gain", "gaussians")  # settings of `model` that a kind of attention takes
 DEFAULT_MODEL = "nano"  # the option of conf/train.yaml
 PLACEHOLDER_VOCABULARY = 8  # subwords, for a model that is built only to see whether its settings fit
-RATES = ("lr", "adamw_lr", "other_lr")  # learning rates of an optimizer
-LEAST_FACTOR = 0.1  # of schedule.kind=noam, below which it is the rate of another schedule
 LOGGERS = {
     "none": (),
     "csv": ("CSVLogger",),
@@ -330,12 +328,6 @@ def check_together(config: Mapping[str, Any]) -> None:
     wrong = []
     if config["compile"] and config["model"]["kind"] != "transformer":
         wrong.append("compile=true: only a Transformer's layers can be compiled; leave it out")
-    for name in RATES if config["schedule"]["kind"] == "noam" else ():
-        rate = config["optimizer"].get(name)
-        if isinstance(rate, int | float) and rate < LEAST_FACTOR:
-            wrong.append(
-                f"optimizer.{name}={rate}: is a factor with schedule.kind=noam, 1 in the paper; give optimizer.{name}=1"
-            )
     dropouts = [value for name, value in config["model"].items() if name.endswith("dropout")]
     if config["loss"]["kind"] == "r_drop" and not any(dropouts):
         wrong.append("loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1 with it")

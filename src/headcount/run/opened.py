@@ -24,14 +24,13 @@ from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.build import build_corpus, build_data, load_extensions, names_given, new_model, plain
 from headcount.run.directory import read_config
-from headcount.settings import build, own_settings, typed
+from headcount.settings import AS_TRAINED, build, own_settings, typed
 from headcount.training.seal import read_checkpoint
 
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData
 
 OPENING = {"checkpoint", "device", "precision", "search", "extensions"}  # settings of a command that `open_run` takes
-AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 
 
 @dataclass

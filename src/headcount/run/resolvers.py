@@ -10,11 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from headcount.settings import PLACES, is_learnt, named_by, within
+from headcount.command_lines import CONF
+from headcount.settings import AS_TRAINED, PLACES, is_learnt, named_by, within
 
 TUNED_TOKENS = 4096  # data.batch_tokens that the rates in conf/optimizer count as being for; they were found with 2,048
 
@@ -106,5 +108,7 @@ def register_resolvers() -> None:
     # A sweep is named after its recipe, or its corpus.
     folder = lambda name, recipe, data: f"runs/{name}_{recipe or data}"  # noqa: E731
     OmegaConf.register_new_resolver("sweep_directory", folder, replace=True)
+    beam = yaml.safe_load((CONF / "search" / "beam.yaml").read_text(encoding="utf-8"))
+    ConfigStore.instance().store(AS_TRAINED, dict.fromkeys(beam, AS_TRAINED), group="search", provider="headcount")
     OmegaConf.register_new_resolver("of_kind", lambda kind, values: values.get(kind), replace=True)
     OmegaConf.register_new_resolver("twice", lambda number: 2 * number, replace=True)
