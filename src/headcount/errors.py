@@ -1,7 +1,7 @@
 """InputError: wrong input, in one line that says what to do."""
 
 import re
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import distributions, requires
 
 
 class InputError(ValueError):
@@ -18,16 +18,9 @@ class UnreachableError(InputError):
 
 def need(extra: str) -> None:
     """Raises InputError where a package of an extra of headcount is missing."""
-    missing = []
-    for requirement in requires("headcount") or ():
-        package, _, marker = requirement.partition(";")
-        if f'extra == "{extra}"' in marker.replace("'", '"'):
-            name = re.split(r"[^\w.-]", package)[0]
-            try:
-                version(name)
-            except PackageNotFoundError:
-                missing.append(name)
-    if missing:
+    lines = [line for line in requires("headcount") or () if re.search(rf"extra == .{extra}\b", line)]
+    names = [re.split(r"[^\w.-]", line)[0] for line in lines]
+    if missing := [name for name in names if not list(distributions(name=name))]:
         verb = "is" if len(missing) == 1 else "are"
         raise InputError(f'{" and ".join(missing)} {verb} not installed: pip install "headcount[{extra}]"')
 

@@ -5,7 +5,6 @@ import errno
 import json
 import logging
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ MOST_JSON = 2**22  # bytes
 
 logger = logging.getLogger(__name__)
 
-PART = re.compile(r"\..+\.[0-9a-f]{16}\.part")  # names of files that are being written
 STANDARD_OUTPUT = "standard output"  # its name in errors
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk, and of one whose quota is used up
 
@@ -39,7 +37,7 @@ def naming(name: str | Path, size: int | None = None, beside: Path | None = None
 
 @contextlib.contextmanager
 def replacing(path: Path, before: Path | None = None, size: int | None = None) -> Iterator[Path]:
-    """A new, empty file beside `path` to write to; when the block ends it takes the place of `path`, flushed to disk.
+    """The path of a new file beside `path` to write; when the block ends it takes the place of `path`, flushed to disk.
 
     Its name is new, so two writers never share it and no link is followed. After an exception it is removed and `path`
     is as it was. Raises OSError; on a full disk with a note of the `size` in bytes.
@@ -49,7 +47,6 @@ def replacing(path: Path, before: Path | None = None, size: int | None = None) -
     require_regular(path)  # a rename would take the place of a device for all programs
     beside = _beside(path)
     with naming(path, size, beside):
-        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:
             yield beside
             _to_disk(beside)
@@ -94,8 +91,7 @@ def remove_parts(directory: Path) -> None:
     """Remove the files that `replacing` began in a directory, and below it, in processes that were killed. No other
     process may be writing there. Raises OSError."""
     for path in directory.rglob(".*.part"):
-        if PART.fullmatch(path.name) and not path.is_dir():
-            path.unlink()
+        path.unlink()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -157,7 +153,7 @@ def first_error(error: OSError) -> OSError:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")  # as PART
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
 
 
 def _to_disk(path: Path) -> None:

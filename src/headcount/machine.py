@@ -27,10 +27,7 @@ small_products = contextlib.nullcontext  # until the models no longer ask for it
 
 
 def use_threads(number: int | None) -> None:
-    """Let torch use that many processor cores in this thread and in new ones; None: as many as it would.
-
-    Raises InputError.
-    """
+    """Let torch use that many processor cores; None: as many as it would. Raises InputError."""
     if number is None:
         return
     if type(number) is not int or not 1 <= number <= MOST_THREADS:
@@ -135,15 +132,13 @@ def refused_memory(error: BaseException) -> str | None:
     return readable(int(amount[1])) if amount[2] == "bytes" else f"{amount[1]} {amount[2]}"
 
 
-def no_memory(error: Exception, what: str = "", command: str = "train") -> str:
-    """Memory that does not suffice: for what, how much could not be had, and what to lower."""
+def no_memory(error: Exception, command: str = "train") -> str:
+    """Memory that does not suffice: how much could not be had, and what to lower."""
     amount = refused_memory(error)
     refused = f" ({amount} more could not be had)" if amount else ""
-    lower = "the length of lines"
-    if command == "train":
-        lower = (
-            "data.batch_tokens (and raise trainer.accumulate_grad_batches as much), data.max_length or the model's "
-            "size (model.d_model, model.encoder_layers, tokenizer.vocab_size)"
-        )
-    of_search = ", in translation search.batch_tokens or search.beam"
-    return f"not enough memory{' for ' if what else ''}{what}{refused}; lower {lower}{of_search}"
+    of_training = (
+        "data.batch_tokens (and raise trainer.accumulate_grad_batches as much), data.max_length or the model's size "
+        "(model.d_model, model.encoder_layers, tokenizer.vocab_size)"
+    )
+    lower = of_training if command == "train" else "the length of lines"
+    return f"not enough memory{refused}; lower {lower}, in translation search.batch_tokens or search.beam"
