@@ -14,7 +14,7 @@ import torch
 from conftest import command, completed, failed, refused, rewrite
 from safetensors.torch import load_file, save_file
 
-from headcount.decoding.search import NotFiniteError
+from headcount.decoding.search import NOT_FINITE, NotFiniteError
 
 SRC = Path(__file__).parents[1] / "src"
 TOGETHER = {  # reported together: every part of a config is looked at before anything is read
@@ -219,9 +219,9 @@ def test_translate_names_the_line_that_it_cannot_take(run, tmp_path, monkeypatch
 @pytest.mark.medium
 def test_a_validation_without_probabilities_ends_the_training_in_a_line(tiny, tmp_path, monkeypatch):
     def diverged(*search):
-        raise NotFiniteError
+        raise NotFiniteError(NOT_FINITE)
 
-    monkeypatch.setattr("headcount.decoding.search.grow", diverged)
+    monkeypatch.setattr("headcount.decoding.translator.search_loop", diverged)
     line = failed("train", *tiny, cwd=tmp_path)[-1]
     assert line.startswith("step 4: after it the model's probabilities are not finite numbers")
 

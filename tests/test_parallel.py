@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headcount.decoding.parallel import MOST_PYTHON_THREADS, parallel_map
-from headcount.decoding.search import NotFiniteError
+from headcount.decoding.search import NOT_FINITE, NotFiniteError
 from headcount.errors import InputError
 from headcount.processes import can_fork
 
@@ -76,7 +76,7 @@ def test_a_process_computes_after_this_one_did_with_several_threads():
 
 def fail(number: int) -> int:
     if number == 2:
-        raise NotFiniteError("runs/a")
+        raise NotFiniteError(f"runs/a: {NOT_FINITE}")
     return number
 
 

@@ -77,7 +77,7 @@ def test_another_way_to_search(arguments, count, folder):
 
 
 WRONG = {
-    "run=first nbest=6": "nbest=6: must be 1 up to search.beam=5; more needs search.beam=6",
+    "run=first nbest=6": "nbest=6: must be 1 up to search.beam=5, or raise that",
     "run=first nbest=x": "nbest=x: must be a valid integer or null",
     "run=first search=sample nbest=2": "nbest=2: must be 1 up to search.samples=1",
     "run=first search.temperature=1": "search.temperature=1: has no effect with search.kind=beam",

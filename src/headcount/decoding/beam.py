@@ -28,8 +28,6 @@ class BeamSearch(SearchMethod):
     alpha: float
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise ValueError(f"search.beam={self.beam}: must be 1 (greedy) or more")
         super().__post_init__()
         if not 0 <= self.alpha <= MOST_ALPHA:
             raise ValueError(

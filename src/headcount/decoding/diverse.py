@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,27 +22,18 @@ class DiverseBeamSearch(BeamSearch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.number_of_groups < 1 or self.beam % self.number_of_groups:
+        if self.groups is not None and (self.groups < 1 or self.beam % self.groups):
             raise ValueError(
                 f"search.groups={self.groups}: must divide search.beam={self.beam}, or be null for a group a hypothesis"
             )
         if not 0 <= self.diversity < math.inf:
             raise ValueError(f"search.diversity={self.diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
 
-    @property
-    def number_of_groups(self) -> int:
-        return self.beam if self.groups is None else self.groups
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return super().settings | {"groups": self.number_of_groups}
-
     def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
-        size = self.beam // self.number_of_groups
-        groups = range(self.number_of_groups)
-        return Groups(
-            [Beams(limits, size, eos=eos, alpha=self.alpha, count=min(count, size)) for _ in groups], self.diversity
-        )
+        groups = self.groups or self.beam
+        size = self.beam // groups
+        beams = [Beams(limits, size, eos=eos, alpha=self.alpha, count=min(count, size)) for _ in range(groups)]
+        return Groups(beams, self.diversity)
 
 
 class Groups:

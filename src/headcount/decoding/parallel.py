@@ -21,11 +21,10 @@ Job = tuple[Any, ...]
 def parallel_map(function: Callable[..., Result], jobs: Sequence[Job], forks: bool) -> Iterator[Result]:
     """Parallel map: yields `function(*job)` for every job, in order. Work begins with the first `next`.
 
-    Processes of one thread each, at most as many as torch has threads, take one job after the other, where this process
-    can fork, there are more than half as many jobs as threads, and `forks`: whether what `function` uses works in a
-    forked process. A process has the memory of this one as it was at the fork, and so the model; its jobs, results and
-    errors are pickled, and what `function` changes there is lost. Elsewhere a job has a Python thread, with its share
-    of torch's threads.
+    Processes of one thread each take one job after the other, where this process can fork, there are more than half as
+    many jobs as torch has threads, and what `function` uses works in a forked process (`forks`). Such a process has the
+    model from the memory of this one; its results and errors are pickled. Elsewhere a job has a Python thread, with its
+    share of torch's threads.
 
     Raises what `function` raises, after the results of the jobs before; WorkerKilledError if a process was killed.
     """

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.decoding.search import (
+    NOT_FINITE,
     Decode,
     Hypotheses,
     Hypothesis,
@@ -83,7 +84,7 @@ class Sampling(SearchMethod):
         mass = cumulative.gather(1, last)
         # Without a distribution to draw from, the score is not finite either: an accelerator is not waited for.
         if mass.device.type == "cpu" and not bool(mass.isfinite().all()):
-            raise NotFiniteError
+            raise NotFiniteError(NOT_FINITE)
         # The first whose cumulative probability is above the number, so never one without any; the last is the limit
         # where sums are not made in order, as on a GPU.
         drawn = torch.minimum(torch.searchsorted(cumulative, uniform * mass, right=True), last)

@@ -23,22 +23,15 @@ Decode = Callable[[list[list[int]]], list[str]]
 LOOK_EVERY = {"cpu": 1}  # steps between two looks at which sentences are done; on a device, to look is to wait for it
 MULTIPLE = 8  # of the sentences in a large batch: few shapes of products, for each of which oneDNN compiles a program
 MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
+NOT_FINITE = (
+    "its probabilities are not finite numbers (NaN or infinite): the weights are damaged or the training diverged; "
+    "take an earlier checkpoint, or train again with a lower optimizer.lr, trainer.precision=32-true"
+)
 BOUNDS = ("max_ratio", "max_extra", "batch_tokens", "max_source")  # settings that bound the work, hardly ever a result
 
 
 class NotFiniteError(InputError):
-    """A model gave NaN or infinite numbers for log-probabilities. name: of its run, for the message."""
-
-    def __init__(self, name: str = "") -> None:
-        super().__init__(
-            f"{name}{': ' if name else ''}its probabilities are not finite numbers (NaN or infinite): the weights are "
-            "damaged or the training diverged; take an earlier checkpoint, or train again with a lower optimizer.lr, "
-            "trainer.precision=32-true"
-        )
-        self.name = name
-
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return type(self), (self.name,)  # how another process sends it
+    """A model gave NaN or infinite numbers for log-probabilities."""
 
 
 @runtime_checkable
@@ -160,7 +153,7 @@ def search_loop(
         state = model.reorder(state, rows.flatten(), keep)
     # A number that is not finite stays so in every sum, and a NaN never ends a search.
     if not all(found and all(math.isfinite(score) for _, score in found) for found in results):
-        raise NotFiniteError
+        raise NotFiniteError(NOT_FINITE)
     return results
 
 
@@ -181,8 +174,7 @@ class SearchMethod(ABC):
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MOST_ROWS:
-            least = "1 or more" if self.width < 1 else f"{MOST_ROWS:,} or less"
-            raise ValueError(f"search.{self.width_setting}={self.width}: must be {least}")
+            raise ValueError(f"search.{self.width_setting}={self.width}: must be 1 to {MOST_ROWS:,}")
         within = 0 <= self.max_ratio <= MOST_RATIO and 0 <= self.max_extra <= MOST_EXTRA
         if not within or self.max_ratio + self.max_extra == 0:
             raise ValueError(
@@ -235,8 +227,7 @@ class SearchMethod(ABC):
         """Raises InputError if the search cannot give `count` translations of a sentence."""
         if not 1 <= count <= self.width:
             name = f"search.{self.width_setting}"
-            more = f"; more needs {name}={count}" if count > 0 else ""
-            raise InputError(f"nbest={count}: must be 1 up to {name}={self.width}{more}")
+            raise InputError(f"nbest={count}: must be 1 up to {name}={self.width}, or raise that")
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items() if value is not None)

@@ -91,7 +91,10 @@ class Translator:
         longest, positions = self.longest, self.model.max_length
         for line, ids in enumerate(pieces):
             if longest is not None and len(ids) > longest:
-                raise LineError(line, self._too_long(len(ids), longest))
+                what = f"and {self.name} has positions for {longest:,} and the end; cut it into sentences"
+                if longest == self.search.max_source:
+                    what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
+                raise LineError(line, f"{len(ids):,} pieces, {what}")
         limits = [self.search.limit(len(ids)) for ids in pieces]
         if positions is not None:
             limits = [min(limit, positions - 1) for limit in limits]
@@ -117,13 +120,6 @@ class Translator:
         positions = None if self.hide_source else self.model.max_length
         bounds = self.search.max_source, None if positions is None else positions - 1
         return min((bound for bound in bounds if bound is not None), default=None)
-
-    def _too_long(self, length: int, longest: int) -> str:
-        if longest == self.search.max_source:
-            what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
-        else:
-            what = f"and {self.name} has positions for {longest:,} and the end; cut it into sentences"
-        return f"{length:,} pieces, {what}"
 
     def _batches(self, pieces: list[list[int]], limits: list[int], count: int) -> list[list[int]]:
         """The lines of each batch; a line without pieces is in none. limits: most tokens of each translation.
@@ -165,7 +161,7 @@ class Translator:
         try:
             return search_loop(self.model, state, most, hypotheses, self.bos, self.eos)
         except NotFiniteError as error:
-            raise NotFiniteError(self.name) from error
+            raise NotFiniteError(f"{self.name}: {error}") from error
 
 
 def hooked(model: object) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.beam import BeamSearch, length_penalty
-from headcount.decoding.search import Hypothesis, NotFiniteError
+from headcount.decoding.search import NOT_FINITE, Hypothesis, NotFiniteError
 from headcount.decoding.translator import Translator, hooked
 from headcount.errors import InputError
 from headcount.export.ctranslate2 import write_model
@@ -104,6 +104,6 @@ class CTranslate2Translator(Translator):
             length = len(pieces) + 1  # with the end
             own = score * length**self.penalty / float(length_penalty(length, self.search.alpha))
             if not math.isfinite(own):
-                raise NotFiniteError(self.name)
+                raise NotFiniteError(f"{self.name}: {NOT_FINITE}")
             ranked.append(Hypothesis([self.numbers[piece] for piece in pieces], own))
         return sorted(ranked, key=lambda hypothesis: -hypothesis.score)
