@@ -1,14 +1,11 @@
 """Diverse beam search: groups of beams that avoid each other's words."""
 
-import math
-
 import pytest
 import torch
 from built import built
 from toy import BOS, EOS, TableModel, log_prob
 
-from headcount.decoding.beam import Beams, length_penalty
-from headcount.decoding.diverse import Groups
+from headcount.decoding.beam import length_penalty
 from headcount.decoding.search import search_loop
 
 LIMITS = torch.tensor([6, 2, 5, 9])
@@ -68,19 +65,6 @@ def test_groups_of_one_choose_by_the_definition(seed):
 
 
 @pytest.mark.medium
-def test_more_diversity_makes_translations_more_different():
-    model = TableModel(vocab=8, seed=1, sharpness=2.0)
-    distinct = []
-    for diversity in (0.0, 0.5, 20.0):
-        found, _ = found_by(built("search/diverse", beam=4, diversity=diversity), model)
-        distinct.append(sum(len({tuple(tokens) for tokens, _ in hypotheses}) for hypotheses in found))
-        for hypotheses in found:
-            scores = [score for _, score in hypotheses]
-            assert scores == sorted(scores, reverse=True)
-    assert distinct[0] < distinct[1] <= distinct[2]
-
-
-@pytest.mark.medium
 def test_company_changes_nothing():
     model = TableModel(vocab=7, seed=5, sharpness=2.0)
     search = built("search/diverse", beam=6, groups=3, diversity=0.5)
@@ -92,32 +76,3 @@ def test_company_changes_nothing():
         for tokens, score in together[sentence]:
             expected = log_prob(model, sentence, tokens) / length_penalty(len(tokens) + 1, 1.0)
             assert score == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_hypothesis_that_is_no_more_costs_nobody_anything():
-    class Short(TableModel):
-        """The first group's only hypothesis ends at once; what the second says next is as it would be alone."""
-
-        def log_probs(self, history):
-            table = {(0, BOS): {EOS: 0.5, 2: 0.3, 3: 0.2}, (0, BOS, 2): {2: 0.6, 3: 0.4}}.get(history, {EOS: 1.0})
-            return torch.tensor([math.log(table[token]) if token in table else -math.inf for token in range(4)])
-
-    model = Short(4, 0)
-    limits = torch.tensor([5])
-    groups = Groups([Beams(limits, 1, eos=EOS, alpha=1.0, count=1) for _ in range(2)], diversity=9.0)
-    # An end is no word: the second group may end there, too.
-    assert search_loop(model, model.start([0]), limits, groups, BOS, EOS)[0] == [([], pytest.approx(math.log(0.5)))] * 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"beam": 5, "groups": 2}, "search.groups=2: must divide search.beam=5"),
-        ({"groups": 0}, "search.groups=0"),
-        ({"diversity": -1}, "search.diversity=-1"),
-        ({"beam": 0}, "search.beam=0"),
-    ],
-)
-def test_wrong_settings_are_named(settings, message):
-    with pytest.raises(ValueError, match=message):
-        built("search/diverse", **settings)

@@ -58,22 +58,6 @@ def transformer(seed: int, **settings) -> Transformer:
 LINES = [" ".join(str(4 + (3 * i + j * j) % 26) for j in range(1 + i % 9)) for i in range(30)]
 
 
-SEARCHES = [built("search/beam", beam=1), built("search/beam", beam=4), built("search/sample", samples=4)]
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_one_model_twice_is_that_model(search):
-    model = transformer(1)
-    alone, twice = (
-        Translator(each, Numbers(), search, (PAD, BEGIN, END)).nbest(LINES, search.width)
-        for each in (model, Ensemble([model, model]))
-    )
-    for one, other in zip(alone, twice, strict=True):
-        assert [text for text, _ in one] == [text for text, _ in other]
-        assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-5)
-
-
 @pytest.mark.medium
 def test_models_of_any_size_go_together_and_batches_change_nothing():
     ensemble = Ensemble([transformer(1), transformer(2, head_size=4), transformer(3, norm="post")])
@@ -90,7 +74,3 @@ def test_models_of_any_size_go_together_and_batches_change_nothing():
     for batched, alone in zip(together, one_by_one, strict=True):
         assert [text for text, _ in batched] == [text for text, _ in alone]
         assert [score for _, score in batched] == pytest.approx([score for _, score in alone], abs=1e-4)
-    first = Translator(
-        ensemble.members[0], Numbers(), built("search/beam", beam=3, max_ratio=1, max_extra=2), (PAD, BEGIN, END)
-    ).translate(LINES[:12])
-    assert [best.text for best, *_ in together] != first

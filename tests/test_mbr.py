@@ -4,13 +4,9 @@ import random
 
 import numpy as np
 import pytest
-import torch
-from built import built
 from sacrebleu.metrics.chrf import CHRF
-from toy import BOS, EOS, TableModel, spell
 
 from headcount.decoding.mbr import most_useful, sentence_chrf
-from headcount.decoding.search import search_loop
 
 METRIC = CHRF()
 TEXTS = [
@@ -49,11 +45,3 @@ def test_what_is_sampled_more_often_counts_more():
     assert most_useful(["b"] * 3 + ["a"] * 2)[0].text == "b"
     assert most_useful(["a", "b", "b", "a", "a"])[0].text == "a"
     assert [text for text, _ in most_useful(["c", "a", "b"])] == ["c", "a", "b"]  # equals: what came first
-
-
-def test_it_chooses_among_its_samples():
-    model, search, limits = TableModel(vocab=7, seed=2), built("search/mbr", samples=20), torch.tensor([5, 3])
-    hypotheses = search.begin([[0], [1]], limits, 3, EOS)
-    found = search_loop(model, model.start([0, 1]), limits, hypotheses, BOS, EOS)
-    for samples, best in zip(found, search.choose(found, 3, spell), strict=True):
-        assert best == most_useful(spell([tokens for tokens, _ in samples]))[:3]

@@ -40,12 +40,6 @@ def test_processes_answer_in_order_with_a_thread_each(threads, count):
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize(("threads", "count"), [(1, 4), (4, 1), (4, 0)])
-def test_a_single_batch_or_thread_is_searched_here(threads, count):
-    torch.set_num_threads(threads)
-    assert list(parallel_map(where, jobs(count), forks=True)) == [(n, os.getpid(), threads) for n in range(count)]
-
-
 def test_threads_take_the_place_of_processes():
     torch.set_num_threads(2 * MOST_PYTHON_THREADS)
     found = list(parallel_map(where, jobs(50), forks=False))
@@ -93,23 +87,6 @@ def test_a_failure_is_raised_after_what_came_before_it(forks):
 
 
 KILLED = r"^a process that translated was killed; .*batch_tokens.*OMP_NUM_THREADS=1 to have one process$"
-
-
-def large_or_killed(number: int) -> bytes:
-    """The first is killed while the second works, whose result fills the pipe to the parent."""
-    time.sleep(0.2 + 0.5 * number)
-    if not number:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return bytes(2**20)
-
-
-@pytest.mark.medium
-@forked
-def test_a_killed_process_ends_one_that_has_a_large_result():
-    torch.set_num_threads(2)
-    with pytest.raises(InputError, match=KILLED):
-        list(parallel_map(large_or_killed, jobs(2), forks=True))
-    assert not multiprocessing.active_children()
 
 
 def process_or_long(number: int) -> int:

@@ -8,7 +8,6 @@ from built import built
 from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, spell
 
 from headcount.decoding.beam import Beams, best_extensions, length_penalty
-from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, search_loop, split_finished
 from headcount.errors import InputError
 
@@ -54,13 +53,6 @@ def test_of_one_text_the_best_score_counts():
     assert search.choose(found, 1, spell) == [[Translation("a", -1.0)], [Translation("", -1.0)]]
 
 
-@pytest.mark.parametrize("count", [0, 6])
-def test_more_than_the_beam_cannot_be_had(count):
-    with pytest.raises(InputError, match=rf"nbest={count}: must be 1 up to search\.beam=5"):
-        built("search/beam", beam=5).check(count)
-    built("search/beam", beam=5).check(5)
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_beam_1_is_greedy(seed):
     model = TableModel(vocab=6, seed=seed)
@@ -102,18 +94,6 @@ def test_what_stays_of_a_large_batch_is_a_multiple_and_no_sentence_is_lost():
         assert kept.tolist() == sorted(kept.tolist())
         assert len(kept) % MULTIPLE == 0 or len(kept) == int((~done).sum()) <= 2 * MULTIPLE
         assert len(kept) - int((~done).sum()) < MULTIPLE
-
-
-def test_a_wider_beam_finds_what_greedy_misses():
-    class Trap(TableModel):
-        def log_probs(self, history):
-            tables = {(0, BOS): {2: 0.6, 3: 0.4}, (0, BOS, 2): {2: 0.3, 3: 0.3, EOS: 0.4}}
-            table = tables.get(history, {EOS: 1.0})
-            return torch.tensor([math.log(table[token]) if token in table else -math.inf for token in range(4)])
-
-    model = Trap(vocab=4, seed=0)
-    found = [beam_search(model, model.start([0]), torch.tensor([5]), beam=beam, alpha=0) for beam in (1, 2)]
-    assert [hypotheses[0].tokens for (hypotheses,) in found] == [[2], [3]]
 
 
 @pytest.mark.parametrize("vocab", [1, 5, 63, 64, 65, 128, 1000])
@@ -167,21 +147,24 @@ def test_a_search_ends_and_says_so_where_probabilities_are_not_finite(search, wr
         search_loop(model, model.start([0, 1]), limits, hypotheses, BOS, EOS)
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_one_broken_member_spoils_an_ensemble(search):
-    members, limits = [TableModel(vocab=7, seed=2), BrokenModel(math.nan, slice(4, 5), good=0)], torch.tensor([9, 12])
-    hypotheses = search.begin([[0], [1]], limits, 1, EOS)
-    with pytest.raises(InputError, match="not finite numbers"):
-        search_loop(Ensemble(members), [member.start([0, 1]) for member in members], limits, hypotheses, BOS, EOS)
+WRONG_SETTINGS = [
+    ("beam", {"beam": 0}, "beam=0"),
+    ("beam", {"alpha": -1}, "alpha=-1"),
+    ("beam", {"max_ratio": 0, "max_extra": 0}, "max_ratio=0"),
+    ("beam", {"batch_tokens": 0}, "batch_tokens=0"),
+    ("beam", {"max_source": 0}, "max_source=0"),
+    ("diverse", {"beam": 5, "groups": 2}, "groups=2: must divide search.beam=5"),
+    ("diverse", {"groups": 0}, "groups=0"),
+    ("diverse", {"diversity": -1}, "diversity=-1"),
+    ("sample", {"samples": 0}, "samples=0"),
+    ("sample", {"temperature": 0}, "temperature=0: must be 1e-30 to 1e30; for 0, take search=greedy"),
+    ("sample", {"top_k": 0}, "top_k=0"),
+    ("sample", {"top_p": 1.5}, "top_p=1.5"),
+    ("sample", {"seed": -1}, "seed=-1"),
+]
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_what_is_found_before_probabilities_are_wrong_counts(search):
-    """Only a number that is reached spoils a search."""
-    fine = TableModel(vocab=7, seed=1)
-    limits = torch.tensor([1, 1])
-    found = [
-        search_loop(model, model.start([0, 1]), limits, search.begin([[0], [1]], limits, 1, EOS), BOS, EOS)
-        for model in (fine, BrokenModel(math.nan, slice(None)))
-    ]
-    assert found[0] == found[1]
+@pytest.mark.parametrize(("kind", "settings", "message"), WRONG_SETTINGS)
+def test_wrong_settings_are_named(kind, settings, message):
+    with pytest.raises(ValueError, match=rf"search\.{message}"):
+        built(f"search/{kind}", **settings)
