@@ -16,7 +16,6 @@ from processes import DDP, ENVIRONMENT, TORCHRUN, WAIT, wait_until
 from safetensors.torch import load_file
 
 import headcount
-from headcount.command_lines import CONF
 from headcount.run.opened import read_weights
 
 
@@ -190,11 +189,18 @@ def test_fine_tuning_drops_no_setting_of_the_model_that_a_recipe_sets(tune, tmp_
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["train", "model/nano"])
-def test_fine_tuning_refuses_a_model_of_ones_own(name, tune, tmp_path):
-    file = tmp_path / "own" / f"{name}.yaml"
-    file.parent.mkdir(parents=True)
-    content = (CONF / f"{name}.yaml").read_text()
-    file.write_text(content.replace("norm: pre ", "norm: post ") if name == "train" else f"{content}norm: post\n")
-    (line,) = failed("train", "--config-dir=own", *tune, cwd=tmp_path)
-    assert "brings its own model, with another " in line
+def test_fine_tuning_refuses_a_model_that_a_recipe_chooses(tune, tmp_path):
+    (tmp_path / "own" / "recipe").mkdir(parents=True)
+    (tmp_path / "own" / "recipe" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /model: tiny\n"
+    )
+    (line,) = failed("train", "--config-dir=own", "recipe=mine", *tune, cwd=tmp_path)
+    assert line.startswith("model=tiny: init_from=")
+
+
+@pytest.mark.medium
+def test_a_config_that_would_not_be_read_is_refused(tmp_path):
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    (tmp_path / "own" / "model" / "nano.yaml").touch()
+    (line,) = failed("train", "--config-dir=own", cwd=tmp_path)
+    assert line.startswith("own/model/nano.yaml: conf/ has a file of this name")
