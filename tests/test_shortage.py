@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import completed, failed
 
-from headcount.files import replacing
+from headcount.files import remove_parts, replacing
 from headcount.machine import refused_memory
 from headcount.training.module import TranslationTask
 
@@ -47,6 +47,8 @@ def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path):
             os.kill(os.getpid(), 9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
     assert path.read_text() == "old"
+    remove_parts(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def run_out_of_memory():
