@@ -45,11 +45,6 @@ def test_target_scores_never_hold_the_logits_of_a_whole_batch(monkeypatch):
     assert max(seen) <= 512
 
 
-def test_of_no_sentences_there_is_no_score():
-    model = built("model/nano", vocab_size=8, **ONE_LAYER).eval()
-    assert TargetScorer(model, lambda lines: [], lambda lines: []).score([], []) == ([], [])
-
-
 def test_a_loss_beyond_every_float_has_an_infinite_perplexity():
     assert perplexity(math.log(7)) == pytest.approx(7)
     assert perplexity(710.0) == perplexity(math.inf) == math.inf

