@@ -184,9 +184,7 @@ def _read_options() -> None:
             raise InputError(f"{line}: leave it out")
     own = Path(given.config_dir or CONF)
     if hidden := [path for path in own.glob("**/*.yaml") if own != CONF and (CONF / path.relative_to(own)).exists()]:
-        raise InputError(
-            f"{show(hidden[0])}: conf/ has a file of this name, which is read first; name it otherwise"
-        )
+        raise InputError(f"{show(hidden[0])}: conf/ has a file of this name, which is read first; name it otherwise")
     register_resolvers()
 
 
