@@ -1,4 +1,4 @@
-# headcount: `make train` and `make test` need Python 3.11 or newer, make, and a package index; nothing else.
+# headcount: `make train` and `make test` need Python 3.11 to 3.13, make, and a package index; nothing else.
 
 PYTHON ?= python3
 RUN    ?= runs/latest
@@ -114,8 +114,8 @@ clean:  ## Remove caches and prepared data; runs and the environment stay
 
 # Each is installed again only when the requirements change.
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "error: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..."; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "error: $(PYTHON) is not Python 3.11 to 3.13; name one that is: make PYTHON=python3.13 ..."; exit 2; }
 	@echo "making .venv"
 	@$(PYTHON) -m venv .venv
 
