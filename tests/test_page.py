@@ -26,9 +26,9 @@ TEXTS = ["the dog sees the cat", "the bear likes the wolf", "the bird chases the
 LEARNED = {"positions": "learned", "max_positions": 24, "feed_forward": "gelu", "tied_embeddings": False}
 MODELS = {  # each option of each part, and pairs of them
     "post": {"num_heads": 4, "norm": "post", "kv_heads": 2, "positions": "rotary", "feed_forward": "swiglu"},
-    "learned": {"num_heads": 4, "local_heads": 2, "local_window": 1, "logit_cap": 4.0, **LEARNED},
-    "uneven": {"num_heads": [1, 3], "cross_heads": [0, 2], "head_size": 6, "qk_norm": "learned", "qk_scale": 2.0},
-    "unscaled": {"num_heads": 2, "self_attention": "luong_dot", "cross_attention": "luong_dot", "qk_norm": "fixed"},
+    "learned": {"num_heads": 4, **LEARNED},
+    "uneven": {"num_heads": [1, 3], "cross_heads": [0, 2], "head_size": 6},
+    "unscaled": {"num_heads": 2, "self_attention": "luong_dot", "cross_attention": "luong_dot"},
 }
 
 
@@ -175,5 +175,5 @@ def test_the_command_writes_one_file_with_examples(home, tmp_path):
     data = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text("utf-8"))[1])
     assert data["name"] == "first"
     assert len(data["tokenizers"]) == 1
-    assert len(data["examples"]) == 6
+    assert len(data["examples"]) == 3
     assert all(set(example) == {"source", "target"} for example in data["examples"])

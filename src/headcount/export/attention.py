@@ -29,9 +29,9 @@ class Linear(NamedTuple):
     bias: Tensor
 
 
-def common_shape(parts: Iterable[MultiHeadAttention]) -> Shape:
-    """The least shape that has room for the heads of all these attentions."""
-    plans = [part.heads for part in parts]
+def common_shape(layers: Iterable[nn.Module]) -> Shape:
+    """The least shape that has room for the heads of all attentions of these layers."""
+    plans = [part.heads for layer in layers for part in layer.children() if isinstance(part, MultiHeadAttention)]
     return Shape(max(1, *(plan.count for plan in plans)), max(plan.size for plan in plans))
 
 

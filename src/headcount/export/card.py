@@ -16,40 +16,29 @@ from headcount.run.identity import settings_of
 from headcount.run.opened import Run
 from headcount.settings import PLACES, within
 
-LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}  # as the Hugging Face hub names them
-SCORES = ("bleu", "chrf", "loss", "signature", "search")
-
 
 def model_card(run: Run, format: str, quantization: str, max_positions: int) -> str:
     """The card of a run in a format, with the front matter of the Hugging Face hub.
 
     Raises InputError for damaged metrics.
     """
-    metrics = {} if run.checkpoint else read_metrics(run.directory)  # they are of the run's own weights
-    splits = {name: each for name, each in metrics.items() if isinstance(each, dict) and "bleu" in each}
-    scores = {split: {name: each[name] for name in SCORES if name in each} for split, each in splits.items()}
-    cost = {name: metrics[name] for name in ("parameters", "train", "hardware", "versions") if name in metrics}
-    front = {
-        "language": list(dict.fromkeys(run.languages)),
-        "library_name": LIBRARIES[format],
-        "pipeline_tag": "translation",
-        "tags": ["translation", "headcount"],
-    }
     settings = {name: without_place(value) for name, value in settings_of(run.config).items()}
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["yaml"] = lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    environment.filters["yaml"] = as_yaml
     return environment.from_string((files("headcount.export") / "card.md.jinja").read_text(encoding="utf-8")).render(
         run=run,
         format=format,
-        library=LIBRARIES[format],
         quantization=quantization,
-        front=front,
-        scores=scores,
-        cost=cost,
+        metrics=read_metrics(run.directory),
         settings={name: value for name, value in settings.items() if value is not None and not within(name, PLACES)},
         separate=run.tokenizer.source is not run.tokenizer.target,
         longest=run.model.max_length or max_positions,
     )
+
+
+def as_yaml(value: Any) -> str:
+    """Nested settings or figures, those of the innermost group in one line."""
+    return yaml.safe_dump(value, default_flow_style=None, sort_keys=False, allow_unicode=True, width=1000)
 
 
 def without_place(value: Any) -> Any:

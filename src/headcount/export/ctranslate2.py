@@ -29,8 +29,7 @@ def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None
     """Write model.bin, config.json, the vocabularies and the tokenizer into a folder.
 
     quantization: of the weights. longest: tokens of a sentence that the model has positions for, unless these
-    are computed (rotary) or learned. The attention that the engine returns is the mean of the last layer with cross
-    heads.
+    are computed (rotary) or learned.
     """
     model: Any = deepcopy(run.model)  # CTranslate2 quantizes weights in their place
     with torch.no_grad():
@@ -47,11 +46,8 @@ def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None
 
 def specification(model: Transformer, longest: int) -> "specs.TransformerSpec":
     """The weights and numbers of a model under CTranslate2's names."""
-    kind, cross_heads = kinds(model), model.head_counts["cross_heads"]
-    shapes = {
-        "source": common_shape(layer.self_attention for layer in model.encoder),
-        "target": common_shape(part for each in model.decoder for part in (each.self_attention, each.cross_attention)),
-    }
+    kind = kinds(model)
+    shapes = {"source": common_shape(model.encoder), "target": common_shape(model.decoder)}
     activation = {"relu": Activation.RELU, "gelu": Activation.GELU, "swiglu": Activation.SWISH}[kind["feed_forward"]]
     common: dict[str, Any] = {
         "pre_norm": kind["norm"] == "pre",
@@ -59,11 +55,9 @@ def specification(model: Transformer, longest: int) -> "specs.TransformerSpec":
         "ffn_glu": kind["feed_forward"] == "swiglu",
         "rotary_dim": 0 if kind["positions"] == "rotary" else None,  # else, it wants a table of positions
     }
-    last = max((n for n, count in enumerate(cross_heads) if count), default=0)
-    alignment = {"alignment_layer": last, "alignment_heads": max(1, cross_heads[last])}
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(len(model.encoder), shapes["source"].heads, **common),
-        specs.TransformerDecoderSpec(len(model.decoder), shapes["target"].heads, **common, **alignment),
+        specs.TransformerDecoderSpec(len(model.decoder), shapes["target"].heads, **common),
     )
     for side, own, stack in (("source", spec.encoder, model.encoder), ("target", spec.decoder, model.decoder)):
         own.scale_embeddings = np.float32(model.embedding_scale)

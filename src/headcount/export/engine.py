@@ -15,11 +15,11 @@ from headcount.decoding.beam import BeamSearch, length_penalty
 from headcount.decoding.search import Hypothesis, NotFiniteError
 from headcount.decoding.translator import Translator, hooked
 from headcount.errors import InputError
-from headcount.export.limits import kinds, unsupported
+from headcount.export.limits import unsupported
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
-LONGEST = 8192  # subwords of a source, where search.max_source is null and the engine gets a table of positions
+LONGEST = 8192  # subwords of a source, where search.max_source is null: the engine has a table of positions
 USUAL = 20  # tokens of a translation, at which the two length penalties are made equal
 
 
@@ -68,16 +68,14 @@ class CTranslate2Translator(Translator):
         from headcount.export.ctranslate2 import Engine, write_model  # here, since it is not always installed
 
         search, model, device = run.translator.search, run.model, run.model.device.type
-        assert isinstance(model, Transformer)  # see `unsupported`
-        if search.max_source is None and kinds(model)["positions"] == "sinusoidal":
-            search = replace(search, max_source=LONGEST)
+        most = search.max_source or LONGEST
+        search = replace(search, max_source=most)
         super().__init__(model, run.tokenizer, search, (PAD, BOS, EOS), name=str(run.directory))
         self.subwords = run.tokenizer.source.vocabulary
         self.numbers = {subword: number for number, subword in enumerate(run.tokenizer.target.vocabulary)}
         # Not 0 where several are kept: with 0, it ends as soon as the best of the beam has finished.
         equal = self.search.alpha * math.log((5 + USUAL) / 6) / math.log(USUAL)
         self.penalty = 0.0 if self.search.beam == 1 else max(equal, 1e-6)
-        most = search.max_source or 1  # other positions have no table here
         with tempfile.TemporaryDirectory() as folder:
             write_model(run, Path(folder), "float32", max(most, search.limit(most)) + 2)
             threads = torch.get_num_threads()

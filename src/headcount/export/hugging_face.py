@@ -5,18 +5,17 @@ sinusoids from position 0, all sines first and all cosines after, so the numbers
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from headcount.data.tokenizer import BOS, EOS, PAD, UNK
-from headcount.export.attention import in_shape
-from headcount.export.limits import filling_shape, kinds
-from headcount.files import write_text
+from headcount.export.attention import Shape, common_shape, in_shape
+from headcount.export.limits import kinds
+from headcount.files import write_bytes, write_text
 from headcount.run.opened import Run
 
 ARCHITECTURES = {"pre": ("pegasus", "PegasusForConditionalGeneration"), "post": ("marian", "MarianMTModel")}
@@ -38,9 +37,8 @@ def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None
     with torch.no_grad():
         found = weights(run.model, longest)
         stored = {name: each.to(getattr(torch, quantization)).contiguous() for name, each in found.items()}
-    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    write_bytes(folder / "model.safetensors", save(stored, {"format": "pt"}))
     _write(folder / "config.json", settings(run.model, quantization, longest))
-    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # it was for its owner alone
     search = run.translator.search
     beam = getattr(search, "beam", 1)
     penalty = {"length_penalty": float(getattr(search, "alpha", 1.0))} if beam > 1 else {}  # of length^penalty
@@ -56,7 +54,6 @@ def settings(model: Any, quantization: str, longest: int) -> dict[str, Any]:
         "model_type": kind,
         "architectures": [name],
         "dtype": quantization,
-        "torch_dtype": quantization,  # its name before transformers 5
         "d_model": model.d_model,
         "vocab_size": model.source_embedding.num_embeddings,
         "max_position_embeddings": longest,
@@ -68,7 +65,7 @@ def settings(model: Any, quantization: str, longest: int) -> dict[str, Any]:
     for side in SIDES:
         layers = getattr(model, side)
         found[f"{side}_layers"] = len(layers)
-        found[f"{side}_attention_heads"] = filling_shape(model, side).heads
+        found[f"{side}_attention_heads"] = model.d_model // common_shape(layers).size
         found[f"{side}_ffn_dim"] = layers[0].feed_forward[0].out_features
     if kind == "marian":
         found |= {"share_encoder_decoder_embeddings": one, "decoder_vocab_size": model.output.out_features}
@@ -80,23 +77,22 @@ def weights(model: Any, longest: int) -> dict[str, Tensor]:
     order = torch.cat([torch.arange(0, model.d_model, 2), torch.arange(1, model.d_model, 2)])  # sines, then cosines
     found: dict[str, Tensor] = {"final_logits_bias": torch.zeros(1, model.output.out_features)}
 
-    def put(name: str, linear: Any, onto: bool = False) -> None:  # onto: its output is the state, else its input
-        found[f"{name}.weight"] = linear.weight[order] if onto else linear.weight[:, order]
-        found[f"{name}.bias"] = linear.bias[order] if onto else linear.bias
-
-    def put_norm(name: str, norm: Any) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = norm.weight[order], norm.bias[order]
+    def put(name: str, layer: Any, onto: bool = False) -> None:  # onto: its output is the state, else its input
+        found[f"{name}.weight"] = layer.weight[order] if onto else layer.weight[:, order]
+        found[f"{name}.bias"] = layer.bias[order] if onto else layer.bias
 
     one = model.output.weight is model.source_embedding.weight
     found["model.shared.weight" if one else "lm_head.weight"] = model.output.weight[:, order]
     for side, language in SIDES.items():
-        shape, stack = filling_shape(model, side), f"model.{side}"
+        layers, stack = getattr(model, side), f"model.{side}"
+        size = common_shape(layers).size
+        shape = Shape(model.d_model // size, size)
         if not one:
             found[f"{stack}.embed_tokens.weight"] = getattr(model, f"{language}_embedding").weight[:, order]
         found[f"{stack}.embed_positions.weight"] = model.positions[language].reaching(longest)[:longest, order]
         if isinstance(norm := getattr(model, f"{side}_norm"), nn.LayerNorm):
-            put_norm(f"{stack}.layer_norm", norm)
-        for number, layer in enumerate(getattr(model, side)):
+            put(f"{stack}.layer_norm", norm, onto=True)
+        for number, layer in enumerate(layers):
             name, parts = f"{stack}.layers.{number}", {"self_attn": layer.self_attention}
             if side == "decoder":
                 parts["encoder_attn"] = layer.cross_attention
@@ -108,7 +104,7 @@ def weights(model: Any, longest: int) -> dict[str, Tensor]:
             put(f"{name}.fc1", layer.feed_forward[0])
             put(f"{name}.fc2", layer.feed_forward[3], onto=True)
             for part, residual in zip((*parts, "final"), layer.residuals, strict=True):
-                put_norm(f"{name}.{part}_layer_norm", residual.norm)
+                put(f"{name}.{part}_layer_norm", residual.norm, onto=True)
     return found
 
 

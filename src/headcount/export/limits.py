@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from headcount.export.attention import Shape
+from headcount.export.attention import common_shape
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.layers import RESIDUALS
@@ -14,13 +14,16 @@ from headcount.model.settings import chosen
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
-FORMATS = ["ctranslate2", "huggingface", "page"]
-
 
 def unsupported(run: Run, format: str) -> list[str]:
     """Reasons why a format cannot hold a run, each with what to change; none if it can."""
-    found = [f"{has}: format={format} has {lacks}" for formats, has, lacks in _limits(run) if format in formats]
-    return list(dict.fromkeys(found))
+    if type(run.model) is not Transformer:
+        found = [(f"its model is {type(run.model).__name__}", "the Transformer alone; train with model=nano")]
+    else:
+        found = [*_limits(run.model), *(_limits_of_transformers(run.model) if format == "huggingface" else [])]
+    if run.translator.hide_source:
+        found.append(("data.hide_source=true", "models that read the source; train with data.hide_source=false"))
+    return list(dict.fromkeys(f"{has}: format={format} has {lacks}" for has, lacks in found))
 
 
 def kinds(model: Transformer) -> dict[str, str]:
@@ -33,39 +36,21 @@ def kinds(model: Transformer) -> dict[str, str]:
     }
 
 
-def filling_shape(model: Any, side: str) -> Shape:
-    """Heads that fill d_model and have room for all heads of "encoder" or "decoder". Raises ValueError."""
-    plans = [part.heads for layer in getattr(model, side) for part in layer.children() if hasattr(part, "heads")]
-    size = max(plan.size for plan in plans)
-    heads = model.d_model // size
-    if model.d_model % size or max(plan.count for plan in plans) > heads:
-        raise ValueError(f"model.head_size, of the {side}")
-    return Shape(heads, size)
-
-
-def _limits(run: Run) -> Iterator[tuple[list[str], str, str]]:
-    """Formats, the setting of the run that they cannot hold, and what they have, with what to train with."""
-    model: Any = run.model
-    if type(model) is not Transformer:
-        yield FORMATS, f"its model is {type(model).__name__}", "the Transformer alone; train with model=nano"
-        return
-    engines = ["ctranslate2", "huggingface"]
-    for name, part in (each for layer in (*model.encoder, *model.decoder) for each in layer.named_children()):
+def _limits(model: Any) -> Iterator[tuple[str, str]]:
+    """Settings of a run that no format can hold, and what they have, with what to train with."""
+    parts = [each for layer in (*model.encoder, *model.decoder) for each in layer.named_children()]
+    for name, part in parts:
         if not isinstance(part, MultiHeadAttention):
             continue
         if part.kind not in (ScaledDotProduct, LuongDot):
             lacks = f"dot-products alone; train with model.{name}=scaled_dot"
-            yield FORMATS, f"model.{name} is {part.kind.__name__}", lacks
+            yield f"model.{name} is {part.kind.__name__}", lacks
         if part.heads.local:
-            yield engines, "model.local_heads", "no heads with a window; train with model.local_heads=0"
+            yield "model.local_heads", "no heads with a window; train with model.local_heads=0"
         if part.qk_norm:
-            yield engines, "model.qk_norm", "no norm of queries and keys; train with model.qk_norm=null"
+            yield "model.qk_norm", "no norm of queries and keys; train with model.qk_norm=null"
     if model.output.cap is not None:
-        yield engines, "model.logit_cap", "no cap of logits; train with model.logit_cap=null"
-    if run.translator.hide_source:
-        yield FORMATS, "data.hide_source=true", "models that read the source; train with data.hide_source=false"
-    for has, lacks in _limits_of_transformers(model):
-        yield ["huggingface"], has, lacks
+        yield "model.logit_cap", "no cap of logits; train with model.logit_cap=null"
 
 
 def _limits_of_transformers(model: Any) -> Iterator[tuple[str, str]]:
@@ -80,7 +65,6 @@ def _limits_of_transformers(model: Any) -> Iterator[tuple[str, str]]:
         scale = f"model.embedding_scale={model.embedding_scale:g}"
         yield scale, "1 and sqrt(d_model) alone; train with one of these"
     for side in ("encoder", "decoder"):
-        try:
-            filling_shape(model, side)
-        except ValueError as error:
-            yield str(error), "heads of one size that fill d_model; train with one num_heads"
+        heads, size = common_shape(getattr(model, side))
+        if model.d_model % size or heads > model.d_model // size:
+            yield f"model.head_size, of the {side}", "heads of one size that fill d_model; train with one num_heads"

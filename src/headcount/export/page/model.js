@@ -60,7 +60,7 @@ class Model {
 
   // Layer normalisation: Ba et al. 2016.
   normed(norm, x) {
-    if (!norm) return x;
+    if (norm[0] === null) return x;
     const [gain, bias] = norm.map((number) => this.tensors[number].data);
     const mean = x.reduce((sum, value) => sum + value, 0) / x.length;
     const variance = x.reduce((sum, value) => sum + (value - mean) ** 2, 0) / x.length;
@@ -72,13 +72,10 @@ class Model {
     return this.norm === "pre" ? add(x, sublayer(this.normed(norm, x))) : this.normed(norm, add(x, sublayer(x)));
   }
 
-  row(number, at) {
-    return this.tensors[number].data.subarray(at * this.width, (at + 1) * this.width);
-  }
-
   embed(side, token, position) {
-    const x = this.row(this.embeddings[side], token).map((value) => value * this.scale);
-    if (this.positions === "learned") return add(x, this.row(this.tables[side], position));
+    const row = (number, at) => this.tensors[number].data.subarray(at * this.width, (at + 1) * this.width);
+    const x = row(this.embeddings[side], token).map((value) => value * this.scale);
+    if (this.positions === "learned") return add(x, row(this.tables[side], position));
     if (this.positions === "rotary") return x;
     return x.map((value, i) => {
       const angle = position * 10000 ** (-(i - (i % 2)) / this.width);
@@ -91,18 +88,11 @@ class Model {
     return this.linear(last, gate ? this.linear(gate, x).map((value, i) => act(value) * up[i]) : up.map(act));
   }
 
-  // Queries or keys: normalised (Henry et al. 2020) and rotated (Su et al. 2021), head by head, in place.
-  placed({ size, headScales, rotary }, x, position) {
-    for (let start = 0; start < x.length; start += size) {
-      const head = x.subarray(start, start + size);
-      if (headScales !== null) {
-        const norm = Math.sqrt(dot(head, 0, head, 0, size) / size + 1e-6);
-        for (let i = 0; i < size; i++) head[i] /= norm;
-      }
-      for (let i = 0; rotary && i < size; i += 2) {
-        const angle = position * 10000 ** (-i / size), cos = Math.cos(angle), sin = Math.sin(angle);
-        [head[i], head[i + 1]] = [head[i] * cos - head[i + 1] * sin, head[i + 1] * cos + head[i] * sin];
-      }
+  // Queries or keys, rotated head by head, in place: Su et al. 2021.
+  placed({ size, rotary }, x, position) {
+    for (let i = 0; rotary && i < x.length; i += 2) {
+      const angle = position * 10000 ** (-(i % size) / size), cos = Math.cos(angle), sin = Math.sin(angle);
+      [x[i], x[i + 1]] = [x[i] * cos - x[i + 1] * sin, x[i + 1] * cos + x[i] * sin];
     }
     return x;
   }
@@ -114,15 +104,12 @@ class Model {
 
   // Attention of one query; the weights of each head are one more row of its map.
   attention(part, x, { keys, values }, position, { off, maps }) {
-    const { heads, size, shared, local, window, scale } = part, joined = new Float32Array(heads * size);
+    const { heads, size, shared, scale } = part, joined = new Float32Array(heads * size);
     const query = this.placed(part, this.linear(part.query, x), position);
     for (let head = 0; head < heads; head++) {
       const from = head * size, shift = Math.floor(head / shared) * size;
-      const factor = part.headScales === null ? scale : scale * this.tensors[part.headScales].data[head];
-      const weights = logSoftmax(Float32Array.from(keys, (key, at) => {
-        const near = head >= local || Math.abs(position - at) <= window;
-        return near ? dot(query, from, key, shift, size) * factor : -Infinity;
-      })).map(Math.exp);
+      const scores = Float32Array.from(keys, (key) => dot(query, from, key, shift, size) * scale);
+      const weights = logSoftmax(scores).map(Math.exp);
       ((maps[part.name] ??= [])[head] ??= []).push(weights);
       if (off.has(`${part.name}.${head + 1}`)) continue;
       values.forEach((value, key) => {
@@ -172,8 +159,7 @@ class Model {
       x = this.residual(other, x, (y) => this.attention(layer.cross, y, cross, position, state));
       x = this.residual(last, x, (y) => this.feedForward(layer.forward, y));
     });
-    const logits = this.linear([this.output, null], this.normed(this.decoderNorm, x));
-    return logSoftmax(this.cap === null ? logits : logits.map((logit) => Math.tanh(logit / this.cap) * this.cap));
+    return logSoftmax(this.linear([this.output, null], this.normed(this.decoderNorm, x)));
   }
 }
 

@@ -1,8 +1,6 @@
 "use strict";
 // The page: a sentence, its translation, and heads that can be switched off.
 
-const KINDS = { encoder: "Encoder", decoder: "Decoder", cross: "Cross" };
-
 // An element; text becomes text, never markup.
 function element(tag, properties = {}, ...children) {
   const node = Object.assign(document.createElement(tag), properties);
@@ -52,8 +50,7 @@ class Page {
       this.cells.set(head, { cell, map, tick });
       return cell;
     });
-    const [, kind, number] = name.match(/(\D+)(\d+)/);
-    return element("div", {}, element("span", { className: "layer" }, `${KINDS[kind]} ${number}`), ...cells);
+    return element("div", {}, element("span", { className: "layer" }, name), ...cells);
   }
 
   // Translate a sentence: of the examples, or what is typed.
@@ -98,11 +95,8 @@ class Page {
   // log p of the right translation of an example, less that of the wrong one.
   margin(off) {
     const { target, contrast } = this.example;
-    if (!contrast) return "";
-    const [right, wrong] = [target, contrast].map((text) => {
-      return this.run.logProb(this.source, off, this.run.target.encode(text));
-    });
-    return `; right against wrong ${(right - wrong).toFixed(2)}`;
+    const score = (text) => this.run.logProb(this.source, off, this.run.target.encode(text));
+    return contrast ? `; right against wrong ${(score(target) - score(contrast)).toFixed(2)}` : "";
   }
 
   // The attention weights of a head [query][key].

@@ -22,12 +22,10 @@ from headcount.run.opened import Run
 
 SCRIPTS = ("tokenizer.js", "model.js", "page.js")
 COLUMNS = ("source", "target", "phenomenon", "contrast")
-BPE = 2  # of sentencepiece's TrainerSpec.model_type
 
 
 def page(run: Run, weights: str, examples: int) -> str:
-    """The page of a run. weights: "int8" or "float32". examples: sentences of each phenomenon from the test set; of a
-    corpus without phenomena, twice that in all."""
+    """The page of a run. weights: "int8" or "float32". examples: sentences of each phenomenon from the test set."""
     return rendered(content(run, weights, example_sentences(run, examples) if examples else []))
 
 
@@ -68,21 +66,16 @@ def content(run: Run, weights: str, examples: list[dict[str, str]]) -> dict[str,
 
 def example_sentences(run: Run, each: int) -> list[dict[str, str]]:
     """Sentences of the test set with their translations: `each` of each phenomenon, evenly spread, with its wrong
-    translation; of a corpus without phenomena, 2 `each` in all."""
+    translation; of a corpus without phenomena, `each` in all."""
     try:
         rows = run.data().data["test"]
     except InputError as error:
         raise InputError(f"{error}; or set examples=0 for a page without examples") from error
     columns = [name for name in COLUMNS if name in rows.features]
     labels = np.array(rows["phenomenon"] if "phenomenon" in columns else [""] * len(rows))
-    names = np.unique(labels)
-    picked: list[dict[str, str]] = []
-    for name in names:
-        places = np.flatnonzero(labels == name)
-        most = min(each if len(names) > 1 else 2 * each, len(places))
-        chosen = places[np.linspace(0, len(places) - 1, most).round().astype(int)]
-        picked += [{column: str(rows[row][column]) for column in columns} for row in chosen.tolist()]
-    return picked
+    groups = [np.flatnonzero(labels == name) for name in np.unique(labels)]
+    picked = [row for group in groups for row in group[:: len(group) // each or 1][:each].tolist()]
+    return [{column: str(rows[row][column]) for column in columns} for row in picked]
 
 
 class Tensors:
@@ -136,11 +129,10 @@ def architecture(model: Transformer, tensors: Tensors) -> dict[str, Any]:
         },
         "encoder": [_layer(layer, n, tensors) for n, layer in enumerate(model.encoder, 1)],
         "decoder": [_layer(layer, n, tensors) for n, layer in enumerate(model.decoder, 1)],
-        "encoderNorm": _norm(model.encoder_norm, tensors),
-        "decoderNorm": _norm(model.decoder_norm, tensors),
+        "encoderNorm": _numbers(model.encoder_norm, tensors),
+        "decoderNorm": _numbers(model.decoder_norm, tensors),
         "activation": kind["feed_forward"],
         "output": tensors.add(model.output.weight),
-        "cap": model.output.cap,
     }
 
 
@@ -150,8 +142,8 @@ def _layer(layer: Any, number: int, tensors: Tensors) -> dict[str, Any]:
     linear = {"gate": part.gate, "first": part.up, "last": part.down} if gated else {"first": part[0], "last": part[3]}
     found = {
         "self": _attention(layer.self_attention, f"{'decoder' if decoder else 'encoder'}{number}", tensors),
-        "forward": {role: _linear(each, tensors) for role, each in linear.items()},
-        "norms": [_norm(residual.norm, tensors) for residual in layer.residuals],
+        "forward": {role: _numbers(each, tensors) for role, each in linear.items()},
+        "norms": [_numbers(residual.norm, tensors) for residual in layer.residuals],
     }
     return found | ({"cross": _attention(layer.cross_attention, f"cross{number}", tensors)} if decoder else {})
 
@@ -163,28 +155,23 @@ def _attention(part: MultiHeadAttention, name: str, tensors: Tensors) -> dict[st
         "heads": plan.count,
         "size": plan.size,
         "shared": plan.count // plan.kv if plan.kv else 1,
-        "local": plan.local,
-        "window": plan.window,
         "scale": plan.size**-0.5 if part.kind is ScaledDotProduct else 1.0,
         "rotary": isinstance(part.rotate, Rotation),
-        "headScales": tensors.add(part.qk_norm.scale) if part.qk_norm else None,
-        **{role: _linear(getattr(part, role), tensors) for role in ("query", "key", "value", "output")},
+        **{role: _numbers(getattr(part, role), tensors) for role in ("query", "key", "value", "output")},
     }
 
 
-def _linear(layer: nn.Linear, tensors: Tensors) -> list[int | None]:
-    return [tensors.add(layer.weight), None if layer.bias is None else tensors.add(layer.bias)]
-
-
-def _norm(norm: nn.Module, tensors: Tensors) -> list[int] | None:
-    return [tensors.add(norm.weight), tensors.add(norm.bias)] if isinstance(norm, nn.LayerNorm) else None
+def _numbers(layer: nn.Module, tensors: Tensors) -> list[int | None]:
+    """Of its weight and bias; None for what it lacks."""
+    found = [getattr(layer, name, None) for name in ("weight", "bias")]
+    return [None if each is None else tensors.add(each) for each in found]
 
 
 def vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
     """Pieces and scores in the order of their numbers, and of each its kind, a digit: sentencepiece's type."""
     model: Any = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     return {
-        "type": "bpe" if model.trainer_spec.model_type == BPE else "unigram",
+        "type": "bpe" if model.trainer_spec.model_type == model.trainer_spec.BPE else "unigram",
         "pieces": [piece.piece for piece in model.pieces],
         "scores": [float(str(np.float32(piece.score))) for piece in model.pieces],  # in as few digits as identify it
         "kinds": "".join(str(piece.type) for piece in model.pieces),
