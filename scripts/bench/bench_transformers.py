@@ -67,7 +67,8 @@ def translate(job: Job) -> float:
     model.to(job["device"]).eval()
 
     def search(lines: list[str]) -> list[str]:
-        texts, order = {}, sorted(lines, key=len)
+        texts: dict[str, str] = {}
+        order = sorted(lines, key=len)
         for start in range(0, len(order), 64):
             batch = order[start : start + 64]
             # With the space, >>...<< at the beginning is text and no language code.

@@ -90,15 +90,8 @@ class Bench:
         source, reference = (next(run.glob(f"test.{side}.*"), Path()) for side in ("src", "ref"))
         folder = run if name == "headcount" else self.folder / name
         if not folder.exists():
-            self.run(
-                [
-                    *HEADCOUNT,
-                    "export",
-                    f"run='{run}'",
-                    f"format={name.replace('transformers', 'huggingface')}",
-                    f"output={folder}",
-                ]
-            )
+            form = "huggingface" if name == "transformers" else name
+            self.run([*HEADCOUNT, "export", f"run='{run}'", f"format={form}", f"output={folder}"])
         files = {"folder": folder, "lines": source, "hypotheses": hypotheses}
         found = self.script(name, work="translate", precision=precision, **files)
         texts = [path.read_text(encoding="utf-8").splitlines() for path in (hypotheses, reference)]
@@ -112,8 +105,8 @@ class Bench:
     def run(self, command: Sequence[str], text: str = "", until: Path | None = None) -> str:
         """Run a command to its end, or until there is a file; returns its output."""
         environ, log = {**os.environ, "OMP_NUM_THREADS": str(self.options.threads)}, self.folder / "log"
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log.open("w")}
-        process = subprocess.Popen(command, env=environ, text=True, **pipes)
+        pipe, errors = subprocess.PIPE, log.open("w")
+        process = subprocess.Popen(command, env=environ, text=True, stdin=pipe, stdout=pipe, stderr=errors)
         while until and process.poll() is None and not until.exists():
             time.sleep(0.1)
         if until:
@@ -179,10 +172,9 @@ def main() -> None:
     add("--seconds", type=float, default=10, help="of translating, at least")
     add("--threads", type=int, default=os.cpu_count(), help="of each")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="the processor, or a GPU")
-    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(given, Path(folder))
-        print("", *[table(bench.measured(work)) for work in given.work], sep="\n\n")
+        bench = Bench(parser.parse_args(), Path(folder))
+        print("", *[table(bench.measured(work)) for work in bench.options.work], sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
 try:
-    from ctranslate2 import Translator as Engine  # noqa: F401 - for headcount.export.engine
     from ctranslate2.specs import Activation
     from ctranslate2.specs import transformer_spec as specs
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec

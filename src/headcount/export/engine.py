@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class CTranslate2Translator(Translator):
     search: BeamSearch
 
     def __init__(self, run: Run, precision: str) -> None:
-        from headcount.export.ctranslate2 import Engine, write_model  # here, since it is not always installed
+        from headcount.export.ctranslate2 import write_model  # here, since it is not always installed
 
         search, model, device = run.translator.search, run.model, run.model.device.type
         most = search.max_source or LONGEST
@@ -81,7 +82,7 @@ class CTranslate2Translator(Translator):
             threads = torch.get_num_threads()
             settings: dict[str, Any] = {"compute_type": precision, "inter_threads": threads, "intra_threads": 1}
             try:
-                self.engine = Engine(folder, device=device, **settings)
+                self.engine = import_module("ctranslate2").Translator(folder, device=device, **settings)
             except ValueError as error:  # a precision that this processor does not have
                 raise InputError(f"precision={precision}: {error}") from None
         torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
