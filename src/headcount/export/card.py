@@ -1,7 +1,6 @@
 """Model card: how to use an export, the scores, cost and limits of its run, and its settings, as README.md.
 
-card.md.jinja is its text. What comes from the files of the run stands in indented blocks of YAML, where nothing is
-markup.
+card.md.jinja is its text. Figures and settings of the run stand in indented YAML, where nothing is markup.
 """
 
 from importlib.resources import files

@@ -41,8 +41,7 @@ class Tokenizer {
     return this.scores[this.numbers.get(piece)] ?? -Infinity;
   }
 
-  // Byte pair encoding: join the neighbours whose piece has the greatest score, the leftmost of equals, until none is
-  // left.
+  // Byte pair encoding: join the neighbours whose piece has the greatest score, the leftmost of equals.
   merge(parts) {
     for (;;) {
       const scores = parts.slice(1).map((part, left) => this.score(parts[left] + part));
