@@ -21,9 +21,7 @@ PLAN = {
     "resamples": (1000, "of the sentences, in each analysis"),
     "seed": (1, "of the simulation"),
 }
-# The deviations of log-odds (difficulty, interaction, noise) give the bootstrap deviations of real runs on the thousand
-# sentences of Multi30k: 0.8 BLEU of a score, 0.4 to 0.5 of a difference of two runs.
-WORLD = {
+WORLD = {  # with bootstrap deviations as of real runs on Multi30k: 0.8 BLEU of a score, 0.4 to 0.5 of a difference
     "sentences": (1000, "of the held-out text; 0: infinitely many, so that only seeds matter, as for losses"),
     "words": (12.0, "mean length of a sentence"),
     "bleu": (36.0, "true score of the rows without the effect"),

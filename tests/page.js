@@ -4,28 +4,22 @@ const fs = require("fs"), vm = require("vm");
 
 const html = fs.readFileSync(process.argv[2], "utf8");
 vm.runInThisContext(html.match(/<script>(.*?)<\/script>/s)[1]);
-const [Run, betweenWords, wordGroups] = ["Run", "betweenWords", "wordGroups"].map((name) => vm.runInThisContext(name));
-const data = JSON.parse(html.match(/<script type="application\/json" id="data">(.*?)<\/script>/s)[1]);
-const runs = data.runs.map((run) => new Run(run, data.tokenizers));
-
-const begin = (text, run, off = []) => runs[run].begin(runs[run].source.encode(text), new Set(off));
+const run = vm.runInThisContext(`new Run(${html.match(/<script type="application\/json" id="data">(.*?)<\/script>/s)[1]})`);
 
 const tasks = {
-  encode: ({ texts, run = 0, side = "source" }) => texts.map((text) => runs[run][side].encode(text)),
-  decode: ({ tokens, run = 0 }) => tokens.map((each) => runs[run].target.decode(each)),
-  greedy: ({ texts, run = 0, off = [] }) =>
+  encode: ({ texts, side = "source" }) => texts.map((text) => run[side].encode(text)),
+  decode: ({ tokens }) => tokens.map((each) => run.target.decode(each)),
+  greedy: ({ texts, off = [] }) =>
     texts.map((text) => {
-      const { tokens, score } = runs[run].greedy(begin(text, run, off));
-      return { text: runs[run].target.decode(tokens), score };
+      const { tokens, score } = run.greedy(run.source.encode(text), new Set(off));
+      return { text: run.target.decode(tokens), score };
     }),
-  maps: ({ text, run = 0 }) => {
-    const { maps } = runs[run].greedy(begin(text, run));
+  maps: ({ text }) => {
+    const { maps } = run.greedy(run.source.encode(text), new Set());
     return Object.fromEntries(Object.entries(maps).map(([name, heads]) => [name, heads.map((rows) => rows.map((row) => [...row]))]));
   },
-  logProb: ({ pairs, run = 0, off = [] }) =>
-    pairs.map(([source, target]) => runs[run].logProb(begin(source, run, off), runs[run].target.encode(target))),
-  words: ({ pieces }) => wordGroups(pieces),
-  between: ({ rows, queries, keys }) => betweenWords(rows, queries, keys),
+  logProb: ({ pairs, off = [] }) =>
+    pairs.map(([source, target]) => run.logProb(run.source.encode(source), new Set(off), run.target.encode(target))),
 };
 
 const asked = JSON.parse(fs.readFileSync(0, "utf8"));

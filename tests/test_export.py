@@ -16,14 +16,15 @@ import torch.nn.functional as F
 import yaml
 from built import built, random_model, sentence_piece
 from clauses import CLAUSES
-from conftest import command, failed, refused, rewrite
+from conftest import command, failed, refused
+from omegaconf import OmegaConf
 
 from headcount.commands.export import export
 from headcount.data.tokenizer import BOS, EOS, TokenizerPair, normalise
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.export.attention import Shape, in_shape
-from headcount.export.card import model_card, text
+from headcount.export.card import model_card
 from headcount.heads.interface import Heads
 from headcount.model.attention import TokenPositions
 from headcount.run.opened import make_translator, open_run
@@ -56,7 +57,7 @@ def run(home):
 
 def exported(run, folder: Path, format: str = "ctranslate2", quantization: str | None = None) -> Path:
     settings = {"format": format, "quantization": quantization, "max_positions": 64, "output": str(folder / format)}
-    return export({str(run.directory): run}, settings)
+    return export(run, settings)
 
 
 def pair_of(run, text: Path):
@@ -93,17 +94,6 @@ def test_int8_is_near_the_run(run, tmp_path):
     expected = np.array(run.scorer.score(TEXTS, TEXTS)[0])
     assert 0 < np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
     assert (folder / "model.bin").stat().st_size < 0.6 * (exported(run, tmp_path / "b") / "model.bin").stat().st_size
-
-
-@pytest.mark.medium
-def test_the_engine_returns_the_attention_of_the_last_layer_that_has_cross_heads(run, tmp_path):
-    run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2, cross_heads=[2, 0], head_size=8))
-    engine = ctranslate2.Translator(str(exported(run, tmp_path)), intra_threads=1)
-    (source,), (ids,) = pieces(run.tokenizer, TEXTS[:1]), run.tokenizer.encode(TEXTS[:1])
-    result = engine.translate_batch([source], beam_size=1, return_attention=True, max_decoding_length=1)[0]
-    given = torch.tensor([[*ids, EOS]])
-    cross = run.model.attention_weights(given, given > 0, torch.tensor([[BOS]])).cross[0].detach()
-    np.testing.assert_allclose(result.attention[0], cross[0].mean(0)[:1, : len(ids)], atol=1e-5)
 
 
 def agree(found, expected):
@@ -156,9 +146,8 @@ def test_what_the_engine_cannot_do_is_one_line_and_never_silence(run, monkeypatc
     model.output.weight.data[:] = float("nan")
     with pytest.raises(InputError, match="its probabilities are not finite numbers"):
         with_ctranslate2(with_model(run, model)).translator.translate(TEXTS)
-    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8", "int16"})
-    with pytest.raises(InputError, match=r"precision=bfloat16: CTranslate2 .* machine; give one of float32, int8$"):
-        with_ctranslate2(run, "bfloat16")
+    with pytest.raises(InputError, match=r"precision=int3: Invalid compute type: int3"):
+        with_ctranslate2(run, "int3")
 
 
 def pipeline_of(folder: Path):
@@ -184,7 +173,10 @@ def pipeline_of(folder: Path):
 def test_transformers_translates_as_the_run_does(run, tmp_path):
     translate, _ = pipeline_of(exported(run, tmp_path, "huggingface"))
     once = make_translator(run.model, run.tokenizer, greedy(run.translator.search), False)
-    assert translate(TEXTS, num_beams=1) == once.translate(TEXTS)
+    pairs = list(zip(translate(TEXTS, num_beams=1), once.translate(TEXTS), strict=True))
+    ended = [pair for pair in pairs if len(run.tokenizer.encode([pair[1]])[0]) < 60]  # others reach the 64 tokens
+    assert len(ended) > 5
+    assert all(theirs == ours for theirs, ours in ended)
 
 
 @pytest.mark.slow
@@ -210,7 +202,8 @@ EVERYTHING = {
     "encoder_heads": [4, 1],
 }
 LACKING = {"page": ["model.cross_attention is Additive", "data.hide_source=true"]}
-LACKING["ctranslate2"] = [*LACKING["page"], "model.local_heads", "model.qk_norm", "model.logit_cap"]
+LACKING["page"] += ["model.local_heads", "model.qk_norm", "model.logit_cap"]
+LACKING["ctranslate2"] = LACKING["page"]
 OF_TRANSFORMERS = ["model.positions=rotary", "feed_forward=swiglu", "norm=pre", "embedding_scale=2", "head_size"]
 LACKING["huggingface"] = [*LACKING["ctranslate2"], *OF_TRANSFORMERS]
 
@@ -240,7 +233,7 @@ def test_all_reasons_are_in_one_error(format, run, tmp_path):
         (["format=page", "quantization=float16"], "quantization=float16: must be one of int8, float32 for page"),
         (["max_positions=1"], "max_positions=1: must be greater than or equal to 2"),
         (["format=page", "examples=-1"], "examples=-1: must be greater than or equal to 0"),
-        (["run=[runs/first,runs/second]"], "run=[runs/first,runs/second]: format=ctranslate2 holds one run"),
+        (["run=[runs/first,runs/second]"], "run=[runs/first,runs/second]: must be a valid string"),
         (["output=5"], "output=5: must be a valid string or null"),
         (["format=page", "examples=0", "output=taken/x"], "output=taken/x: can't be written to"),
         (["format=huggingface", "output=taken"], "output=taken: is there already; move it away, or give another"),
@@ -279,7 +272,7 @@ def test_translate_gives_the_same_lines_with_either_engine(settings, home):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (["engine=ctranslate2", "search=sample"], "search: engine=ctranslate2 has beam search alone, not Sampling"),
+        (["engine=ctranslate2", "search=sample"], "search: engine=ctranslate2 has beam search alone"),
         (["engine=ctranslate2", "precision=int3"], "precision=int3: must be 'float32', 'bfloat16' or 'int8'"),
         (["engine=ctranslate2", "run=[runs/first,runs/second]"], "engine=ctranslate2: translates with one run"),
         (["engine=fast"], "engine=fast: must be 'headcount' or 'ctranslate2'"),
@@ -295,11 +288,11 @@ def test_the_engine_refuses_what_it_cannot_do(settings, line, home):
 @pytest.mark.parametrize("words", [("export",), ("translate", "engine=ctranslate2")])
 def test_an_engine_that_is_not_installed_is_one_line(words, home, monkeypatch):
     for name in list(sys.modules):
-        if name.split(".")[0] == "ctranslate2" or name in ("headcount.export.ctranslate2", "headcount.export.engine"):
+        if name.split(".")[0] == "ctranslate2" or name == "headcount.export.ctranslate2":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     (line,) = refused(words[0], "run=runs/first", *words[1:], cwd=home)
-    assert re.match('ctranslate2 is not installed.*pip install "headcount\\[export\\]"', line)
+    assert line == 'ctranslate2 is not installed: pip install "headcount[export]"'
 
 
 def card_of(folder: Path) -> tuple[dict, str]:
@@ -312,19 +305,14 @@ def test_the_model_card_has_the_figures_of_the_run_and_none_of_other_weights(run
     front, body = card_of(exported(run, tmp_path))
     metrics = json.loads((run.directory / "metrics.json").read_text())
     assert front["language"] == ["en", "de"]
-    (result,) = front["model-index"][0]["results"]
-    assert result["metrics"][0]["value"] == round(metrics["test"]["bleu"], 2)
-    assert metrics["test"]["signature"]["bleu"] in result["metrics"][0]["name"]
-    figures = [f"| test | {metrics['test']['bleu']:.2f} | {metrics['test']['chrf']:.2f} |", "trained from scratch"]
-    figures += [text(metrics["test"]["signature"]["bleu"]), f"{metrics['train']['steps']} steps", "d_feed_forward: 16"]
-    figures += [text(metrics["hardware"]["processor"]), "A sentence may have 64 tokens at most.\n"]
+    figures = [f"bleu: {metrics['test']['bleu']}", metrics["test"]["signature"]["bleu"]]
+    figures += [f"steps: {metrics['train']['steps']}", "model.d_feed_forward: 16\n"]
+    figures += [metrics["hardware"]["processor"], "may have 64 tokens at most"]
     assert all(figure in body for figure in figures)
     assert str(run.config.data.directory) not in body
-    front, body = card_of(exported(replace(run, checkpoint=Path("x/other.safetensors")), tmp_path / "other"))
-    assert "model-index" not in front
-    assert body.count("None: these are the weights of other.safetensors.") == 2
-    assert "BLEU" not in body
-    assert "seconds of training" not in body
+    _, body = card_of(exported(replace(run, checkpoint=Path("x/other.safetensors")), tmp_path / "other"))
+    assert "None: these weights are of another checkpoint" in body
+    assert not any(word in body for word in ("bleu:", "seconds:"))
 
 
 EVIL = "</p><script>alert(1)</script> [x](javascript:1) `` | # *a* \n---\n# b"
@@ -332,20 +320,16 @@ EVIL = "</p><script>alert(1)</script> [x](javascript:1) `` | # *a* \n---\n# b"
 
 def test_text_of_others_cannot_become_markup_of_the_card_and_no_places_of_the_machine_are_in_it(run, tmp_path):
     shutil.copytree(run.directory, tmp_path / "run")
-    metrics = {"test": {"bleu": EVIL, "chrf": 5.0, "signature": {"chrf": EVIL}, "contrastive": {EVIL: {EVIL: EVIL}}}}
-    metrics |= {"hardware": {"processor": EVIL}, "versions": {"headcount": EVIL}, EVIL: {"bleu": 1.0}, "train": EVIL}
+    metrics = {"test": {"bleu": EVIL, "signature": {"chrf": EVIL}}, "hardware": {"processor": EVIL}, "train": EVIL}
     (tmp_path / "run" / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
-    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    config["data"] |= {"path": "/home/anna/corpus", "tests": {"x": "/home/anna/news.en"}, "both_directions": True}
-    more = {"segmentation": {"evil": EVIL}, "init_from": "/home/anna/a"}
-    rewrite(tmp_path / "run" / "config.yaml", lambda _: yaml.safe_dump(config | more))
-    card = model_card(replace(run, directory=tmp_path / "run"), "ctranslate2", "int8", 64)
+    config = OmegaConf.merge(run.config, {"segmentation": {"evil": EVIL}, "init_from": "/home/anna/a"})
+    config.data.merge_with({"path": "/home/anna/corpus", "tests": {"x": "/home/anna/news.en"}})
+    card = model_card(replace(run, directory=tmp_path / "run", config=config), "ctranslate2", "int8", 64)
     _, front, body = card.split("---\n", 2)
-    assert yaml.safe_load(front)["model-index"][0]["results"][0]["metrics"][0]["value"] == 5.0
+    assert yaml.safe_load(front)["library_name"] == "ctranslate2"
     lines = [line for line in body.splitlines() if not line.startswith("    ")]
-    assert not any(re.search(r"(?<!\\)[<`*\[]", line) for line in lines if "return_attention" not in line), lines
-    assert all(words in body for words in ["evil: ", "fine-tuned from a run", "init_from: a\n", "x: news.en", "corpus"])
-    assert "test sets have en to de alone" in body
+    assert not any(re.search(r"[<`*\[]|^# b", line) for line in lines), lines
+    assert all(words in body for words in ["evil: ", "init_from: a\n", "x: news.en", "path: corpus"])
     assert "/home" not in card
 
 
@@ -356,7 +340,7 @@ ODD += ["the </s> dog", "the <unk> dog", "<pad> the dog", "the dog <s>", ">> the
 
 def program_of(folder: Path) -> str:
     """The program of the card."""
-    return textwrap.dedent(card_of(folder)[1].split("## Use")[1].split("## Data")[0]).replace("DIR", str(folder))
+    return textwrap.dedent(card_of(folder)[1].split("## Use")[1].split("## Scores")[0]).replace("DIR", str(folder))
 
 
 def normal_of(folder: Path):

@@ -16,8 +16,7 @@ from conftest import SCRIPTS
 
 from headcount.data.tokenizer import TokenizerPair
 from headcount.decoding.beam import greedy
-from headcount.export.page.model import Tensors, quantised
-from headcount.export.page.write import content, rendered
+from headcount.export.page.write import Tensors, content, quantised, rendered
 from headcount.heads.interface import Heads
 from headcount.report.attention_maps import attention_maps
 from headcount.run.opened import make_translator, open_run
@@ -27,9 +26,9 @@ TEXTS = ["the dog sees the cat", "the bear likes the wolf", "the bird chases the
 LEARNED = {"positions": "learned", "max_positions": 24, "feed_forward": "gelu", "tied_embeddings": False}
 MODELS = {  # each option of each part, and pairs of them
     "post": {"num_heads": 4, "norm": "post", "kv_heads": 2, "positions": "rotary", "feed_forward": "swiglu"},
-    "learned": {"num_heads": 4, "local_heads": 2, "local_window": 1, "logit_cap": 4.0, **LEARNED},
-    "uneven": {"num_heads": [1, 3], "cross_heads": [0, 2], "head_size": 6, "qk_norm": "learned", "qk_scale": 2.0},
-    "unscaled": {"num_heads": 2, "self_attention": "luong_dot", "cross_attention": "luong_dot", "qk_norm": "fixed"},
+    "learned": {"num_heads": 4, **LEARNED},
+    "uneven": {"num_heads": [1, 3], "cross_heads": [0, 2], "head_size": 6},
+    "unscaled": {"num_heads": 2, "self_attention": "luong_dot", "cross_attention": "luong_dot"},
 }
 
 
@@ -47,16 +46,21 @@ def with_model(run, model):
 def javascript(folder: Path, run, *tasks, weights: str = "float32"):
     """The answers of the page's JavaScript to some tasks."""
     page = folder / "page.html"
-    page.write_text(rendered(content({"a": run}, weights, [])), encoding="utf-8")
+    page.write_text(rendered(content(run, weights, [])), encoding="utf-8")
     command = ["node", str(Path(__file__).parent / "page.js"), str(page)]
     answer = subprocess.run(command, input=json.dumps(tasks), capture_output=True, text=True, encoding="utf-8")
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout)
 
 
+def whole_characters(texts):
+    """Texts where bytes that are no character are one U+FFFD, however many they are."""
+    return [re.sub("\ufffd+", "\ufffd", text) for text in texts]
+
+
 def agrees(found, run):
     expected = [best for (best,) in run.translator.nbest(TEXTS, 1)]
-    assert [each["text"] for each in found] == [each.text for each in expected]
+    assert whole_characters(each["text"] for each in found) == whole_characters(each.text for each in expected)
     np.testing.assert_allclose([e["score"] for e in found], [e.score for e in expected], rtol=1e-4, atol=1e-4)
 
 
@@ -120,26 +124,20 @@ def test_the_page_segments_text_as_sentencepiece_does(kind, text, run, tmp_path)
     run = with_model(replace(run, tokenizer=tokenizer), built("model/nano", **TWO_LAYERS, **sizes, num_heads=2).eval())
     texts = [*(line for side in lines.values() for line in side), *TEXTS, *HOSTILE]
     draws = np.random.default_rng(0).integers(4, tokenizer.vocab_size, (300, 12))
-    tokens = [row.tolist() for row in draws] + [[5, 3, 9], [1, 2, 0, 9], [4 + 0xE5, 4 + 0xB0, 4 + 0x8F]]
+    tokens = [row.tolist() for row in draws] + [[1, 2, 0, 9], [4 + 0xE5, 4 + 0xB0, 4 + 0x8F]]
     encode = {"task": "encode", "texts": texts}
     tasks = encode, encode | {"side": "target"}, {"task": "decode", "tokens": tokens}
     pieces, targets, texts_again = javascript(tmp_path, run, *tasks)
     assert pieces == tokenizer.source.encode(texts)
     assert targets == tokenizer.target.encode(texts)
-    assert texts_again == tokenizer.decode(tokens)
+    assert whole_characters(texts_again) == whole_characters(tokenizer.decode(tokens))
 
 
 @pytest.mark.medium
 @needs_node
-def test_int8_is_the_model_with_rounded_weights_and_words_are_pieces_joined(run, tmp_path):
+def test_int8_is_the_model_with_rounded_weights(run, tmp_path):
     run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2))
-    rows = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.2, 0.2]]
-    tasks = [{"task": "greedy", "texts": TEXTS}]
-    tasks += [{"task": "words", "pieces": ["<s>", "\u2581the", "\u2581do", "g", ".", "</s>"]}]
-    tasks += [{"task": "between", "rows": rows, "queries": [[0, 1]], "keys": [[0], [1, 2], [3]]}]
-    found, groups, between = javascript(tmp_path, run, *tasks, weights="int8")
-    assert groups == [[0], [1], [2, 3], [4], [5]]
-    np.testing.assert_allclose(between, [[0.3, 0.4, 0.3]])
+    (found,) = javascript(tmp_path, run, {"task": "greedy", "texts": TEXTS}, weights="int8")
     exact = [best.score for (best,) in run.translator.nbest(TEXTS, 1)]
     assert max(abs(each["score"] - score) for each, score in zip(found, exact, strict=True)) > 1e-3
     with torch.no_grad():
@@ -154,29 +152,28 @@ def test_int8_is_the_model_with_rounded_weights_and_words_are_pieces_joined(run,
 def test_shared_weights_are_kept_once():
     tensors, matrix = Tensors("float32"), torch.randn(6, 5)
     assert [tensors.add(matrix), tensors.add(matrix[0]), tensors.add(matrix)] == [0, 1, 0]
-    assert tensors.packed()["places"] == [[0, 6, 5, "float32"], [120, 1, 5, "float32"]]
+    assert [(each["rows"], each["columns"]) for each in tensors.packed] == [(6, 5), (1, 5)]
 
 
 def test_nothing_of_a_run_becomes_markup_and_no_network_is_used(run):
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>{{ script }}"
-    page = rendered(content({evil.replace("/", "|"): run}, "int8", [{"source": evil, "target": "<!--"}]))
+    page = rendered(content(run, "int8", [{"source": evil, "target": "<!--"}]) | {"name": evil})
     elements = re.findall(r"<(?:script|img)\b[^>]*>", page)
     assert elements == ['<script type="application/json" id="data">', "<script>"]
     assert "&lt;img src=x" in re.search(r"<title>(.*)</title>", page)[1]
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
     assert json.loads(data)["examples"][0]["source"] == evil
     assert not re.search(r"innerHTML|https?:|\bsrc=(?!x)|\bhref=|url\(|@import|fetch\(", page.replace(data, ""))
-    assert "default-src 'none'" in page
 
 
 @pytest.mark.medium
-def test_the_command_writes_one_file_of_two_runs_with_examples(home, tmp_path):
+def test_the_command_writes_one_file_with_examples(home, tmp_path):
     """In a process of its own, as a person runs it."""
-    words = ["format=page", "run=[runs/first,runs/second]", f"output={tmp_path / 'both.html'}", "examples=3"]
+    words = ["format=page", "run=runs/first", f"output={tmp_path / 'page.html'}", "examples=3"]
     environment = {"PYTHONPATH": str(SCRIPTS.parent / "src"), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-m", "headcount", "export", *words], cwd=home, env=environment, check=True)
-    data = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "both.html").read_text("utf-8"))[1])
-    assert [run["name"] for run in data["runs"]] == ["first", "second"]
+    data = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text("utf-8"))[1])
+    assert data["name"] == "first"
     assert len(data["tokenizers"]) == 1
-    assert len(data["examples"]) == 6
+    assert len(data["examples"]) == 3
     assert all(set(example) == {"source", "target"} for example in data["examples"])

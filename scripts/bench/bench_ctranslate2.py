@@ -10,29 +10,16 @@ import ctranslate2
 import sentencepiece
 from measure import Job, main, translated
 
-BATCH_TOKENS = 8192  # as search.batch_tokens
-
 
 def translate(job: Job) -> float:
-    folder = Path(job["folder"])
-    translator = ctranslate2.Translator(
-        str(folder),
-        device=job["device"],
-        compute_type=job["precision"],
-        inter_threads=job["threads"],  # a worker for each thread, with a batch of its own, is fastest
-        intra_threads=1,
-    )
-    tokenizers = sorted(folder.glob("*.model"))  # one, or that of the source before that of the target
+    threads = {"inter_threads": job["threads"], "intra_threads": 1}  # a worker for each, with its batch, is fastest
+    engine = ctranslate2.Translator(job["folder"], device=job["device"], compute_type=job["precision"], **threads)
+    tokenizers = sorted(Path(job["folder"]).glob("*.model"))  # one, or that of the source before that of the target
     source, target = (sentencepiece.SentencePieceProcessor(str(tokenizers[index])) for index in (0, -1))
+    settings = {"beam_size": job["beam"], "max_batch_size": 8192, "batch_type": "tokens", "min_decoding_length": 0}
 
     def search(lines: list[str]) -> list[str]:
-        results = translator.translate_batch(
-            source.encode(lines, out_type=str),
-            beam_size=job["beam"],
-            max_batch_size=BATCH_TOKENS,
-            batch_type="tokens",
-            min_decoding_length=0,
-        )
+        results = engine.translate_batch(source.encode(lines, out_type=str), **settings)
         return [" ".join(target.decode(result.hypotheses[0]).split()) for result in results]
 
     return translated(job, search)

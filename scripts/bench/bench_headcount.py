@@ -3,34 +3,27 @@
 import json
 from pathlib import Path
 
-import numpy as np
 from measure import Job, main, translated
 
 import headcount
+from headcount.data.tokenizer import EOS
 
 
 def translate(job: Job) -> float:
-    translator = headcount.load(
-        job["folder"], device=job["device"], precision=job["precision"], search={"beam": job["beam"]}
-    )
-    return translated(job, translator.translate)
+    settings = {"device": job["device"], "precision": job["precision"], "search": {"beam": job["beam"]}}
+    return translated(job, headcount.load(job["folder"], **settings).translate)
 
 
 def inputs(job: Job) -> float:
-    """Write the training pairs and the model's size into two files; returns the number of pairs."""
+    """Write the model's size and the training pairs into the file `inputs`; returns the number of pairs."""
     run = headcount.open_run(job["folder"], device="cpu")
-    pairs = run.data().data["train"]
-    arrays: dict[str, np.ndarray] = {}
-    for side in ("source", "target"):
-        rows = pairs[f"{side}_ids"][:]
-        arrays[f"{side}_ids"] = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows])
-        arrays[f"{side}_ends"] = np.cumsum([len(row) for row in rows])
-    np.savez(job["pairs"], allow_pickle=False, **arrays)
     names = ("d_model", "d_feed_forward", "encoder_layers", "decoder_layers", "num_heads", "dropout")
-    size = {name: run.config.model[name] for name in names}
-    size |= {"vocab_size": run.tokenizer.target.vocab_size, "batch_tokens": run.config.data.batch_tokens}
-    Path(job["size"]).write_text(json.dumps(size), encoding="utf-8")
-    return len(pairs)
+    found = {name: run.config.model[name] for name in names}
+    found |= {"vocab_size": run.tokenizer.target.vocab_size, "batch_tokens": run.config.data.batch_tokens}
+    for side in ("source", "target"):
+        found[side] = [[*map(int, row), EOS] for row in run.data().data["train"][f"{side}_ids"][:]]
+    Path(job["inputs"]).write_text(json.dumps(found), encoding="utf-8")
+    return len(found["source"])
 
 
 if __name__ == "__main__":

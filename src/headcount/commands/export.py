@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, reason
 from headcount.files import new_directory, show, write_text
-from headcount.run.opened import Run, open_runs
+from headcount.run.opened import Run, open_from_config
 from headcount.settings import Opening, typed
 
 logger = logging.getLogger("headcount.export")
@@ -21,6 +21,7 @@ logger = logging.getLogger("headcount.export")
 class Settings(Opening):
     """conf/export.yaml explains them."""
 
+    run: str
     format: Literal["ctranslate2", "huggingface", "page"]
     output: str | None
     quantization: str | None
@@ -28,7 +29,7 @@ class Settings(Opening):
     examples: Annotated[int, Ge(0)]
 
 
-ENGINES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face"}  # modules of headcount.export
+MODULES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face", "page": "page.write"}  # of headcount.export
 FLOATS = ("float32", "bfloat16", "float16")
 QUANTIZATIONS = {  # of each format; the first is the default
     "ctranslate2": (*FLOATS, "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16"),
@@ -39,46 +40,32 @@ QUANTIZATIONS = {  # of each format; the first is the default
 
 def run(config: DictConfig) -> None:
     settings: Any = OmegaConf.to_container(config)
-    check(settings)
-    logger.info("written: %s", show(export(open_runs(config), settings)))
-
-
-def check(settings: dict[str, Any]) -> None:
-    """Raises InputError, with a line for each, for settings that cannot be used."""
     form, quantization = settings["format"], settings["quantization"]
-    wrong = []
     if quantization not in (None, *QUANTIZATIONS[form]):
         known = ", ".join(QUANTIZATIONS[form])
-        wrong.append(f"quantization={typed(quantization)}: must be one of {known} for {form}")
-    if form != "page" and isinstance(settings["run"], list) and len(settings["run"]) > 1:
-        wrong.append(f"run={typed(settings['run'])}: format={form} holds one run; give run=RUN")
-    if wrong:
-        raise InputError("\n".join(wrong))
+        raise InputError(f"quantization={typed(quantization)}: must be one of {known} for {form}")
+    logger.info("written: %s", show(export(open_from_config(config, config.run), settings)))
 
 
-def export(runs: dict[str, Run], settings: dict[str, Any]) -> Path:
-    """Write runs, by directory, in a format: a new folder, or of a page one file; the settings are those of
-    conf/export.yaml. Its path.
+def export(run: Run, settings: dict[str, Any]) -> Path:
+    """Write a run in a format: a new folder, or of a page one file; the settings are those of conf/export.yaml. Its
+    path.
 
-    Raises InputError for runs that the format cannot hold, with all reasons, and for what cannot be written.
+    Raises InputError for a run that the format cannot hold, with all reasons, and for what cannot be written.
     """
     from headcount.export.limits import unsupported  # here, because --help does not need it
 
-    form, first = settings["format"], next(iter(runs.values()))
+    form = settings["format"]
     quantization = settings["quantization"] or QUANTIZATIONS[form][0]
-    module = import_module(f"headcount.export.{ENGINES.get(form, 'page.write')}")
-    reasons = [f"run={name}: {why}" for name, opened in runs.items() for why in unsupported(opened, form)]
-    if len({opened.languages for opened in runs.values()}) > 1:
-        reasons.append(f"run=[{','.join(runs)}]: translate between different languages")
-    if reasons:
-        raise InputError("\n".join(reasons))
-    name = "page.html" if form == "page" else form
-    output = Path(settings["output"] or first.directory / name)
+    module = import_module(f"headcount.export.{MODULES[form]}")
+    if reasons := unsupported(run, form):
+        raise InputError("\n".join(f"run={run.directory}: {why}" for why in reasons))
+    output = Path(settings["output"] or run.directory / ("page.html" if form == "page" else form))
     try:
         if form == "page":
-            write_text(output, module.page(runs, quantization, settings["examples"]))
+            write_text(output, module.page(run, quantization, settings["examples"]))
         else:
-            write_folder(first, module, output, form, quantization, settings["max_positions"])
+            write_folder(run, module, output, form, quantization, settings["max_positions"])
     except FileExistsError as error:
         raise InputError(f"output={output}: is there already; move it away, or give another") from error
     except OSError as error:

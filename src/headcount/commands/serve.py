@@ -107,7 +107,7 @@ def run(config: DictConfig) -> None:
     need("serve")
     import uvicorn  # here, because --help does not need these
 
-    from headcount.export.chosen import chosen_engine
+    from headcount.export.engine import chosen_engine
     from headcount.machine import use_threads
     from headcount.run.opened import ensemble, open_runs
 

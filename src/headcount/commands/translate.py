@@ -17,7 +17,7 @@ from headcount.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, Tokenizer
 from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.export.chosen import chosen_engine
+from headcount.export.engine import chosen_engine
 from headcount.files import STANDARD_OUTPUT, naming, show
 from headcount.run.arrays import read_arrays
 from headcount.run.opened import Run, ensemble, open_runs, weights_digest

@@ -1,10 +1,8 @@
 """Evidence of the doctor: the text of a corpus as training reads it, and the figures and translations of a run."""
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import regex
@@ -30,9 +28,8 @@ class Pairs(NamedTuple):
 class Evidence:
     """What the checks read. A part that is missing is empty or None, and its checks find nothing.
 
-    languages: codes of source and target. splits: the text, train after cleaning, valid and test as they are. metrics,
-    curves: figures of a run, and by name the values of its log with their steps. translations: by split, each with its
-    references. loss: the mean loss of targets given sources, in nats a token. notes: what is missing, and why.
+    splits: the text, train after cleaning, valid and test as they are. curves: by name the values of a run's log with
+    their steps. translations: by split, with references. loss: mean loss of targets given sources, in nats a token.
     """
 
     languages: tuple[str, str]
@@ -46,10 +43,11 @@ class Evidence:
     @cached_property
     def folded(self) -> dict[str, Pairs]:
         """The splits without case, punctuation and spaces."""
-        return {
-            split: Pairs(*([NOT_LETTERS.sub("", text.casefold()) for text in side] for side in pairs))
-            for split, pairs in self.splits.items()
-        }
+
+        def folded(side: list[str]) -> list[str]:
+            return [NOT_LETTERS.sub("", text.casefold()) for text in side]
+
+        return {split: Pairs(*map(folded, pairs)) for split, pairs in self.splits.items()}
 
 
 def of_corpus(data: TranslationData) -> Evidence:
@@ -83,18 +81,13 @@ def of_run(run: Run) -> Evidence:
     translations = {}
     for path in sorted(run.directory.glob(f"*.hyp.{run.languages[1]}")):
         both = path, path.with_name(path.name.replace(".hyp.", ".ref."))
-        if both[1].is_file():
-            texts = (each.read_text(encoding="utf-8", errors="replace").removesuffix("\n") for each in both)
-            translations[path.name.partition(".")[0]] = Pairs(*(text.split("\n") for text in texts))
-    curves = _curves(run.directory / "logs" / "metrics.csv")
+        texts = (each.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n") for each in both)
+        translations[path.name.partition(".")[0]] = Pairs(*texts)
+    log = run.directory / "logs" / "metrics.csv"
+    rows = whole_rows(log) if log.is_file() else []
+    curves = {
+        name: [(int(row["step"]) + 1, float(row[name])) for row in rows if row.get(name)]
+        for name in ("valid/loss", "valid/bleu")
+    }
     score = None if run.translator.hide_source else loss
     return replace(corpus, metrics=read_metrics(run.directory), curves=curves, translations=translations, loss=score)
-
-
-def _curves(path: Path) -> dict[str, list[tuple[int, float]]]:
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for row in whole_rows(path) if path.is_file() else []:
-        for name in ("valid/loss", "valid/bleu"):
-            with contextlib.suppress(ValueError):  # an empty cell
-                curves.setdefault(name, []).append((int(row["step"]) + 1, float(row.get(name, ""))))
-    return curves

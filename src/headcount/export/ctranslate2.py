@@ -10,7 +10,7 @@ from torch import nn
 
 from headcount.data.tokenizer import save_tokenizer
 from headcount.errors import InputError
-from headcount.export.attention import Linear, Projections, Shape, common_shape, in_shape
+from headcount.export.attention import Shape, common_shape, in_shape
 from headcount.export.limits import kinds
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.transformer import Transformer
@@ -21,24 +21,20 @@ try:
     from ctranslate2.specs import transformer_spec as specs
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 except ImportError as error:
-    raise InputError(
-        'ctranslate2 is not installed, which exports and translates in its format: pip install "headcount[export]"'
-    ) from error
+    raise InputError('ctranslate2 is not installed: pip install "headcount[export]"') from error
 
 
 def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None:
     """Write model.bin, config.json, the vocabularies and the tokenizer into a folder.
 
     quantization: of the weights. longest: tokens of a sentence that the model has positions for, unless these
-    are computed (rotary) or learned. The attention that the engine returns is the mean of the last layer with cross
-    heads.
+    are computed (rotary) or learned.
     """
     model: Any = deepcopy(run.model)  # CTranslate2 quantizes weights in their place
     with torch.no_grad():
         spec = specification(model, longest)
-    sides = run.tokenizer.source, run.tokenizer.target
-    spec.register_source_vocabulary(sides[0].vocabulary)
-    spec.register_target_vocabulary(sides[1].vocabulary)
+    spec.register_source_vocabulary(run.tokenizer.source.vocabulary)
+    spec.register_target_vocabulary(run.tokenizer.target.vocabulary)
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = model.encoder[0].residuals[0].norm.eps
     spec.validate()
@@ -49,9 +45,8 @@ def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None
 
 def specification(model: Transformer, longest: int) -> "specs.TransformerSpec":
     """The weights and numbers of a model under CTranslate2's names."""
-    encoder = common_shape(layer.self_attention for layer in model.encoder)
-    decoder = common_shape(part for layer in model.decoder for part in (layer.self_attention, layer.cross_attention))
     kind = kinds(model)
+    shapes = {"source": common_shape(model.encoder), "target": common_shape(model.decoder)}
     activation = {"relu": Activation.RELU, "gelu": Activation.GELU, "swiglu": Activation.SWISH}[kind["feed_forward"]]
     common: dict[str, Any] = {
         "pre_norm": kind["norm"] == "pre",
@@ -59,31 +54,25 @@ def specification(model: Transformer, longest: int) -> "specs.TransformerSpec":
         "ffn_glu": kind["feed_forward"] == "swiglu",
         "rotary_dim": 0 if kind["positions"] == "rotary" else None,  # else, it wants a table of positions
     }
-    last = max((n for n, count in enumerate(model.head_counts["cross_heads"]) if count), default=0)
-    alignment = {"alignment_layer": last, "alignment_heads": max(1, model.head_counts["cross_heads"][last])}
     spec = specs.TransformerSpec(
-        specs.TransformerEncoderSpec(len(model.encoder), encoder.count, **common),
-        specs.TransformerDecoderSpec(len(model.decoder), decoder.count, **common, **alignment),
+        specs.TransformerEncoderSpec(len(model.encoder), shapes["source"].heads, **common),
+        specs.TransformerDecoderSpec(len(model.decoder), shapes["target"].heads, **common),
     )
     for side, own, stack in (("source", spec.encoder, model.encoder), ("target", spec.decoder, model.decoder)):
-        _side(own, model, side, longest)
+        own.scale_embeddings = np.float32(model.embedding_scale)
+        positions: Any = model.positions[side]
+        if kind["positions"] != "rotary":
+            table = positions.table if kind["positions"] == "learned" else positions.reaching(longest)[:longest]
+            own.position_encodings.encodings = table
+        final: Any = model.encoder_norm if side == "source" else model.decoder_norm
+        if isinstance(final, nn.LayerNorm):
+            _norm(own.layer_norm, final)
         for target, layer in zip(own.layer, stack, strict=True):
-            _layer(target, layer, encoder if side == "source" else decoder)
+            _layer(target, layer, shapes[side])
     spec.encoder.embeddings[0].weight = model.source_embedding.weight
     spec.decoder.embeddings.weight = model.target_embedding.weight
     spec.decoder.projection.weight = model.output.weight
     return spec
-
-
-def _side(spec: Any, model: Transformer, side: str, longest: int) -> None:
-    spec.scale_embeddings = np.float32(model.embedding_scale)
-    positions: Any = model.positions[side]
-    if (kind := kinds(model)["positions"]) != "rotary":
-        table = positions.table if kind == "learned" else positions.reaching(longest)[:longest]
-        spec.position_encodings.encodings = table
-    final: Any = model.encoder_norm if side == "source" else model.decoder_norm
-    if isinstance(final, nn.LayerNorm):
-        _norm(spec.layer_norm, final)
 
 
 def _layer(spec: Any, layer: Any, shape: Shape) -> None:
@@ -100,22 +89,21 @@ def _layer(spec: Any, layer: Any, shape: Shape) -> None:
 
 
 def _attention(part: MultiHeadAttention, shape: Shape, norm: Any, own: bool) -> MultiHeadAttentionSpec:
-    rotated = hasattr(part.rotate, "d_head")
     spec = MultiHeadAttentionSpec(
         self_attention=own,
-        head_dim=None if shape.width == part.output.out_features else shape.size,
-        rotary_dim=part.heads.size if rotated else None,
+        head_dim=None if shape.heads * shape.size == part.output.out_features else shape.size,
+        rotary_dim=part.heads.size if hasattr(part.rotate, "d_head") else None,
     )
     _norm(spec.layer_norm, norm)
-    found: Projections = in_shape(part, shape)
-    joined = [found[:3]] if own else [found[:1], found[1:3]]
-    for target, parts in zip(spec.linear, [*joined, found[3:]], strict=True):
+    query, key, value, output = in_shape(part, shape)
+    joined = [[query, key, value], [output]] if own else [[query], [key, value], [output]]
+    for target, parts in zip(spec.linear, joined, strict=True):
         target.weight = torch.cat([each.weight for each in parts])
-        target.bias = torch.cat([each.bias for each in parts if each.bias is not None])
+        target.bias = torch.cat([each.bias for each in parts])
     return spec
 
 
-def _linear(spec: Any, linear: nn.Linear | Linear) -> None:
+def _linear(spec: Any, linear: nn.Linear) -> None:
     spec.weight = linear.weight
     if linear.bias is not None:
         spec.bias = linear.bias

@@ -1,8 +1,11 @@
-"""Translation with CTranslate2: the translator of a run whose search that engine does."""
+"""Translation with CTranslate2: the engine of `translate` and of `serve` with engine=ctranslate2."""
 
 import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +16,38 @@ from headcount.decoding.beam import BeamSearch, length_penalty
 from headcount.decoding.search import NOT_FINITE, Hypothesis, NotFiniteError
 from headcount.decoding.translator import Translator, hooked
 from headcount.errors import InputError
-from headcount.export.ctranslate2 import write_model
-from headcount.export.limits import kinds, unsupported
+from headcount.export.limits import unsupported
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
-PRECISIONS = ("float32", "bfloat16", "int8")
-LONGEST = 8192  # pieces of a source, where search.max_source is null and the engine gets a table of positions
+LONGEST = 8192  # subwords of a source, where search.max_source is null: the engine has a table of positions
 USUAL = 20  # tokens of a translation, at which the two length penalties are made equal
 
 
-def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
-    """The run, translating with CTranslate2. precision: one of `PRECISIONS`, of the products.
+def chosen_engine(config: Any) -> Callable[[Run], Run]:
+    """A function that gives an opened run the translator of `config.engine`; config: that of the command.
 
-    Raises InputError for a run that the engine cannot run, with all reasons, and for a search that it does not have.
+    To be called before the run is opened: with CTranslate2 `config.precision` is that of the engine's products, and
+    the weights stay in float32. Raises InputError.
+    """
+    if config.engine == "headcount":
+        if config.precision == "int8":
+            raise InputError("precision=int8: must be float32 or bfloat16, or add engine=ctranslate2")
+        return lambda run: run
+    if not isinstance(config.run, str) and len(config.run) > 1:
+        raise InputError("engine=ctranslate2: translates with one run, not with several; give run=RUN")
+    precision, config.precision = config.precision, "float32"
+    return partial(with_ctranslate2, precision=precision)
+
+
+def with_ctranslate2(run: Run, precision: str = "float32") -> Run:
+    """The run, translating with CTranslate2. precision: float32, bfloat16 or int8, of the products.
+
+    Raises InputError for a run that the engine cannot hold, with all reasons, and for a search that it does not have.
     """
     reasons = [f"{run.directory}: {why}" for why in unsupported(run, "ctranslate2")]
     if type(run.translator.search) is not BeamSearch:
-        name = type(run.translator.search).__name__
-        reasons.append(f"search: engine=ctranslate2 has beam search alone, not {name}; give search=beam")
+        reasons.append("search: engine=ctranslate2 has beam search alone; give search=beam")
     if reasons:
         raise InputError("\n".join(reasons))
     return replace(run, translator=CTranslate2Translator(run, precision))
@@ -50,30 +66,25 @@ class CTranslate2Translator(Translator):
     search: BeamSearch
 
     def __init__(self, run: Run, precision: str) -> None:
-        import ctranslate2  # installed: headcount.export.ctranslate2 needs it, too
+        from headcount.export.ctranslate2 import write_model  # here, since it is not always installed
 
         search, model, device = run.translator.search, run.model, run.model.device.type
-        known = [name for name in PRECISIONS if name in ctranslate2.get_supported_compute_types(device)]
-        if precision not in known:
-            raise InputError(
-                f"precision={precision}: CTranslate2 does not have it on this machine; give one of {', '.join(known)}"
-            )
-        assert isinstance(model, Transformer)  # see `unsupported`
-        if search.max_source is None and kinds(model)["positions"] == "sinusoidal":
-            search = replace(search, max_source=LONGEST)
+        most = search.max_source or LONGEST
+        search = replace(search, max_source=most)
         super().__init__(model, run.tokenizer, search, (PAD, BOS, EOS), name=str(run.directory))
-        self.pieces = run.tokenizer.source.vocabulary
-        self.numbers = {piece: number for number, piece in enumerate(run.tokenizer.target.vocabulary)}
+        self.subwords = run.tokenizer.source.vocabulary
+        self.numbers = {subword: number for number, subword in enumerate(run.tokenizer.target.vocabulary)}
         # Not 0 where several are kept: with 0, it ends as soon as the best of the beam has finished.
         equal = self.search.alpha * math.log((5 + USUAL) / 6) / math.log(USUAL)
         self.penalty = 0.0 if self.search.beam == 1 else max(equal, 1e-6)
-        most = search.max_source or 1  # other positions have no table here
         with tempfile.TemporaryDirectory() as folder:
             write_model(run, Path(folder), "float32", max(most, search.limit(most)) + 2)
             threads = torch.get_num_threads()
-            self.engine = ctranslate2.Translator(
-                folder, device=device, compute_type=precision, inter_threads=threads, intra_threads=1
-            )
+            settings: dict[str, Any] = {"compute_type": precision, "inter_threads": threads, "intra_threads": 1}
+            try:
+                self.engine = import_module("ctranslate2").Translator(folder, device=device, **settings)
+            except ValueError as error:  # a precision that this processor does not have
+                raise InputError(f"precision={precision}: {error}") from None
         torch.set_num_threads(threads)  # CTranslate2 has set its own 1 for the thread that calls it
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
@@ -81,7 +92,7 @@ class CTranslate2Translator(Translator):
         if hooked(self.model) or self.model.gates:
             raise InputError("engine=ctranslate2: gates and hooks do not act in it; translate without it")
         results = self.engine.translate_batch(
-            [[self.pieces[number] for number in ids] for ids in sources],
+            [[self.subwords[number] for number in ids] for ids in sources],
             beam_size=self.search.beam,
             num_hypotheses=self.search.beam,
             length_penalty=self.penalty,
@@ -100,10 +111,10 @@ class CTranslate2Translator(Translator):
 
     def _ranked(self, result: Any) -> list[Hypothesis]:
         ranked = []
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-            length = len(pieces) + 1  # with the end
+        for subwords, score in zip(result.hypotheses, result.scores, strict=True):
+            length = len(subwords) + 1  # with the end
             own = score * length**self.penalty / float(length_penalty(length, self.search.alpha))
             if not math.isfinite(own):
                 raise NotFiniteError(f"{self.name}: {NOT_FINITE}")
-            ranked.append(Hypothesis([self.numbers[piece] for piece in pieces], own))
+            ranked.append(Hypothesis([self.numbers[subword] for subword in subwords], own))
         return sorted(ranked, key=lambda hypothesis: -hypothesis.score)

@@ -5,18 +5,17 @@ sinusoids from position 0, all sines first and all cosines after, so the numbers
 """
 
 import json
-import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from headcount.data.tokenizer import BOS, EOS, PAD, UNK
-from headcount.export.attention import Shape, in_shape
-from headcount.export.limits import head_size, kinds
-from headcount.files import write_text
+from headcount.export.attention import Shape, common_shape, in_shape
+from headcount.export.limits import kinds
+from headcount.files import write_bytes, write_text
 from headcount.run.opened import Run
 
 ARCHITECTURES = {"pre": ("pegasus", "PegasusForConditionalGeneration"), "post": ("marian", "MarianMTModel")}
@@ -27,17 +26,7 @@ SPECIAL = {
     "decoder_start_token_id": BOS,
     "forced_eos_token_id": EOS,
 }
-
-
-class Side(NamedTuple):
-    """The encoder or the decoder: its layers, the shape of all its attentions, and what goes before and after."""
-
-    name: str
-    layers: Any
-    shape: Shape
-    embedding: Any
-    positions: Any
-    norm: nn.Module
+SIDES = {"encoder": "source", "decoder": "target"}
 
 
 def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None:
@@ -45,100 +34,77 @@ def write_model(run: Run, folder: Path, quantization: str, longest: int) -> None
 
     quantization: of the weights, a type of torch's. longest: tokens of a sentence that the model has positions for.
     """
-    sides = sides_of(run.model)
     with torch.no_grad():
-        found = weights(run.model, sides, longest)
+        found = weights(run.model, longest)
         stored = {name: each.to(getattr(torch, quantization)).contiguous() for name, each in found.items()}
-    save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    _write(folder / "config.json", settings(run, sides, quantization, longest))
-    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # it was for its owner alone
+    write_bytes(folder / "model.safetensors", save(stored, {"format": "pt"}))
+    _write(folder / "config.json", settings(run.model, quantization, longest))
     search = run.translator.search
     beam = getattr(search, "beam", 1)
     penalty = {"length_penalty": float(getattr(search, "alpha", 1.0))} if beam > 1 else {}  # of length^penalty
-    generation = {**SPECIAL, "max_length": longest, "num_beams": beam, **penalty}
-    _write(folder / "generation_config.json", generation)
+    _write(folder / "generation_config.json", {**SPECIAL, "max_length": longest, "num_beams": beam, **penalty})
     _write_tokenizer(run, folder, longest)
 
 
-def sides_of(model: Any) -> list[Side]:
-    """Encoder and decoder, with heads that fill d_model."""
-    found = []
-    for name, own in (("encoder", "source"), ("decoder", "target")):
-        size = head_size(model, name)
-        assert size is not None  # see `unsupported`
-        shape = Shape(model.d_model // size, size)
-        outer = getattr(model, f"{own}_embedding"), model.positions[own], getattr(model, f"{name}_norm")
-        found.append(Side(name, getattr(model, name), shape, *outer))
-    return found
-
-
-def settings(run: Run, sides: list[Side], quantization: str, longest: int) -> dict[str, Any]:
+def settings(model: Any, quantization: str, longest: int) -> dict[str, Any]:
     """config.json: the architecture and its numbers."""
-    model: Any = run.model
     kind, name = ARCHITECTURES[kinds(model)["norm"]]
     one = model.output.weight is model.source_embedding.weight
     found = {
         "model_type": kind,
         "architectures": [name],
         "dtype": quantization,
-        "torch_dtype": quantization,  # its name before transformers 5
         "d_model": model.d_model,
         "vocab_size": model.source_embedding.num_embeddings,
         "max_position_embeddings": longest,
         "activation_function": kinds(model)["feed_forward"],
         "scale_embedding": model.embedding_scale != 1.0,
-        "static_position_embeddings": True,
-        "normalize_before": kind == "pegasus",
         "tie_word_embeddings": one,
-        "encoder_layerdrop": 0.0,
-        "decoder_layerdrop": 0.0,
-        **{name: run.config.model.get(name, 0.0) for name in ("dropout", "attention_dropout", "activation_dropout")},
-        "is_encoder_decoder": True,
         **SPECIAL,
     }
-    for side in sides:
-        found[f"{side.name}_layers"] = len(side.layers)
-        found[f"{side.name}_attention_heads"] = side.shape.count
-        found[f"{side.name}_ffn_dim"] = side.layers[0].feed_forward[0].out_features
+    for side in SIDES:
+        layers = getattr(model, side)
+        found[f"{side}_layers"] = len(layers)
+        found[f"{side}_attention_heads"] = model.d_model // common_shape(layers).size
+        found[f"{side}_ffn_dim"] = layers[0].feed_forward[0].out_features
     if kind == "marian":
         found |= {"share_encoder_decoder_embeddings": one, "decoder_vocab_size": model.output.out_features}
     return found
 
 
-def weights(model: Any, sides: list[Side], longest: int) -> dict[str, Tensor]:
+def weights(model: Any, longest: int) -> dict[str, Tensor]:
     """The weights under the names that Marian and Pegasus share, and `longest` rows of positions."""
     order = torch.cat([torch.arange(0, model.d_model, 2), torch.arange(1, model.d_model, 2)])  # sines, then cosines
     found: dict[str, Tensor] = {"final_logits_bias": torch.zeros(1, model.output.out_features)}
 
-    def put(name: str, linear: Any, onto: bool = False) -> None:  # onto: its output is the state, else its input
-        found[f"{name}.weight"] = linear.weight[order] if onto else linear.weight[:, order]
-        found[f"{name}.bias"] = linear.bias[order] if onto else linear.bias
+    def put(name: str, layer: Any, onto: bool = False) -> None:  # onto: its output is the state, else its input
+        found[f"{name}.weight"] = layer.weight[order] if onto else layer.weight[:, order]
+        found[f"{name}.bias"] = layer.bias[order] if onto else layer.bias
 
-    def put_norm(name: str, norm: Any) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = norm.weight[order], norm.bias[order]
-
-    if model.output.weight is model.source_embedding.weight:
-        found["model.shared.weight"] = model.output.weight[:, order]
-    else:
-        found["lm_head.weight"] = model.output.weight[:, order]
-        found |= {f"model.{side.name}.embed_tokens.weight": side.embedding.weight[:, order] for side in sides}
-    for side in sides:
-        found[f"model.{side.name}.embed_positions.weight"] = side.positions.reaching(longest)[:longest, order]
-        if isinstance(side.norm, nn.LayerNorm):
-            put_norm(f"model.{side.name}.layer_norm", side.norm)
-        for number, layer in enumerate(side.layers):
-            name = f"model.{side.name}.layers.{number}"
-            parts = {"self_attn": layer.self_attention, "encoder_attn": getattr(layer, "cross_attention", None)}
-            parts = {part: attention for part, attention in parts.items() if attention is not None}
+    one = model.output.weight is model.source_embedding.weight
+    found["model.shared.weight" if one else "lm_head.weight"] = model.output.weight[:, order]
+    for side, language in SIDES.items():
+        layers, stack = getattr(model, side), f"model.{side}"
+        size = common_shape(layers).size
+        shape = Shape(model.d_model // size, size)
+        if not one:
+            found[f"{stack}.embed_tokens.weight"] = getattr(model, f"{language}_embedding").weight[:, order]
+        found[f"{stack}.embed_positions.weight"] = model.positions[language].reaching(longest)[:longest, order]
+        if isinstance(norm := getattr(model, f"{side}_norm"), nn.LayerNorm):
+            put(f"{stack}.layer_norm", norm, onto=True)
+        for number, layer in enumerate(layers):
+            name, parts = f"{stack}.layers.{number}", {"self_attn": layer.self_attention}
+            if side == "decoder":
+                parts["encoder_attn"] = layer.cross_attention
             for part, attention in parts.items():
-                *inputs, output = in_shape(attention, side.shape)
+                *inputs, output = in_shape(attention, shape)
                 for letter, linear in zip("qkv", inputs, strict=True):
                     put(f"{name}.{part}.{letter}_proj", linear)
                 put(f"{name}.{part}.out_proj", output, onto=True)
             put(f"{name}.fc1", layer.feed_forward[0])
             put(f"{name}.fc2", layer.feed_forward[3], onto=True)
             for part, residual in zip((*parts, "final"), layer.residuals, strict=True):
-                put_norm(f"{name}.{part}_layer_norm", residual.norm)
+                put(f"{name}.{part}_layer_norm", residual.norm, onto=True)
     return found
 
 
@@ -148,20 +114,18 @@ def _write_tokenizer(run: Run, folder: Path, longest: int) -> None:
     target.save(folder / "target.spm")
     files = {"vocab.json": source} if source is target else {"vocab.json": source, "target_vocab.json": target}
     for name, tokenizer in files.items():
-        _write(folder / name, {piece: number for number, piece in enumerate(tokenizer.vocabulary)})
-    names = {f"{name}_token": source.vocabulary[number] for name, number in (("pad", PAD), ("unk", UNK), ("eos", EOS))}
-    _write(
-        folder / "tokenizer_config.json",
-        {
-            "tokenizer_class": "MarianTokenizer",
-            "model_max_length": longest,
-            "separate_vocabs": source is not target,
-            "clean_up_tokenization_spaces": False,
-            "split_special_tokens": True,  # "</s>" in a sentence is text
-            **dict(zip(("source_lang", "target_lang"), run.languages, strict=True)),
-            **names,
-        },
-    )
+        _write(folder / name, {subword: number for number, subword in enumerate(tokenizer.vocabulary)})
+    special = {f"{name}_token": source.vocabulary[at] for name, at in (("pad", PAD), ("unk", UNK), ("eos", EOS))}
+    found = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": run.languages[0],
+        "target_lang": run.languages[1],
+        "model_max_length": longest,
+        "separate_vocabs": source is not target,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # "</s>" in a sentence is text
+    }
+    _write(folder / "tokenizer_config.json", found | special)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

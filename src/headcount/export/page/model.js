@@ -2,91 +2,73 @@
 // Forward pass of the Transformer (Vaswani et al. 2017), one position at a time, in float32 with sums in float64.
 // A head whose name is in the set `off` gives zeros (Michel et al. 2019, equation 2).
 
-// Weights: int8 as scale of the row times whole number, or float32.
-function readTensors({ places, bytes: base64 }) {
+// Numbers of a typed array, from its bytes in base64.
+function numbers(Type, base64) {
   const text = atob(base64), bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return places.map(([offset, rows, columns, form]) => {
-    const size = rows * columns;
-    if (form === "float32") return { rows, columns, data: new Float32Array(bytes.buffer.slice(offset, offset + 4 * size)) };
-    const scales = new Float32Array(bytes.buffer.slice(offset, offset + 4 * rows));
-    const whole = new Int8Array(bytes.buffer, offset + 4 * rows, size), data = new Float32Array(size);
-    for (let row = 0, i = 0; row < rows; row++) for (let column = 0; column < columns; column++, i++) data[i] = whole[i] * scales[row];
-    return { rows, columns, data };
-  });
+  return new Type(bytes.buffer);
 }
 
-// W x + b; four rows at once, for which x is read once.
-function product({ rows, columns, data }, bias, x) {
-  const y = new Float32Array(rows), whole = rows - (rows % 4);
-  for (let row = 0; row < whole; row += 4) {
-    const p = row * columns, q = p + columns, r = q + columns, s = r + columns;
-    let a = 0, b = 0, c = 0, d = 0;
-    for (let i = 0; i < columns; i++) {
-      const v = x[i];
-      a += data[p + i] * v;
-      b += data[q + i] * v;
-      c += data[r + i] * v;
-      d += data[s + i] * v;
-    }
-    y[row] = a;
-    y[row + 1] = b;
-    y[row + 2] = c;
-    y[row + 3] = d;
+// A weight: float32, or int8 with a scale for each row.
+function readTensor({ rows, columns, scales, data }) {
+  if (!scales) return { rows, columns, data: numbers(Float32Array, data) };
+  const scale = numbers(Float32Array, scales), whole = numbers(Int8Array, data);
+  return { rows, columns, data: Float32Array.from(whole, (number, i) => number * scale[Math.floor(i / columns)]) };
+}
+
+function dot(x, p, y, q, size) {
+  let sum = 0, i = 0;
+  for (; i + 3 < size; i += 4) { // four at once: sums wait for each other
+    const one = x[p + i] * y[q + i] + x[p + i + 1] * y[q + i + 1];
+    sum += one + (x[p + i + 2] * y[q + i + 2] + x[p + i + 3] * y[q + i + 3]);
   }
-  for (let row = whole; row < rows; row++) {
-    let sum = 0;
-    for (let i = 0; i < columns; i++) sum += data[row * columns + i] * x[i];
-    y[row] = sum;
-  }
-  if (bias) for (let row = 0; row < rows; row++) y[row] += bias.data[row];
-  return y;
+  for (; i < size; i++) sum += x[p + i] * y[q + i];
+  return sum;
 }
 
 function add(x, y) {
-  const sum = new Float32Array(x.length);
-  for (let i = 0; i < x.length; i++) sum[i] = x[i] + y[i];
-  return sum;
+  return x.map((value, i) => value + y[i]);
+}
+
+function logSoftmax(logits) {
+  const greatest = logits.reduce((one, other) => Math.max(one, other));
+  const total = greatest + Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit - greatest), 0));
+  return logits.map((logit) => logit - total);
 }
 
 // Error function: Abramowitz and Stegun 7.1.26, error below 1.5e-7.
 function erf(x) {
   const t = 1 / (1 + 0.3275911 * Math.abs(x));
-  const tail = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t * Math.exp(-x * x);
-  return x < 0 ? tail - 1 : 1 - tail;
+  const polynomial = (((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592;
+  return Math.sign(x) * (1 - polynomial * t * Math.exp(-x * x));
 }
 
 const ACTIVATIONS = {
-  relu: (x) => (x > 0 ? x : 0),
+  relu: (x) => Math.max(x, 0),
   gelu: (x) => (x * (1 + erf(x * Math.SQRT1_2))) / 2,
   swiglu: (x) => x / (1 + Math.exp(-x)),
 };
 
 class Model {
-  constructor(settings, packed) {
+  constructor(settings, tensors) {
     Object.assign(this, settings);
-    this.tensors = readTensors(packed);
+    this.tensors = tensors.map(readTensor);
   }
 
-  get attentions() {
-    const own = (layer) => layer.self;
-    return [...this.encoder.map(own), ...this.decoder.map(own), ...this.decoder.map((layer) => layer.cross)];
-  }
-
+  // W x + b
   linear([matrix, bias], x) {
-    return product(this.tensors[matrix], bias === null ? null : this.tensors[bias], x);
+    const { rows, columns, data } = this.tensors[matrix], y = new Float32Array(rows);
+    for (let row = 0; row < rows; row++) y[row] = dot(data, row * columns, x, 0, columns);
+    return bias === null ? y : add(y, this.tensors[bias].data);
   }
 
   // Layer normalisation: Ba et al. 2016.
   normed(norm, x) {
-    if (!norm) return x;
-    const [gain, bias] = norm.map((number) => this.tensors[number].data), size = x.length, y = new Float32Array(size);
-    let mean = 0, square = 0;
-    for (let i = 0; i < size; i++) mean += x[i] / size;
-    for (let i = 0; i < size; i++) square += (x[i] - mean) ** 2 / size;
-    const factor = 1 / Math.sqrt(square + 1e-5);
-    for (let i = 0; i < size; i++) y[i] = (x[i] - mean) * factor * gain[i] + bias[i];
-    return y;
+    if (norm[0] === null) return x;
+    const [gain, bias] = norm.map((number) => this.tensors[number].data);
+    const mean = x.reduce((sum, value) => sum + value, 0) / x.length;
+    const variance = x.reduce((sum, value) => sum + (value - mean) ** 2, 0) / x.length;
+    return x.map((value, i) => ((value - mean) / Math.sqrt(variance + 1e-5)) * gain[i] + bias[i]);
   }
 
   // x plus a sublayer, with the norm before it or after the sum.
@@ -95,48 +77,28 @@ class Model {
   }
 
   embed(side, token, position) {
-    const { embedding, positions, table } = this[side], width = this.width, rows = this.tensors[embedding].data;
-    const x = new Float32Array(width);
-    for (let i = 0; i < width; i++) x[i] = Math.fround(rows[token * width + i] * this.scale);
-    if (positions === "learned") for (let i = 0; i < width; i++) x[i] += this.tensors[table].data[position * width + i];
-    if (positions === "sinusoidal") for (let i = 0; i < width; i++) {
-      const angle = position * Math.exp((i - (i % 2)) * (-Math.log(10000) / width));
-      x[i] += Math.fround(i % 2 ? Math.cos(angle) : Math.sin(angle));
+    const row = (number, at) => this.tensors[number].data.subarray(at * this.width, (at + 1) * this.width);
+    const x = row(this.embeddings[side], token).map((value) => value * this.scale);
+    if (this.positions === "learned") return add(x, row(this.tables[side], position));
+    if (this.positions === "rotary") return x;
+    return x.map((value, i) => {
+      const angle = position * 10000 ** (-(i - (i % 2)) / this.width);
+      return value + Math.fround(i % 2 ? Math.cos(angle) : Math.sin(angle));
+    });
+  }
+
+  feedForward({ gate, first, last }, x) {
+    const up = this.linear(first, x), act = ACTIVATIONS[this.activation];
+    return this.linear(last, gate ? this.linear(gate, x).map((value, i) => act(value) * up[i]) : up.map(act));
+  }
+
+  // Queries or keys, rotated head by head, in place: Su et al. 2021.
+  placed({ size, rotary }, x, position) {
+    for (let i = 0; rotary && i < x.length; i += 2) {
+      const angle = position * 10000 ** (-(i % size) / size), cos = Math.cos(angle), sin = Math.sin(angle);
+      [x[i], x[i + 1]] = [x[i] * cos - x[i + 1] * sin, x[i + 1] * cos + x[i] * sin];
     }
     return x;
-  }
-
-  feedForward(part, x) {
-    const hidden = this.linear(part.kind === "swiglu" ? part.gate : part.first, x), act = ACTIVATIONS[part.kind];
-    const up = part.kind === "swiglu" ? this.linear(part.first, x) : null;
-    for (let i = 0; i < hidden.length; i++) hidden[i] = act(hidden[i]) * (up ? up[i] : 1);
-    return this.linear(part.last, hidden);
-  }
-
-  // Queries or keys: normalised (Henry et al. 2020) and rotated (Su et al. 2021), head by head, in place.
-  placed(part, x, position) {
-    const size = part.size;
-    for (let start = 0; start < x.length; start += size) {
-      if (part.headScales !== null) {
-        let square = 0;
-        for (let i = 0; i < size; i++) square += x[start + i] ** 2 / size;
-        for (let i = 0; i < size; i++) x[start + i] /= Math.sqrt(square + 1e-6);
-      }
-      if (part.rotary) for (let i = 0; i < size; i += 2) {
-        const angle = position * Math.exp(i * (-Math.log(10000) / size)), cos = Math.cos(angle), sin = Math.sin(angle);
-        const a = x[start + i], b = x[start + i + 1];
-        x[start + i] = a * cos - b * sin;
-        x[start + i + 1] = b * cos + a * sin;
-      }
-    }
-    return x;
-  }
-
-  query(part, x, position) {
-    const query = this.placed(part, this.linear(part.query, x), position);
-    const scales = part.headScales === null ? null : this.tensors[part.headScales].data;
-    if (scales) for (let i = 0; i < query.length; i++) query[i] *= scales[Math.floor(i / part.size)];
-    return query;
   }
 
   remember(part, memory, x, position) {
@@ -144,90 +106,90 @@ class Model {
     memory.values.push(this.linear(part.value, x));
   }
 
-  // Attention of one query; maps: gets the weights of each head, one row more.
-  attention(part, x, { keys, values }, position, off, maps) {
-    const { heads, size, shared, local, window, scale } = part, query = this.query(part, x, position);
-    const joined = new Float32Array(heads * size);
+  // Attention of one query; the weights of each head are one more row of its map.
+  attention(part, x, { keys, values }, position, { off, maps }) {
+    const { heads, size, shared, scale } = part, joined = new Float32Array(heads * size);
+    const query = this.placed(part, this.linear(part.query, x), position);
     for (let head = 0; head < heads; head++) {
-      const from = head * size, shift = Math.floor(head / shared) * size, weights = new Float32Array(keys.length);
-      let greatest = -Infinity, sum = 0;
-      for (let key = 0; key < keys.length; key++) {
-        const vector = keys[key];
-        let score = 0;
-        for (let i = 0; i < size; i++) score += query[from + i] * vector[shift + i];
-        const near = head >= local || Math.abs(position - key) <= window;
-        weights[key] = near ? score * scale : -Infinity;
-        greatest = Math.max(greatest, weights[key]);
-      }
-      for (let key = 0; key < keys.length; key++) sum += weights[key] = Math.exp(weights[key] - greatest);
-      for (let key = 0; key < keys.length; key++) weights[key] /= sum;
-      if (maps) ((maps[part.name] ??= [])[head] ??= []).push(weights);
+      const from = head * size, shift = Math.floor(head / shared) * size;
+      const scores = Float32Array.from(keys, (key) => dot(query, from, key, shift, size) * scale);
+      const weights = logSoftmax(scores).map(Math.exp);
+      ((maps[part.name] ??= [])[head] ??= []).push(weights);
       if (off.has(`${part.name}.${head + 1}`)) continue;
-      for (let key = 0; key < keys.length; key++) {
-        const vector = values[key], weight = weights[key];
-        for (let i = 0; i < size; i++) joined[from + i] += weight * vector[shift + i];
-      }
+      values.forEach((value, key) => {
+        for (let i = 0; i < size; i++) joined[from + i] += weights[key] * value[shift + i];
+      });
     }
     return this.linear(part.output, joined);
   }
 
   // The encoder's output for each source token.
-  encode(tokens, off, maps) {
+  encode(tokens, state) {
     let xs = tokens.map((token, position) => this.embed("source", token, position));
     for (const layer of this.encoder) {
-      const memory = { keys: [], values: [] };
-      const before = (x) => (this.norm === "pre" ? this.normed(layer.norms[0], x) : x);
-      xs.forEach((x, position) => this.remember(layer.self, memory, before(x), position));
-      const attend = (position) => (y) => this.attention(layer.self, y, memory, position, off, maps);
-      xs = xs.map((x, position) => this.residual(layer.norms[0], x, attend(position)));
-      xs = xs.map((x) => this.residual(layer.norms[1], x, (y) => this.feedForward(layer.forward, y)));
+      const memory = { keys: [], values: [] }, [first, second] = layer.norms;
+      xs.forEach((x, position) => {
+        this.remember(layer.self, memory, this.norm === "pre" ? this.normed(first, x) : x, position);
+      });
+      xs = xs.map((x, position) => {
+        const attended = this.residual(first, x, (y) => this.attention(layer.self, y, memory, position, state));
+        return this.residual(second, attended, (y) => this.feedForward(layer.forward, y));
+      });
     }
     return xs.map((x) => this.normed(this.encoderNorm, x));
   }
 
-  // The state before the first target token.
-  start(tokens, off, maps) {
-    const memory = this.encode(tokens, off, maps);
-    const layers = this.decoder.map((layer) => {
+  // The state before the first target token. off: names of the heads that give zeros.
+  start(tokens, off) {
+    const state = { off, maps: {}, position: 0 }, memory = this.encode(tokens, state);
+    state.layers = this.decoder.map((layer) => {
       const cross = { keys: [], values: [] };
       memory.forEach((x, position) => this.remember(layer.cross, cross, x, position));
       return { past: { keys: [], values: [] }, cross };
     });
-    return { layers, sources: tokens.length, position: 0, off, maps };
-  }
-
-  // A state that goes on by itself, from the keys and values so far; maps: gets the attention weights.
-  fork(state, maps = null) {
-    const layers = state.layers.map(({ past, cross }) => ({ past: { keys: [...past.keys], values: [...past.values] }, cross }));
-    return { ...state, layers, maps };
+    return state;
   }
 
   // Log-probabilities of the token after `token`; the state moves on.
   step(token, state) {
-    const { layers, position, off, maps } = state;
+    const position = state.position++;
     let x = this.embed("target", token, position);
     this.decoder.forEach((layer, number) => {
-      const { past, cross } = layers[number], [own, other, last] = layer.norms;
+      const { past, cross } = state.layers[number], [own, other, last] = layer.norms;
       x = this.residual(own, x, (y) => {
         this.remember(layer.self, past, y, position);
-        return this.attention(layer.self, y, past, position, off, maps);
+        return this.attention(layer.self, y, past, position, state);
       });
-      x = this.residual(other, x, (y) => this.attention(layer.cross, y, cross, position, off, maps));
+      x = this.residual(other, x, (y) => this.attention(layer.cross, y, cross, position, state));
       x = this.residual(last, x, (y) => this.feedForward(layer.forward, y));
     });
-    state.position += 1;
-    return this.logProbs(this.linear([this.output, null], this.normed(this.decoderNorm, x)));
+    return logSoftmax(this.linear([this.output, null], this.normed(this.decoderNorm, x)));
+  }
+}
+
+// A model with its tokenizers: greedy search, and the log-probability of a given translation.
+class Run {
+  constructor({ model, tensors, tokenizers, search }) {
+    this.model = new Model(model, tensors);
+    this.search = search;
+    [this.source, this.target] = [tokenizers.at(0), tokenizers.at(-1)].map((each) => new Tokenizer(each));
   }
 
-  logProbs(logits) {
-    let greatest = -Infinity, sum = 0;
-    for (let i = 0; i < logits.length; i++) {
-      if (this.cap !== null) logits[i] = Math.tanh(logits[i] / this.cap) * this.cap;
-      if (logits[i] > greatest) greatest = logits[i];
+  // Greedy search: tokens, their log-probability with the end of sentence, and the attention weights.
+  greedy(source, off) {
+    const { ratio, extra, target } = this.search, state = this.model.start([...source, EOS], off);
+    const limit = Math.min(Math.trunc(source.length * ratio) + extra, target ?? Infinity), tokens = [];
+    for (let token = BOS, score = 0; ; tokens.push(token)) {
+      const logProbs = this.model.step(token, state);
+      token = tokens.length < limit ? logProbs.indexOf(Math.max(...logProbs)) : EOS;
+      score += logProbs[token];
+      if (token === EOS) return { tokens, score, maps: state.maps };
     }
-    for (let i = 0; i < logits.length; i++) sum += Math.exp(logits[i] - greatest);
-    const total = greatest + Math.log(sum);
-    for (let i = 0; i < logits.length; i++) logits[i] -= total;
-    return logits;
+  }
+
+  // log p of a translation, in nats, with its end of sentence.
+  logProb(source, off, tokens) {
+    const state = this.model.start([...source, EOS], off), before = [BOS, ...tokens];
+    return [...tokens, EOS].reduce((sum, token, i) => sum + this.model.step(before[i], state)[token], 0);
   }
 }

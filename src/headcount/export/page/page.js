@@ -1,283 +1,146 @@
 "use strict";
-// The page: a sentence, its translation by each run, and heads that can be switched off.
-
-const KINDS = { encoder: "Encoder", decoder: "Decoder", cross: "Cross" };
-const LANGUAGE = /^[a-z]{2,3}(-[A-Za-z0-9]+)*$/;
+// The page: a sentence, its translation, and heads that can be switched off.
 
 // An element; text becomes text, never markup.
-function element(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name in node && name !== "role") node[name] = value;
-    else node.setAttribute(name, value);
-  }
+function element(tag, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
   node.append(...children);
   return node;
 }
 
-function signed(number) {
-  return `${number < 0 ? "\u2212" : "+"}${Math.abs(number).toFixed(2)}`;
-}
-
-function plain(number) {
-  return `${number < 0 ? "\u2212" : ""}${Math.abs(number).toFixed(2)}`;
-}
-
-// One run on the page: its translation, its heads, and the attention of the head that is chosen.
-class Panel {
-  constructor(run, languages) {
-    this.run = run;
+class Page {
+  constructor(data) {
+    this.run = new Run(data);
     this.off = new Set();
-    this.words = true;
-    this.buttons = new Map();
-    const lang = LANGUAGE.test(languages[1]) ? languages[1] : "";
-    this.speed = element("span");
-    this.whole = element("p", { className: "translation", lang });
-    this.wholeScore = element("p", { className: "score soft" });
-    this.without = element("div", { className: "without", ariaLive: "polite" });
-    this.reset = element("button", { type: "button", className: "small", textContent: "All heads on", disabled: true });
-    this.unit = element("button", { type: "button", className: "small" });
-    this.caption = element("h3");
-    this.map = element("div", { className: "wide", tabIndex: 0, role: "region", ariaLabel: "Attention weights" });
-    this.reset.onclick = () => this.switchOn();
-    this.unit.onclick = () => {
-      this.words = !this.words;
-      this.drawMap();
+    this.cells = new Map(); // of each head, by its name
+    for (const id of ["text", "examples", "reference", "translation", "without", "on", "heads", "caption", "map"]) {
+      this[id] = document.getElementById(id);
+    }
+    const { encoder, decoder } = this.run.model, parts = [...encoder, ...decoder].map((layer) => layer.self);
+    this.heads.append(...[...parts, ...decoder.map((layer) => layer.cross)].map((part) => this.layer(part)));
+    const label = ({ phenomenon, source }) => (phenomenon ? `${phenomenon}: ${source}` : source);
+    this.examples.append(...data.examples.map((example) => element("option", {}, label(example))));
+    this.examples.onchange = () => this.translate(data.examples[this.examples.selectedIndex]);
+    this.text.oninput = () => {
+      clearTimeout(this.later);
+      this.later = setTimeout(() => this.translate({ source: this.text.value }), 150);
     };
-    this.grid = this.headGrid();
-    this.node = element("article", { className: "run" },
-      element("h2", { textContent: run.name }),
-      element("p", { className: "soft" }, this.facts(), this.speed),
-      element("p", { className: "label", textContent: "All heads" }), this.whole, this.wholeScore,
-      this.without,
-      element("div", { className: "bar" }, element("h3", { textContent: "Heads" }), this.reset),
-      this.grid,
-      element("div", { className: "bar" }, this.caption, this.unit),
-      this.map);
-    this.choose([...this.buttons.keys()].at(-1));
+    this.on.onclick = () => {
+      this.off.clear();
+      this.show();
+    };
+    this.chosen = [...this.cells.keys()].at(-1);
+    this.translate(data.examples[0] ?? { source: "" });
   }
 
-  facts() {
-    const { parameters, weights, model } = this.run;
-    const count = model.attentions.reduce((sum, part) => sum + part.heads, 0);
-    return `${count} heads, ${parameters.toLocaleString("en")} parameters in ${weights}`;
+  // A row of heads: of each its map, which chooses it, and a tick, which switches it off.
+  layer({ name, heads }) {
+    const cells = Array.from({ length: heads }, (_, number) => {
+      const head = `${name}.${number + 1}`, map = element("canvas"), tick = element("input", { type: "checkbox" });
+      const choose = element("button", { title: `attention of ${head}` }, map);
+      choose.onclick = () => {
+        this.chosen = head;
+        this.drawMap();
+      };
+      tick.onchange = () => {
+        if (!this.off.delete(head)) this.off.add(head);
+        this.show();
+      };
+      const cell = element("span", { className: "head" }, choose, element("label", { title: head }, tick, number + 1));
+      this.cells.set(head, { cell, map, tick });
+      return cell;
+    });
+    return element("div", {}, element("span", { className: "layer" }, name), ...cells);
   }
 
-  // A row of heads for each layer of each kind.
-  headGrid() {
-    const grid = element("div", { className: "heads", role: "group", ariaLabel: "Heads" });
-    for (const part of this.run.model.attentions) {
-      const [, kind, layer] = part.name.match(/^([a-z]+)(\d+)$/);
-      const cells = Array.from({ length: part.heads }, (_, head) => this.headCell(`${part.name}.${head + 1}`));
-      grid.append(element("div", { className: "layer" },
-        element("span", { className: "name", textContent: `${KINDS[kind]} ${layer}` }),
-        element("div", { className: "cells" }, ...cells)));
-    }
-    grid.onkeydown = (event) => this.key(event);
-    return grid;
-  }
-
-  headCell(name) {
-    const map = element("canvas", { width: 1, height: 1 });
-    const pick = element("button", { type: "button", className: "pick", tabIndex: -1, title: name }, map);
-    const tick = element("input", { type: "checkbox", checked: true, tabIndex: -1 });
-    pick.onclick = () => this.choose(name);
-    tick.onchange = () => this.toggle(name);
-    this.buttons.set(name, { map, pick, tick });
-    return element("div", { className: "head" }, pick, element("label", { ariaLabel: `${name} on` }, tick, name.split(".")[1]));
-  }
-
-  key(event) {
-    const { chosen } = this;
-    const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: "down", ArrowUp: "up", Home: "first", End: "last" };
-    if (event.key === " " && event.target.className === "pick") this.toggle(chosen);
-    else if (event.key in moves) this.choose(this.neighbour(chosen, moves[event.key]), true);
-    else return;
-    event.preventDefault();
-  }
-
-  neighbour(name, move) {
-    const names = [...this.buttons.keys()], at = names.indexOf(name);
-    if (move === "first" || move === "last") return names.at(move === "first" ? 0 : -1);
-    if (typeof move === "number") return names[Math.min(names.length - 1, Math.max(0, at + move))];
-    const layers = this.run.model.attentions.filter((part) => part.heads), [layer, head] = name.split(".");
-    const to = layers[layers.findIndex((part) => part.name === layer) + (move === "down" ? 1 : -1)];
-    return to ? `${to.name}.${Math.min(to.heads, head)}` : name;
-  }
-
-  choose(name, focus = false) {
-    for (const [each, { pick }] of this.buttons) {
-      pick.ariaCurrent = each === name ? "true" : "false";
-      pick.tabIndex = each === name ? 0 : -1;
-      if (focus && each === name) pick.focus();
-    }
-    this.chosen = name;
-    if (this.now) this.drawMap();
-  }
-
-  toggle(name) {
-    if (!this.off.delete(name)) this.off.add(name);
+  // Translate a sentence: of the examples, or what is typed.
+  translate(example) {
+    const { source, target, contrast } = example, longest = this.run.search.source ?? Infinity;
+    if (this.text.value !== source) this.text.value = source;
+    this.reference.textContent = [target && `Reference: ${target}`, contrast && `Wrong: ${contrast}`].join("\n");
+    Object.assign(this, { example, source: this.run.source.encode(source) });
+    this.whole = null;
+    if (this.source.length && this.source.length <= longest) this.whole = this.run.greedy(this.source, new Set());
     this.show();
-  }
-
-  switchOn() {
-    this.off.clear();
-    this.show();
-  }
-
-  // Translate a sentence; example: the test sentence that it is, with its reference.
-  translate(text, example) {
-    Object.assign(this, { text, example, source: this.run.source.encode(text) });
-    this.problem = this.run.tooLong(this.source);
-    this.best = this.source.length && !this.problem ? this.search(new Set()) : null;
-    this.show();
-  }
-
-  search(off) {
-    const started = performance.now(), found = this.run.greedy(this.run.begin(this.source, off));
-    this.speed.textContent = `; ${(performance.now() - started).toFixed(0)} ms`;
-    return found;
+    if (this.source.length > longest) this.translation.append(`${this.source.length} pieces; at most ${longest}`);
   }
 
   show() {
-    const off = this.off.size > 0;
-    this.now = this.best && off ? this.search(new Set(this.off)) : this.best;
-    this.reset.disabled = !off;
-    this.showTexts();
-    for (const [name, { pick, tick, map }] of this.buttons) {
+    const off = [...this.off];
+    this.now = this.whole && off.length ? this.run.greedy(this.source, this.off) : this.whole;
+    this.translation.replaceChildren(...(this.whole ? this.lines("All heads", this.whole, new Set()) : []));
+    this.without.replaceChildren(...(this.now !== this.whole ? this.changes(off) : []));
+    for (const [name, { cell, map, tick }] of this.cells) {
       tick.checked = !this.off.has(name);
-      pick.ariaLabel = `${name}, ${tick.checked ? "on" : "off"}`;
-      pick.parentNode.classList.toggle("off", !tick.checked);
-      this.thumbnail(map, name);
+      cell.classList.toggle("off", !tick.checked);
+      drawSmall(map, this.weights(name));
     }
     this.drawMap();
   }
 
-  showTexts() {
-    const { best, now, run } = this;
-    this.whole.textContent = best ? run.target.decode(best.tokens) : this.problem;
-    this.whole.className = best ? "translation" : "soft";
-    this.wholeScore.textContent = best ? `log p ${plain(best.score)}${this.margin(best.start)}` : "";
-    this.without.replaceChildren();
-    if (!best || now === best) return;
-    const text = run.target.decode(now.tokens), kept = run.logProb(now.start, best.tokens);
-    this.without.append(
-      element("p", { className: "label", textContent: `without ${[...this.off].sort().join(", ")}` }),
-      element("p", { className: "translation", lang: this.whole.lang, textContent: text }),
-      element("p", { className: "score soft", textContent: `log p ${plain(now.score)}${this.margin(now.start)}` }),
-      element("p", { className: "score soft" }, "The translation above has log p ", plain(kept), ": ",
-        element("b", { textContent: signed(kept - best.score) }), text === this.whole.textContent ? "; the text is the same" : ""));
+  lines(label, { tokens, score }, off) {
+    return [
+      element("div", { className: "soft" }, label),
+      element("div", { className: "translation" }, this.run.target.decode(tokens)),
+      element("div", { className: "soft" }, `log p ${score.toFixed(2)}${this.margin(off)}`),
+    ];
   }
 
-  // log p of the right less that of the wrong translation of an example.
-  margin(start) {
-    if (!this.example?.contrast) return "";
-    const [right, wrong] = [this.example.target, this.example.contrast].map((text) => this.run.target.encode(text));
-    return `; right against wrong ${signed(this.run.logProb(start, right) - this.run.logProb(start, wrong))}`;
+  changes(off) {
+    const kept = this.run.logProb(this.source, this.off, this.whole.tokens), change = kept - this.whole.score;
+    const text = `The translation above has log p ${kept.toFixed(2)}, a change of ${change.toFixed(2)}.`;
+    return [...this.lines(`Without ${off.join(", ")}`, this.now, this.off), element("div", { className: "soft" }, text)];
   }
 
-  // Pieces of rows and columns of the maps of an attention.
-  sides(kind) {
-    const { run, source, now } = this;
-    const read = [...source, EOS].map((token) => run.source.piece(token));
-    const written = [...now.tokens, EOS].map((token) => run.target.piece(token));
-    const before = ["<s>", ...written.slice(0, -1)];
-    return { encoder: [read, read], cross: [written, read], decoder: [written, before] }[kind];
+  // log p of the right translation of an example, less that of the wrong one.
+  margin(off) {
+    const { target, contrast } = this.example;
+    const score = (text) => this.run.logProb(this.source, off, this.run.target.encode(text));
+    return contrast ? `; right against wrong ${(score(target) - score(contrast)).toFixed(2)}` : "";
   }
 
+  // The attention weights of a head [query][key].
   weights(name) {
     const [layer, head] = name.split(".");
-    return this.now?.maps[layer]?.[head - 1];
+    return this.now?.maps[layer]?.[head - 1] ?? [];
   }
 
-  thumbnail(canvas, name) {
-    const rows = this.weights(name), size = 34 * Math.min(2, window.devicePixelRatio || 1);
-    canvas.width = canvas.height = size;
-    if (!rows) return;
-    const brush = canvas.getContext("2d"), color = getComputedStyle(canvas).color, high = size / rows.length, columns = rows.at(-1).length;
-    rows.forEach((row, i) => row.forEach((weight, j) => {
-      brush.fillStyle = color;
-      brush.globalAlpha = Math.min(1, weight);
-      brush.fillRect((j * size) / columns, i * high, size / columns, high);
-    }));
+  // Pieces of the rows and of the columns of a head's weights.
+  sides(name) {
+    const { run, source, now } = this;
+    const read = [...source, EOS].map((token) => run.source.pieces[token]);
+    const written = [...now.tokens, EOS].map((token) => run.target.pieces[token]);
+    if (name.startsWith("encoder")) return [read, read];
+    return [written, name.startsWith("cross") ? read : ["<s>", ...written.slice(0, -1)]];
   }
 
+  // The weights of the chosen head as a table, the stronger the colour the larger.
   drawMap() {
-    const name = this.chosen, rows = this.weights(name);
-    this.caption.textContent = `${name}: ${this.off.has(name) ? "off; its weights, unused" : "attention"}`;
-    this.unit.textContent = this.words ? "Show pieces" : "Show words";
-    this.map.replaceChildren();
-    if (!rows) return;
-    const [queries, keys] = this.sides(name.match(/^[a-z]+/)[0]);
-    const groups = [queries, keys].map((pieces) => (this.words ? wordGroups(pieces) : pieces.map((_, i) => [i])));
-    const texts = groups.map((each, side) => each.map((group) => group.map((i) => [queries, keys][side][i]).join("")));
-    const [down, across] = texts.map((each) => each.map((text) => (this.words ? text.replaceAll(SPACE, "") || "\u2423" : text)));
-    this.map.append(mapTable(betweenWords(rows, ...groups), down, across));
+    const rows = this.weights(this.chosen), [queries, keys] = rows.length ? this.sides(this.chosen) : [[], []];
+    this.caption.textContent = `Attention of ${this.chosen}${this.off.has(this.chosen) ? ", which is off" : ""}`;
+    const cell = (weight = 0) => {
+      const td = element("td", { title: weight.toFixed(3) }, weight < 0.095 ? "" : weight.toFixed(1).replace("0.", "."));
+      td.style.setProperty("--weight", weight);
+      return td;
+    };
+    const header = keys.map((key) => element("th", {}, element("span", {}, key)));
+    this.map.replaceChildren(
+      element("tr", {}, element("td"), ...header),
+      ...rows.map((row, i) => element("tr", {}, element("th", {}, queries[i]), ...keys.map((_, j) => cell(row[j])))),
+    );
   }
 }
 
-// A table of weights, the stronger the colour the larger.
-function mapTable(weights, down, across) {
-  const cell = (weight, i, j) => {
-    const td = element("td", { title: `${down[i]} \u2192 ${across[j]}: ${weight.toFixed(3)}` },
-      weight >= 0.095 ? weight.toFixed(1).replace("0.", ".") : "");
-    td.style.setProperty("--weight", Math.min(1, weight).toFixed(3));
-    if (weight > 0.6) td.className = "strong";
-    return td;
-  };
-  const heads = across.map((text) => element("th", { scope: "col" }, element("span", { textContent: text })));
-  return element("table", { className: "map" },
-    element("thead", {}, element("tr", {}, element("td"), ...heads)),
-    element("tbody", {}, ...weights.map((row, i) =>
-      element("tr", {}, element("th", { scope: "row", textContent: down[i] }), ...row.map((weight, j) => cell(weight, i, j))))));
+// A head's weights as a picture, a point for each.
+function drawSmall(canvas, rows) {
+  canvas.width = rows.at(-1)?.length ?? 1;
+  canvas.height = rows.length || 1;
+  const brush = canvas.getContext("2d");
+  brush.fillStyle = getComputedStyle(canvas).color;
+  rows.forEach((row, i) => row.forEach((weight, j) => {
+    brush.globalAlpha = weight;
+    brush.fillRect(j, i, 1, 1);
+  }));
 }
 
-// Buttons of the phenomena: each press shows the next sentence of one.
-function exampleButtons(examples, show) {
-  const groups = new Map();
-  for (const example of examples) {
-    const name = example.phenomenon || "Test sentence";
-    groups.set(name, [...(groups.get(name) ?? []), example]);
-  }
-  return [...groups].map(([name, group]) => {
-    let next = 0;
-    const button = element("button", { type: "button", textContent: name });
-    button.onclick = () => show(group[next++ % group.length]);
-    return button;
-  });
-}
-
-function describe(example) {
-  if (!example) return [];
-  const lines = [["Reference", example.target], ["Wrong", example.contrast], ["The wrong one translates", example.twin]];
-  return lines.filter(([, text]) => text).map(([name, text]) => element("p", {}, element("b", { textContent: `${name}: ` }), text));
-}
-
-function main() {
-  const data = JSON.parse(document.getElementById("data").textContent), { languages, examples } = data;
-  const [source, about, note] = ["source", "about", "example"].map((id) => document.getElementById(id));
-  const panels = data.runs.map((run) => new Panel(new Run(run, data.tokenizers), languages));
-  if (LANGUAGE.test(languages[0])) source.lang = languages[0];
-  about.textContent = `From ${languages[0]} to ${languages[1]}. The model runs in this page; nothing is sent anywhere.`;
-  document.getElementById("runs").append(...panels.map((panel) => panel.node));
-  const translate = (example) => {
-    note.replaceChildren(...describe(example));
-    for (const panel of panels) panel.translate(source.value, example);
-  };
-  const show = (example) => {
-    source.value = example.source;
-    translate(example);
-  };
-  let later = 0;
-  source.oninput = () => {
-    clearTimeout(later);
-    later = setTimeout(() => translate(examples.find((example) => example.source === source.value)), 150);
-  };
-  document.getElementById("examples").append(...exampleButtons(examples, show));
-  document.onkeydown = ({ key }) => {
-    if (key === "Escape") for (const panel of panels) if (panel.off.size) panel.switchOn();
-  };
-  if (examples.length) show(examples[0]);
-}
-
-if (typeof document !== "undefined") main();
+if (typeof document !== "undefined") new Page(JSON.parse(document.getElementById("data").textContent));

@@ -1,92 +1,178 @@
-"""A page that runs one or several runs: a single HTML file without network access."""
+"""The page of a run: one HTML file with its weights, its tokenizer and the forward pass in JavaScript."""
 
-import hashlib
 import json
 from base64 import b64encode
 from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
+from sentencepiece import sentencepiece_model_pb2
+from torch import Tensor, nn
 
+from headcount.data.tokenizer import Tokenizer
 from headcount.errors import InputError
-from headcount.export.page.model import Tensors, architecture, vocabulary
+from headcount.export.limits import kinds
+from headcount.model.attention import ScaledDotProduct
+from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.positions import Rotation
+from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
-SCRIPTS = ("tokenizer.js", "model.js", "search.js", "words.js", "page.js")
-COLUMNS = ("source", "target", "phenomenon", "contrast", "twin")
-LONGEST = 400  # characters of an example
+SCRIPTS = ("tokenizer.js", "model.js", "page.js")
+COLUMNS = ("source", "target", "phenomenon", "contrast")
 
 
-def page(runs: Mapping[str, Run], weights: str, examples: int) -> str:
-    """The page of these runs, by directory. weights: "int8" or "float32". examples: sentences of each phenomenon from
-    the test set of the first run; of a corpus without phenomena, twice that in all."""
-    return rendered(content(runs, weights, example_sentences(next(iter(runs.values())), examples) if examples else []))
+def page(run: Run, weights: str, examples: int) -> str:
+    """The page of a run. weights: "int8" or "float32". examples: sentences of each phenomenon from the test set."""
+    return rendered(content(run, weights, example_sentences(run, examples) if examples else []))
 
 
-def content(runs: Mapping[str, Run], weights: str, examples: list[dict[str, str]]) -> dict[str, Any]:
+def rendered(data: Mapping[str, Any]) -> str:
+    """The page. Nothing of `data` can become markup or script: it is JSON without a `<`, or escaped."""
+    folder = files("headcount.export.page")
+    script, style, html = (
+        "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+        for names in (SCRIPTS, ["page.css"], ["page.html"])
+    )
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return jinja2.Template(html, autoescape=True).render(run=data, data=text, script=script, style=style)
+
+
+def content(run: Run, weights: str, examples: list[dict[str, str]]) -> dict[str, Any]:
     """All that the page reads, for JSON."""
-    both = [side for run in runs.values() for side in (run.tokenizer.source, run.tokenizer.target)]
-    tokenizers = {side.fingerprint(): side for side in both}
-    return {
-        "languages": next(iter(runs.values())).languages,
-        "runs": [_run(Path(name).resolve().name, run, weights) for name, run in runs.items()],
-        "tokenizers": {name: vocabulary(tokenizer) for name, tokenizer in tokenizers.items()},
-        "examples": examples,
-    }
-
-
-def _run(name: str, run: Run, weights: str) -> dict[str, Any]:
     model: Any = run.model
-    tensors = Tensors(weights)
-    search = run.translator.search
+    tensors, search, pair = Tensors(weights), run.translator.search, run.tokenizer
+    positions = [] if model.max_length is None else [model.max_length - 1]  # without the end of sentence
+    longest = positions if search.max_source is None else [*positions, search.max_source]
     return {
-        "name": name,
-        "model": architecture(model, tensors),
-        "tensors": tensors.packed(),
-        "weights": weights,
+        "name": run.directory.resolve().name,
+        "languages": run.languages,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "tokenizers": {side: getattr(run.tokenizer, side).fingerprint() for side in ("source", "target")},
-        "search": {"ratio": search.max_ratio, "extra": search.max_extra, "longest": search.max_source},
+        "weights": weights,
+        "model": architecture(model, tensors),
+        "tensors": tensors.packed,
+        "tokenizers": [vocabulary(each) for each in dict.fromkeys([pair.source, pair.target])],
+        "search": {
+            "ratio": search.max_ratio,
+            "extra": search.max_extra,
+            "source": min(longest, default=None),
+            "target": min(positions, default=None),
+        },
+        "examples": examples,
     }
 
 
 def example_sentences(run: Run, each: int) -> list[dict[str, str]]:
     """Sentences of the test set with their translations: `each` of each phenomenon, evenly spread, with its wrong
-    translation and the source whose translation that is; of a corpus without phenomena, 2 `each` in all."""
+    translation; of a corpus without phenomena, `each` in all."""
     try:
         rows = run.data().data["test"]
     except InputError as error:
         raise InputError(f"{error}; or set examples=0 for a page without examples") from error
     columns = [name for name in COLUMNS if name in rows.features]
     labels = np.array(rows["phenomenon"] if "phenomenon" in columns else [""] * len(rows))
-    names = np.unique(labels)
-    most = each if len(names) > 1 else 2 * each
-    picked: list[int] = []
-    for name in names:
-        places = np.flatnonzero(labels == name)
-        picked += places[np.linspace(0, len(places) - 1, min(most, len(places))).round().astype(int)].tolist()
-    found = [{name: str(rows[row][name]) for name in columns} for row in picked]
-    return [example for example in found if len(example["source"]) <= LONGEST]
+    groups = [np.flatnonzero(labels == name) for name in np.unique(labels)]
+    picked = [row for group in groups for row in group[:: len(group) // each or 1][:each].tolist()]
+    return [{column: str(rows[row][column]) for column in columns} for row in picked]
 
 
-def rendered(data: Mapping[str, Any]) -> str:
-    """The page. Nothing of `data` can become markup or script: it is JSON without a `<`, and the page's policy
-    (Content Security Policy) allows its own script and style alone, by their digests, and no network."""
-    folder = files("headcount.export.page")
-    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    style = (folder / "page.css").read_text(encoding="utf-8")
-    return jinja2.Template((folder / "page.html").read_text(encoding="utf-8")).render(
-        title=", ".join(run["name"] for run in data["runs"]),
-        script=script,
-        style=style,
-        script_digest=_digest(script),
-        style_digest=_digest(style),
-        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
-    )
+class Tensors:
+    """Weights in base64, little-endian; a weight that is shared is kept once.
+
+    form: "float32", or "int8" for matrices: round(127 w / max |w|) of each row, with max |w| / 127 of each as scales.
+    """
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self.packed: list[dict[str, Any]] = []
+        self._numbers: dict[int, int] = {}
+
+    def add(self, tensor: Tensor) -> int:
+        """The number of a matrix or vector."""
+        if id(tensor) not in self._numbers:
+            self._numbers[id(tensor)] = len(self.packed)
+            values = np.atleast_2d(tensor.detach().float().cpu().numpy())
+            rows, columns = values.shape
+            found: dict[str, Any] = {"rows": rows, "columns": columns}
+            if self.form == "int8" and tensor.dim() == 2:
+                scales, values = quantised(values)
+                found["scales"] = _base64(scales)
+            self.packed.append(found | {"data": _base64(values)})
+        return self._numbers[id(tensor)]
 
 
-def _digest(text: str) -> str:
-    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+def _base64(values: np.ndarray) -> str:
+    return b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+def quantised(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scales [row] and whole numbers -127 to 127 [row, column] in int8, whose product is nearly the matrix."""
+    scales = np.abs(matrix).max(axis=1, initial=0).astype(np.float32) / np.float32(127)
+    scales[scales == 0] = 1
+    return scales, np.rint(matrix / scales[:, None]).clip(-127, 127).astype(np.int8)
+
+
+def architecture(model: Transformer, tensors: Tensors) -> dict[str, Any]:
+    """All that the forward pass depends on; weights are added to `tensors`."""
+    kind, positions = kinds(model), dict[str, Any](model.positions.items())
+    return {
+        "width": model.d_model,
+        "norm": kind["norm"],
+        "scale": model.embedding_scale,
+        "positions": kind["positions"],
+        "tables": {side: tensors.add(each.table) for side, each in positions.items() if kind["positions"] == "learned"},
+        "embeddings": {
+            "source": tensors.add(model.source_embedding.weight),
+            "target": tensors.add(model.target_embedding.weight),
+        },
+        "encoder": [_layer(layer, n, tensors) for n, layer in enumerate(model.encoder, 1)],
+        "decoder": [_layer(layer, n, tensors) for n, layer in enumerate(model.decoder, 1)],
+        "encoderNorm": _numbers(model.encoder_norm, tensors),
+        "decoderNorm": _numbers(model.decoder_norm, tensors),
+        "activation": kind["feed_forward"],
+        "output": tensors.add(model.output.weight),
+    }
+
+
+def _layer(layer: Any, number: int, tensors: Tensors) -> dict[str, Any]:
+    part, decoder = layer.feed_forward, hasattr(layer, "cross_attention")
+    gated = hasattr(part, "gate")
+    linear = {"gate": part.gate, "first": part.up, "last": part.down} if gated else {"first": part[0], "last": part[3]}
+    found = {
+        "self": _attention(layer.self_attention, f"{'decoder' if decoder else 'encoder'}{number}", tensors),
+        "forward": {role: _numbers(each, tensors) for role, each in linear.items()},
+        "norms": [_numbers(residual.norm, tensors) for residual in layer.residuals],
+    }
+    return found | ({"cross": _attention(layer.cross_attention, f"cross{number}", tensors)} if decoder else {})
+
+
+def _attention(part: MultiHeadAttention, name: str, tensors: Tensors) -> dict[str, Any]:
+    plan = part.heads
+    return {
+        "name": name,
+        "heads": plan.count,
+        "size": plan.size,
+        "shared": plan.count // plan.kv if plan.kv else 1,
+        "scale": plan.size**-0.5 if part.kind is ScaledDotProduct else 1.0,
+        "rotary": isinstance(part.rotate, Rotation),
+        **{role: _numbers(getattr(part, role), tensors) for role in ("query", "key", "value", "output")},
+    }
+
+
+def _numbers(layer: nn.Module, tensors: Tensors) -> list[int | None]:
+    """Of its weight and bias; None for what it lacks."""
+    found = [getattr(layer, name, None) for name in ("weight", "bias")]
+    return [None if each is None else tensors.add(each) for each in found]
+
+
+def vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Pieces and scores in the order of their numbers, and of each its kind, a digit: sentencepiece's type."""
+    model: Any = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    return {
+        "type": "bpe" if model.trainer_spec.model_type == model.trainer_spec.BPE else "unigram",
+        "pieces": [piece.piece for piece in model.pieces],
+        "scores": [float(str(np.float32(piece.score))) for piece in model.pieces],  # in as few digits as identify it
+        "kinds": "".join(str(piece.type) for piece in model.pieces),
+    }
