@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 from omegaconf import DictConfig
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -40,8 +39,7 @@ from headcount.run.resume import (
     other_settings,
 )
 from headcount.run.scores import doubts
-from headcount.training.loaded_state import check_optimizer_state
-from headcount.training.module import TranslationTask, seed_everything_at
+from headcount.training.module import seed_everything_at
 
 logger = logging.getLogger(__name__)
 
@@ -168,10 +166,6 @@ class OpenDirectory(Callback):
         self.is_open = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        task = cast("TranslationTask", pl_module)
-        if self.run.resumed:
-            for optimizer in trainer.optimizers:
-                check_optimizer_state(task, optimizer)
         self.open()
 
     def open(self) -> None:
@@ -186,7 +180,7 @@ class OpenDirectory(Callback):
         remove_parts(run.directory)
         if resumed:
             make_newest(run.directory)
-        begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
+        begin_curves(parts.loggers, parts.data.start_step)
         write_config(run.directory, run.config)
         if resumed:
             mark_unfinished(run.directory)

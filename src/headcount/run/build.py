@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from headcount.data.module import TranslationData
     from headcount.model.encoder_decoder import EncoderDecoder
     from headcount.training.averaging import Averaging
-    from headcount.training.callbacks import LastCheckpoint, StopOnInterrupt, TrainingProgress
+    from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+    from headcount.training.checkpoint import LastCheckpoint
 
 # Settings of `data` beside the corpus: how its text becomes batches.
 OF_MODULE = (
@@ -233,7 +234,8 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
 
     from headcount.evaluation.metrics import bleu_tokenizer
     from headcount.machine import choose_precision
-    from headcount.training.callbacks import LastCheckpoint, StopOnInterrupt, TrainingProgress
+    from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+    from headcount.training.checkpoint import LastCheckpoint
     from headcount.training.divergence import SkippedSteps
 
     container, problems = plain(config), Problems()
@@ -261,9 +263,12 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
     interrupt, progress = StopOnInterrupt(), TrainingProgress(task["skipped"])
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
     callbacks = in_order(container["validation"], interrupt, progress, averaging, checkpoint)
+    if config.cuda_graphs == "auto" and torch.cuda.is_available():
+        from headcount.training.graphs import CudaGraphs
+
+        callbacks.append(CudaGraphs())
     trainer = trainer_of(container, directory, precision, callbacks)
     task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
-    task |= {"cuda_graphs": config.cuda_graphs == "auto"}
     return Parts(
         data, trainer, task, averaging, checkpoint, loggers, interrupt, progress, search, f"{precision}, {why}"
     )
@@ -397,7 +402,7 @@ def trainer_of(
     import torch
     from pytorch_lightning.strategies import DDPStrategy
 
-    from headcount.training.callbacks import CheckpointFile
+    from headcount.training.checkpoint import CheckpointFile
 
     settings = dict(config["trainer"])
     accelerator = settings["accelerator"]

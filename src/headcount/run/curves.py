@@ -12,19 +12,18 @@ from headcount.files import read_bytes
 
 MOST_CURVES = 2**28  # bytes
 # All columns from the start: for a new one Lightning would write the whole file anew.
-COLUMNS = ("epoch", "step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
+COLUMNS = ("step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
 
 
-def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = False) -> None:
+def begin_curves(loggers: list[Logger], start_step: int) -> None:
     """Open every logger, those that write CSV with the rows of the steps before `start_step`.
 
-    validation_due: the run resumes with the validation of the last of these steps, so its row is left out.
     Raises InputError for a logger that cannot begin, such as one whose server is not there, and for rows that are none;
     then no file was changed.
     """
     for curves in sorted(loggers, key=lambda logger: isinstance(logger, CSVLogger)):
         if isinstance(curves, CSVLogger):
-            _begin_rows(curves, start_step, validation_due)
+            _begin_rows(curves, start_step)
             continue
         try:
             _ = getattr(curves, "experiment", None)
@@ -35,20 +34,17 @@ def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = 
             ) from error
 
 
-def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> None:
+def _begin_rows(curves: CSVLogger, start_step: int) -> None:
     path = Path(curves.log_dir) / "metrics.csv"
     kept = path.with_name("metrics.before.csv")  # Lightning deletes the file that it finds
     before = kept if kept.exists() else path
     rows = whole_rows(before) if before.exists() else []
     if rows:
         before.replace(kept)
-    repeated = start_step - 1 if validation_due else None
     experiment = curves.experiment
     experiment.metrics_keys = list(COLUMNS)
     experiment.metrics = [
-        {name: cell for name, cell in row.items() if cell}
-        for row in rows
-        if int(row["step"]) < start_step and not (int(row["step"]) == repeated and row.get("valid/loss"))
+        {name: row[name] for name in COLUMNS if row.get(name)} for row in rows if int(row["step"]) < start_step
     ]
     curves.save()
     kept.unlink(missing_ok=True)

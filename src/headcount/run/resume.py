@@ -24,7 +24,7 @@ from headcount.run.build import command_line, names_given, plain, without_other_
 from headcount.run.directory import is_finished, read_config
 from headcount.run.identity import differences, recorded, settings_of, with_text
 from headcount.settings import PLACES, build, flatten, is_learnt, typed, within
-from headcount.training.seal import check_seal, read_checkpoint
+from headcount.training.checkpoint import check_checkpoint, read_checkpoint
 
 AUTO = "auto"
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
@@ -221,7 +221,7 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     damaged = []
     for path in paths:
         try:
-            check_seal(path)
+            check_checkpoint(path)
             step = int(read_checkpoint(path)["global_step"])
         except (OSError, MemoryError):  # it may be whole: to go back to the one before would lose it
             raise

@@ -29,7 +29,7 @@ from headcount.run.scores import Figures, contrastive_table, evaluate_split, rec
 from headcount.run.weights import scored_weights, verdict
 from headcount.signals import STOP, signals_to
 from headcount.training.averaging import save_weights
-from headcount.training.callbacks import StopOnInterrupt, ValidationStopped
+from headcount.training.callbacks import StopOnInterrupt
 from headcount.training.module import TranslationTask
 
 # In the messages of gloo and NCCL where another process has ended, or does not begin.
@@ -84,7 +84,7 @@ def fit(run: TrainingRun) -> TranslationTask:
     opening = OpenDirectory(run)
     run.parts.trainer.callbacks.insert(0, opening)  # type: ignore[attr-defined]
     try:
-        with contextlib.suppress(ValidationStopped), sleeping_when_crowded():
+        with sleeping_when_crowded():
             checkpoint = run.resumed.checkpoint if run.resumed else None
             run.parts.trainer.fit(task, datamodule=run.parts.data, ckpt_path=checkpoint)
     except SystemExit as error:
@@ -104,8 +104,6 @@ def fit(run: TrainingRun) -> TranslationTask:
         if opening.is_open or not run.resumed or isinstance(error, InputError | OSError):
             raise
         raise run.resumed.misfit(error) from error
-    finally:
-        task.graphs = None  # and their memory, also where training ended in a validation
     opening.open()  # where nothing was left to train
     if dist.is_initialized():
         dist.barrier()
