@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -172,6 +172,8 @@ class StopOnInterrupt(Callback):
         if stops:
             self.exit_code = self.exit_code or 128 + signal.SIGINT
             trainer.should_stop = True
+            if (batch_idx + 1) % cast("int", trainer.val_check_batch):
+                trainer.limit_val_batches = 0  # at a stop, Lightning validates after any step
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self.close()

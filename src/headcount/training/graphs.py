@@ -81,11 +81,7 @@ class Graph:
     backward pass reads. gradients: what it writes, for each parameter; None where the model does not use it."""
 
     def __init__(
-        self,
-        passes: Callable[..., Tensor],
-        inputs: Sequence[Tensor | None],
-        parameters: Sequence[Tensor],
-        pool: Any,
+        self, passes: Callable[..., Tensor], inputs: Sequence[Tensor | None], parameters: Sequence[Tensor], pool: Any
     ) -> None:
         self.inputs = [None if each is None else each.clone() for each in inputs]
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
