@@ -4,7 +4,6 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from headcount.training import callbacks
 from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
@@ -55,10 +54,10 @@ def test_a_signal_during_the_agreement_of_processes_acts_after_the_next_step():
         return decision
 
     run.strategy = SimpleNamespace(reduce_boolean_decision=agreed)
-    module = SimpleNamespace(device=torch.device("cpu"))
-    stop.on_train_batch_end(run, module, None, None, 0)
+    run.val_check_batch = 2
+    stop.on_train_batch_end(run, None, None, None, 0)
     assert not run.should_stop
-    stop.on_train_batch_end(run, module, None, None, 1)
+    stop.on_train_batch_end(run, None, None, None, 1)
     assert run.should_stop
     assert stop.exit_code == 143
 
