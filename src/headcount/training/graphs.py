@@ -22,16 +22,16 @@ MAX_GRAPHS = 256
 
 
 class CudaGraphs(Callback):
-    """Records the passes of a Transformer on one GPU.
+    """Records the passes of a Transformer on one GPU, where each step is one forward and one backward pass.
 
-    Not with several processes, whose gradients are exchanged by hooks; not with several micro-batches, since a graph
-    writes its gradients into the same memory each time; not where layers or tokens are left out at random.
+    Not with several processes, whose gradients are exchanged by hooks; not with several micro-batches or passes, since
+    a graph writes into the same memory each time; not where layers are left out at random.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         model, loss = cast("Any", pl_module.model), cast("Any", pl_module.loss)
         alone = trainer.world_size == 1 and trainer.accumulate_grad_batches == 1
-        same = isinstance(model, Transformer) and not (model.layer_dropout.p or loss.p_cut)
+        same = isinstance(model, Transformer) and not model.layer_dropout.p and loss.passes == 1
         if pl_module.device.type == "cuda" and alone and same:
             model.forward = RecordedPasses(model)
             logger.info("passes are recorded as CUDA graphs (cuda_graphs=false: they are not)")

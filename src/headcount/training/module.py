@@ -69,8 +69,6 @@ class TranslationTask(pl.LightningModule):
         self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.seed = seed
-        # Pairs, tokens of a source and of a target, with padding; None outside of a batch.
-        self.batch_shape: tuple[int, int, int] | None = None
         self.rate = 0.0  # the learning rate of the last optimizer step
         self._of_step: list[Tensor] = []  # likelihood of each micro-batch, divided by the tokens of the step
         self._recent: Tensor | float = 0.0  # likelihood and target tokens since `recent_loss` was asked [2]
@@ -125,7 +123,6 @@ class TranslationTask(pl.LightningModule):
         return batch.to(device, non_blocking=True)  # Lightning's own would wait for it
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        self.batch_shape = (*batch.source.shape, batch.target_in.shape[1])
         # Dropout as a function of (seed, position, rank): a resumed run continues exactly as if never stopped,
         # and no generator state has to be saved for it.
         seed_everything_at(self.seed, 1 + batch_idx, self.global_rank, device=self.device)
@@ -148,7 +145,6 @@ class TranslationTask(pl.LightningModule):
         return nats / tokens if tokens else math.nan
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self.batch_shape = (*batch.source.shape, batch.target_in.shape[1])
         _, likelihood = self._losses(batch, LIKELIHOOD)
         exact = torch.float32 if likelihood.device.type == "mps" else torch.float64  # which Apple's GPUs don't have
         likelihood = likelihood.to(exact)
@@ -156,7 +152,7 @@ class TranslationTask(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         sums = torch.stack(self._valid_sums).sum(dim=0)
-        self._valid_sums, self.batch_shape = [], None
+        self._valid_sums = []
         if self.trainer.world_size > 1:
             dist.all_reduce(sums)
         loss, step = (sums[0] / sums[1]).item(), self.trainer.global_step
