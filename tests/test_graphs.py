@@ -91,7 +91,7 @@ def test_a_step_with_graphs_is_the_step_without(device, request):
         for one, other in zip(gradients(model, task, batch, loss), expected, strict=True):
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
         if shapes is not None:
-            assert len(shapes) == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2][number]  # the second batch of a shape
+            assert len(shapes) == [0, 0, 1, 1, 2, 2, 2, 2, 2, 2][number]  # the second batch of a shape
     with torch.no_grad():
         model.eval()(batch.source, None, batch.target_in)
 

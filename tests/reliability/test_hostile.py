@@ -12,7 +12,6 @@ import torch
 import yaml
 from conftest import completed, snapshot
 
-
 pytestmark = pytest.mark.medium
 
 TRANSLATE, RESUME = ("translate", "run=run"), ("train", "resume=run", "steps=10")

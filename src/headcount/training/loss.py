@@ -41,7 +41,8 @@ class Loss(Protocol):
 
 
 class LabelSmoothing:
-    """Cross-entropy against 1 - smoothing on the right token, the rest spread evenly: Szegedy et al. 2016, section 7."""
+    """Label smoothing: cross-entropy against 1 - smoothing on the right token, the rest spread evenly; Szegedy et al.
+    2016, section 7."""
 
     passes = 1
     p_cut = 0.0
