@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from headcount.training import callbacks
-from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
-from headcount.training.divergence import SkippedSteps
+from headcount.training.callbacks import SkippedSteps, StopOnInterrupt, TrainingProgress
 
 
 @pytest.fixture
@@ -23,6 +22,7 @@ def trainer(max_steps: int, accumulation: int = 1, processes: int = 1) -> Simple
         max_steps=max_steps,
         accumulate_grad_batches=accumulation,
         world_size=processes,
+        strategy=SimpleNamespace(reduce=lambda tokens, reduce_op: tokens * processes),
         is_global_zero=True,
         global_step=0,
     )
@@ -30,7 +30,7 @@ def trainer(max_steps: int, accumulation: int = 1, processes: int = 1) -> Simple
 
 def test_seconds_of_steps_leave_out_validation(clock):
     progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=10)
-    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001)
+    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001, device="cpu")
     for seconds, happens in (
         (0, lambda: progress.on_train_start(run, None)),
         (2, lambda: progress.on_train_batch_end(run, module, None, SimpleNamespace(tokens=30), 0)),
@@ -67,7 +67,7 @@ def test_a_line_of_progress_forty_times_a_run_once_a_step(clock, caplog):
     progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=80, accumulation=2, processes=2)
     progress.load_state_dict({"tokens": 5000, "seconds": 9.0, "step_seconds": 8.0})
     progress.on_train_start(run, None)
-    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001)
+    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001, device="cpu")
     with caplog.at_level(logging.INFO, "headcount"):
         for batch in range(12):
             clock.seconds += 1

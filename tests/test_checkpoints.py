@@ -21,8 +21,8 @@ from headcount.run.build import build_parts
 from headcount.run.curves import begin_curves, whole_rows
 from headcount.run.resume import keep_as_last, newest_checkpoint
 from headcount.training import checkpoint
+from headcount.training.callbacks import SkippedSteps
 from headcount.training.checkpoint import LastCheckpoint, check_checkpoint, read_checkpoint
-from headcount.training.divergence import SkippedSteps
 
 pytestmark = pytest.mark.filterwarnings("ignore:Experiment logs directory", "ignore::DeprecationWarning:.*_pytree")
 

@@ -11,8 +11,8 @@ from conftest import completed, failed
 from torch.utils._pytree import tree_leaves
 
 from headcount.errors import InputError
+from headcount.training.callbacks import SkippedSteps
 from headcount.training.checkpoint import LastCheckpoint
-from headcount.training.divergence import SkippedSteps
 from headcount.training.module import TranslationTask
 
 
@@ -26,7 +26,7 @@ def test_steps_in_a_row_end_training_and_a_finite_one_begins_a_new_row(norm):
     other.load_state_dict(skipped.state_dict())
     for each in (skipped, other):
         assert [each.skips(4, 1.0, norm, 0.01) for _ in range(2)] == [True, True]
-        with pytest.raises(InputError, match=r"^step 4: .*: no finite gradients in 3 steps in a row \(divergence.stop"):
+        with pytest.raises(InputError, match=r"^step 4: .*: no finite gradients in 3 steps in a row: diverged"):
             each.skips(4, 1.0, norm, 0.01)
 
 
@@ -63,19 +63,12 @@ def test_training_that_diverges_stops_in_one_line_and_saves_nothing_of_it(tiny, 
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("given", "skipped"),
-    [
-        (("validation.every=4",), 3),
-        (("steps=3", "validation.every=9", "averaging.kind=best", "averaging.metric=bleu"), 2),
-    ],
-)
-def test_a_model_that_diverged_ends_a_validation_or_the_scoring_in_one_line(tiny, tmp_path, given, skipped):
+@pytest.mark.parametrize("given", [("validation.every=4",), ("steps=3", "validation.every=9", "averaging.kind=best")])
+def test_a_model_that_diverged_ends_a_validation_or_the_scoring_in_one_line(tiny, tmp_path, given):
     """The weights overflow, and the steps in a row that end training are not reached."""
     options = ("optimizer.lr=1e38", "schedule.kind=constant", "schedule.warmup_steps=1")
     (line,) = failed("train", *tiny, *options, *given, "hydra.run.dir=run", cwd=tmp_path)
-    assert line.startswith("step 1: after it the model's probabilities are not finite numbers")
-    assert f"; the {skipped} after it had no finite gradients and were skipped. Try a smaller optimizer.lr" in line
+    assert line.startswith("step 1: after it the model's probabilities are no finite numbers: diverged. Try a smaller")
 
 
 def slow(name: str):

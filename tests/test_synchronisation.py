@@ -67,7 +67,7 @@ def a_batch(device: str = "meta"):
 
 
 def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationTask:
-    task = task_without_data(model, loss)
+    task = task_without_data(model, loss).to(next(model.parameters()).device)
     task._trainer = SimpleNamespace(
         global_step=3,
         world_size=1,
@@ -78,6 +78,7 @@ def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationT
         is_global_zero=True,
         max_steps=100,
         should_stop=False,
+        strategy=SimpleNamespace(reduce=lambda tokens, **options: tokens),
     )
     return task
 
@@ -85,6 +86,7 @@ def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationT
 def one_step(task: TranslationTask, optimizer: object) -> None:
     """A training step as Lightning makes it, with the callbacks that have something to do at each."""
     average, progress = ExponentialAverage(share=0.1, decay=None), TrainingProgress(task.skipped)
+    average.on_train_start(task._trainer, task)
     batch = a_batch(task.model.device.type)
     task.on_train_batch_start(batch, 3)
     task.zero_grad()

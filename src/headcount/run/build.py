@@ -269,9 +269,8 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
 
     from headcount.evaluation.metrics import bleu_tokenizer
     from headcount.machine import choose_precision
-    from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+    from headcount.training.callbacks import SkippedSteps, StopOnInterrupt, TrainingProgress
     from headcount.training.checkpoint import LastCheckpoint
-    from headcount.training.divergence import SkippedSteps
 
     container, problems = plain(config), Problems()
     problems.lines += wrong

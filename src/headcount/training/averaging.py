@@ -8,7 +8,7 @@ weights. The window is as long where a run stops early.
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -24,28 +24,24 @@ ShareOfRun = Annotated[float, Gt(0), Le(1)]
 MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # Lightning's name, and 1 if higher is better
 
 
-class Averaging(Protocol):
-    """A Lightning callback that follows a run and gives averaged weights at its end.
+class Averaging(Callback):
+    """Follows a run and gives averaged weights at its end. metric: the validation figure that compares them with the
+    last weights, a key of MONITORED."""
 
-    metric: the validation figure that compares them with the last weights, a key of MONITORED.
-    """
-
-    metric: str
+    metric = "loss"
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         """The averaged weights at optimizer step `step`; `model` has the weights of that step."""
-        ...
+        return own_weights(model)
 
 
-class CheckpointAverage(Callback):
+class CheckpointAverage(Averaging):
     """The mean of the last few checkpoints (Vaswani et al. 2017, section 6.1), which lie over a share of the run.
 
     share: of the run's steps, over which the last `last` snapshots are spread. every: optimizer steps between two
     snapshots, instead of a share. The snapshots are files (`checkpoints/average/<step>.safetensors`), so that they
     outlive an interruption.
     """
-
-    metric = "loss"
 
     def __init__(self, *, last: Annotated[int, Ge(1)], share: ShareOfRun, every: Annotated[int, Ge(1)] | None) -> None:
         self.last = last
@@ -60,11 +56,9 @@ class CheckpointAverage(Callback):
 
     def spacing(self, max_steps: int) -> tuple[int, int]:
         """Optimizer steps between two snapshots of a run of `max_steps`, and how many snapshots are averaged."""
-        if self.every is not None:
-            return self.every, self.last
         window = max(1, round(self.share * max_steps))
         every = max(1, round(window / self.last))
-        return every, min(self.last, max(1, window // every))
+        return (self.every, self.last) if self.every else (every, min(self.last, max(1, window // every)))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.global_step and trainer.is_global_zero:  # of a run that was begun here before
@@ -77,7 +71,7 @@ class CheckpointAverage(Callback):
         step, (every, count) = trainer.global_step, self.spacing(self.planned)
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if trainer.is_global_zero and new_step and count > 1 and step % every == 0:
-            self.snapshot(cast("torch.nn.Module", pl_module.model), step)
+            self.snapshot(pl_module.model, step)  # type: ignore[arg-type]
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         """Mean of the snapshots in the window that ends at `step`, including the present weights."""
@@ -100,32 +94,22 @@ class CheckpointAverage(Callback):
         return [steps[taken] for taken in window if taken % every == 0 or taken == step][-count:]
 
 
-class ExponentialAverage(Callback):
+class ExponentialAverage(Averaging):
     """Exponential moving average of the weights (Polyak and Juditsky 1992), in the form of Kingma and Ba 2015, section
     7.2, which corrects the bias of the first steps. Each optimizer step replaces the share 1 - decay of it; one that
-    is skipped (`headcount.training.divergence`) leaves it as it is.
+    is skipped (`headcount.training.callbacks`) leaves it as it is.
 
     share: the mean covers about this share of the run's steps: the decay is 1 - 1 / (share x steps). decay: instead of
     a share; 0.999 is a mean over about the last thousand steps. The mean is kept in float32, for float64 weights in
     float64.
     """
 
-    metric = "loss"
-
     def __init__(self, *, share: ShareOfRun, decay: Annotated[float, Gt(0), Lt(1)] | None) -> None:
         self.share = share
         self.decay = decay
-        self.planned = 1
         self.steps = 0
         self.mean: Weights = {}
-        self._followed: list[torch.nn.Parameter] = []  # in the order of the mean
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.planned = trainer.max_steps
-
-    def decay_over(self, max_steps: int) -> float:
-        """The decay in a run of `max_steps`."""
-        return self.decay if self.decay is not None else 1 - 1 / max(1.0, self.share * max_steps)
+        self._followed: list[Tensor] = []  # in the order of the mean
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "mean": self.mean}
@@ -134,42 +118,36 @@ class ExponentialAverage(Callback):
         self.steps, self.mean = state_dict["steps"], state_dict["mean"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.decay is None:
+            self.decay = 1 - 1 / max(1.0, self.share * trainer.max_steps)
+        named = dict(pl_module.model.named_parameters())  # type: ignore[union-attr]
+        exact = {name: torch.promote_types(weight.dtype, torch.float32) for name, weight in named.items()}
+        mean = self.mean or {name: torch.zeros_like(weight, dtype=exact[name]) for name, weight in named.items()}
         # A checkpoint's mean comes to the CPU, wherever the model is.
-        self.mean = {name: tensor.to(pl_module.device) for name, tensor in self.mean.items()}
+        self.mean = {name: tensor.to(pl_module.device) for name, tensor in mean.items()}
+        self._followed = [named[name].detach() for name in mean]
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.in_a_row  # type: ignore[union-attr]
         if trainer.is_global_zero and stepped:
-            self.follow(cast("torch.nn.Module", pl_module.model))
-
-    @torch.no_grad()
-    def follow(self, model: torch.nn.Module) -> None:
-        """Add the present weights to the mean."""
-        if not self._followed:  # to collect them in each step would take a millisecond
-            named = dict(model.named_parameters())
-            if not self.mean:
-                exact = {name: torch.promote_types(weight.dtype, torch.float32) for name, weight in named.items()}
-                self.mean = {name: torch.zeros_like(weight, dtype=exact[name]) for name, weight in named.items()}
-            self._followed = [named[name] for name in self.mean]
-        self.steps += 1
-        decay = self.decay_over(self.planned)
-        means = list(self.mean.values())
-        weights = [parameter.to(mean.dtype) for parameter, mean in zip(self._followed, means, strict=True)]
-        torch._foreach_lerp_(means, weights, (1 - decay) / (1 - decay**self.steps))
+            self.steps += 1
+            decay, means = cast("float", self.decay), list(self.mean.values())
+            weights = [weight.to(mean.dtype) for weight, mean in zip(self._followed, means, strict=True)]
+            torch._foreach_lerp_(means, weights, (1 - decay) / (1 - decay**self.steps))
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
-        return {name: tensor.cpu() for name, tensor in self.mean.items()} or own_weights(model)
+        return {name: tensor.cpu() for name, tensor in self.mean.items()} if self.steps else own_weights(model)
 
 
-class BestCheckpoint(Callback):
+class BestCheckpoint(Averaging):
     """The weights of the best validation: the highest BLEU of greedy search, or the lowest loss (`metric`). Before the
     first validation, the present weights. They are part of the checkpoint, so they always belong to its `best`.
     """
 
     def __init__(self, *, metric: Literal["bleu", "loss"]) -> None:
-        self.metric: str = metric
+        self.metric = metric
         self.best: float | None = None
         self.best_weights: Weights = {}
 
@@ -191,7 +169,7 @@ class BestCheckpoint(Callback):
         return self.best_weights or own_weights(model)
 
 
-class ScheduleFreeAverage(Callback):
+class ScheduleFreeAverage(Averaging):
     """The average that the optimizer schedulefree.AdamWScheduleFree keeps: Defazio et al. 2024, "The road less
     scheduled", equations 3 to 5. In training the model is y = (1 - beta) z + beta x, where gradients are taken; its
     average x is what is validated, and kept.
@@ -199,8 +177,6 @@ class ScheduleFreeAverage(Callback):
     The optimizer's own eval() and train() compute x from y and back, which rounds y. Here y itself is put back, so that
     a validation changes nothing.
     """
-
-    metric = "loss"
 
     def __init__(self) -> None:
         self.trainer: Trainer | None = None
@@ -247,9 +223,7 @@ def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 def mean_weights(checkpoints: Iterable[Weights]) -> Weights:
     """The mean of each tensor over the checkpoints, summed in float64 so that their order hardly matters."""
     total: Weights = {}
-    count = 0
-    for weights in checkpoints:
-        count += 1
-        for name, tensor in weights.items():
-            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    for count, weights in enumerate(checkpoints, start=1):
+        exact = {name: tensor.double() for name, tensor in weights.items()}
+        total = {name: total[name] + tensor for name, tensor in exact.items()} if total else exact
     return {name: (tensor / count).float() for name, tensor in total.items()}

@@ -1,28 +1,70 @@
-"""Training callbacks: a progress display, early stopping, a clean stop on Ctrl-C."""
+"""Training callbacks: skipped steps, a progress display, early stopping, a clean stop on Ctrl-C."""
 
 import contextlib
 import logging
+import math
 import signal
-import sys
 import time
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import pytorch_lightning as pl
 import torch
+from annotated_types import Ge
 from pytorch_lightning import Callback, LightningModule, Trainer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
 
 from headcount.data.batches import Batch
+from headcount.errors import InputError
 from headcount.signals import signals_to
-from headcount.training.divergence import SkippedSteps
 
 logger = logging.getLogger(__name__)
 
+TRY = "Try a smaller optimizer.lr or trainer.gradient_clip_val, more schedule.warmup_steps or trainer.precision=32-true"
+
+
+class SkippedSteps:
+    """Skips the optimizer steps whose gradient norm is not finite: weights, optimizer and averages stay as they were.
+
+    The step still counts: its batch is used up, and the schedule goes on. Gradients are the same on all processes, so
+    all skip the same steps.
+
+    stop_after: skipped steps in a row that end training. total and in_a_row: how many there were, and up to now.
+    """
+
+    def __init__(self, stop_after: Annotated[int, Ge(1)]) -> None:
+        self.stop_after = stop_after
+        self.total = 0
+        self.in_a_row = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"total": self.total, "in_a_row": self.in_a_row}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.total, self.in_a_row = state["total"], state["in_a_row"]
+
+    def skips(self, step: int, loss: Tensor | float, norm: float, rate: float) -> bool:
+        """Whether optimizer step `step`, counted from 1, is to be skipped, by the norm of its gradients. Raises
+        InputError for the last of `stop_after` skipped steps in a row."""
+        if math.isfinite(norm):
+            self.in_a_row = 0
+            return False
+        self.total += 1
+        self.in_a_row += 1
+        figures = f"step {step}: loss {loss:.3g}, gradient norm {norm:.3g} at learning rate {rate:.2e}"
+        if self.in_a_row == self.stop_after:
+            raise InputError(f"{figures}: no finite gradients in {self.in_a_row} steps in a row: diverged. {TRY}")
+        logger.info("%s: skipped", figures)
+        return True
+
+    def diverged(self, step: int) -> InputError:
+        """The error where the model gives probabilities that are not finite after optimizer step `step`."""
+        last = step - self.in_a_row
+        return InputError(f"step {last}: after it the model's probabilities are no finite numbers: diverged. {TRY}")
+
 
 class TrainingProgress(Callback):
-    """Progress display: mean loss since the last one, learning rate, real tokens a second and time left; a bar on a
-    terminal, else a line from time to time.
+    """Progress display: forty times in a run, mean loss since the last line, learning rate, real tokens a second and
+    time left.
 
     It also counts, over all ranks and across interruptions: `tokens` (source and target, no padding), `seconds` from
     the first step to the last with validation, and `step_seconds` without.
@@ -35,10 +77,6 @@ class TrainingProgress(Callback):
         self.tokens = 0
         self.seconds = 0.0
         self.step_seconds = 0.0
-        self._bar: Progress | None = None
-        self._task: Any = None
-        self._before = 0  # tokens of all processes until the last sum
-        self._own = 0  # tokens of this process since
         self._lap = 0.0
         self._shown = (0.0, 0)
 
@@ -52,28 +90,17 @@ class TrainingProgress(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._lap = time.perf_counter()
-        self._before, self._own = self.tokens, 0
         self._shown = (self.step_seconds, self.tokens)
-        if trainer.is_global_zero and sys.stderr.isatty():
-            figures, left = TextColumn("{task.fields[figures]}"), TimeRemainingColumn(compact=True)
-            columns = (BarColumn(bar_width=16), MofNCompleteColumn(), figures, left, TextColumn("left"))
-            self._bar = Progress(*columns, console=Console(stderr=True))
-            self._task = self._bar.add_task("", total=trainer.max_steps, completed=trainer.global_step, figures="")
-            self._bar.start()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Batch, batch_idx: int
     ) -> None:
-        self._own += batch.tokens
-        self.tokens = self._before + self._own * trainer.world_size
+        tokens = torch.tensor(batch.tokens, device=pl_module.device) if trainer.world_size > 1 else batch.tokens
+        self.tokens += int(trainer.strategy.reduce(tokens, reduce_op="sum"))
         self._count(step=True)
         step = trainer.global_step
-        if not trainer.is_global_zero or (batch_idx + 1) % trainer.accumulate_grad_batches:
-            return
-        if self._bar is not None:
-            if step % 10 == 0:
-                self._bar.update(self._task, completed=step, figures=self._figures(pl_module))
-        elif step % max(1, trainer.max_steps // 40) == 0:
+        new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if trainer.is_global_zero and new_step and step % max(1, trainer.max_steps // 40) == 0:
             minutes, seconds = divmod(round((trainer.max_steps - step) * self.step_seconds / step), 60)
             figures = self._figures(pl_module)
             logger.info("step %d of %d  %s  %d:%02d left", step, trainer.max_steps, figures, minutes, seconds)
@@ -86,28 +113,6 @@ class TrainingProgress(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._count(step=False)
-        self._stop()
-        self._sum_up(trainer, pl_module)
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._sum_up(trainer, pl_module)
-        checkpoint["callbacks"][self.state_key] = self.state_dict()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._stop()
-
-    def _sum_up(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Count the tokens of all processes. Between two such moments each process takes its own count for the others',
-        which saves communication at every step."""
-        if trainer.world_size > 1:
-            own = torch.tensor(self._own, device=pl_module.device)
-            self._before, self._own = self._before + int(trainer.strategy.reduce(own, reduce_op="sum")), 0
-            self.tokens = self._before
-
-    def _stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
 
     def _count(self, step: bool) -> None:
         now = time.perf_counter()

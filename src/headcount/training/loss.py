@@ -3,7 +3,7 @@ SimCut, which compare two passes of the model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -18,31 +18,13 @@ GRAIN = 64  # tokens that a product has a multiple of, the last ones zeros: oneD
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
 
-class Loss(Protocol):
-    """A training objective, as a training step calls it."""
-
-    passes: int  # times that a batch goes through the model, each with other dropout: 1 or 2
-    p_cut: float  # probability that the second pass lacks the embedding of a token, see `token_cutoff`
-
-    def at(self, step: int) -> "Loss":
-        """The objective of the optimizer step after `step` others."""
-        ...
-
-    def __call__(
-        self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """(loss, negative log-likelihood) of the logits hidden @ weight.T, each summed over tokens, in nats; the mean
-        over the passes that have a cross-entropy. The loss has a gradient, the log-likelihood has none.
-
-        hidden [pass * token, d_model], one pass after the other; weight [vocab, d_model]; labels [token]. cap: of the
-        logits, see `soft_capped`.
-        """
-        ...
-
-
 class LabelSmoothing:
     """Label smoothing: cross-entropy against 1 - smoothing on the right token, the rest spread evenly; Szegedy et al.
-    2016, section 7."""
+    2016, section 7. Other losses are subclasses.
+
+    passes: times that a batch goes through the model, each with other dropout: 1 or 2. p_cut: probability that the
+    second pass lacks the embedding of a token, see `token_cutoff`.
+    """
 
     passes = 1
     p_cut = 0.0
@@ -51,16 +33,21 @@ class LabelSmoothing:
         self.smoothing = smoothing
 
     def at(self, step: int) -> "LabelSmoothing":
-        """The objective of the optimizer step after `step` others: always the same."""
+        """The objective of the optimizer step after `step` others."""
         return self
 
     def __call__(
         self,
-        hidden: Float[Tensor, "token d_model"],
+        hidden: Float[Tensor, "passes_and_token d_model"],
         weight: Float[Tensor, "vocab d_model"],
         labels: Int[Tensor, " token"],
         cap: float | None = None,
     ) -> tuple[Tensor, Tensor]:
+        """(loss, negative log-likelihood) of the logits hidden @ weight.T, each summed over tokens, in nats; the mean
+        over the passes that have a cross-entropy. The loss has a gradient, the log-likelihood has none.
+
+        hidden: one pass after the other. cap: of the logits, see `soft_capped`.
+        """
         loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing, cap)
         return loss, likelihood
 
@@ -79,16 +66,11 @@ class TwoPasses(LabelSmoothing):
         self.start = start
         self._before = LabelSmoothing(smoothing=smoothing)
 
-    def at(self, step: int) -> "LabelSmoothing":
-        """The objective of the optimizer step after `step` others."""
+    def at(self, step: int) -> LabelSmoothing:
         return self if step >= self.start else self._before
 
     def __call__(
-        self,
-        hidden: Float[Tensor, "passes_and_token d_model"],
-        weight: Float[Tensor, "vocab d_model"],
-        labels: Int[Tensor, " token"],
-        cap: float | None = None,
+        self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
     ) -> tuple[Tensor, Tensor]:
         logits = F.linear(hidden, weight)
         logits = logits if cap is None else soft_capped(logits, cap)

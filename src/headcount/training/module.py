@@ -19,8 +19,8 @@ from headcount.decoding.translator import Translator
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.training.divergence import SkippedSteps
-from headcount.training.loss import LabelSmoothing, Loss, token_cutoff
+from headcount.training.callbacks import SkippedSteps
+from headcount.training.loss import LabelSmoothing, token_cutoff
 from headcount.training.optimizers import parameter_groups
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class TranslationTask(pl.LightningModule):
         self,
         *,
         model: EncoderDecoder,
-        loss: Loss,
+        loss: LabelSmoothing,
         optimizer: OptimizerFactory,
         schedule: Callable[[int], float],
         skipped: SkippedSteps,
@@ -174,7 +174,7 @@ class TranslationTask(pl.LightningModule):
         """BLEU of translations of the validation sentences."""
         return METRICS["bleu"].score(hypotheses, self.references, self.bleu_tokenizer).value
 
-    def _losses(self, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
+    def _losses(self, batch: Batch, loss: LabelSmoothing) -> tuple[Tensor, Tensor]:
         """The objective of a batch and its negative log-likelihood, each summed over target tokens."""
         inputs = batch.source, batch.source_mask if batch.has_padding else None, batch.target_in
         hidden = self.model(*inputs).flatten(0, 1).index_select(0, batch.real)
