@@ -67,7 +67,7 @@ def a_batch(device: str = "meta"):
 
 
 def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationTask:
-    task = task_without_data(model, loss).to(next(model.parameters()).device)
+    task = task_without_data(model, loss)
     task._trainer = SimpleNamespace(
         global_step=3,
         world_size=1,
@@ -86,7 +86,7 @@ def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationT
 def one_step(task: TranslationTask, optimizer: object) -> None:
     """A training step as Lightning makes it, with the callbacks that have something to do at each."""
     average, progress = ExponentialAverage(share=0.1, decay=None), TrainingProgress(task.skipped)
-    average.on_train_start(task._trainer, task)
+    average.on_train_start(task._trainer, SimpleNamespace(model=task.model, device=task.model.device))
     batch = a_batch(task.model.device.type)
     task.on_train_batch_start(batch, 3)
     task.zero_grad()
