@@ -75,7 +75,8 @@ class TwoPasses(LabelSmoothing):
         logits = F.linear(hidden, weight)
         logits = logits if cap is None else soft_capped(logits, cap)
         exact = torch.promote_types(logits.dtype, torch.float32)  # the difference of two passes is small
-        loss, likelihood = self.compared(*logits.log_softmax(dim=1, dtype=exact).chunk(2), labels)
+        log_p, log_q = logits.log_softmax(dim=1, dtype=exact).chunk(2)
+        loss, likelihood = self.compared(log_p, log_q, labels)
         return loss, likelihood.detach()
 
     def compared(self, log_p: Tensor, log_q: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

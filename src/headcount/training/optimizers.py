@@ -20,12 +20,8 @@ Decay = Annotated[float, Ge(0), Lt(1)]  # of a moving average
 
 def parameter_groups(model: EncoderDecoder, optimizer: Callable[..., Any]) -> list[dict[str, Any]]:
     """Parameter groups: the matrices of linear layers, embeddings and recurrent cells, then all other parameters,
-    without weight decay: on biases, norms, positions and the parameters of a score function it would only fight their
-    purpose.
-
-    For an optimizer with `hidden_apart`, the matrices of linear layers but the output come first, in a group of their
-    own that is marked "hidden".
-    """
+    without weight decay, which would only fight the purpose of biases, norms, positions and scores. For an optimizer
+    with `hidden_apart`, the matrices of linear layers but the output come first, in a group marked "hidden"."""
     layers = [part for part in model.modules() if isinstance(part, nn.Linear | nn.Embedding | nn.RNNBase)]
     of_layers = {id(p) for part in layers for p in part.parameters(recurse=False) if p.dim() == 2}
     matrices = [p for p in model.parameters() if id(p) in of_layers]
@@ -58,7 +54,7 @@ class AdamW(torch.optim.AdamW):
         fused: bool,
     ) -> None:
         groups = [group if group.get("hidden") else {**group, "lr": other_lr} for group in params]
-        super().__init__(groups, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, fused=fused)
+        super().__init__(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, fused=fused)
 
 
 class Muon(torch.optim.Optimizer):
@@ -100,9 +96,8 @@ class Muon(torch.optim.Optimizer):
         self.ns_coefficients = ns_coefficients
         self.ns_dtype = getattr(torch, ns_dtype)
         others = [group for group in params if not group.get("hidden")]
-        self.adamw = torch.optim.AdamW(
-            others, lr=adamw_lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, fused=fused
-        )
+        adamw = {"betas": (betas[0], betas[1]), "eps": eps, "weight_decay": weight_decay, "fused": fused}
+        self.adamw = torch.optim.AdamW(others, lr=adamw_lr, **adamw)  # type: ignore[arg-type]
         own = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         hidden = [{**own, **group} for group in params if group.get("hidden")]
         super().__init__([*hidden, *self.adamw.param_groups], defaults={})
