@@ -30,12 +30,18 @@ def test_the_mean_is_of_the_last_snapshots_and_the_weights_of_now(tmp_path, step
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{each:08d}.safetensors" for each in left]
 
 
+def planned(folder, steps: int, **settings):
+    """The average of a run of so many steps."""
+    average = built("averaging/checkpoints", **settings)
+    average.setup(SimpleNamespace(max_steps=steps, default_root_dir=folder), None, "fit")
+    return average
+
+
 def test_a_run_made_longer_averages_no_snapshot_from_before_its_window(tmp_path):
-    average = snapshots(built("averaging/checkpoints", last=2, share=0.5), tmp_path)
-    average.planned = 80  # every 20 steps, two of them
+    average = planned(tmp_path, 80, last=2, share=0.5)  # every 20 steps, two of them
     for step in (20, 40, 60, 80):
         average.weights(one_number(step), step)
-    average.planned = 240  # every 60 steps
+    average = planned(tmp_path, 240, last=2, share=0.5)  # every 60 steps
     assert average.weights(one_number(100), 100)["weight"].item() == 80  # of 60 and 100
     average.weights(one_number(180), 180)
     assert average.weights(one_number(240), 240)["weight"].item() == 210
@@ -45,8 +51,9 @@ def test_a_run_made_longer_averages_no_snapshot_from_before_its_window(tmp_path)
     ("steps", "spacing"), [(2000, (25, 10)), (18000, (225, 10)), (100, (1, 10)), (140, (2, 9)), (8, (1, 1))]
 )
 def test_checkpoints_are_spread_over_a_share_of_the_run(steps, spacing):
-    assert built("averaging/checkpoints", last=10, share=0.125).spacing(steps) == spacing
-    assert built("averaging/checkpoints", last=10, every=100).spacing(steps) == (100, 10)
+    by_share, by_number = (planned("", steps, last=10, share=0.125, every=every) for every in (None, 100))
+    assert (by_share.every, by_share.count) == spacing
+    assert (by_number.every, by_number.count) == (100, 10)
 
 
 @pytest.mark.parametrize(("steps", "decay"), [(2000, 0.99), (18000, 1 - 1 / 900), (8, 0.0)])

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, cast
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning import Callback, Trainer
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -44,34 +44,28 @@ class CheckpointAverage(Averaging):
     """
 
     def __init__(self, *, last: Annotated[int, Ge(1)], share: ShareOfRun, every: Annotated[int, Ge(1)] | None) -> None:
-        self.last = last
+        self.last = self.count = last
         self.share = share
         self.every = every
-        self.planned = 0
         self.directory = Path()
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.planned = trainer.max_steps
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         self.directory = Path(trainer.default_root_dir) / "checkpoints" / "average"
+        if self.every is None:
+            window = max(1, round(self.share * trainer.max_steps))
+            self.every = max(1, round(window / self.last))
+            self.count = min(self.last, max(1, window // self.every))
 
-    def spacing(self, max_steps: int) -> tuple[int, int]:
-        """Optimizer steps between two snapshots of a run of `max_steps`, and how many snapshots are averaged."""
-        window = max(1, round(self.share * max_steps))
-        every = max(1, round(window / self.last))
-        return (self.every, self.last) if self.every else (every, min(self.last, max(1, window // every)))
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         if not trainer.global_step and trainer.is_global_zero:  # of a run that was begun here before
             for path in self.directory.glob("*.safetensors"):
                 path.unlink()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
-        step, (every, count) = trainer.global_step, self.spacing(self.planned)
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        step, every = trainer.global_step, cast("int", self.every)
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if trainer.is_global_zero and new_step and count > 1 and step % every == 0:
-            self.snapshot(pl_module.model, step)  # type: ignore[arg-type]
+        if trainer.is_global_zero and new_step and self.count > 1 and step % every == 0:
+            self.snapshot(pl_module.model, step)
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         """Mean of the snapshots in the window that ends at `step`, including the present weights."""
@@ -88,10 +82,10 @@ class CheckpointAverage(Averaging):
     def _window(self, step: int) -> list[Path]:
         # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to an abandoned run. And
         # only multiples of `every`: others are from a stop, or from a run that was planned shorter.
-        every, count = self.spacing(self.planned)
+        every = cast("int", self.every)
         steps = {int(path.stem): path for path in sorted(self.directory.glob("*.safetensors"))}
-        window = [taken for taken in steps if step - every * count < taken <= step]
-        return [steps[taken] for taken in window if taken % every == 0 or taken == step][-count:]
+        window = [taken for taken in steps if step - every * self.count < taken <= step]
+        return [steps[taken] for taken in window if taken % every == 0 or taken == step][-self.count :]
 
 
 class ExponentialAverage(Averaging):
@@ -117,20 +111,18 @@ class ExponentialAverage(Averaging):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.steps, self.mean = state_dict["steps"], state_dict["mean"]
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         if self.decay is None:
             self.decay = 1 - 1 / max(1.0, self.share * trainer.max_steps)
-        named = dict(pl_module.model.named_parameters())  # type: ignore[union-attr]
+        named = dict(pl_module.model.named_parameters())
         exact = {name: torch.promote_types(weight.dtype, torch.float32) for name, weight in named.items()}
         mean = self.mean or {name: torch.zeros_like(weight, dtype=exact[name]) for name, weight in named.items()}
         # A checkpoint's mean comes to the CPU, wherever the model is.
         self.mean = {name: tensor.to(pl_module.device) for name, tensor in mean.items()}
         self._followed = [named[name].detach() for name in mean]
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
-        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.in_a_row  # type: ignore[union-attr]
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.in_a_row
         if trainer.is_global_zero and stepped:
             self.steps += 1
             decay, means = cast("float", self.decay), list(self.mean.values())
@@ -157,12 +149,12 @@ class BestCheckpoint(Averaging):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.best_weights = state_dict["best"], state_dict["weights"]
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         name, sign = MONITORED[self.metric]
         value = float(trainer.callback_metrics[name])
         better = self.best is None or sign * value > sign * self.best
         if trainer.is_global_zero and better and math.isfinite(value):  # nothing is better than NaN
-            now = own_weights(cast("torch.nn.Module", pl_module.model))
+            now = own_weights(pl_module.model)
             self.best, self.best_weights = value, {name: tensor.clone() for name, tensor in now.items()}
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
@@ -182,21 +174,21 @@ class ScheduleFreeAverage(Averaging):
         self.trainer: Trainer | None = None
         self.trained: list[Tensor] = []  # y, while the model is x
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         self.trainer = trainer
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         cast("Any", trainer.optimizers[0]).train()  # without which it refuses a step
 
     @torch.no_grad()
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.trained = [parameter.clone() for parameter in pl_module.model.parameters()]  # type: ignore[union-attr]
-        for parameter in pl_module.model.parameters():  # type: ignore[union-attr]
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+        self.trained = [parameter.clone() for parameter in pl_module.model.parameters()]
+        for parameter in pl_module.model.parameters():
             parameter.copy_(self._average(parameter))
 
     @torch.no_grad()
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        torch._foreach_copy_(list(pl_module.model.parameters()), self.trained)  # type: ignore[union-attr]
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        torch._foreach_copy_(list(pl_module.model.parameters()), self.trained)
         self.trained = []
 
     @torch.no_grad()
@@ -223,7 +215,9 @@ def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 def mean_weights(checkpoints: Iterable[Weights]) -> Weights:
     """The mean of each tensor over the checkpoints, summed in float64 so that their order hardly matters."""
     total: Weights = {}
-    for count, weights in enumerate(checkpoints, start=1):
+    count = 0
+    for weights in checkpoints:
+        count += 1
         exact = {name: tensor.double() for name, tensor in weights.items()}
         total = {name: total[name] + tensor for name, tensor in exact.items()} if total else exact
     return {name: (tensor / count).float() for name, tensor in total.items()}

@@ -10,10 +10,9 @@ from typing import Annotated, Any, cast
 import pytorch_lightning as pl
 import torch
 from annotated_types import Ge
-from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 
-from headcount.data.batches import Batch
 from headcount.errors import InputError
 from headcount.signals import signals_to
 
@@ -26,9 +25,7 @@ class SkippedSteps:
     """Skips the optimizer steps whose gradient norm is not finite: weights, optimizer and averages stay as they were.
 
     The step still counts: its batch is used up, and the schedule goes on. Gradients are the same on all processes, so
-    all skip the same steps.
-
-    stop_after: skipped steps in a row that end training. total and in_a_row: how many there were, and up to now.
+    all skip the same steps. stop_after: skipped steps in a row that end training.
     """
 
     def __init__(self, stop_after: Annotated[int, Ge(1)]) -> None:
@@ -67,9 +64,7 @@ class TrainingProgress(Callback):
     time left.
 
     It also counts, over all ranks and across interruptions: `tokens` (source and target, no padding), `seconds` from
-    the first step to the last with validation, and `step_seconds` without.
-
-    skipped: the optimizer steps that are skipped, whose number is shown once there are some.
+    the first step to the last with validation, and `step_seconds` without. skipped: shown once there are some.
     """
 
     def __init__(self, skipped: SkippedSteps) -> None:
@@ -88,30 +83,26 @@ class TrainingProgress(Callback):
         self.seconds = state_dict["seconds"]
         self.step_seconds = state_dict["step_seconds"]
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._lap = time.perf_counter()
         self._shown = (self.step_seconds, self.tokens)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         tokens = torch.tensor(batch.tokens, device=pl_module.device) if trainer.world_size > 1 else batch.tokens
         self.tokens += int(trainer.strategy.reduce(tokens, reduce_op="sum"))
         self._count(step=True)
         step = trainer.global_step
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if trainer.is_global_zero and new_step and step % max(1, trainer.max_steps // 40) == 0:
-            minutes, seconds = divmod(round((trainer.max_steps - step) * self.step_seconds / step), 60)
-            figures = self._figures(pl_module)
-            logger.info("step %d of %d  %s  %d:%02d left", step, trainer.max_steps, figures, minutes, seconds)
+            self._show(step, trainer.max_steps, pl_module)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._count(step=True)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._count(step=False)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._count(step=False)
 
     def _count(self, step: bool) -> None:
@@ -121,13 +112,15 @@ class TrainingProgress(Callback):
             self.step_seconds += now - self._lap if step else 0.0
         self._lap = now
 
-    def _figures(self, module: Any) -> str:
-        """Figures of the steps since the last call: one step has sentences of one length, so its loss says little."""
+    def _show(self, step: int, steps: int, module: Any) -> None:
+        """Log figures of the steps since the last line: a step has sentences of one length, so its loss says little."""
         seconds, tokens = self._shown
         self._shown = (self.step_seconds, self.tokens)
         rate = (self.tokens - tokens) / max(self.step_seconds - seconds, 1e-9)
         skipped = f"  {self.skipped.total:,} skipped" if self.skipped.total else ""
-        return f"loss {module.recent_loss():.3f}  lr {module.rate:.1e}  {rate:,.0f} tokens/s{skipped}"
+        figures = f"loss {module.recent_loss():.3f}  lr {module.rate:.1e}  {rate:,.0f} tokens/s{skipped}"
+        minutes, seconds = divmod(round((steps - step) * self.step_seconds / step), 60)
+        logger.info("step %d of %d  %s  %d:%02d left", step, steps, figures, minutes, seconds)
 
 
 class EarlyStopping(pl.callbacks.EarlyStopping):
@@ -136,7 +129,7 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict({**state_dict, "patience": self.patience})
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         if self.wait_count >= self.patience:
             trainer.should_stop = True
             logger.info("nothing is left to train with validation.patience=%d", self.patience)
@@ -155,7 +148,7 @@ class StopOnInterrupt(Callback):
         self.exit_code = 0
         self._listening = contextlib.ExitStack()
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         def stop(number: int) -> None:
             self.exit_code = 128 + number
             if trainer.world_size == 1:  # torchrun passes a Ctrl-C on that its processes have had already
@@ -165,9 +158,7 @@ class StopOnInterrupt(Callback):
 
         self._listening.enter_context(signals_to(stop))
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         # One process may see the signal a step before another: all must stop at the same one.
@@ -180,7 +171,7 @@ class StopOnInterrupt(Callback):
             if (batch_idx + 1) % cast("int", trainer.val_check_batch):
                 trainer.limit_val_batches = 0  # at a stop, Lightning validates after any step
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         self.close()
 
     def close(self) -> None:

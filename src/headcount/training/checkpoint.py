@@ -8,19 +8,16 @@ from zipfile import BadZipFile, ZipFile
 
 import torch
 from annotated_types import Ge, Gt
-from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
-from torch import nn
 
 from headcount.files import naming, replacing
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
 
 
 def check_checkpoint(path: Path) -> None:
-    """Compare what a checkpoint holds with its checksums, a CRC-32 of each member of the zip archive that it is.
-
-    Raises BadZipFile, or another error of a damaged archive, and OSError.
-    """
+    """Compare what a checkpoint holds with its checksums, a CRC-32 of each member of the zip archive that it is. Raises
+    OSError, BadZipFile or another error of a damaged archive."""
     with ZipFile(path) as members:
         if wrong := members.testzip():
             raise BadZipFile(f"bad checksum of {wrong}")
@@ -69,17 +66,15 @@ class LastCheckpoint(Callback):
         self._saved_at = 0.0  # by the clock
         self._due = False
 
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         self._saved = checkpoint["global_step"]
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._saved_at = time.monotonic()
         if not trainer.global_step:
             self._keep(trainer, pl_module)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         self._keep(trainer, pl_module)
@@ -87,15 +82,15 @@ class LastCheckpoint(Callback):
         if (batch_idx + 1) % cast("int", trainer.val_check_batch):
             self._save_if_due(trainer, pl_module)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._save_if_due(trainer, pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.global_step != self._saved:
             self.save(trainer)
 
-    def _save_if_due(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._due and not pl_module.skipped.in_a_row:  # type: ignore[union-attr]
+    def _save_if_due(self, trainer: Trainer, pl_module: Any) -> None:
+        if self._due and not pl_module.skipped.in_a_row:
             self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
@@ -117,9 +112,9 @@ class LastCheckpoint(Callback):
         late = time.monotonic() - self._saved_at >= 60 * self.every_minutes
         return bool(trainer.strategy.broadcast(late)) if trainer.world_size > 1 else late
 
-    def _keep(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _keep(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.global_step in self.keep and trainer.is_global_zero:
-            model = cast("nn.Module", pl_module.model)
+            model = pl_module.model
             path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{trainer.global_step}.safetensors"
             path.parent.mkdir(exist_ok=True)
             own = [each for each in trainer.callbacks if isinstance(each, ScheduleFreeAverage)]  # type: ignore[attr-defined]

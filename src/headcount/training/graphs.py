@@ -1,8 +1,7 @@
 """CUDA graphs of training: the model's forward and backward pass for each shape of batch, recorded once, then replayed.
 
-To start a kernel takes the processor longer than a small model's kernel takes the GPU, and a step has more than a
-thousand of them. A graph starts all of them at once. Nothing else knows of graphs: while it trains, this callback puts
-`RecordedPasses` in the place of the model's forward pass. No GPU has run this form of it yet.
+To start a kernel takes longer than a small model's kernel runs; a graph starts a thousand of them at once. Nothing else
+knows of graphs: this callback puts `RecordedPasses` in the place of the model's forward pass. No GPU has run it yet.
 """
 
 import logging
@@ -62,18 +61,14 @@ class RecordedPasses:
             return cast("Tensor", self.plain(*inputs))
         shape = source.shape, source_mask is None, target.shape
         self.seen[shape] += 1
-        if shape not in self.graphs and self.seen[shape] > 1 and self._has_room():
-            self.pool = self.pool or torch.cuda.graph_pool_handle()
-            self.graphs[shape] = Graph(self.plain, inputs, self.parameters, self.pool)
+        if shape not in self.graphs and self.seen[shape] > 1 and len(self.graphs) < MAX_GRAPHS:
+            free, total = torch.cuda.mem_get_info()
+            if free > total / 2:
+                self.pool = self.pool or torch.cuda.graph_pool_handle()
+                self.graphs[shape] = Graph(self.plain, inputs, self.parameters, self.pool)
         if shape not in self.graphs:
             return cast("Tensor", self.plain(*inputs))
-        graph = self.graphs[shape]
-        graph.read(inputs)
-        return cast("Tensor", _Replay.apply(graph, *self.parameters))
-
-    def _has_room(self) -> bool:
-        free, total = torch.cuda.mem_get_info()
-        return len(self.graphs) < MAX_GRAPHS and free > total / 2
+        return cast("Tensor", _Replay.apply(self.graphs[shape], inputs, *self.parameters))
 
 
 class Graph:
@@ -101,17 +96,14 @@ class Graph:
             self.gradients = torch.autograd.grad(output, parameters, self.by_output, allow_unused=True)
         self.output = output.detach()
 
-    def read(self, inputs: Sequence[Tensor | None]) -> None:
-        """Copy a batch to where the graph reads it."""
-        for memory, tensor in zip(self.inputs, inputs, strict=True):
-            if memory is not None and tensor is not None:
-                memory.copy_(tensor)
-
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, graph: Graph, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, graph: Graph, inputs: Sequence[Tensor | None], *parameters: Tensor) -> Tensor:
         ctx.graph = graph
+        for memory, tensor in zip(graph.inputs, inputs, strict=True):
+            if memory is not None and tensor is not None:
+                memory.copy_(tensor)
         graph.forward.replay()
         return graph.output.detach()
 
@@ -120,4 +112,4 @@ class _Replay(torch.autograd.Function):
         graph = ctx.graph
         graph.by_output.copy_(by_output)
         graph.backward.replay()
-        return None, *(each if each is None else each.detach() for each in graph.gradients)
+        return None, None, *(each if each is None else each.detach() for each in graph.gradients)

@@ -17,6 +17,10 @@ from headcount.model.encoder_decoder import EncoderDecoder, soft_capped
 GRAIN = 64  # tokens that a product has a multiple of, the last ones zeros: oneDNN compiles it for every new number
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
+Smoothing = Annotated[float, Ge(0), Lt(1)]
+Alpha = Annotated[float, Gt(0)]
+Step = Annotated[int, Ge(0)]
+
 
 class LabelSmoothing:
     """Label smoothing: cross-entropy against 1 - smoothing on the right token, the rest spread evenly; Szegedy et al.
@@ -29,7 +33,7 @@ class LabelSmoothing:
     passes = 1
     p_cut = 0.0
 
-    def __init__(self, *, smoothing: Annotated[float, Ge(0), Lt(1)]) -> None:
+    def __init__(self, *, smoothing: Smoothing) -> None:
         self.smoothing = smoothing
 
     def at(self, step: int) -> "LabelSmoothing":
@@ -58,9 +62,7 @@ class TwoPasses(LabelSmoothing):
 
     passes = 2
 
-    def __init__(
-        self, *, alpha: Annotated[float, Gt(0)], smoothing: Annotated[float, Ge(0), Lt(1)], start: Annotated[int, Ge(0)]
-    ) -> None:
+    def __init__(self, *, alpha: Alpha, smoothing: Smoothing, start: Step) -> None:
         super().__init__(smoothing=smoothing)
         self.alpha = alpha
         self.start = start
@@ -72,8 +74,7 @@ class TwoPasses(LabelSmoothing):
     def __call__(
         self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
     ) -> tuple[Tensor, Tensor]:
-        logits = F.linear(hidden, weight)
-        logits = logits if cap is None else soft_capped(logits, cap)
+        logits = F.linear(hidden, weight) if cap is None else soft_capped(F.linear(hidden, weight), cap)
         exact = torch.promote_types(logits.dtype, torch.float32)  # the difference of two passes is small
         log_p, log_q = logits.log_softmax(dim=1, dtype=exact).chunk(2)
         loss, likelihood = self.compared(log_p, log_q, labels)
@@ -105,9 +106,8 @@ class RDrop(TwoPasses):
 
 
 class SimCut(TwoPasses):
-    """SimCut: a second pass lacks the embeddings of some tokens, and the prediction of the first is pulled towards its
-    prediction and the other way round; Gao et al. 2022, "Bi-SimCut: a simple strategy for boosting neural machine
-    translation".
+    """SimCut: a second pass lacks the embeddings of some tokens, and both predictions are pulled together; Gao et al.
+    2022, "Bi-SimCut: a simple strategy for boosting neural machine translation".
 
     loss_1 + alpha KL(p_1 || p_2), with the gradient of both
 
@@ -116,12 +116,7 @@ class SimCut(TwoPasses):
     """
 
     def __init__(
-        self,
-        *,
-        alpha: Annotated[float, Gt(0)],
-        p_cut: Annotated[float, Gt(0), Lt(1)],
-        smoothing: Annotated[float, Ge(0), Lt(1)],
-        start: Annotated[int, Ge(0)],
+        self, *, alpha: Alpha, p_cut: Annotated[float, Gt(0), Lt(1)], smoothing: Smoothing, start: Step
     ) -> None:
         super().__init__(alpha=alpha, smoothing=smoothing, start=start)
         self.p_cut = p_cut

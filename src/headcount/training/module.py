@@ -36,10 +36,9 @@ class TranslationTask(pl.LightningModule):
     The loss of a micro-batch is the sum over its target tokens divided by the target tokens of the whole optimizer step
     (`Batch.step_tokens`: all ranks, all micro-batches), so that one process and many follow the same gradient.
 
-    optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. skipped: the steps that
-    are skipped, where gradients are not finite. translator: translates the validation sentences with the present
-    weights. sources and references: those sentences, as text. bleu_tokenizer: sacrebleu's name of the tokenizer for
-    their BLEU. samples: how many of their translations to log.
+    optimizer: builds the optimizer from parameter groups. schedule: factor on its rate by step. translator: translates
+    the validation sentences with the present weights. sources and references: those sentences, as text. bleu_tokenizer:
+    sacrebleu's name of the tokenizer for their BLEU. samples: how many of their translations to log.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class TranslationTask(pl.LightningModule):
 
     def configure_optimizers(self) -> dict[str, Any]:  # type: ignore[override]
         optimizer = self.optimizer_factory(parameter_groups(self.model, self.optimizer_factory))
-        # Of a plain function nothing goes into a checkpoint: the schedule is the config's, also of a resumed run.
+        # A plain function leaves nothing in a checkpoint: the schedule is the config's, also of a resumed run.
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.schedule(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
@@ -100,8 +99,8 @@ class TranslationTask(pl.LightningModule):
             optimizer.step()
 
     def _write(self, figures: dict[str, Any], step: int) -> None:
-        """Write a row of the learning curves, before the checkpoint of its step: Lightning writes some of them later,
-        and one that is killed in between would lack it."""
+        """Write a row of the learning curves. Lightning would do so after the checkpoint of the step, and a run that is
+        killed in between would lack it."""
         for curves in self.loggers:
             curves.log_metrics(figures, step)
 
@@ -146,8 +145,7 @@ class TranslationTask(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         _, likelihood = self._losses(batch, LIKELIHOOD)
-        exact = torch.float32 if likelihood.device.type == "mps" else torch.float64  # which Apple's GPUs don't have
-        likelihood = likelihood.to(exact)
+        likelihood = likelihood.to(torch.float32 if likelihood.device.type == "mps" else torch.float64)
         self._valid_sums.append(torch.stack([likelihood, torch.full_like(likelihood, len(batch.real))]))
 
     def on_validation_epoch_end(self) -> None:
@@ -157,15 +155,12 @@ class TranslationTask(pl.LightningModule):
             dist.all_reduce(sums)
         loss, step = (sums[0] / sums[1]).item(), self.trainer.global_step
         hypotheses = self._translate_shared()
-        bleu = self.bleu(hypotheses)
-        figures = {"valid/loss": loss, "valid/ppl": perplexity(loss), "valid/bleu": bleu}
-        # The same figures on every rank: callbacks that stop training must agree.
-        self.log_dict(figures, logger=False, sync_dist=False)
+        figures = {"valid/loss": loss, "valid/ppl": perplexity(loss), "valid/bleu": self.bleu(hypotheses)}
+        self.log_dict(figures, logger=False)  # the same on every rank: callbacks that stop training must agree
         self._write(figures, step - 1)
         if self.trainer.is_global_zero:
-            logger.info(
-                "step %d: validation loss %.3f, perplexity %.2f, BLEU %.2f (greedy)", step, loss, perplexity(loss), bleu
-            )
+            line = "step %d: validation loss %.3f, perplexity %.2f, BLEU %.2f (greedy)"
+            logger.info(line, step, *figures.values())
             for row in random.Random(self.seed).sample(range(len(self.sources)), min(self.samples, len(self.sources))):
                 texts = self.sources[row], self.references[row], hypotheses[row]
                 logger.info("   source     %s\n   reference  %s\n   model      %s", *texts)
@@ -197,8 +192,8 @@ class TranslationTask(pl.LightningModule):
 
 
 def seed_everything_at(*numbers: int, device: torch.device | None = None) -> None:
-    """Seed torch's generators with a mix of the numbers; device: only those of the CPU and of this device: for
-    every other kind of device, torch would write down the call stack, half a millisecond in all or more."""
+    """Seed torch's generators with a mix of the numbers; device: only those of the CPU and of this device: all others
+    would take half a millisecond."""
     seed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
     if device is None:
         torch.manual_seed(seed)
