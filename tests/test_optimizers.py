@@ -82,23 +82,6 @@ def test_a_schedule_free_optimizer_is_validated_and_kept_at_its_average():
     assert all(torch.allclose(kept[name], tensor, atol=1e-7) for name, tensor in own_weights(model).items())
 
 
-@pytest.mark.medium
-def test_soap_has_no_preconditioner_for_the_side_of_the_vocabulary():
-    pytest.importorskip("pytorch_optimizer")
-    model = built("model/nano", vocab_size=1030, **ONE_LAYER)
-    optimizer = built("optimizer/soap")(parameter_groups(model, built("optimizer/soap")))
-    tokens = torch.ones(1, 4, dtype=torch.int64)
-    model.output(model(tokens, tokens > 0, tokens)).logsumexp(-1).sum().backward()
-    optimizer.step()
-
-    def sides(weight: torch.Tensor) -> list[int]:
-        return [len(basis) for basis in optimizer.state[weight]["Q"]]
-
-    assert sides(model.output.weight) == [0, 16]
-    assert sides(model.encoder[0].self_attention.output.weight) == [16, 16]
-    assert sides(model.encoder_norm.weight) == [0]
-
-
 def vector() -> nn.Parameter:
     return nn.Parameter(torch.ones(3))
 
@@ -150,25 +133,6 @@ def test_all_parameters_but_hidden_matrices_have_adamw_at_a_rate_of_their_own(na
     settings = {"weight_decay": 0.5, "betas": (0.9, 0.98), "eps": 1e-9, "fused": True}
     step_alike((optimizer, torch.optim.AdamW(theirs, lr=0.01, **settings)), ours, theirs, 3)
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize("native", [False, True])
-def test_a_processor_without_bf16_computes_in_float32(native, monkeypatch):
-    """There torch emulates products in bf16, which takes many times as long."""
-    used = []
-
-    def orthogonalised(matrices, steps, coefficients, dtype):
-        used.append(dtype)
-        return matrices.to(dtype)
-
-    monkeypatch.setattr("headcount.training.optimizers.orthogonalised", orthogonalised)
-    monkeypatch.setattr("headcount.training.optimizers.multiplies_bf16", lambda: native)
-    weights = matrices()
-    optimizer = built("optimizer/muon")([{"params": weights, "hidden": True}, {"params": [vector()]}])
-    for weight in weights:
-        weight.grad = torch.ones_like(weight)
-    optimizer.step()
-    assert set(used) == {torch.bfloat16 if native else torch.float32}
 
 
 @pytest.mark.parametrize("model", ["nano", "rnn_luong"])

@@ -28,37 +28,6 @@ LOSSES = {
 }
 
 
-HERE = torch.ones(3)
-WAITING = {
-    "item": lambda x: x.sum().item(),
-    "nonzero": lambda x: x.nonzero(),
-    "index by a mask": lambda x: x[x > 0],
-    "write by a mask": lambda x: x.index_put_([x > 0], x),
-    "masked_select": lambda x: x.masked_select(x > 0),
-    "tolist": lambda x: x.tolist(),
-    "to": lambda x: HERE.to("meta"),
-    "copy_": lambda x: x.copy_(HERE),
-    "tensor": lambda x: torch.tensor([1.0], device="meta"),
-    "repeat_interleave": lambda x: torch.repeat_interleave(x.long()),
-}
-
-
-@pytest.mark.parametrize("wait", WAITING.values(), ids=WAITING)
-def test_the_watch_finds_what_waits(wait):
-    with Unsynchronised(), pytest.raises(SynchronisationError):
-        wait(torch.ones(3, device="meta"))
-
-
-def test_the_watch_lets_pass_what_does_not_wait():
-    x = torch.ones(3, device="meta")
-    with Unsynchronised() as watch:
-        HERE[HERE > 0].sum().item()  # on the processor
-        assert watch.count == 0
-        HERE.to("meta", non_blocking=True)
-        x.index_select(0, x.long())
-        assert watch.count > 1
-
-
 def a_batch(device: str = "meta"):
     """A batch of one pair shorter than the other, on its way to the device."""
     sentences = Sentences.of([[5, 6, 7], [8, 9]])
