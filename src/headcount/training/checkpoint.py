@@ -67,7 +67,13 @@ class LastCheckpoint(Callback):
         self._due = False
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        self._saved = checkpoint["global_step"]
+        self._saved = step = checkpoint["global_step"]
+        # A run may go on with fewer devices that accumulate more, or the other way round: its batches are counted anew.
+        batches = step * trainer.accumulate_grad_batches
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for counts in (progress["total"], progress["current"]):
+            behind = counts["processed"] - counts["completed"]
+            counts.update(ready=batches, started=batches, processed=batches, completed=batches - behind)
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._saved_at = time.monotonic()
