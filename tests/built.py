@@ -14,7 +14,7 @@ from headcount.heads.statistics import Bounds
 from headcount.run.build import NOT_CORPUS, without_other_kinds
 from headcount.run.resolvers import register_resolvers
 from headcount.settings import factory_of
-from headcount.training.divergence import SkippedSteps
+from headcount.training.callbacks import SkippedSteps
 from headcount.training.module import TranslationTask
 
 BOUNDS = Bounds(loss=0.01, margin=0.1, accuracy=2.0, bleu=0.5)

@@ -4,11 +4,9 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from headcount.training import callbacks
-from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
-from headcount.training.divergence import SkippedSteps
+from headcount.training.callbacks import SkippedSteps, StopOnInterrupt, TrainingProgress
 
 
 @pytest.fixture
@@ -24,6 +22,7 @@ def trainer(max_steps: int, accumulation: int = 1, processes: int = 1) -> Simple
         max_steps=max_steps,
         accumulate_grad_batches=accumulation,
         world_size=processes,
+        strategy=SimpleNamespace(reduce=lambda tokens, reduce_op: tokens * processes),
         is_global_zero=True,
         global_step=0,
     )
@@ -31,7 +30,7 @@ def trainer(max_steps: int, accumulation: int = 1, processes: int = 1) -> Simple
 
 def test_seconds_of_steps_leave_out_validation(clock):
     progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=10)
-    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001)
+    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001, device="cpu")
     for seconds, happens in (
         (0, lambda: progress.on_train_start(run, None)),
         (2, lambda: progress.on_train_batch_end(run, module, None, SimpleNamespace(tokens=30), 0)),
@@ -55,10 +54,10 @@ def test_a_signal_during_the_agreement_of_processes_acts_after_the_next_step():
         return decision
 
     run.strategy = SimpleNamespace(reduce_boolean_decision=agreed)
-    module = SimpleNamespace(device=torch.device("cpu"))
-    stop.on_train_batch_end(run, module, None, None, 0)
+    run.val_check_batch = 2
+    stop.on_train_batch_end(run, None, None, None, 0)
     assert not run.should_stop
-    stop.on_train_batch_end(run, module, None, None, 1)
+    stop.on_train_batch_end(run, None, None, None, 1)
     assert run.should_stop
     assert stop.exit_code == 143
 
@@ -68,7 +67,7 @@ def test_a_line_of_progress_forty_times_a_run_once_a_step(clock, caplog):
     progress, run = TrainingProgress(SkippedSteps(10)), trainer(max_steps=80, accumulation=2, processes=2)
     progress.load_state_dict({"tokens": 5000, "seconds": 9.0, "step_seconds": 8.0})
     progress.on_train_start(run, None)
-    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001)
+    module = SimpleNamespace(recent_loss=lambda: 2.5, rate=0.001, device="cpu")
     with caplog.at_level(logging.INFO, "headcount"):
         for batch in range(12):
             clock.seconds += 1

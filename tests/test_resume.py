@@ -104,7 +104,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run
     def check(path):
         raise OSError(errno.EIO, "Input/output error", str(path))
 
-    monkeypatch.setattr("headcount.run.resume.check_seal", check)
+    monkeypatch.setattr("headcount.run.resume.check_checkpoint", check)
     assert "last.ckpt: Input/output error" in refused(run, "steps=12")
 
 

@@ -44,19 +44,6 @@ def test_a_trapezoid_by_hand():
     assert Trapezoid(steps=20, warmup_steps=4, decay=0.4, final=0.5)(16) == pytest.approx(0.75)
 
 
-def test_a_longer_trapezoid_begins_like_a_shorter_one():
-    short, long = (Trapezoid(steps=steps, warmup_steps=4, decay=0.4, final=0) for steps in (20, 100))
-    assert [short(step) for step in range(13)] == [long(step) for step in range(13)]
-
-
-def test_a_trapezoid_that_falls_from_the_warm_up_on_is_a_line():
-    line, trapezoid = (
-        Linear(steps=16, warmup_steps=4, final=0),
-        Trapezoid(steps=16, warmup_steps=4, decay=0.75, final=0),
-    )
-    assert [trapezoid(step) for step in range(20)] == [line(step) for step in range(20)]
-
-
 ENDING = {"cosine": Cosine, "line": Linear, "trapezoid": partial(Trapezoid, decay=0.4)}
 
 
@@ -80,18 +67,7 @@ def test_constant_by_hand():
     assert [factor(step) for step in (0, 1, 2, 1000)] == [0.5, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: built("schedule/inverse_sqrt", warmup_steps=0), r"schedule\.warmup_steps=0"),
-        (lambda: Noam(d_model=64, warmup_steps=0), r"schedule\.warmup_steps=0"),
-        (lambda: built("schedule/constant", warmup_steps=0), r"schedule\.warmup_steps=0"),
-        (lambda: Cosine(steps=10, warmup_steps=0, final=0), r"schedule\.warmup_steps=0"),
-        (lambda: Cosine(steps=10, warmup_steps=5, final=1.5), r"schedule\.final=1\.5"),
-        (lambda: Trapezoid(steps=10, warmup_steps=2, decay=0, final=0), r"schedule\.decay=0: .* at most 0\.8"),
-        (lambda: Trapezoid(steps=10, warmup_steps=2, decay=0.9, final=0), r"schedule\.decay=0\.9: .* at most 0\.8"),
-    ],
-)
-def test_settings_out_of_range_are_named(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
+@pytest.mark.parametrize("decay", [0, 0.9])
+def test_a_fall_that_would_begin_in_the_warm_up_is_refused(decay):
+    with pytest.raises(ValueError, match=r"schedule\.decay=0.*: .* at most 0\.8"):
+        Trapezoid(steps=10, warmup_steps=2, decay=decay, final=0)

@@ -52,8 +52,8 @@ KINDS: dict[str, dict[str, str | Callable[..., Any] | None]] = {
         "simcut": "headcount.training.loss:SimCut",
     },
     "optimizer": {
-        "muon": "headcount.training.muon:Muon",
-        "adamw": "headcount.training.adamw:AdamW",
+        "muon": "headcount.training.optimizers:Muon",
+        "adamw": "headcount.training.optimizers:AdamW",
         "nadamw": "torch.optim:NAdam",
         "schedule_free": "schedulefree:AdamWScheduleFree",
         "soap": "pytorch_optimizer:SOAP",

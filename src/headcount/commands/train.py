@@ -37,7 +37,6 @@ from headcount.run.scores import Figures, contrastive_table, evaluate_split, rec
 from headcount.run.weights import scored_weights, verdict
 from headcount.settings import typed
 from headcount.training.averaging import save_weights
-from headcount.training.callbacks import ValidationStopped
 from headcount.training.module import TranslationTask, seed_everything_at
 
 LOW = 10  # BLEU; each kept run of docs/results has more
@@ -211,7 +210,7 @@ class OpenDirectory(Callback):
         remove_parts(run.directory)
         if resumed:
             make_newest(run.directory)
-        begin_curves(parts.loggers, parts.data.start_step, parts.checkpoint.validation_due)
+        begin_curves(parts.loggers, parts.data.start_step)
         write_config(run.directory, run.config)
         if resumed:
             mark_unfinished(run.directory)
@@ -293,9 +292,8 @@ def fit(run: TrainingRun) -> TranslationTask:
     opening = OpenDirectory(run)
     run.parts.trainer.callbacks.insert(0, opening)  # type: ignore[attr-defined]
     try:
-        with contextlib.suppress(ValidationStopped):
-            checkpoint = run.resumed.checkpoint if run.resumed else None
-            run.parts.trainer.fit(task, datamodule=run.parts.data, ckpt_path=checkpoint)
+        checkpoint = run.resumed.checkpoint if run.resumed else None
+        run.parts.trainer.fit(task, datamodule=run.parts.data, ckpt_path=checkpoint)
     except SystemExit as error:  # with an exit code of Lightning's own
         raise SystemExit(exit_code(run) or 128 + signal.SIGINT) from error
     except Exception as error:  # of many classes, where a checkpoint is not what it claims to be
@@ -306,8 +304,6 @@ def fit(run: TrainingRun) -> TranslationTask:
         if opening.is_open or not run.resumed or isinstance(error, InputError | OSError):
             raise
         raise run.resumed.misfit(error) from error
-    finally:
-        task.graphs = None  # and their memory, also where training ended in a validation
     opening.open()  # where nothing was left to train
     if dist.is_initialized():
         dist.barrier()

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from headcount.data.module import TranslationData
     from headcount.model.encoder_decoder import EncoderDecoder
     from headcount.training.averaging import Averaging
-    from headcount.training.callbacks import LastCheckpoint, StopOnInterrupt, TrainingProgress
+    from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
+    from headcount.training.checkpoint import LastCheckpoint
 
 # Settings of `data` beside the corpus: how its text becomes batches.
 OF_MODULE = (
@@ -268,8 +269,8 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
 
     from headcount.evaluation.metrics import bleu_tokenizer
     from headcount.machine import choose_precision
-    from headcount.training.callbacks import LastCheckpoint, StopOnInterrupt, TrainingProgress
-    from headcount.training.divergence import SkippedSteps
+    from headcount.training.callbacks import SkippedSteps, StopOnInterrupt, TrainingProgress
+    from headcount.training.checkpoint import LastCheckpoint
 
     container, problems = plain(config), Problems()
     problems.lines += wrong
@@ -299,9 +300,12 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
     callbacks = [interrupt, progress, averaging, *stopping_of(container["validation"]), checkpoint]
     callbacks.append(LambdaCallback(on_train_end=lambda *_: interrupt.close()))
     callbacks = [each for each in callbacks if each is not None]
+    if config.cuda_graphs == "auto" and torch.cuda.is_available():
+        from headcount.training.graphs import CudaGraphs
+
+        callbacks.append(CudaGraphs())
     trainer = trainer_of(container, directory, precision, callbacks)
     task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
-    task |= {"cuda_graphs": config.cuda_graphs == "auto"}
     return Parts(
         data, trainer, task, averaging, checkpoint, loggers, interrupt, progress, search, f"{precision}, {why}"
     )
@@ -404,7 +408,7 @@ def trainer_of(
     import torch
     from pytorch_lightning.strategies import DDPStrategy
 
-    from headcount.training.callbacks import CheckpointFile
+    from headcount.training.checkpoint import CheckpointFile
 
     settings = dict(config["trainer"])
     accelerator = settings["accelerator"]

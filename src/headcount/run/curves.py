@@ -9,13 +9,12 @@ from pytorch_lightning.loggers import CSVLogger, Logger
 from headcount.errors import InputError, first_line
 
 # All columns from the start: for a new one Lightning would write the whole file anew.
-COLUMNS = ("epoch", "step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
+COLUMNS = ("step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
 
 
-def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = False) -> None:
+def begin_curves(loggers: list[Logger], start_step: int) -> None:
     """Open every logger, those that write CSV with the rows of the steps before `start_step`.
 
-    validation_due: the run resumes with the validation of the last of these steps, so its row is left out.
     Raises InputError for a logger that cannot begin, such as one whose server is not there.
     """
     for curves in loggers:
@@ -26,12 +25,9 @@ def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = 
             name = type(curves).__name__
             raise InputError(f"logger: {name} cannot begin ({first_line(error)}); choose another") from error
         if isinstance(curves, CSVLogger):
-            repeated = start_step - 1 if validation_due else None
             experiment.metrics_keys = list(COLUMNS)
             experiment.metrics = [
-                {name: cell for name, cell in row.items() if cell}
-                for row in rows
-                if int(row["step"]) < start_step and not (int(row["step"]) == repeated and row.get("valid/loss"))
+                {name: row[name] for name in COLUMNS if row.get(name)} for row in rows if int(row["step"]) < start_step
             ]
             curves.save()
             (Path(curves.log_dir) / "metrics.before.csv").unlink(missing_ok=True)

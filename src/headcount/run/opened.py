@@ -25,7 +25,7 @@ from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.build import build_corpus, build_data, load_extensions, names_given, new_model, plain
 from headcount.run.directory import read_config
 from headcount.settings import AS_TRAINED, build, own_settings, typed
-from headcount.training.seal import read_checkpoint
+from headcount.training.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData

@@ -23,7 +23,7 @@ from headcount.run.build import command_line, initial_config
 from headcount.run.directory import is_finished, locked, read_config
 from headcount.run.identity import differences, recorded, settings_of, with_text
 from headcount.settings import PLACES, is_learnt, within
-from headcount.training.seal import check_seal, read_checkpoint
+from headcount.training.checkpoint import check_checkpoint, read_checkpoint
 
 AUTO = "auto"
 BATCH = ("trainer.devices", "trainer.num_nodes", "trainer.accumulate_grad_batches")  # their product must stay
@@ -206,7 +206,7 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int, list[str]]:
     damaged: list[str] = []
     for path in checkpoints(directory):
         try:
-            check_seal(path)
+            check_checkpoint(path)
             step = int(read_checkpoint(path)["global_step"])
         except (OSError, MemoryError):  # it may be whole: to go back to the one before would lose it
             raise

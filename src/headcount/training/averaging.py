@@ -8,233 +8,160 @@ weights. The window is as long where a run stops early.
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
-from pytorch_lightning import Callback, LightningModule, Trainer
-from safetensors import SafetensorError
+from annotated_types import Ge, Gt, Le, Lt
+from pytorch_lightning import Callback, Trainer
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from headcount.errors import InputError
 from headcount.files import write_bytes
 
 Weights = dict[str, Tensor]
-Shapes = dict[str, torch.Size]
+ShareOfRun = Annotated[float, Gt(0), Le(1)]
+
+MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # Lightning's name, and 1 if higher is better
 
 
-class Averaging(Protocol):
-    """A Lightning callback that follows a run and gives averaged weights at its end.
+class Averaging(Callback):
+    """Follows a run and gives averaged weights at its end. metric: the validation figure that compares them with the
+    last weights, a key of MONITORED."""
 
-    metric: the validation figure that compares them with the last weights, a key of MONITORED.
-    """
-
-    metric: str
+    metric = "loss"
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         """The averaged weights at optimizer step `step`; `model` has the weights of that step."""
-        ...
+        return own_weights(model)
 
 
-class CheckpointAverage(Callback):
+class CheckpointAverage(Averaging):
     """The mean of the last few checkpoints (Vaswani et al. 2017, section 6.1), which lie over a share of the run.
 
     share: of the run's steps, over which the last `last` snapshots are spread. every: optimizer steps between two
     snapshots, instead of a share. The snapshots are files (`checkpoints/average/<step>.safetensors`), so that they
     outlive an interruption.
-
-    Raises ValueError for numbers below 1, or a share outside (0, 1].
     """
 
-    metric = "loss"
-
-    def __init__(self, *, last: int, share: float, every: int | None) -> None:
-        for name, value in {"last": last, "every": every}.items():
-            if value is not None and value < 1:
-                raise ValueError(f"averaging.{name}={value}: must be 1 or more; last=1 takes the last weights alone")
-        self.last = last
-        self.share = _share_of_run(share)
+    def __init__(self, *, last: Annotated[int, Ge(1)], share: ShareOfRun, every: Annotated[int, Ge(1)] | None) -> None:
+        self.last = self.count = last
+        self.share = share
         self.every = every
-        self.planned = 0
         self.directory = Path()
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.planned = trainer.max_steps
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         self.directory = Path(trainer.default_root_dir) / "checkpoints" / "average"
+        if self.every is None:
+            window = max(1, round(self.share * trainer.max_steps))
+            self.every = max(1, round(window / self.last))
+            self.count = min(self.last, max(1, window // self.every))
 
-    def spacing(self, max_steps: int) -> tuple[int, int]:
-        """Optimizer steps between two snapshots of a run of `max_steps`, and how many snapshots are averaged."""
-        if self.every is not None:
-            return self.every, self.last
-        window = max(1, round(self.share * max_steps))
-        every = max(1, round(window / self.last))
-        return every, min(self.last, max(1, window // every))
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         if not trainer.global_step and trainer.is_global_zero:  # of a run that was begun here before
-            for path in self._taken().values():
+            for path in self.directory.glob("*.safetensors"):
                 path.unlink()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
-        step = trainer.global_step
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        step, every = trainer.global_step, cast("int", self.every)
         new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        every, count = self.spacing(self.planned)
-        model = cast("torch.nn.Module", pl_module.model)
-        if trainer.is_global_zero and new_step and count > 1 and step % every == 0:
-            self._snapshot(model, step)
+        if trainer.is_global_zero and new_step and self.count > 1 and step % every == 0:
+            self.snapshot(pl_module.model, step)
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         """Mean of the snapshots in the window that ends at `step`, including the present weights."""
-        if not self._file(step).exists():
-            self._snapshot(model, step)
-        self._remove_outside(step, [taken for taken in self._taken() if taken < step])  # not done where killed
-        return mean_weights(snapshot(path, model) for path in self._files(step))
+        self.snapshot(model, step)
+        return mean_weights(load_file(path) for path in self._window(step))
 
-    def _file(self, step: int) -> Path:
-        return self.directory / f"{step:08d}.safetensors"
+    def snapshot(self, model: torch.nn.Module, step: int) -> None:
+        """Keep the weights of `step`, and remove the snapshots that are not in the window which ends there."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        save_weights(own_weights(model), self.directory / f"{step:08d}.safetensors")
+        for outside in set(self.directory.glob("*.safetensors")) - set(self._window(step)):
+            outside.unlink()
 
-    def _files(self, step: int) -> list[Path]:
+    def _window(self, step: int) -> list[Path]:
         # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to an abandoned run. And
         # only multiples of `every`: others are from a stop, or from a run that was planned shorter.
-        every, count = self.spacing(self.planned)
-        steps = self._taken()
-        window = [taken for taken in sorted(steps) if step - every * count < taken <= step]
-        kept = [taken for taken in window if taken % every == 0 or taken == step]
-        return [steps[taken] for taken in kept[-count:]]
-
-    def _snapshot(self, model: torch.nn.Module, step: int) -> None:
-        self.directory.parent.mkdir(exist_ok=True)  # the run's own directory is there, or gone
-        self.directory.mkdir(exist_ok=True)
-        save_weights(own_weights(model), self._file(step))
-        self._remove_outside(step, list(self._taken()))
-
-    def _remove_outside(self, step: int, steps: list[int]) -> None:
-        """Remove the snapshots of those steps that are not in the window that ends at `step`."""
-        kept = self._files(step)
-        for path in map(self._file, steps):
-            if path not in kept:
-                path.unlink()
-
-    def _taken(self) -> dict[int, Path]:
-        """All snapshots on disk, by step."""
-        return {int(path.stem): path for path in self.directory.glob("*.safetensors") if path.stem.isdecimal()}
+        every = cast("int", self.every)
+        steps = {int(path.stem): path for path in sorted(self.directory.glob("*.safetensors"))}
+        window = [taken for taken in steps if step - every * self.count < taken <= step]
+        return [steps[taken] for taken in window if taken % every == 0 or taken == step][-self.count :]
 
 
-class ExponentialAverage(Callback):
+class ExponentialAverage(Averaging):
     """Exponential moving average of the weights (Polyak and Juditsky 1992), in the form of Kingma and Ba 2015, section
     7.2, which corrects the bias of the first steps. Each optimizer step replaces the share 1 - decay of it; one that
-    is skipped (`headcount.training.divergence`) leaves it as it is; on a GPU, where that is known only later, it counts
-    the weights of the step before once more.
+    is skipped (`headcount.training.callbacks`) leaves it as it is.
 
     share: the mean covers about this share of the run's steps: the decay is 1 - 1 / (share x steps). decay: instead of
     a share; 0.999 is a mean over about the last thousand steps. The mean is kept in float32, for float64 weights in
     float64.
-
-    Raises ValueError for a decay outside (0, 1), or a share outside (0, 1].
     """
 
-    metric = "loss"
-
-    def __init__(self, *, share: float, decay: float | None) -> None:
-        if decay is not None and not 0 < decay < 1:
-            raise ValueError(f"averaging.decay={decay}: between 0 and 1, such as 0.999")
-        self.share = _share_of_run(share)
+    def __init__(self, *, share: ShareOfRun, decay: Annotated[float, Gt(0), Lt(1)] | None) -> None:
+        self.share = share
         self.decay = decay
-        self.planned = 1
         self.steps = 0
         self.mean: Weights = {}
-        self.shapes: Shapes = {}
-        self._model: torch.nn.Module | None = None
-        self._parameters: dict[str, torch.nn.Parameter] = {}  # of that model
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.planned = trainer.max_steps
-        self.shapes = shapes_of(cast("torch.nn.Module", pl_module.model))
-
-    def decay_over(self, max_steps: int) -> float:
-        """The decay in a run of `max_steps`."""
-        return self.decay if self.decay is not None else 1 - 1 / max(1.0, self.share * max_steps)
+        self._followed: list[Tensor] = []  # in the order of the mean
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "mean": self.mean}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.steps, self.mean = state_dict["steps"], state_dict["mean"]
-        check_shapes(self.mean, self.shapes)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # A checkpoint's mean comes to the CPU, wherever the model is; and it may be expanded, in somebody else's.
-        self.mean = {name: tensor.to(pl_module.device).contiguous() for name, tensor in self.mean.items()}
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        if self.decay is None:
+            self.decay = 1 - 1 / max(1.0, self.share * trainer.max_steps)
+        named = dict(pl_module.model.named_parameters())
+        exact = {name: torch.promote_types(weight.dtype, torch.float32) for name, weight in named.items()}
+        mean = self.mean or {name: torch.zeros_like(weight, dtype=exact[name]) for name, weight in named.items()}
+        # A checkpoint's mean comes to the CPU, wherever the model is.
+        self.mean = {name: tensor.to(pl_module.device) for name, tensor in mean.items()}
+        self._followed = [named[name].detach() for name in mean]
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
-        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.last_was_skipped  # type: ignore[union-attr]
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.in_a_row
         if trainer.is_global_zero and stepped:
-            self.follow(cast("torch.nn.Module", pl_module.model))
-
-    @torch.no_grad()
-    def follow(self, model: torch.nn.Module) -> None:
-        """Add the present weights to the mean."""
-        if self._model is not model:  # to collect them in each step would take a millisecond
-            self._model, self._parameters = model, dict(model.named_parameters())
-        now = self._parameters
-        if not self.mean:
-            exact = {name: torch.promote_types(parameter.dtype, torch.float32) for name, parameter in now.items()}
-            self.mean = {name: torch.zeros_like(parameter, dtype=exact[name]) for name, parameter in now.items()}
-        self.steps += 1
-        decay = self.decay_over(self.planned)
-        means = [self.mean[name] for name in now]
-        weights = [parameter.to(mean.dtype) for parameter, mean in zip(now.values(), means, strict=True)]
-        torch._foreach_lerp_(means, weights, (1 - decay) / (1 - decay**self.steps))
+            self.steps += 1
+            decay, means = cast("float", self.decay), list(self.mean.values())
+            weights = [weight.to(mean.dtype) for weight, mean in zip(self._followed, means, strict=True)]
+            torch._foreach_lerp_(means, weights, (1 - decay) / (1 - decay**self.steps))
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
-        return {name: tensor.cpu() for name, tensor in self.mean.items()} or own_weights(model)
+        return {name: tensor.cpu() for name, tensor in self.mean.items()} if self.steps else own_weights(model)
 
 
-class BestCheckpoint(Callback):
+class BestCheckpoint(Averaging):
     """The weights of the best validation: the highest BLEU of greedy search, or the lowest loss (`metric`). Before the
-    first validation, the present weights.
-
-    They are part of the checkpoint, so they always belong to its `best`. Raises ValueError for another metric.
+    first validation, the present weights. They are part of the checkpoint, so they always belong to its `best`.
     """
 
-    def __init__(self, *, metric: str) -> None:
-        if metric not in MONITORED:
-            raise ValueError(f"averaging.metric={metric}: must be one of {', '.join(MONITORED)}")
+    def __init__(self, *, metric: Literal["bleu", "loss"]) -> None:
         self.metric = metric
         self.best: float | None = None
         self.best_weights: Weights = {}
-        self.shapes: Shapes = {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "weights": self.best_weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = state_dict["best"]
-        self.best_weights = state_dict["weights"]
-        check_shapes(self.best_weights, self.shapes)
+        self.best, self.best_weights = state_dict["best"], state_dict["weights"]
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.shapes = shapes_of(cast("torch.nn.Module", pl_module.model))
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         name, sign = MONITORED[self.metric]
         value = float(trainer.callback_metrics[name])
         better = self.best is None or sign * value > sign * self.best
-        model = cast("torch.nn.Module", pl_module.model)
         if trainer.is_global_zero and better and math.isfinite(value):  # nothing is better than NaN
-            self.best = value
-            now = own_weights(model)
-            self.best_weights = {name: tensor.clone() for name, tensor in now.items()}
+            now = own_weights(pl_module.model)
+            self.best, self.best_weights = value, {name: tensor.clone() for name, tensor in now.items()}
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
         return self.best_weights or own_weights(model)
 
 
-class ScheduleFreeAverage(Callback):
+class ScheduleFreeAverage(Averaging):
     """The average that the optimizer schedulefree.AdamWScheduleFree keeps: Defazio et al. 2024, "The road less
     scheduled", equations 3 to 5. In training the model is y = (1 - beta) z + beta x, where gradients are taken; its
     average x is what is validated, and kept.
@@ -243,32 +170,26 @@ class ScheduleFreeAverage(Callback):
     a validation changes nothing.
     """
 
-    metric = "loss"
-
     def __init__(self) -> None:
         self.trainer: Trainer | None = None
         self.trained: list[Tensor] = []  # y, while the model is x
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         self.trainer = trainer
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         cast("Any", trainer.optimizers[0]).train()  # without which it refuses a step
 
     @torch.no_grad()
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.trained = [parameter.clone() for parameter in pl_module.model.parameters()]  # type: ignore[union-attr]
-        for parameter in pl_module.model.parameters():  # type: ignore[union-attr]
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+        self.trained = [parameter.clone() for parameter in pl_module.model.parameters()]
+        for parameter in pl_module.model.parameters():
             parameter.copy_(self._average(parameter))
 
     @torch.no_grad()
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.trained:
-            torch._foreach_copy_(list(pl_module.model.parameters()), self.trained)  # type: ignore[union-attr]
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        torch._foreach_copy_(list(pl_module.model.parameters()), self.trained)
         self.trained = []
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self.on_validation_end(trainer, pl_module)
 
     @torch.no_grad()
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
@@ -279,32 +200,6 @@ class ScheduleFreeAverage(Callback):
         beta, _ = optimizer.param_groups[0]["betas"]
         state = optimizer.state.get(parameter, {})
         return parameter.lerp(state["z"].to(parameter), 1 - 1 / beta) if "z" in state else parameter.detach().clone()
-
-
-MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # Lightning's name, and 1 if higher is better
-
-
-def shapes_of(model: torch.nn.Module) -> Shapes:
-    return {name: parameter.shape for name, parameter in model.named_parameters()}
-
-
-def check_shapes(weights: Weights, shapes: Shapes) -> None:
-    """Raises ValueError for weights, if there are any, that are another model's, or are no numbers. shapes: empty
-    before training."""
-    if weights and shapes and {name: tensor.shape for name, tensor in weights.items()} != shapes:
-        raise ValueError("its averaged weights are those of another model")
-    if not all(tensor.is_floating_point() and tensor.layout is torch.strided for tensor in weights.values()):
-        raise ValueError("its averaged weights are no numbers")
-
-
-def snapshot(path: Path, model: torch.nn.Module) -> Weights:
-    """The weights in a file. Raises InputError where they are not the model's."""
-    try:
-        weights = load_file(path)
-        check_shapes(weights, shapes_of(model))
-    except (SafetensorError, ValueError, OSError) as error:
-        raise InputError(f"{path}: no snapshot of this model; remove it, and resume") from error
-    return weights
 
 
 def own_weights(model: torch.nn.Module) -> Weights:
@@ -323,12 +218,6 @@ def mean_weights(checkpoints: Iterable[Weights]) -> Weights:
     count = 0
     for weights in checkpoints:
         count += 1
-        for name, tensor in weights.items():
-            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+        exact = {name: tensor.double() for name, tensor in weights.items()}
+        total = {name: total[name] + tensor for name, tensor in exact.items()} if total else exact
     return {name: (tensor / count).float() for name, tensor in total.items()}
-
-
-def _share_of_run(share: float) -> float:
-    if not 0 < share <= 1:
-        raise ValueError(f"averaging.share={share}: a share of the run's steps, above 0 and at most 1, such as 0.05")
-    return share

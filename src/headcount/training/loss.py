@@ -1,104 +1,93 @@
-"""The training objectives: label-smoothed cross-entropy, and R-Drop and SimCut on top of it, each fused with the
-projection to the vocabulary."""
+"""The training objectives: label-smoothed cross-entropy, fused with the projection to the vocabulary, and R-Drop and
+SimCut, which compare two passes of the model."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Gt, Lt
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from headcount.model.encoder_decoder import soft_capped
+from headcount.data.tokenizer import BOS, EOS
+from headcount.model.encoder_decoder import EncoderDecoder, soft_capped
 
-IGNORED = -1  # the label of a place without a token; as an index it is the last word, whose terms are multiplied by 0
 GRAIN = 64  # tokens that a product has a multiple of, the last ones zeros: oneDNN compiles it for every new number
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
-
-Divergence = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(logits, log of their sum of exponentials, probability) of two passes, one after the other, [2 * token, vocab] -> the
-divergence of the passes, summed over tokens; and `probability` with the gradient of that by the logits added."""
-
-
-class Loss(Protocol):
-    """A training objective, as a training step calls it."""
-
-    passes: int  # times that a batch goes through the model, each with other dropout
-    p_cut: float  # probability that a pass after the first lacks the embedding of a token
-
-    def at(self, step: int) -> "Loss":
-        """The objective of the optimizer step after `step` others."""
-        ...
-
-    def __call__(
-        self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """(loss, negative log-likelihood) of logits hidden @ weight.T, each summed over tokens, in nats; the mean over
-        the passes that have a cross-entropy. The loss has a gradient, the log-likelihood has none.
-        cap: of the logits, see `soft_capped`.
-
-        hidden [pass * token, d_model], one whole pass after another; weight [vocab, d_model]; labels [pass * token]. A
-        token with the label IGNORED counts for nothing: its hidden must be zeros.
-        """
-        ...
+Smoothing = Annotated[float, Ge(0), Lt(1)]
+Alpha = Annotated[float, Gt(0)]
+Step = Annotated[int, Ge(0)]
 
 
 class LabelSmoothing:
-    """Cross-entropy against 1 - smoothing on the right token, the rest spread evenly: Szegedy et al. 2016, section 7.
+    """Label smoothing: cross-entropy against 1 - smoothing on the right token, the rest spread evenly; Szegedy et al.
+    2016, section 7. Other losses are subclasses.
 
-    Raises ValueError for a smoothing outside [0, 1).
+    passes: times that a batch goes through the model, each with other dropout: 1 or 2. p_cut: probability that the
+    second pass lacks the embedding of a token, see `token_cutoff`.
     """
 
     passes = 1
-    labelled = 1  # passes with a cross-entropy, the first ones
     p_cut = 0.0
-    divergence: Divergence | None = None
 
-    def __init__(self, *, smoothing: float) -> None:
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"loss.smoothing={smoothing}: from 0 (off) up to, not including, 1; 0.1 is usual")
+    def __init__(self, *, smoothing: Smoothing) -> None:
         self.smoothing = smoothing
-        self._scratch = _Scratch()
 
     def at(self, step: int) -> "LabelSmoothing":
-        """The objective of the optimizer step after `step` others: always the same."""
+        """The objective of the optimizer step after `step` others."""
         return self
 
     def __call__(
         self,
         hidden: Float[Tensor, "passes_and_token d_model"],
         weight: Float[Tensor, "vocab d_model"],
-        labels: Int[Tensor, "passes_and_token"],
+        labels: Int[Tensor, " token"],
         cap: float | None = None,
     ) -> tuple[Tensor, Tensor]:
-        objective = _Objective(self.smoothing, len(hidden) // self.passes * self.labelled, self.divergence, cap)
-        loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, objective, self._scratch)
-        return loss / self.labelled, likelihood.detach() / self.labelled
+        """(loss, negative log-likelihood) of the logits hidden @ weight.T, each summed over tokens, in nats; the mean
+        over the passes that have a cross-entropy. The loss has a gradient, the log-likelihood has none.
+
+        hidden: one pass after the other. cap: of the logits, see `soft_capped`.
+        """
+        loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing, cap)
+        return loss, likelihood
 
 
 class TwoPasses(LabelSmoothing):
-    """Label smoothing and a divergence of two passes; before optimizer step `start`, label smoothing alone.
-
-    Raises ValueError for a smoothing outside [0, 1), an alpha that is not positive or a start below 0.
-    """
+    """Label smoothing and a divergence of two passes, by autograd; before optimizer step `start`, label smoothing
+    alone."""
 
     passes = 2
 
-    def __init__(self, *, alpha: float, smoothing: float, start: int) -> None:
-        if alpha <= 0:
-            raise ValueError(f"loss.alpha={alpha}: must be more than 0, such as 5; for none, loss.kind=label_smoothing")
-        if start < 0:
-            raise ValueError(f"loss.start={start}: must be 0 (at once) or a number of optimizer steps")
+    def __init__(self, *, alpha: Alpha, smoothing: Smoothing, start: Step) -> None:
         super().__init__(smoothing=smoothing)
+        self.alpha = alpha
         self.start = start
         self._before = LabelSmoothing(smoothing=smoothing)
 
-    def at(self, step: int) -> "LabelSmoothing":
-        """The objective of the optimizer step after `step` others."""
+    def at(self, step: int) -> LabelSmoothing:
         return self if step >= self.start else self._before
+
+    def __call__(
+        self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
+    ) -> tuple[Tensor, Tensor]:
+        logits = F.linear(hidden, weight) if cap is None else soft_capped(F.linear(hidden, weight), cap)
+        exact = torch.promote_types(logits.dtype, torch.float32)  # the difference of two passes is small
+        log_p, log_q = logits.log_softmax(dim=1, dtype=exact).chunk(2)
+        loss, likelihood = self.compared(log_p, log_q, labels)
+        return loss, likelihood.detach()
+
+    def compared(self, log_p: Tensor, log_q: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and negative log-likelihood of the log-probabilities of both passes, each [token, vocab]."""
+        raise NotImplementedError
+
+    def smoothed(self, log_p: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Label-smoothed cross-entropy of one pass, and its negative log-likelihood."""
+        likelihood = -log_p.gather(1, labels[:, None]).sum()
+        return (1 - self.smoothing) * likelihood - self.smoothing / log_p.shape[1] * log_p.sum(), likelihood
 
 
 class RDrop(TwoPasses):
@@ -108,61 +97,53 @@ class RDrop(TwoPasses):
     (loss_1 + loss_2) / 2 + alpha / 4 (KL(p_1 || p_2) + KL(p_2 || p_1))
 
     alpha: weight of the divergence; the paper takes 5 for small translation data. A step costs two of the plain loss.
-    start: optimizer steps of label smoothing alone before it. Raises ValueError, see `TwoPasses`.
     """
 
-    labelled = 2
-
-    def __init__(self, *, alpha: float, smoothing: float, start: int) -> None:
-        super().__init__(alpha=alpha, smoothing=smoothing, start=start)
-        self.divergence = partial(_both_ways, share=alpha / 2)
+    def compared(self, log_p: Tensor, log_q: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        one, other = self.smoothed(log_p, labels), self.smoothed(log_q, labels)
+        both_ways = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum()
+        return (one[0] + other[0]) / 2 + self.alpha / 4 * both_ways, (one[1] + other[1]) / 2
 
 
 class SimCut(TwoPasses):
-    """SimCut: a second pass lacks the embeddings of some tokens, and the prediction of the first is pulled towards its
-    prediction and the other way round; Gao et al. 2022, "Bi-SimCut: a simple strategy for boosting neural machine
-    translation".
+    """SimCut: a second pass lacks the embeddings of some tokens, and both predictions are pulled together; Gao et al.
+    2022, "Bi-SimCut: a simple strategy for boosting neural machine translation".
 
     loss_1 + alpha KL(p_1 || p_2), with the gradient of both
 
     alpha: weight of the divergence, 3 in the paper. p_cut: probability that the second pass lacks the embedding of a
-    token, 0.05 there. A step costs two of the plain loss. start: optimizer steps of label smoothing alone before it.
-    Raises ValueError for a p_cut outside (0, 1), and see `TwoPasses`.
+    token, 0.05 there. A step costs two of the plain loss.
     """
 
-    def __init__(self, *, alpha: float, p_cut: float, smoothing: float, start: int) -> None:
+    def __init__(
+        self, *, alpha: Alpha, p_cut: Annotated[float, Gt(0), Lt(1)], smoothing: Smoothing, start: Step
+    ) -> None:
         super().__init__(alpha=alpha, smoothing=smoothing, start=start)
-        if not 0 < p_cut < 1:
-            raise ValueError(f"loss.p_cut={p_cut}: must be between 0 and 1, such as 0.05")
         self.p_cut = p_cut
-        self.divergence = partial(_from_first, alpha=alpha)
+
+    def compared(self, log_p: Tensor, log_q: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        loss, likelihood = self.smoothed(log_p, labels)
+        return loss + self.alpha * (log_p.exp() * (log_p - log_q)).sum(), likelihood
 
 
-@dataclass(frozen=True)
-class _Objective:
-    """A loss of projected tokens. labelled: the first tokens, which have a cross-entropy; cap: of the logits."""
+@contextmanager
+def token_cutoff(model: EncoderDecoder, p: float) -> Iterator[None]:
+    """Token cutoff: within it, the model reads zeros in place of the embedding of each token with probability p; Shen
+    et al. 2020, "A simple but tough-to-beat data augmentation approach for natural language understanding and
+    generation", as changed by Gao et al. 2022: nothing is scaled; positions, begin and end of sentence stay."""
 
-    smoothing: float
-    labelled: int
-    divergence: Divergence | None
-    cap: float | None
+    def cut(embedding: nn.Module, inputs: tuple[Tensor], embedded: Tensor) -> Tensor:
+        (tokens,) = inputs
+        kept = (torch.rand(tokens.shape, device=tokens.device) >= p) | (tokens == BOS) | (tokens == EOS)
+        return embedded * kept[..., None]
 
-
-class _Scratch:
-    """Memory for the logits of a chunk and their softmax, kept from step to step: to map and clear new pages for them
-    would take longer than the products."""
-
-    def __init__(self) -> None:
-        self._tensors: dict[torch.dtype, Tensor] = {}
-
-    def pair(self, rows: int, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Two tensors [rows, vocab] without defined values, in the type of the weights [vocab, d_model]."""
-        if weight.device.type != "cpu":  # an accelerator's allocator keeps its memory anyway
-            return weight.new_empty(rows, len(weight)), weight.new_empty(rows, len(weight))
-        kept = self._tensors.get(weight.dtype)
-        if kept is None or kept.shape[1] < rows or kept.shape[2] != len(weight):
-            kept = self._tensors[weight.dtype] = weight.new_empty(2, rows, len(weight))
-        return kept[0, :rows], kept[1, :rows]
+    embeddings = {model.source_embedding, model.target_embedding} if p else ()
+    hooks = [embedding.register_forward_hook(cut) for embedding in embeddings]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -179,132 +160,61 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
     With a cap c, logits are c tanh(W h / c), of which each has the slope 1 - (logit / c)^2: s/V is in that product.
 
-    With a divergence, the second half of the tokens repeats the first, and the divergence of both is added. In mixed
-    precision, logits and p have the lower precision, p_y - 1 + s and sums float32; with a divergence, p is float32 too.
-    Without gradients, as in validation, all have the precision of the weights.
+    In mixed precision, logits and p have the lower precision, p_y - 1 + s and sums float32. Without gradients, as in
+    validation, all have the precision of the weights.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, objective: _Objective, scratch: _Scratch
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, cap: float | None
     ) -> tuple[Tensor, Tensor]:
-        device = hidden.device.type
-        needs_gradient = any(ctx.needs_input_grad)
-        lower = needs_gradient and torch.is_autocast_enabled(device)
+        device, size = hidden.device.type, CHUNK.get(hidden.device.type, 1024)
+        with_gradients = any(ctx.needs_input_grad)
+        lower = with_gradients and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if lower else weight.dtype
+        exact = torch.promote_types(dtype, torch.float32)
+        tiny = torch.finfo(exact).tiny  # a token less likely than that (e^-87 in float32) counts as just so likely
+        spread = smoothing / len(weight)
+        loss = torch.zeros((), dtype=exact, device=hidden.device)
+        likelihood = torch.zeros_like(loss)
         with torch.autocast(device, enabled=False):
-            inputs = hidden.to(dtype), weight.to(dtype), labels
-            loss, likelihood, *gradients = _projected_losses(*inputs, objective, scratch, needs_gradient)
-        if needs_gradient:
-            ctx.save_for_backward(*(g.to(x.dtype) for g, x in zip(gradients, (hidden, weight), strict=True)))
+            h, w = hidden.to(dtype), weight.to(dtype)
+            by_hidden, by_weight = torch.empty_like(h), torch.zeros_like(w, dtype=exact)
+            all_words = w.sum(dim=0, dtype=exact)
+            for start in range(0, len(h), size):
+                part = slice(start, start + size)
+                count = len(h[part])
+                right = torch.arange(count, device=h.device), labels[part]
+                rows = F.pad(h[part], (0, 0, 0, -count % GRAIN))
+                logits = (rows @ w.T)[:count]
+                logits = logits if cap is None else soft_capped(logits, cap)
+                by_logits = w.new_empty(len(rows), len(w))
+                p = torch.softmax(logits, dim=1, out=by_logits[:count])
+                log_right = p[right].to(exact).clamp(min=tiny).log()
+                likelihood -= log_right.sum()
+                if smoothing:
+                    total = (rows[:count].to(exact) @ all_words).sum() if cap is None else logits.sum(dtype=exact)
+                    loss += smoothing * (logits[right] - log_right).sum() - spread * total
+                if with_gradients:
+                    p[right] = p.new_zeros(())  # a number would be copied to a GPU
+                    # In eight parts, since torch rounds a sum to bf16; asked for another type, it copies all of p.
+                    others = torch.stack([some.sum(dim=1) for some in p.chunk(8, dim=1)]).sum(dim=0, dtype=exact)
+                    p[right] = (smoothing - others).to(dtype)
+                    if cap is not None:
+                        p -= spread
+                        p *= 1 - (logits / cap).square()
+                    by_logits[count:] = 0
+                    by_hidden[part] = (by_logits @ w)[:count]
+                    by_weight += by_logits.T @ rows
+            loss += (1 - smoothing) * likelihood
+            if with_gradients and cap is None:
+                by_hidden -= spread * all_words
+                by_weight -= spread * h.sum(dim=0, dtype=exact)
+        ctx.save_for_backward(by_hidden.to(hidden.dtype), by_weight.to(weight.dtype))
+        ctx.mark_non_differentiable(likelihood)
         return loss, likelihood
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        hidden_gradient, weight_gradient = ctx.saved_tensors
-        return hidden_gradient * gradient, weight_gradient * gradient, None, None, None
-
-
-def _projected_losses(
-    hidden: Tensor, weight: Tensor, labels: Tensor, objective: _Objective, scratch: _Scratch, with_gradients: bool
-) -> tuple[Tensor, ...]:
-    """Loss and likelihood, and the gradients of the loss by hidden and weight."""
-    smoothing, cap, divergence = objective.smoothing, objective.cap, objective.divergence
-    exact = torch.promote_types(hidden.dtype, torch.float32)
-    tiny = torch.finfo(exact).tiny  # a token less likely than that (e^-87 in float32) counts as just so likely
-    spread = smoothing / len(weight)
-    loss = torch.zeros((), dtype=exact, device=hidden.device)
-    likelihood = torch.zeros_like(loss)
-    hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=exact)
-    all_words = weight.sum(dim=0, dtype=exact)
-    for part in _parts(hidden, 1 if divergence is None else 2):
-        rows = hidden[part]
-        count = len(rows)
-        own = slice(count * objective.labelled // len(hidden))  # those with a cross-entropy
-        counted = labels[part] != IGNORED
-        right = torch.arange(count, device=rows.device), labels[part]
-        rows = F.pad(rows, (0, 0, 0, -count % GRAIN))
-        logits, p = scratch.pair(len(rows), weight)
-        torch.mm(rows, weight.T, out=logits)
-        by_logits, logits, p = p, logits[:count], p[:count]
-        if cap is not None:
-            logits = soft_capped(logits, cap)
-        if divergence is None:
-            torch.softmax(logits, dim=1, out=p)
-        else:
-            logits = logits.to(exact)  # the difference of two passes is small
-            p = logits.softmax(dim=1)
-        log_right = p[right].to(exact).clamp(min=tiny).log() * counted
-        likelihood -= log_right[own].sum()
-        log_total = logits[right] * counted - log_right
-        if smoothing:
-            total = (rows[own].to(exact) @ all_words).sum() if cap is None else logits[own].sum(dtype=exact)
-            loss += smoothing * log_total[own].sum() - spread * total
-        if divergence is not None:
-            difference, p = divergence(logits, log_total[:, None], p)
-            loss += difference
-            p[right[0][own], right[1][own]] -= 1 - smoothing
-        elif with_gradients:
-            p[right] = p.new_zeros(())  # a number would be copied to a GPU
-            p[right] = (smoothing - _row_sums(p, exact)).to(p.dtype)
-        if with_gradients:
-            if cap is not None:
-                p[own] -= spread
-                p *= 1 - (logits / cap).square()
-            if divergence is not None:
-                by_logits[:count] = p
-            by_logits[count:] = 0
-            hidden_gradient[part] = (by_logits @ weight)[:count]
-            weight_gradient += by_logits.T @ rows
-    loss += (1 - smoothing) * likelihood
-    if with_gradients and cap is None:
-        labelled = slice(objective.labelled)
-        hidden_gradient[labelled] -= spread * all_words
-        weight_gradient -= spread * hidden[labelled].sum(dim=0, dtype=exact)
-    return loss, likelihood, hidden_gradient, weight_gradient
-
-
-def _row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sum of each row. In eight parts, since torch rounds a sum to the type of `x`; asked for another type, it
-    copies all of `x` first on a CPU."""
-    return torch.stack([part.sum(dim=1) for part in x.chunk(8, dim=1)]).sum(dim=0, dtype=dtype)
-
-
-def _parts(hidden: Tensor, passes: int) -> list[Any]:
-    """What to take of the tokens at once: slices; of two passes the same tokens of both, one pass after the other."""
-    tokens, size = len(hidden) // passes, max(1, CHUNK.get(hidden.device.type, 1024) // passes)
-    starts = range(0, tokens, size)
-    if passes == 1:
-        return [slice(start, start + size) for start in starts]
-    each = torch.arange(passes * tokens, device=hidden.device).view(passes, tokens)
-    return [each[:, start : start + size].flatten() for start in starts]
-
-
-def _both_ways(logits: Tensor, log_total: Tensor, probability: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """A `Divergence`: `share` of KL(p || q) + KL(q || p), where p is the first half of `probability` and q the second.
-
-    With d = log p - log q the sum is sum_v (p - q) d, and its gradient by the logits of p
-
-        p (d - KL(p || q)) + p - q                           and by those of q  q (-d - KL(q || p)) + q - p.
-    """
-    d, p, q = _log_ratio(logits, log_total, probability)
-    kl_p, kl_q = (p * d).sum(dim=1, keepdim=True), -(q * d).sum(dim=1, keepdim=True)
-    by_p = p * (d - (kl_p - 1 - 1 / share)) - q
-    by_q = q * (d + (kl_q - 1 - 1 / share)).neg_() - p
-    return share * (kl_p + kl_q).sum(), torch.cat([by_p, by_q]).mul_(share)
-
-
-def _from_first(logits: Tensor, log_total: Tensor, probability: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """A `Divergence`: alpha KL(p || q), where q has no cross-entropy, so that its rows are the gradient of this alone.
-
-    With d = log p - log q, the gradient of KL(p || q) is p (d - KL(p || q)) by the logits of p and q - p by those of q.
-    """
-    d, p, q = _log_ratio(logits, log_total, probability)
-    kl = (p * d).sum(dim=1, keepdim=True)
-    return alpha * kl.sum(), torch.cat([p * (d - (kl - 1 / alpha)), q - p]).mul_(alpha)
-
-
-def _log_ratio(logits: Tensor, log_total: Tensor, probability: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log p - log q, p and q of the first and the second half of `probability`."""
-    (logits_p, logits_q), (total_p, total_q), (p, q) = (each.chunk(2) for each in (logits, log_total, probability))
-    return (logits_p - logits_q).sub_(total_p - total_q), p, q
+        by_hidden, by_weight = ctx.saved_tensors
+        return by_hidden * gradient, by_weight * gradient, None, None, None

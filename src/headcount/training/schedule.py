@@ -1,18 +1,22 @@
 """Learning rate schedules: a factor on the optimizer's rate, by optimizer step, counted from 0.
 
-All begin with a linear warm-up over `warmup_steps`. Raise ValueError for fewer than 1.
+All begin with a linear warm-up over `warmup_steps`.
 """
 
 import logging
 import math
+from typing import Annotated
+
+from annotated_types import Ge, Le
 
 logger = logging.getLogger(__name__)
 
+Positive = Annotated[int, Ge(1)]
+Share = Annotated[float, Ge(0), Le(1)]  # of the peak rate
+
 
 class _WarmUp:
-    def __init__(self, *, warmup_steps: int) -> None:
-        if warmup_steps < 1:
-            raise ValueError(f"schedule.warmup_steps={warmup_steps}: must be 1 or more")
+    def __init__(self, *, warmup_steps: Positive) -> None:
         self.warmup_steps = warmup_steps
 
 
@@ -28,7 +32,7 @@ class Noam(_WarmUp):
     """d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5): Vaswani et al. 2017, equation 3. The optimizer's rate is a
     factor on it, 1 in the paper."""
 
-    def __init__(self, *, d_model: int, warmup_steps: int) -> None:
+    def __init__(self, *, d_model: int, warmup_steps: Positive) -> None:
         super().__init__(warmup_steps=warmup_steps)
         self.d_model = d_model
 
@@ -39,14 +43,10 @@ class Noam(_WarmUp):
 class _ToTheEnd(_WarmUp):
     """Up to 1 at `warmup_steps`, then down to `final` at `steps`. Steps count from 0, so `steps` comes after the last
     one, whose rate is above `final`. A run that is no longer than its warm-up has nothing else, and a warning says so.
-
-    Raises ValueError also for `final` outside [0, 1].
     """
 
-    def __init__(self, *, steps: int, warmup_steps: int, final: float) -> None:
+    def __init__(self, *, steps: int, warmup_steps: Positive, final: Share) -> None:
         super().__init__(warmup_steps=warmup_steps)
-        if not 0 <= final <= 1:
-            raise ValueError(f"schedule.final={final}: a share of the peak rate, from 0 to 1")
         self.steps = steps
         self.final = final
         if 0 < steps <= warmup_steps:
@@ -82,11 +82,11 @@ class Trapezoid(_ToTheEnd):
     """Up to 1 at `warmup_steps`, constant, then down a straight line to `final` at `steps`, over the last share
     `decay` of them: Hägele et al. 2024, "Scaling laws and compute-optimal training beyond fixed training durations".
 
-    Until the fall begins, the rates of a shorter run and of a longer one are the same. Raises ValueError also for a
-    fall that would begin in the warm-up.
+    Until the fall begins, the rates of a shorter run and of a longer one are the same. Raises ValueError for a fall
+    that would begin in the warm-up.
     """
 
-    def __init__(self, *, steps: int, warmup_steps: int, decay: float, final: float) -> None:
+    def __init__(self, *, steps: int, warmup_steps: Positive, decay: float, final: Share) -> None:
         super().__init__(steps=steps, warmup_steps=warmup_steps, final=final)
         most = 1 - warmup_steps / steps if steps > warmup_steps else 1.0
         if not 0 < decay <= most:
