@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
-from headcount.data.plan import (
+from headcount.data.batching import (
     JITTER,
     BatchRamp,
     Epochs,
@@ -77,7 +77,7 @@ def test_few_batches_are_sorted_by_the_longer_side(monkeypatch):
     reach = [(longest[rows].min(), longest[rows].max()) for rows in plan.batches]
     for (_, last), (first, _) in itertools.pairwise(sorted(reach)):
         assert last <= first + 2 * JITTER  # each batch has lengths of its own, but for the jitter
-    monkeypatch.setattr("headcount.data.plan.few_batches", lambda *_: False)
+    monkeypatch.setattr("headcount.data.batching.few_batches", lambda *_: False)
     assert plan.padding < plan_epoch(source, target, batch_tokens=few, seed=1, epoch=0).padding - 0.02
 
 

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from headcount.data import plan
 from headcount.data.module import TranslationData
-from headcount.data.subword_sampling import BpeDropout, SampledSegmentation
+from headcount.data.subword_regularization import BpeDropout, SampledSegmentation
 from headcount.data.tokenizer import EOS, PAD
 from headcount.errors import InputError
 

@@ -14,7 +14,7 @@ from conftest import completed
 from test_module import made, module, planned_epochs
 
 from headcount.data.shared import remove, remove_older, shared_arrays
-from headcount.data.subword_sampling import BpeDropout
+from headcount.data.subword_regularization import BpeDropout
 from headcount.errors import InputError
 
 
@@ -194,7 +194,7 @@ def test_a_process_that_shares_has_hardly_memory_of_its_own(tmp_path):
     script = f"""
 import json, numpy as np, re
 from pathlib import Path
-from headcount.data.plan import Epochs
+from headcount.data.batching import Epochs
 def own():
     return sum(map(int, re.findall(r"Private_Dirty: *(\\d+)", Path("/proc/self/smaps_rollup").read_text()))) * 1024
 random = np.random.default_rng(0)

@@ -36,7 +36,6 @@ def prepare(config: DictConfig) -> str:
         )
     use_threads(config.threads)
     data = build_data(initial_config(config))
-    data.threads = config.threads
     if config.init_from:
         data.use_tokenizer(load_tokenizer(Path(config.init_from)))
     data.prepare_data()

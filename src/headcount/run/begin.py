@@ -100,8 +100,6 @@ def open_training_run(config: DictConfig, start: Start, held: contextlib.ExitSta
     source = directory if resumed else Path(config.init_from) if config.init_from else None
     if source is not None:
         parts.data.use_tokenizer(load_tokenizer(source))
-    parts.data.shares = True
-    parts.data.threads = config.threads
     parts.data.prepare_data()
     seed_everything_at(config.seed, 0)
     others: list[str] = []
@@ -254,7 +252,6 @@ def describe(run: TrainingRun) -> str:
         f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
         f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} "
         f"padding, {data.steps_per_epoch:,} steps an epoch; {run.config.steps:,} steps"
-        + (f"; ramp: {data.ramp} (figures of the first epoch)" if data.ramp else "")
     )
 
 

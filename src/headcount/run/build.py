@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 # Settings of `data` beside the corpus: how its text becomes batches.
 OF_MODULE = (
-    *("max_length", "batch_tokens", "batch_ramp", "batch_ramp_start", "pad_to", "hide_source", "both_directions"),
-    *("directory", "workers"),
+    *("max_length", "batch_tokens", "hide_source", "both_directions", "directory", "workers"),
 )
 NOT_CORPUS = (*OF_MODULE, "cleaning", "rate_tokens", "fingerprint")
 GROUPS = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search")
@@ -57,7 +56,6 @@ LEAST_FACTOR = 0.1  # of schedule.kind=noam, below which it is the rate of anoth
 NEEDS = {  # settings that act only beside another
     "model.local_window": "model.local_heads",
     "model.qk_scale": "model.qk_norm",
-    "data.batch_ramp_start": "data.batch_ramp",
     **{
         f"data.cleaning.{name}": "data.cleaning.enabled"
         for name in ("max_words", "max_ratio", "drop_duplicates", "drop_leaks")

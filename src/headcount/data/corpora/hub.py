@@ -1,25 +1,21 @@
 """Translation data sets of the Hugging Face hub."""
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from headcount.data.corpora.corpus import SPLITS, Pairs, fingerprint, language_codes, pair_table
-from headcount.data.corpora.files import SplitTexts, named_tests, text_at
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes
+from headcount.data.corpora.files import LocalSplits, SplitFiles, files_at, named_tests
 from headcount.data.corpora.held_out import HeldOut
-from headcount.data.corpora.tables import text_column
-from headcount.data.corpora.text import ParallelText
-from headcount.errors import InputError, UnreachableError, first_line
+from headcount.data.corpora.tables import text_columns
+from headcount.errors import InputError, first_line
 
 HUB_TIMEOUT = 10.0  # seconds in which the hub must answer
-FIELD_SETTINGS = "set data.source_field and data.target_field, or data.source and data.target"
 
 
 class HubCorpus:
@@ -44,7 +40,6 @@ class HubCorpus:
         splits: Mapping[str, str | None] | None,
         source_field: str | None,
         target_field: str | None,
-        streaming: bool,
         held_out: Mapping[str, int | None] | None,
         max_pairs: int | None,
         tests: Mapping[str, Any] | None,
@@ -81,15 +76,14 @@ class HubCorpus:
         self.root = None if root is None else Path(root)
         self.splits = named
         self.fields = source_field or self.source_language, target_field or self.target_language
-        self.streaming = streaming
         self.tests = {
-            test: where if isinstance(where, str) else text_at(f"data.tests.{test}", where, self.fields)
+            test: where if isinstance(where, str) else files_at(f"data.tests.{test}", where, self.fields)
             for test, where in named_tests(tests).items()
         }
 
-    def load(self) -> dict[str, Pairs]:
+    def load(self) -> dict[str, Dataset]:
         if self.root is not None:
-            return self._files(self.root).load()
+            return self._local(self.root).load()
         wanted = {split: name for split, name in self.splits.items() if split not in self.held_out.sizes}
         wanted |= {test: where for test, where in self.tests.items() if isinstance(where, str)}
         loaded = self._load_from_hub()
@@ -100,45 +94,48 @@ class HubCorpus:
                 + " and ".join(f"data.{'splits' if split in SPLITS else 'tests'}.{split}" for split in absent)
                 + "".join(f", or data.held_out.{split}=2000" for split in absent if split in ("valid", "test"))
             )
-        splits = {split: self._pairs(str(name), loaded[str(name)]) for split, name in wanted.items()}
-        splits |= {test: text.pairs() for test, text in self.tests.items() if not isinstance(text, str)}
+        remedy = "set data.source_field and data.target_field, or data.source and data.target"
+        splits = {
+            split: text_columns(loaded[str(name)].data.table, self.fields, self.path, remedy)
+            for split, name in wanted.items()
+        }
+        splits |= {test: files.read() for test, files in self.tests.items() if isinstance(files, SplitFiles)}
         return self.held_out.cut(splits)
 
     def fingerprint(self) -> str:
         if self.root is not None:
-            return self._files(self.root).fingerprint()
+            return self._local(self.root).fingerprint()
         files = sorted(file for file in Path(self.path).rglob("*") if file.is_file())
         path = None if files else self.path  # a folder is the same text wherever it lies
         settings = [path, self.source_language, self.target_language, self.name, self.revision, self.splits]
-        languages = self.source_language, self.target_language
-        texts = [text for text in self.tests.values() if not isinstance(text, str)]
         further = {
-            "fields": self.fields if self.fields != languages else None,
+            "fields": self.fields if self.fields != (self.source_language, self.target_language) else None,
             **self.held_out.settings,
             "tests": {test: where if isinstance(where, str) else None for test, where in self.tests.items()},
+            # If the path is a folder, the files' names give their splits.
+            "names": [file.relative_to(self.path).as_posix() for file in files],
         }
-        # If the path is a folder, the files' names give their splits.
-        further["names"] = [file.relative_to(self.path).as_posix() for file in files]
-        return fingerprint(settings, further, [*files, *(path for text in texts for path in text.paths)])
+        own = [path for where in self.tests.values() if isinstance(where, SplitFiles) for path in where.paths]
+        return fingerprint(settings, further, [*files, *own])
 
-    def _files(self, root: Path) -> SplitTexts:
+    def _local(self, root: Path) -> LocalSplits:
         if not root.is_dir():
             raise InputError(f"data.root={root}: there is no such folder; give one that holds {self._file_names()}")
-        stems: dict[str, Any] = {split: split for split in SPLITS if split not in self.held_out.sizes}
-        texts = {
+        stems = {split: split for split in SPLITS if split not in self.held_out.sizes}
+        files = {
             split: self._in_folder(root, stem) if isinstance(stem, str) else stem
-            for split, stem in (stems | self.tests).items()
+            for split, stem in {**stems, **self.tests}.items()
         }
-        return SplitTexts((self.source_language, self.target_language), texts, self.held_out)
+        return LocalSplits((self.source_language, self.target_language), files, self.held_out)
 
-    def _in_folder(self, root: Path, stem: str) -> ParallelText:
+    def _in_folder(self, root: Path, stem: str) -> SplitFiles:
         sides = []
         for language in (self.source_language, self.target_language):
             plain, packed = (root / f"{stem}.{language}{suffix}" for suffix in ("", ".gz"))
             if not plain.exists() and not packed.exists():
                 raise InputError(f"data.root={root} has no {plain.name} or {packed.name}; give {self._file_names()}")
             sides.append(plain if plain.exists() else packed)
-        return ParallelText(*sides)
+        return SplitFiles(tuple(sides))
 
     def _file_names(self) -> str:
         languages = self.source_language, self.target_language
@@ -146,7 +143,7 @@ class HubCorpus:
         stems += [stem for stem in self.tests.values() if isinstance(stem, str)]
         return ", ".join(f"{stem}.{language}" for stem in stems for language in languages)
 
-    def _load_from_hub(self) -> Mapping[str, Dataset | IterableDataset]:
+    def _load_from_hub(self) -> Mapping[str, Dataset]:
         unreachable: Exception | None = None
         offline = datasets.config.HF_HUB_OFFLINE
         # The hub libraries have changed their HTTP library, and with it their exceptions, more than once. So both calls
@@ -159,68 +156,14 @@ class HubCorpus:
                 unreachable = error
                 datasets.config.HF_HUB_OFFLINE = True
         try:
-            wish = {"streaming": True} if self.streaming else {}
-            return datasets.load_dataset(self.path, self.name, revision=self.revision, **wish)
+            return datasets.load_dataset(self.path, self.name, revision=self.revision)
         except Exception as error:
-            if unreachable is None and isinstance(error, ValueError):
-                self._require_configuration()
             cause = unreachable or error
-            raise UnreachableError(
-                f"data.path={self.path} cannot be loaded from the Hugging Face hub ({_reason(cause)}); check the name "
-                f"and the network, or use local files: data.root=DIR with {self._file_names()} (plain or .gz), "
-                "or data=files"
+            absent = "it has no public data set of that name" if isinstance(cause, RepositoryNotFoundError) else None
+            raise InputError(
+                f"data.path={self.path} cannot be loaded from the Hugging Face hub ({absent or first_line(cause)}); "
+                "check data.name, the name and the network, or use local files: data.root=DIR with "
+                f"{self._file_names()} (plain or .gz), or data=files"
             ) from cause
         finally:
             datasets.config.HF_HUB_OFFLINE = offline
-
-    def _require_configuration(self) -> None:
-        """Raises InputError if the data set exists, but has no configuration of this name."""
-        try:
-            names = datasets.get_dataset_config_names(self.path, revision=self.revision)
-        except Exception:
-            return  # the error has another cause
-        if self.name is None and len(names) > 1:
-            raise InputError(f"data.name: not given, and {self.path} has several configurations: {', '.join(names)}")
-        if self.name is not None and self.name not in names:
-            raise InputError(f"data.name={self.name}: {self.path} has no such configuration; it has {', '.join(names)}")
-
-    def _pairs(self, split: str, dataset: Dataset | IterableDataset) -> Pairs:
-        rows = dataset.with_format("arrow")
-        if isinstance(dataset, Dataset):
-            self._columns(dataset.features.arrow_schema)  # raises here, before any work is done
-            return Pairs(dataset.num_rows, lambda count: map(self._pair_table, rows.iter(count)))
-        return Pairs(None, partial(self._stream, split, rows))
-
-    def _stream(self, split: str, rows: IterableDataset, count: int) -> Iterator[pa.Table]:
-        done = 0
-        tables = rows.iter(count)
-        while True:
-            try:
-                table = next(tables, None)
-            except Exception as error:  # of the network or the format, of many classes
-                raise UnreachableError(
-                    f"{self.path}: the stream of the split {split} broke off after {done:,} pairs ({_reason(error)}); "
-                    "nothing of it is kept: check the network and start again, or set data.streaming=false"
-                ) from error
-            if table is None:
-                return
-            yield self._pair_table(table)
-            done += table.num_rows
-
-    def _pair_table(self, table: pa.Table) -> pa.Table:
-        columns = [column(table) for column in self._columns(table.schema)]
-        try:
-            for column in columns:
-                column.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{self.path}: has text that is not UTF-8 ({_reason(error)})") from error
-        return pair_table(*columns)
-
-    def _columns(self, schema: pa.Schema) -> list[Callable[[pa.Table], pa.ChunkedArray]]:
-        return [text_column(self.path, schema, field, FIELD_SETTINGS) for field in self.fields]
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RepositoryNotFoundError):
-        return "it has no public data set of that name"
-    return first_line(error)

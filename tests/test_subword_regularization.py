@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from built import sentence_piece
 
-from headcount.data.subword_sampling import BpeDropout, SampledSegmentation, sample_pieces
+from headcount.data.subword_regularization import BpeDropout, SampledSegmentation, sample_pieces
 
 TEXT = [f"the {c} {a} sees {n} trees" for c in ("red", "blue") for a in ("dog", "horse", "bear") for n in range(9)]
 SEGMENTATIONS = {
@@ -42,7 +42,7 @@ def test_another_process_samples_the_same(tokenizer, tmp_path):
     tokenizer, segmentation = tokenizer
     tokenizer.save(tmp_path / "tokenizer.model")
     program = (
-        "from pathlib import Path; from headcount.data.subword_sampling import *\n"
+        "from pathlib import Path; from headcount.data.subword_regularization import *\n"
         "from headcount.data.tokenizer import load_tokenizer\n"
         f"tokenizer = load_tokenizer(Path({str(tmp_path)!r}))\n"
         f"print(sample_pieces(tokenizer, {TEXT!r}, {segmentation!r}, (1, 2, 3)))"
