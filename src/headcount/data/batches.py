@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
-from headcount.data.batching import EpochPlan, Epochs
+from headcount.data.batching import Epochs
 from headcount.data.tokenizer import BOS, EOS, PAD
 
 
@@ -131,31 +131,21 @@ Resample = Callable[[np.ndarray, tuple[int, ...], int], tuple[Sentences, Sentenc
 rows. A sentence has more tokens only if its best segmentation has."""
 
 
+@dataclass(eq=False)
 class TrainStream(IterableDataset[Batch]):
     """The endless training batches of one process, from optimizer step `start_step`.
 
     resample: subword sampling, from epoch `epochs.start_epoch` on. No batch exceeds the budget, and `Batch.step_tokens`
-    is the number that the plan expects, the same in all processes. None: the pieces are always those of `source` and
-    `target`.
+    is the number that the plan expects, the same in all processes. None: always the pieces of `source` and `target`.
     """
 
-    def __init__(
-        self,
-        source: Sentences,
-        target: Sentences,
-        epochs: Epochs,
-        rank: int,
-        world_size: int,
-        start_step: int,
-        resample: Resample | None = None,
-    ) -> None:
-        self.resample = resample
-        self.source = source
-        self.target = target
-        self.epochs = epochs
-        self.rank = rank
-        self.world_size = world_size
-        self.start_step = start_step
+    source: Sentences
+    target: Sentences
+    epochs: Epochs
+    rank: int
+    world_size: int
+    start_step: int
+    resample: Resample | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         # The loader asks its n workers in turn, so each gives every n-th batch.
@@ -177,16 +167,6 @@ class TrainStream(IterableDataset[Batch]):
             epoch, step = epoch + 1, 0
 
 
-class SplitBatches(Dataset[Batch]):
-    """The batches of one process over a whole split, each sentence once; `step_tokens` counts one batch."""
-
-    def __init__(self, source: Sentences, target: Sentences, plan: EpochPlan, rank: int, world_size: int) -> None:
-        self.source = source
-        self.target = target
-        self.share = list(plan.share(rank, world_size))
-
-    def __len__(self) -> int:
-        return len(self.share)
-
-    def __getitem__(self, index: int) -> Batch:
-        return collate(self.source, self.target, *self.share[index])
+def collate_planned(source: Sentences, target: Sentences, planned: tuple[np.ndarray, int]) -> Batch:
+    """The batch of (rows, step_tokens), as `EpochPlan.share` gives them."""
+    return collate(source, target, *planned)

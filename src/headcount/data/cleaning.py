@@ -5,24 +5,20 @@ scores stay comparable (the tokenizer still reads every text in its normalised f
 """
 
 import hashlib
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from annotated_types import Ge
 from tabulate import tabulate
 
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
-EMPTY = "empty"
-TOO_LONG = "too long"
-UNEQUAL = "unequal lengths"
-DUPLICATE = "duplicate"
-LEAK = "leak"
+CHECKED = ("empty", "too long", "unequal lengths", "duplicate", "leak")  # a pair counts under the first
 TOO_MANY_PIECES = "too many pieces"
-CHECKED = (EMPTY, TOO_LONG, UNEQUAL, DUPLICATE, LEAK)  # a pair counts under the first
 REASONS = (*CHECKED, TOO_MANY_PIECES)
 OVERLAP = ("source in valid", "target in valid")
 ROWS = ("read", "normalised", *REASONS, *OVERLAP, "kept")
@@ -44,15 +40,8 @@ class CleaningReport:
     """
 
     counts: dict[str, dict[str, int]]
-    tolerated: tuple[str, ...] = ()
-    enabled: bool = True
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "CleaningReport":
-        return cls(values["counts"], tuple(values["tolerated"]), values["enabled"])
+    tolerated: list[str]
+    enabled: bool
 
     def table(self) -> str:
         """A table as plain text: a row a reason, a column a split."""
@@ -73,8 +62,6 @@ class CleaningReport:
     def require_pairs(self) -> None:
         """Raises InputError, with the main reason, if a split has no pair left."""
         for split, counts in self.counts.items():
-            if counts["read"] == 0:
-                raise InputError(f"the {split} split of the corpus holds no pairs; give it at least one")
             if counts["kept"] == 0:
                 reason = max(REASONS, key=lambda reason: counts.get(reason, 0))
                 remedy = "data.max_length" if reason == TOO_MANY_PIECES else "data.cleaning"
@@ -86,7 +73,7 @@ class CleaningReport:
 
 def _undefined(row: str, split: str) -> bool:
     """Only training pairs can leak into other splits, and only test sets can overlap with valid."""
-    return (row == LEAK and split != "train") or (row in OVERLAP and split in ("train", "valid"))
+    return (row == "leak" and split != "train") or (row in OVERLAP and split in ("train", "valid"))
 
 
 class Text(NamedTuple):
@@ -108,7 +95,7 @@ class Findings(NamedTuple):
     """What was found in each pair alone.
 
     normalised: bool [pair], whether normalisation changed it. reasons: bool [pair, reason], by `CHECKED`; False for
-    `DUPLICATE`. keys: uint64 [pair], equal for equal pairs, and for others with a probability of 1 in 10^19.
+    duplicates. keys: uint64 [pair], equal for equal pairs, and for others with a probability of 1 in 10^19.
     """
 
     normalised: np.ndarray
@@ -122,45 +109,34 @@ class Cleaning:
     space, lengths in characters, see `WIDE` and `SHORT`."""
 
     enabled: bool
-    max_words: int | None
-    max_ratio: float | None
+    max_words: Annotated[int, Ge(1)] | None
+    max_ratio: Annotated[float, Ge(1)] | None
     drop_duplicates: bool
     drop_leaks: bool
-
-    def __post_init__(self) -> None:
-        for name, example in {"max_words": 200, "max_ratio": 5}.items():
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(
-                    f"data.cleaning.{name}={value} would drop every pair; give 1 or more, such as {example}, or null"
-                )
 
     def check(self, before: Text, forbidden: Text | None) -> tuple[Text, Findings]:
         """Check each pair alone: its normalised text (with cleaning off, the text itself), and what was found.
 
         forbidden: text that counts as a leak; None for none.
         """
-        size = len(before.source)
-        reasons = np.zeros((size, len(CHECKED)), bool)
+        no = np.zeros(len(before.source), bool)
+        reasons = dict.fromkeys(CHECKED, no)
         if not self.enabled:
-            return before, Findings(np.zeros(size, bool), reasons, np.zeros(size, np.uint64))
+            return before, Findings(no, np.column_stack(list(reasons.values())), no.astype(np.uint64))
         sources, targets = ([normalise(text) for text in side.to_pylist()] for side in before)
         text = Text(pa.array(sources, pa.string()), pa.array(targets, pa.string()))
         changed = pc.or_(*(pc.not_equal(*sides) for sides in zip(before, text, strict=True)))
         shorter, longer = np.sort([_widths(side) for side in text], axis=0)
-        empty = reasons[:, CHECKED.index(EMPTY)] = shorter == 0
-        fine = ~empty
+        reasons["empty"] = shorter == 0
         if self.max_words is not None:
             spaces = np.max([pc.count_substring(side, " ").to_numpy() for side in text], axis=0)
-            reasons[:, CHECKED.index(TOO_LONG)] = fine & (spaces >= self.max_words)
-            fine &= spaces < self.max_words
+            reasons["too long"] = spaces >= self.max_words
         if self.max_ratio is not None:
-            unequal = (longer > SHORT) & (longer > self.max_ratio * shorter)
-            reasons[:, CHECKED.index(UNEQUAL)] = fine & unequal
+            reasons["unequal lengths"] = (longer > SHORT) & (longer > self.max_ratio * shorter)
         if forbidden is not None:
-            leaks = pc.or_(*(pc.is_in(*sides) for sides in zip(text, forbidden, strict=True)))
-            reasons[:, CHECKED.index(LEAK)] = _bools(leaks)
+            reasons["leak"] = _bools(pc.or_(*(pc.is_in(*sides) for sides in zip(text, forbidden, strict=True))))
         keys = np.frombuffer(b"".join(map(_key, sources, targets)), np.uint64)
-        return text, Findings(_bools(changed), reasons, keys)
+        return text, Findings(_bools(changed), np.column_stack(list(reasons.values())), keys)
 
     def keep(self, parts: list[Findings], filters: bool) -> tuple[np.ndarray, dict[str, int]]:
         """Which pairs of a split are kept, bool [pair], and its counts by row of the report's table.
@@ -173,7 +149,7 @@ class Cleaning:
         keys = np.concatenate([np.empty(0, np.uint64), *(part.keys for part in parts)])
         duplicate = np.ones(len(keys), bool)
         duplicate[np.unique(keys, return_index=True)[1]] = False
-        reasons[:, CHECKED.index(DUPLICATE)] = duplicate
+        reasons[:, CHECKED.index("duplicate")] = duplicate
         # A pair counts under the first reason that drops it, or else under the first tolerated one.
         drops = reasons & np.array([reason not in self.tolerated for reason in CHECKED])
         dropped = drops.any(axis=1)
@@ -184,11 +160,11 @@ class Cleaning:
         return kept, {"read": len(kept), "normalised": normalised, **by_reason, "kept": int(kept.sum())}
 
     @property
-    def tolerated(self) -> tuple[str, ...]:
+    def tolerated(self) -> list[str]:
         """The reasons that are counted, but drop no pair."""
         if not self.enabled:
-            return ()
-        return (DUPLICATE,) * (not self.drop_duplicates) + (LEAK,) * (not self.drop_leaks)
+            return []
+        return ["duplicate"] * (not self.drop_duplicates) + ["leak"] * (not self.drop_leaks)
 
 
 def _bools(column: pa.Array) -> np.ndarray:

@@ -4,19 +4,22 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pytorch_lightning as pl
 import torch
+from annotated_types import Ge, Le
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from filelock import FileLock
 from torch.utils.data import DataLoader
 
-from headcount.data.batches import Batch, Resample, Sentences, SplitBatches, TrainStream
+from headcount.data.batches import Batch, Resample, Sentences, TrainStream, collate_planned
 from headcount.data.batching import Epochs, Lengthening, plan_split
 from headcount.data.cleaning import Cleaning, CleaningReport
 from headcount.data.corpora.corpus import SIDES, Corpus, further_names, language_codes
@@ -28,7 +31,6 @@ from headcount.files import naming, read_json, waiting
 
 FORMAT = 5  # part of the key of prepared data: raise it when the stored format changes
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
-MOST_WORKERS = 256  # more processes would end the machine before training
 LENGTH_SAMPLE = 2000  # pairs on which lengths with subword sampling are measured
 
 logger = logging.getLogger(__name__)
@@ -65,31 +67,36 @@ class TranslationData(pl.LightningDataModule):
         tokenizer: SentencePiece | AnyTokenizer,
         cleaning: Cleaning,
         segmentation: Segmentation | None,
-        batch_tokens: int,
-        max_length: int | None,
+        batch_tokens: Annotated[int, Ge(1)],
+        max_length: Annotated[int, Ge(1)] | None,
         hide_source: bool,
         both_directions: bool,
         directory: str | Path,
-        workers: int,
+        workers: Annotated[int, Ge(0), Le(256)],
         seed: int,
         accumulation: int,
     ) -> None:
         super().__init__()
-        _require("data.batch_tokens", batch_tokens, least=1, example="4096")
-        _require("data.max_length", max_length, least=1, example="128, or null for no limit")
-        _require("data.workers", workers, least=0, example="2, or 0 for none")
-        _require("trainer.accumulate_grad_batches", accumulation, least=1, example="1")
-        _require("seed", seed, least=0, example="1")
-        if workers > MOST_WORKERS:
-            raise ValueError(f"data.workers={workers} is too large; give {MOST_WORKERS} or less, such as 2")
         if max_length is not None and max_length + 1 > batch_tokens:
             raise ValueError(
                 f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
                 "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
             )
-        _check_segmentation(segmentation, tokenizer)
-        if both_directions:
-            _check_both_directions(tokenizer, hide_source)
+        if isinstance(tokenizer, SentencePiece) and segmentation and segmentation.model_type != tokenizer.model_type:
+            raise ValueError(
+                f"segmentation: {type(segmentation).__name__} needs tokenizer.model_type={segmentation.model_type}, "
+                f"and not {tokenizer.model_type}; give segmentation.kind=best, or the one that fits"
+            )
+        if both_directions and isinstance(tokenizer, SentencePiecePair | TokenizerPair):
+            raise ValueError(
+                "data.both_directions=true: needs one vocabulary of both languages, but tokenizer.kind=separate has "
+                "two; give tokenizer.kind=joint"
+            )
+        if both_directions and hide_source:
+            raise ValueError(
+                "data.both_directions=true: the source says which language to write, but data.hide_source=true leaves "
+                "it out; give one of the two"
+            )
         self.corpus = corpus
         self.cleaning = cleaning
         self.segmentation = segmentation
@@ -154,7 +161,7 @@ class TranslationData(pl.LightningDataModule):
 
     def _open(self) -> None:
         try:
-            self.report = CleaningReport.from_dict(read_json(self.prepared / "report.json"))
+            self.report = CleaningReport(**read_json(self.prepared / "report.json"))
             further_names(self.report.counts)  # they become names of files
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
@@ -169,7 +176,7 @@ class TranslationData(pl.LightningDataModule):
                 file = self.prepared / f"{split}.pieces"
                 source, target = (Sentences.mapped(file, *side) for side in zip(starts, ends, strict=True))
                 self._sentences[split] = (_hidden(source) if self.hide_source else source), target
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
             raise InputError(
                 f"{self.prepared} is damaged ({error}); delete this folder, it will be built again"
             ) from error
@@ -181,9 +188,8 @@ class TranslationData(pl.LightningDataModule):
         """Endless batches of this process, from optimizer step `start_step`."""
         rank, world_size = self._rank_and_world_size()
         resample = self._resampling if self.segmentation else None
-        return self._loader(
-            TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, resample)
-        )
+        stream = TrainStream(*self._sentences["train"], self.epochs, rank, world_size, self.start_step, resample)
+        return self._loader(stream)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         return self.split_batches("valid")
@@ -193,7 +199,7 @@ class TranslationData(pl.LightningDataModule):
         source, target = self._sentences[split]
         rank, world_size = self._rank_and_world_size()
         plan = plan_split(source.lengths, target.lengths, batch_tokens=self.batch_tokens, world_size=world_size)
-        return self._loader(SplitBatches(source, target, plan, rank, world_size))
+        return self._loader(list(plan.share(rank, world_size)), partial(collate_planned, source, target))
 
     @property
     def epochs(self) -> Epochs:
@@ -274,10 +280,10 @@ class TranslationData(pl.LightningDataModule):
         """The splits to score on: valid, test, and further test sets."""
         return [split for split in self.data if split != "train"]
 
-    def _loader(self, batches: TrainStream | SplitBatches) -> DataLoader[Batch]:
+    def _loader(self, batches: Any, collate: Callable[[Any], Batch] | None = None) -> DataLoader[Batch]:
         # Memory that is pinned opens the GPU, so not where a run on the CPU has no use for it.
         pins = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
-        return DataLoader(batches, batch_size=None, num_workers=self.workers, pin_memory=pins, shuffle=None)
+        return DataLoader(batches, None, num_workers=self.workers, pin_memory=pins, shuffle=None, collate_fn=collate)
 
     def _rank_and_world_size(self) -> tuple[int, int]:
         if self.trainer is not None:
@@ -320,30 +326,3 @@ def _with_reversed(pairs: Dataset) -> Dataset:
     """The pairs, then each with its sides exchanged."""
     pairs = pairs.select_columns(list(SIDES))
     return concatenate_datasets([pairs, pairs.rename_columns({"source": "target", "target": "source"})])
-
-
-def _check_segmentation(segmentation: Segmentation | None, tokenizer: SentencePiece | AnyTokenizer) -> None:
-    if isinstance(tokenizer, SentencePiece) and segmentation and segmentation.model_type != tokenizer.model_type:
-        raise ValueError(
-            f"segmentation: {type(segmentation).__name__} needs "
-            f"tokenizer.model_type={segmentation.model_type}, and not {tokenizer.model_type}; give "
-            "segmentation.kind=best, or the one that fits"
-        )
-
-
-def _check_both_directions(tokenizer: SentencePiece | AnyTokenizer, hide_source: bool) -> None:
-    if isinstance(tokenizer, SentencePiecePair | TokenizerPair):
-        raise ValueError(
-            "data.both_directions=true: needs one vocabulary of both languages, but tokenizer.kind=separate has "
-            "two; give tokenizer.kind=joint"
-        )
-    if hide_source:
-        raise ValueError(
-            "data.both_directions=true: the source says which language to write, but data.hide_source=true leaves it "
-            "out; give one of the two"
-        )
-
-
-def _require(setting: str, value: int | None, least: int, example: str) -> None:
-    if value is not None and value < least:
-        raise ValueError(f"{setting}={value} is too small; give {least} or more, such as {example}")

@@ -11,6 +11,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,7 +82,7 @@ def prepare(
                 counts[split][TOO_MANY_PIECES] = longer
                 counts[split]["kept"] -= longer if split == "train" else 0
         report.require_pairs()
-        (new / "report.json").write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+        (new / "report.json").write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
         shutil.rmtree(new / "checked")
         if corpus.fingerprint() != before:
             raise InputError("the text of the corpus changed while it was prepared; start again")
@@ -118,7 +119,7 @@ def _check(pairs: Dataset, cleaning: Cleaning, forbidden: Text | None, rows: sli
     return text if forbidden is None else normal, normal, found
 
 
-def training_text(text: Dataset, kept: np.ndarray, sample_bytes: int) -> list[Iterator[str]]:
+def training_text(text: Dataset, kept: np.ndarray, sample_bytes: int) -> list[list[str]]:
     """Both sides of the kept pairs, or of a random sample of so many bytes, always the same pairs."""
 
     def tables() -> Iterator[pa.Table]:
@@ -127,7 +128,7 @@ def training_text(text: Dataset, kept: np.ndarray, sample_bytes: int) -> list[It
     size = sum(pc.sum(pc.binary_length(table[side])).as_py() or 0 for table in tables() for side in SIDES)
     random = np.random.default_rng(0)
     sample = [table.filter(pa.array(random.random(len(table)) < sample_bytes / max(size, 1))) for table in tables()]
-    return [itertools.chain.from_iterable(table[side].to_pylist() for table in sample) for side in SIDES]
+    return [[text for table in sample for text in table[side].to_pylist()] for side in SIDES]
 
 
 def encode(text: Dataset, kept: np.ndarray | None, tokenizer: AnyTokenizer, max_length: int | None, path: Path) -> int:

@@ -15,16 +15,18 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import regex
 import sentencepiece
+from annotated_types import Ge, Gt, Le
 
 from headcount.errors import InputError, reason
 from headcount.files import write_bytes
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+VocabularySize = Annotated[int, Gt(260)]  # 4 special pieces and 256 bytes come first
 MAX_BYTES = 4192  # sentencepiece does not train on longer lines
 
 SPACE_MARK = "\u2581"  # sentencepiece's sign for a space, which decoded text cannot distinguish from a space
@@ -160,28 +162,10 @@ class SentencePiece:
     conf/train.yaml explains them. model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo 2018).
     """
 
-    vocab_size: int
-    model_type: str
-    character_coverage: float
-    sample_bytes: int
-
-    def __post_init__(self) -> None:
-        if self.vocab_size <= 260:
-            raise ValueError(
-                f"tokenizer.vocab_size={self.vocab_size} is too small: 4 special pieces and 256 bytes come first; "
-                "give more than 260, such as 8000"
-            )
-        if self.model_type not in ("bpe", "unigram"):
-            raise ValueError(f"tokenizer.model_type={self.model_type} is not known; give bpe or unigram")
-        if not 0.9 <= self.character_coverage <= 1.0:
-            raise ValueError(
-                f"tokenizer.character_coverage={self.character_coverage} is out of range; give 0.9 to 1.0, "
-                "1.0 for small alphabets and 0.9995 for Chinese or Japanese"
-            )
-        if self.sample_bytes < 1:
-            raise ValueError(
-                f"tokenizer.sample_bytes={self.sample_bytes} leaves no text to train on; give more, such as {2**25}"
-            )
+    vocab_size: VocabularySize
+    model_type: Literal["bpe", "unigram"]
+    character_coverage: Annotated[float, Ge(0.9), Le(1.0)]
+    sample_bytes: Annotated[int, Ge(1)]
 
     def fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
@@ -254,19 +238,14 @@ class SentencePiecePair(SentencePiece):
     """Settings of the training of a sentencepiece model for each language: vocab_size is that of the source language.
     target_vocab_size: None for as many."""
 
-    target_vocab_size: int | None
-
-    def __post_init__(self) -> None:
-        self._sides()
-
-    def _sides(self) -> list[SentencePiece]:
-        shared = asdict(self)
-        target_size = shared.pop("target_vocab_size") or self.vocab_size
-        return [SentencePiece(**{**shared, "vocab_size": size}) for size in (self.vocab_size, target_size)]
+    target_vocab_size: VocabularySize | None
 
     def train(self, *texts: Iterable[str]) -> TokenizerPair:  # type: ignore[override]
         """A model for sources and one for targets. Raises InputError, see `SentencePiece.train`."""
-        return TokenizerPair(*(settings.train(side) for settings, side in zip(self._sides(), texts, strict=True)))
+        shared = asdict(self)
+        sizes = self.vocab_size, shared.pop("target_vocab_size") or self.vocab_size
+        settings = (SentencePiece(**shared | {"vocab_size": size}) for size in sizes)
+        return TokenizerPair(*(each.train(text) for each, text in zip(settings, texts, strict=True)))
 
 
 AnyTokenizer = Tokenizer | TokenizerPair

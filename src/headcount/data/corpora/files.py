@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge
 from datasets import Dataset, concatenate_datasets
 
-from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
+from headcount.data.corpora.corpus import SIDES, SPLITS, fingerprint, language_codes, test_set_name
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import FORMATS, Column, format_of, read_table
 from headcount.data.corpora.text import read_pairs
@@ -61,6 +62,7 @@ class LocalSplits:
         return fingerprint(list(self.languages), further, [path for each in self.files.values() for path in each.paths])
 
 
+@dataclass(kw_only=True)
 class FilesCorpus:
     """Parallel text in local files: for each split two files, plain or gzip, one sentence a line, or tables.
 
@@ -68,47 +70,43 @@ class FilesCorpus:
     two that exclude each other.
     """
 
-    def __init__(
-        self,
-        *,
-        source: str | None,
-        target: str | None,
-        train_source: str | Path | None,
-        train_target: str | Path | None,
-        valid_source: str | Path | None,
-        valid_target: str | Path | None,
-        test_source: str | Path | None,
-        test_target: str | Path | None,
-        train: Place | None,
-        valid: Place | None,
-        test: Place | None,
-        source_column: Column | None,
-        target_column: Column | None,
-        held_out: Mapping[str, int | None] | None,
-        max_pairs: int | None,
-        tests: Mapping[str, Any] | None,
-    ) -> None:
-        cut = HeldOut(held_out, max_pairs)
-        tables = {"train": train, "valid": valid, "test": test}
-        sides = {
-            "train": {"source": train_source, "target": train_target},
-            "valid": {"source": valid_source, "target": valid_target},
-            "test": {"source": test_source, "target": test_target},
+    source: str | None
+    target: str | None
+    train_source: str | Path | None
+    train_target: str | Path | None
+    valid_source: str | Path | None
+    valid_target: str | Path | None
+    test_source: str | Path | None
+    test_target: str | Path | None
+    train: Place | None
+    valid: Place | None
+    test: Place | None
+    source_column: Column | None
+    target_column: Column | None
+    held_out: Mapping[str, int | None] | None
+    max_pairs: Annotated[int, Ge(1)] | None
+    tests: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        if not self.source or not self.target:
+            raise ValueError("data.source, data.target: not given; data=files needs both language codes, such as de")
+        self.source_language, self.target_language = language_codes(self.source, self.target)
+        columns = self.source_column or self.source, self.target_column or self.target
+        cut, files = HeldOut(self.held_out, self.max_pairs), {}
+        for split in SPLITS:
+            table, sides = getattr(self, split), {side: getattr(self, f"{split}_{side}") for side in SIDES}
+            given = [bool(table), any(sides.values()), split in cut.sizes]
+            if sum(given) != 1 or (given[1] and not all(sides.values())):
+                raise ValueError(
+                    f"data.{split}: give the text of the {split} split in one way: two files (data.{split}_source= and "
+                    f"data.{split}_target=), or a table (data.{split}=FILE)"
+                    + ("" if split == "train" else f", or a number of training pairs (data.held_out.{split}=2000)")
+                )
+            if not given[2]:
+                files[split] = files_at(f"data.{split}", table or sides, columns)
+        files |= {
+            name: files_at(f"data.tests.{name}", where, columns) for name, where in named_tests(self.tests).items()
         }
-        check_places({"source": source, "target": target}, tables, sides, cut)
-        if (source_column, target_column) != (None, None) and not any(tables.values()):
-            raise ValueError(
-                "data.source_column and data.target_column: no split is a table; leave them out, or give "
-                "data.train=train.tsv"
-            )
-        self.source_language, self.target_language = language_codes(str(source), str(target))
-        columns = (
-            self.source_language if source_column is None else source_column,
-            self.target_language if target_column is None else target_column,
-        )
-        where = {split: tables[split] or sides[split] for split in SPLITS if split not in cut.sizes}
-        files = {split: files_at(f"data.{split}", place, columns) for split, place in where.items()}
-        files |= {name: files_at(f"data.tests.{name}", place, columns) for name, place in named_tests(tests).items()}
         self.splits = LocalSplits((self.source_language, self.target_language), files, cut)
 
     def load(self) -> dict[str, Dataset]:
@@ -116,33 +114,6 @@ class FilesCorpus:
 
     def fingerprint(self) -> str:
         return self.splits.fingerprint()
-
-
-def check_places(
-    languages: Mapping[str, str | None],
-    tables: Mapping[str, Place | None],
-    sides: Mapping[str, Mapping[str, str | Path | None]],
-    held_out: HeldOut,
-) -> None:
-    """Raises ValueError for a split that is given twice, or for missing settings."""
-    missing = [f"data.{setting}" for setting, code in languages.items() if not code]
-    for split, table in tables.items():
-        ways = {
-            f"data.{split}": table,
-            f"data.{split}_source": sides[split]["source"] or sides[split]["target"],
-            f"data.held_out.{split}": held_out.sizes.get(split),
-        }
-        given = [setting for setting, value in ways.items() if value]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)}: both give the text of the {split} split; give one of them")
-        if not table and not held_out.sizes.get(split):
-            missing += [f"data.{split}_{side}" for side, path in sides[split].items() if not path]
-    if missing:
-        raise ValueError(
-            f"{', '.join(missing)}: not given; data=files needs both language codes, and for each split two files "
-            "(data.train_source=train.de data.train_target=train.en), or a table (data.train=train.tsv), or for "
-            "valid and test a number of training pairs (data.held_out.test=2000)"
-        )
 
 
 def files_at(setting: str, where: Any, columns: tuple[Column, Column]) -> SplitFiles:

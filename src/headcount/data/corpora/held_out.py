@@ -32,25 +32,17 @@ class HeldOut:
     """
 
     def __init__(self, settings: Mapping[str, Any] | None, max_pairs: int | None) -> None:
-        given: dict[str, Any] = {"seed": 1} | dict(settings or {})
-        if unknown := given.keys() - {"valid", "test", "seed"}:
-            raise ValueError(f"data.held_out.{min(unknown)}: no such setting; there are valid, test, seed")
-        # Test before valid, so that another size of valid does not change the test split.
-        self.sizes: dict[str, int] = {
-            split: given[split] for split in ("test", "valid") if given.get(split) is not None
-        }
-        for name, size in self.sizes.items():
-            if type(size) is not int or size < 1:
+        given = {"seed": 1} | dict(settings or {})
+        for name, size in given.items():
+            least, off = (-np.inf, ()) if name == "seed" else (1, (None,))
+            if size not in off and (type(size) is not int or size < least):
                 raise ValueError(
-                    f"data.held_out.{name}={size}: must be a whole number of pairs, 1 or more, such as 2000, or "
-                    "null for a split that the corpus has"
+                    f"data.held_out.{name}={size}: must be a whole number, of pairs 1 or more, such as 2000, or null "
+                    "for a split that the corpus has"
                 )
-        self.seed = given["seed"]
-        if type(self.seed) is not int:
-            raise ValueError(f"data.held_out.seed={self.seed}: must be a whole number")
-        if max_pairs is not None and max_pairs < 1:
-            raise ValueError(f"data.max_pairs={max_pairs} leaves no pair of train; give 1 or more, or null for all")
-        self.max_pairs = max_pairs
+        # Test before valid, so that another size of valid does not change the test split.
+        self.sizes = {split: given[split] for split in ("test", "valid") if given.get(split)}
+        self.seed, self.max_pairs = given["seed"], max_pairs
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Translation data sets of the Hugging Face hub."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import datasets
+from annotated_types import Ge
 from datasets import Dataset
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
@@ -18,6 +20,7 @@ from headcount.errors import InputError, first_line
 HUB_TIMEOUT = 10.0  # seconds in which the hub must answer
 
 
+@dataclass(kw_only=True)
 class HubCorpus:
     """A translation data set of the Hugging Face hub, or the same text in a local folder.
 
@@ -28,64 +31,45 @@ class HubCorpus:
     for a setting that is missing, or two that exclude each other.
     """
 
-    def __init__(
-        self,
-        *,
-        path: str | None,
-        source: str | None,
-        target: str | None,
-        name: str | None,
-        revision: str | None,
-        root: str | Path | None,
-        splits: Mapping[str, str | None] | None,
-        source_field: str | None,
-        target_field: str | None,
-        held_out: Mapping[str, int | None] | None,
-        max_pairs: int | None,
-        tests: Mapping[str, Any] | None,
-    ) -> None:
-        given = {"path": path or root, "source": source, "target": target}
-        if missing := [f"data.{setting}" for setting, value in given.items() if not value]:
+    path: str | None
+    source: str | None
+    target: str | None
+    name: str | None
+    revision: str | None
+    root: str | Path | None
+    splits: Mapping[str, str | None]
+    source_field: str | None
+    target_field: str | None
+    held_out: Mapping[str, int | None] | None
+    max_pairs: Annotated[int, Ge(1)] | None
+    tests: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        if not (self.path or self.root) or not self.source or not self.target:
             raise ValueError(
-                f"{', '.join(missing)}: not given; needed are the name of a data set and both language codes, such as "
-                "data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or for the name "
-                "a folder, data.root=DIR"
+                "data.path, data.source, data.target: not given; needed are the name of a data set and both language "
+                "codes, such as data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or "
+                "for the name a folder, data.root=DIR"
             )
-        if source == target:
-            raise ValueError(
-                f"data.source={source} and data.target={target} are the same language; "
-                "give two that the data set has, such as data.source=en data.target=de"
-            )
-        named = dict(splits or {})
-        if sorted(named) != sorted(SPLITS):
-            raise ValueError(
-                f"data.splits names {', '.join(named) or 'nothing'}; give the data set's names of train, valid "
-                "and test, such as {train: train, valid: validation, test: test}"
-            )
-        self.held_out = HeldOut(held_out, max_pairs)
-        for split, name_there in named.items():
-            if not name_there and split not in self.held_out.sizes:
+        self.source_language, self.target_language = language_codes(self.source, self.target)
+        self.cut = HeldOut(self.held_out, self.max_pairs)
+        for split in SPLITS:
+            if not self.splits.get(split) and split not in self.cut.sizes:
                 raise ValueError(
                     f"data.splits.{split}: not given; give the data set's name of it"
                     + ("" if split == "train" else f", or take pairs of train: data.held_out.{split}=2000")
                 )
-        self.path = str(path)
-        self.source_language, self.target_language = language_codes(str(source), str(target))
-        self.name = name
-        self.revision = revision
-        self.root = None if root is None else Path(root)
-        self.splits = named
-        self.fields = source_field or self.source_language, target_field or self.target_language
-        self.tests = {
+        self.fields = self.source_field or self.source, self.target_field or self.target
+        self.test_sets = {
             test: where if isinstance(where, str) else files_at(f"data.tests.{test}", where, self.fields)
-            for test, where in named_tests(tests).items()
+            for test, where in named_tests(self.tests).items()
         }
 
     def load(self) -> dict[str, Dataset]:
         if self.root is not None:
-            return self._local(self.root).load()
-        wanted = {split: name for split, name in self.splits.items() if split not in self.held_out.sizes}
-        wanted |= {test: where for test, where in self.tests.items() if isinstance(where, str)}
+            return self._local(Path(self.root)).load()
+        wanted = {split: name for split, name in self.splits.items() if split not in self.cut.sizes}
+        wanted |= {test: where for test, where in self.test_sets.items() if isinstance(where, str)}
         loaded = self._load_from_hub()
         absent = {split: name for split, name in wanted.items() if name not in loaded}
         if absent:
@@ -96,37 +80,37 @@ class HubCorpus:
             )
         remedy = "set data.source_field and data.target_field, or data.source and data.target"
         splits = {
-            split: text_columns(loaded[str(name)].data.table, self.fields, self.path, remedy)
+            split: text_columns(loaded[str(name)].data.table, self.fields, str(self.path), remedy)
             for split, name in wanted.items()
         }
-        splits |= {test: files.read() for test, files in self.tests.items() if isinstance(files, SplitFiles)}
-        return self.held_out.cut(splits)
+        splits |= {test: files.read() for test, files in self.test_sets.items() if isinstance(files, SplitFiles)}
+        return self.cut.cut(splits)
 
     def fingerprint(self) -> str:
         if self.root is not None:
-            return self._local(self.root).fingerprint()
-        files = sorted(file for file in Path(self.path).rglob("*") if file.is_file())
+            return self._local(Path(self.root)).fingerprint()
+        files = sorted(file for file in Path(str(self.path)).rglob("*") if file.is_file())
         path = None if files else self.path  # a folder is the same text wherever it lies
         settings = [path, self.source_language, self.target_language, self.name, self.revision, self.splits]
         further = {
             "fields": self.fields if self.fields != (self.source_language, self.target_language) else None,
-            **self.held_out.settings,
-            "tests": {test: where if isinstance(where, str) else None for test, where in self.tests.items()},
+            **self.cut.settings,
+            "tests": {test: where if isinstance(where, str) else None for test, where in self.test_sets.items()},
             # If the path is a folder, the files' names give their splits.
-            "names": [file.relative_to(self.path).as_posix() for file in files],
+            "names": [file.relative_to(str(self.path)).as_posix() for file in files],
         }
-        own = [path for where in self.tests.values() if isinstance(where, SplitFiles) for path in where.paths]
+        own = [path for where in self.test_sets.values() if isinstance(where, SplitFiles) for path in where.paths]
         return fingerprint(settings, further, [*files, *own])
 
     def _local(self, root: Path) -> LocalSplits:
         if not root.is_dir():
             raise InputError(f"data.root={root}: there is no such folder; give one that holds {self._file_names()}")
-        stems = {split: split for split in SPLITS if split not in self.held_out.sizes}
+        stems = {split: split for split in SPLITS if split not in self.cut.sizes}
         files = {
             split: self._in_folder(root, stem) if isinstance(stem, str) else stem
-            for split, stem in {**stems, **self.tests}.items()
+            for split, stem in {**stems, **self.test_sets}.items()
         }
-        return LocalSplits((self.source_language, self.target_language), files, self.held_out)
+        return LocalSplits((self.source_language, self.target_language), files, self.cut)
 
     def _in_folder(self, root: Path, stem: str) -> SplitFiles:
         sides = []
@@ -139,8 +123,8 @@ class HubCorpus:
 
     def _file_names(self) -> str:
         languages = self.source_language, self.target_language
-        stems = [split for split in SPLITS if split not in self.held_out.sizes]
-        stems += [stem for stem in self.tests.values() if isinstance(stem, str)]
+        stems = [split for split in SPLITS if split not in self.cut.sizes]
+        stems += [stem for stem in self.test_sets.values() if isinstance(stem, str)]
         return ", ".join(f"{stem}.{language}" for stem in stems for language in languages)
 
     def _load_from_hub(self) -> Mapping[str, Dataset]:
@@ -148,15 +132,15 @@ class HubCorpus:
         offline = datasets.config.HF_HUB_OFFLINE
         # The hub libraries have changed their HTTP library, and with it their exceptions, more than once. So both calls
         # catch all exceptions, which get the same message.
-        if not Path(self.path).is_dir():
+        if not Path(str(self.path)).is_dir():
             try:
-                HfApi().dataset_info(self.path, revision=self.revision, timeout=HUB_TIMEOUT)
+                HfApi().dataset_info(str(self.path), revision=self.revision, timeout=HUB_TIMEOUT)
             except Exception as error:
                 # Use the hub's cache at once, without half a minute of retries.
                 unreachable = error
                 datasets.config.HF_HUB_OFFLINE = True
         try:
-            return datasets.load_dataset(self.path, self.name, revision=self.revision)
+            return datasets.load_dataset(str(self.path), self.name, revision=self.revision)
         except Exception as error:
             cause = unreachable or error
             absent = "it has no public data set of that name" if isinstance(cause, RepositoryNotFoundError) else None
