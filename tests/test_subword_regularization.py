@@ -59,19 +59,3 @@ def test_bpe_dropout_leaves_merges_out_as_often_as_asked():
         len(cut) for cut in sample_pieces(tokenizer, ["ab"] * 4000, BpeDropout(probability=0.3, start_epoch=0), (1,))
     )
     assert cuts[len(whole)] / 4000 == pytest.approx(1 - 0.3, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: BpeDropout(probability=0.0, start_epoch=0), r"segmentation\.probability=0"),
-        (lambda: BpeDropout(probability=1.0, start_epoch=0), r"segmentation\.probability=1"),
-        (lambda: SampledSegmentation(alpha=0.0, candidates=2, start_epoch=0), r"segmentation\.alpha=0"),
-        (lambda: SampledSegmentation(alpha=0.1, candidates=1, start_epoch=0), r"segmentation\.candidates=1"),
-        (lambda: BpeDropout(probability=0.1, start_epoch=-1), r"segmentation\.start_epoch=-1"),
-        (lambda: SampledSegmentation(alpha=0.1, candidates=2, start_epoch=-1), r"segmentation\.start_epoch=-1"),
-    ],
-)
-def test_settings_out_of_range_are_named(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

@@ -16,10 +16,6 @@ class InputError(ValueError):
     """
 
 
-class UnreachableError(InputError):
-    """The corpus cannot be read now from here; later, or from another machine, it may be."""
-
-
 def need(extra: str) -> None:
     """Raises InputError where a package of an extra of headcount is missing."""
     if missing := [package for package in PACKAGES[extra] if find_spec(package) is None]:

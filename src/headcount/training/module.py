@@ -26,7 +26,7 @@ from headcount.model.transformer import Transformer
 from headcount.training.cutoff import token_cutoff
 from headcount.training.divergence import SkippedSteps, Step, skip_if_not_finite
 from headcount.training.graphs import StepGraphs
-from headcount.training.loss import IGNORED, LabelSmoothing, Loss
+from headcount.training.loss import LabelSmoothing, Loss
 
 logger = logging.getLogger(__name__)
 
@@ -260,9 +260,6 @@ class TranslationTask(pl.LightningModule):
             places = batch.target_out.numel()
             real, labels = torch.cat([real + places * each for each in range(loss.passes)]), labels.repeat(loss.passes)
         tokens = hidden.flatten(0, 1).index_select(0, real)
-        if batch.counted is not None:
-            counted = batch.counted.repeat(loss.passes)
-            labels, tokens = labels.masked_fill(~counted, IGNORED), tokens * counted[:, None]
         return loss(tokens, self.model.output.weight, labels, self.model.output.cap)
 
     def _hidden(self, inputs: Sequence[Tensor | None], p_cut: float, whole: int) -> Tensor:

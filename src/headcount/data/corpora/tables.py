@@ -35,7 +35,8 @@ def read_table(path: Path, columns: tuple[Column, Column]) -> Dataset:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; give the path of a table") from None
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({first_line(error)}); is it a whole {format_of(path)}?") from None
+        why = printable(first_line(error))
+        raise InputError(f"{path}: cannot be read ({why}); is it a whole {format_of(path)} file?") from None
     names = (f"f{name - 1}" if isinstance(name, int) else name for name in columns)
     return text_columns(table, tuple(names), str(path), "set data.source_column and data.target_column")
 
