@@ -107,7 +107,7 @@ def test_folder_with_further_test_sets_and_a_split_held_out(folder):
     assert set(data) == {"train", "valid", "test", "test2017", "mine"}
     assert data["test2017"].to_list() == [{"source": "2017 en", "target": "2017 de"}]
     assert data["mine"].to_list() == [{"source": "own en", "target": "own de"}]
-    assert sorted(pair["source"] for split in ("train", "valid") for pair in data[split]).to_list() == [
+    assert sorted(pair["source"] for split in ("train", "valid") for pair in data[split]) == [
         f"train {row}" for row in range(3)
     ]
     before = corpus.fingerprint()

@@ -215,7 +215,7 @@ def test_trained_on_a_data_set_with_train_alone(tiny, configured, tmp_path):
     [
         ({"source": "en", "target": None}, r"^data.path, data.source, data.target: not given"),
         ({"source": "en", "target": "de", "splits": BOOKS["splits"]}, r"data.splits.valid: not given; .*data.held_out"),
-        ({"source": "en", "target": "de", "tests": {"model": "test"}}, r"data.tests.model: cannot be the name"),
+        ({"source": "en", "target": "de", "tests": {"a b": "test"}}, r"data.tests.a b: cannot be the name"),
         ({"source": "en", "target": "de", "tests": {"more": 2017}}, r"data.tests.more=2017: must be two files"),
     ],
 )

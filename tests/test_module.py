@@ -229,7 +229,7 @@ def test_the_tokenizer_of_a_run(prepared, tmp_path):
 
 def test_resuming_where_a_run_stopped(tmp_path):
     data = made(tmp_path, accumulation=2)
-    steps = data.steps_per_epoch
+    steps = data.epochs.steps_of(0)
     every = stream(data, 4 * (steps + 5))
     for start in (1, steps - 1, steps, steps + 3):
         data.start_step = start
@@ -241,11 +241,11 @@ def test_resuming_where_a_run_stopped(tmp_path):
 
 def test_figures_of_the_first_epoch(tmp_path):
     data = made(tmp_path, accumulation=2)
-    first = stream(data, 2 * data.steps_per_epoch)
+    first = stream(data, 2 * data.epochs.steps_of(0))
     assert sorted(torch.cat([batch.rows for batch in first]).tolist()) == list(range(150))
-    assert data.global_batch_tokens == sum(batch.tokens for batch in first) / data.steps_per_epoch
+    assert data.epochs.plan(0).tokens == sum(batch.tokens for batch in first)
     padded = sum(batch.source.numel() + batch.target_out.numel() for batch in first)
-    assert data.padding == pytest.approx(1 - sum(batch.tokens for batch in first) / padded)
+    assert data.epochs.plan(0).padding == pytest.approx(1 - sum(batch.tokens for batch in first) / padded)
 
 
 @pytest.mark.parametrize("from_environment", [True, False])
@@ -294,11 +294,11 @@ class CountTokens(pl.LightningModule):
 def test_lightning_trains_across_epochs_by_steps(tmp_path):
     data = made(tmp_path / "data", accumulation=2)
     data.start_step = 3
-    expected = [batch.rows.tolist() for batch in stream(data, 2 * (data.steps_per_epoch + 4))]
+    expected = [batch.rows.tolist() for batch in stream(data, 2 * (data.epochs.steps_of(0) + 4))]
     task = CountTokens()
     off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler")
     settings = {"accumulate_grad_batches": 2, "accelerator": "cpu", "default_root_dir": tmp_path}
-    trainer = pl.Trainer(max_steps=data.steps_per_epoch + 4, **settings, **dict.fromkeys(off, False))
+    trainer = pl.Trainer(max_steps=data.epochs.steps_of(0) + 4, **settings, **dict.fromkeys(off, False))
     trainer.fit(task, datamodule=data)
     assert task.seen == expected
 
@@ -319,15 +319,15 @@ def test_pieces_are_memory_mapped(prepared):
 @pytest.mark.medium
 def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
     data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
-    whole = stream(data, data.steps_per_epoch + 5)
-    assert sorted(torch.cat([batch.rows for batch in whole[: data.steps_per_epoch]]).tolist()) == list(range(150))
+    whole = stream(data, data.epochs.steps_of(0) + 5)
+    assert sorted(torch.cat([batch.rows for batch in whole[: data.epochs.steps_of(0)]]).tolist()) == list(range(150))
     for batch in whole:
         rows = data.data["train"][batch.rows]
         assert data.tokenizer.decode(batch.source.tolist()) == rows["source"]
         assert data.tokenizer.decode(batch.target_out.tolist()) == rows["target"]
         assert batch.tokens == int((batch.source != PAD).sum() + (batch.target_out != PAD).sum())
-    by_row = {int(row): ids for batch in whole[: data.steps_per_epoch] for row, ids in each_row(batch)}
-    again = {int(row): ids for batch in whole[data.steps_per_epoch :] for row, ids in each_row(batch)}
+    by_row = {int(row): ids for batch in whole[: data.epochs.steps_of(0)] for row, ids in each_row(batch)}
+    again = {int(row): ids for batch in whole[data.epochs.steps_of(0) :] for row, ids in each_row(batch)}
     assert any(by_row[row] != again[row] for row in again)  # the next epoch cuts anew
     resumed = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
     resumed.start_step = 3
@@ -366,7 +366,7 @@ def test_epochs_before_the_start_of_sampling_are_those_without_it(tmp_path):
 def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation, hide_source):
     sizes = {"accumulation": 2, "batch_tokens": 200, "max_length": 18, "hide_source": hide_source}
     data = made(tmp_path, tokenizer=sentence_piece(310, segmentation.model_type), segmentation=segmentation, **sizes)
-    batches = stream(data, 2 * data.steps_per_epoch)
+    batches = stream(data, 2 * data.epochs.steps_of(0))
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(150))
     largest = [max(batch.source.numel(), batch.target_out.numel()) for batch in batches]
     assert max(largest) <= 200
@@ -374,7 +374,7 @@ def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation, hide_source):
     assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in batches) <= 18 + 1
     real = sum(int((batch.target_out != PAD).sum()) for batch in batches)
     assert sum(batch.step_tokens for batch in batches[::2]) == pytest.approx(real, rel=0.1)
-    assert data.global_batch_tokens == pytest.approx(sum(batch.tokens for batch in batches) / data.steps_per_epoch, 0.1)
+    assert data.epochs.plan(0).tokens == pytest.approx(sum(batch.tokens for batch in batches), 0.1)
 
 
 @pytest.mark.medium
@@ -384,10 +384,10 @@ def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "2")
         data = made(tmp_path, segmentation=BpeDropout(probability=0.3, start_epoch=0))
-        shares.append(stream(data, 3 * data.steps_per_epoch))
-    assert [len(share) for share in shares] == [3 * data.steps_per_epoch] * 2
+        shares.append(stream(data, 3 * data.epochs.steps_of(0)))
+    assert [len(share) for share in shares] == [3 * data.epochs.steps_of(0)] * 2
     assert [batch.step_tokens for batch in shares[0]] == [batch.step_tokens for batch in shares[1]]
-    rows = [row for share in shares for batch in share[: data.steps_per_epoch] for row in batch.rows.tolist()]
+    rows = [row for share in shares for batch in share[: data.epochs.steps_of(0)] for row in batch.rows.tolist()]
     assert sorted(rows) == list(range(150))
 
 
@@ -420,7 +420,7 @@ def test_workers_that_are_not_forked_give_the_same_batches(tmp_path):
 def test_both_directions_are_one_corpus(tmp_path, segmentation):
     one, both = made(tmp_path), made(tmp_path, both_directions=True, segmentation=segmentation)
     assert one.prepared == both.prepared
-    batches = stream(both, both.steps_per_epoch)
+    batches = stream(both, both.epochs.steps_of(0))
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(300))
     pairs = one.data["train"]
     for batch in batches:

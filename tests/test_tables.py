@@ -90,10 +90,10 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
         ("t.tsv", b"en\tde\na\tb\na\n", ("en", "de"), r"t.tsv: cannot be read \(.*Expected 2 columns, got 1"),
         ("t.tsv", b"a\tb\na\tb\tc\n", (1, 2), r"t.tsv: cannot be read \(.*Expected 2 columns, got 3"),
         ("t.tsv", b"en\tfr\na\tb\n", ("en", "de"), r"t.tsv has no column de.* it has en, fr: set data.source_col"),
-        ("t.tsv", b"a\tb\n", (1, 3), r"t.tsv has no column f2"),
+        ("t.tsv", b"a\tb\n", (1, 3), r"t.tsv has no column 3.* it has 1, 2: set"),
         ("t.tsv", b"en\tde\na\t\xff\n", ("en", "de"), r"t.tsv: cannot be read \(.*UTF8"),
         ("t.csv", b'en,de\n"a\nb",c\nd\n', ("en", "de"), r"t.csv: cannot be read \(.*Expected 2 columns, got 1"),
-        ("t.csv", b"\xfd7zXZ\0\0\4", ("en", "de"), r"t.csv.* it has"),
+        ("t.csv", b"\xfd7zXZ\0\0\4", ("en", "de"), r"t.csv: cannot be read"),
         (
             "t.jsonl",
             b'{"en": "a", "de": "b"}\n{"en": "a"\n',

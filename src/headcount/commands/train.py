@@ -262,11 +262,12 @@ def describe(config: DictConfig, data: TranslationData, model: EncoderDecoder) -
     counts = {name.removesuffix("_heads"): each for name, each in model.head_counts.items()}
     heads = ", ".join(f"{name} {'/'.join(map(str, each))}" for name, each in counts.items())
     operations, (source, target) = operations_per_token(model, *data.mean_lengths), data.mean_lengths
+    first = data.epochs.plan(0)
     return (
         f"model: {parameter_count(model):,} parameters, {subwords} subwords; heads by layer: {heads or 'none'}\n"
         f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
-        f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} "
-        f"padding, {data.steps_per_epoch:,} steps an epoch; {config.steps:,} steps"
+        f"batches: {first.tokens / first.steps:,.0f} real tokens a step (source + target), {first.padding:.1%} "
+        f"padding, {first.steps:,} steps an epoch; {config.steps:,} steps"
     )
 
 

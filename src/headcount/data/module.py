@@ -237,22 +237,6 @@ class TranslationData(pl.LightningDataModule):
         return source, target
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps of the first epoch; later epochs differ by a few per cent."""
-        return self.epochs.steps_of(0)
-
-    @property
-    def padding(self) -> float:
-        """Share of padding in all tokens of the first epoch, both sides, 0 to 1."""
-        return self.epochs.plan(0).padding
-
-    @property
-    def global_batch_tokens(self) -> float:
-        """Real source and target tokens of an optimizer step of all processes, the mean of the first epoch."""
-        plan = self.epochs.plan(0)
-        return plan.tokens / plan.steps
-
-    @property
     def mean_lengths(self) -> tuple[int, int]:
         """Mean tokens of a source and of a target in train, rounded, with EOS."""
         source, target = (round(float(lengths.mean())) for lengths in self._lengths)

@@ -60,12 +60,14 @@ class Tokenizer:
     """
 
     def __init__(self, model: bytes) -> None:
-        self._model = model
+        self.content = model
+        self.source = self.target = self  # as of a `TokenizerPair`
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
+        self.vocab_size = int(self._processor.vocab_size())
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self._model,)
+        return Tokenizer, (self.content,)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -87,25 +89,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the sentencepiece model to `path`, whole or not at all. Raises OSError."""
-        write_bytes(Path(path), self._model)
-
-    @property
-    def source(self) -> "Tokenizer":
-        """The tokenizer of sources, as of a `TokenizerPair`."""
-        return self
-
-    @property
-    def target(self) -> "Tokenizer":
-        return self
-
-    @property
-    def content(self) -> bytes:
-        """The content of a sentencepiece model file."""
-        return self._model
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self._processor.vocab_size())
+        write_bytes(Path(path), self.content)
 
     def encode(self, texts: list[str], threads: int = -1, sampling: Mapping[str, Any] | None = None) -> list[list[int]]:
         """Piece numbers of every normalised text, without begin and end of sentence.
@@ -139,7 +123,7 @@ class Tokenizer:
         return pieces
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(self._model).hexdigest()
+        return hashlib.sha256(self.content).hexdigest()
 
 
 def _trainable(text: str) -> list[str]:

@@ -37,8 +37,7 @@ def read_table(path: Path, columns: tuple[Column, Column]) -> Dataset:
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         why = printable(first_line(error))
         raise InputError(f"{path}: cannot be read ({why}); is it a whole {format_of(path)} file?") from None
-    names = (f"f{name - 1}" if isinstance(name, int) else name for name in columns)
-    return text_columns(table, tuple(names), str(path), "set data.source_column and data.target_column")
+    return text_columns(table, tuple(map(str, columns)), str(path), "set data.source_column and data.target_column")
 
 
 def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: str) -> Dataset:
@@ -47,7 +46,8 @@ def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: st
     Raises InputError if there is none, or if it is not text; the message names the columns, and ends with `remedy`.
     """
     if NESTED in table.column_names and not set(names) <= set(table.column_names):
-        table = table.select([NESTED]).flatten().rename_columns(lambda name: name.removeprefix(f"{NESTED}."))
+        table = table.select([NESTED]).flatten()
+        table = table.rename_columns([name.removeprefix(f"{NESTED}.") for name in table.column_names])
     columns = []
     for name in names:
         if table.column_names.count(name) != 1:
@@ -66,15 +66,16 @@ def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: st
 
 
 def _delimited(path: Path, columns: tuple[Column, Column]) -> pa.Table:
-    numbered = isinstance(columns[0], int)
-    quoted = format_of(path) == ".csv"
-    names = [f"f{name - 1}" if isinstance(name, int) else name for name in columns]
-    return pa.csv.read_csv(
+    quoted, numbered = format_of(path) == ".csv", isinstance(columns[0], int)
+    names = [f"f{int(name) - 1}" if numbered else name for name in columns]  # as pyarrow calls columns without a header
+    parse = {"delimiter": ",", "quote_char": '"'} if quoted else {"delimiter": "\t", "quote_char": False}
+    table = pa.csv.read_csv(
         path,
         pa.csv.ReadOptions(block_size=BLOCK, autogenerate_column_names=numbered),
-        pa.csv.ParseOptions("," if quoted else "\t", quote_char='"' if quoted else False, newlines_in_values=quoted),
+        pa.csv.ParseOptions(newlines_in_values=quoted, **parse),
         pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
     )
+    return table.rename_columns([str(n + 1) for n in range(table.num_columns)]) if numbered else table
 
 
 def _json(path: Path, columns: tuple[Column, Column]) -> pa.Table:
