@@ -182,6 +182,9 @@ def _read_options() -> None:
             raise InputError(f"{line}: give {group}=, one of {', '.join(options)}")
         if value is None and (CONF / name).is_dir() and not override.is_delete():
             raise InputError(f"{line}: leave it out")
+    own = Path(given.config_dir or CONF)
+    if hidden := [path for path in own.glob("**/*.yaml") if own != CONF and (CONF / path.relative_to(own)).exists()]:
+        raise InputError(f"{show(hidden[0])}: conf/ has a file of this name, which is read first; name it otherwise")
     register_resolvers()
 
 
@@ -204,6 +207,8 @@ def _lines(error: Exception, name: str) -> list[str]:
         return lines
     if _refused_memory(error) is not None:
         return [import_module("headcount.machine").no_memory(error, command=name)]
+    if plugin := _missing_plugin(error):
+        return [f"{plugin}: this plugin of Hydra is not installed; pip install {plugin}"]
     if isinstance(error, OSError) and error.errno:
         return [printable(_no_file(first_error(error)))]
     useful = itertools.takewhile(lambda line: not line.startswith(("Config search path", "Key '", "full_key")), lines)
@@ -238,7 +243,7 @@ def _to_quote(error: Exception, name: str) -> str | None:
 
 def is_wrong(error: Exception) -> bool:
     """Whether an error is one that a user can put right."""
-    return isinstance(error, WRONG) or _refused_memory(error) is not None
+    return isinstance(error, WRONG) or _refused_memory(error) is not None or _missing_plugin(error) is not None
 
 
 def _refused_memory(error: Exception) -> str | None:
@@ -247,6 +252,12 @@ def _refused_memory(error: Exception) -> str | None:
     from headcount.machine import refused_memory
 
     return refused_memory(error)
+
+
+def _missing_plugin(error: Exception) -> str | None:
+    """The package of a launcher or sweeper of Hydra whose class, hydra_plugins.PACKAGE.MODULE.CLASS, is not found."""
+    name = re.match(r"Unknown plugin class : 'hydra_plugins\.(\w+)", str(error))
+    return name[1].replace("_", "-") if name else None
 
 
 def _no_file(error: OSError) -> str:

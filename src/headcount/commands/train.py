@@ -33,7 +33,7 @@ from headcount.run.curves import begin_curves
 from headcount.run.directory import begin_metrics, link_latest, locked, mark_unfinished, update_metrics, write_config
 from headcount.run.identity import config_hash, with_text
 from headcount.run.opened import Run, build_model, load_weights, make_translator
-from headcount.run.resume import AUTO, Resumed, keep_as_last, open_resumed, other_settings, start
+from headcount.run.resume import AUTO, Resumed, keep_as_last, open_resumed, start
 from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.weights import scored_weights, verdict
 from headcount.settings import typed
@@ -154,14 +154,10 @@ def open_training_run(config: DictConfig, directory: Path, resume: bool, held: c
     data.prepare_data()
     seed_everything_at(config.seed, 0)
     model = build_model(config, data.tokenizer)
-    notes = resumed.notes if resumed else other_settings(config)
     if source is not None:
-        try:
-            load_weights(model, resumed.checkpoint if resumed else source / "model.safetensors", source)
-        except InputError as error:
-            others = [] if resumed else notes
-            raise InputError("\n".join(f"{line}, and do not fit" for line in others) or str(error)) from error
+        load_weights(model, resumed.checkpoint if resumed else source / "model.safetensors", source)
     check_lengths(data, model, parts.search)
+    notes = resumed.notes if resumed else []
     notes.append(f"run directory: {show(directory)}\nprecision: {parts.precision}\n{describe(config, data, model)}")
     run = TrainingRun(config, directory, parts, model, resumed, held, notes)
     if not resumed and run.is_first_process:

@@ -19,10 +19,10 @@ from omegaconf import DictConfig, OmegaConf
 from headcount.command_lines import command, hydra_text, shell_word
 from headcount.errors import InputError, first_line
 from headcount.files import show
-from headcount.run.build import command_line, initial_config, plain
+from headcount.run.build import command_line, initial_config
 from headcount.run.directory import is_finished, locked, read_config
 from headcount.run.identity import differences, recorded, settings_of, with_text
-from headcount.settings import PLACES, flatten, is_learnt, typed, within
+from headcount.settings import PLACES, is_learnt, within
 from headcount.training.seal import check_seal, read_checkpoint
 
 AUTO = "auto"
@@ -232,17 +232,3 @@ def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
     if other:
         entry = {"after_step": step, "before": other}
         OmegaConf.update(config, "resumed", [*config.get("resumed", []), entry], force_add=True)
-
-
-def other_settings(config: DictConfig) -> list[str]:
-    """A line for each setting of the model with which the weights of `init_from` were not trained; dropout aside, which
-    changes no weight and no translation."""
-    if not config.init_from:
-        return []
-    before, now = (flatten(plain(each.model)) for each in (read_config(Path(config.init_from)), config))
-    return [
-        f"model.{name}={typed(now.get(name))}: the weights of {config.init_from} were trained with "
-        f"{typed(before.get(name))}"
-        for name in sorted(before | now)
-        if before.get(name) != now.get(name) and not name.endswith("dropout")
-    ]
