@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -137,6 +138,8 @@ class TranslationData(pl.LightningDataModule):
             lock = waiting(FileLock(self.prepared.with_suffix(".lock")), "another process prepares this corpus")
             with lock, naming(self.prepared):
                 if not self.prepared.is_dir():
+                    for left in self.prepared.parent.glob(f".{self.prepared.name}.*.part"):  # of one that was killed
+                        shutil.rmtree(left)
                     prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, self.prepared)
         self._open()
         logger.info(
