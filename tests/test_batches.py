@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from headcount.data.batches import Batch, Sentences, TrainStream, collate
-from headcount.data.batching import Epochs, Lengthening, _cut, in_order_of_length, plan_epoch, plan_split
+from headcount.data.batching import Epochs, Lengthening, _cut, in_order_of_length, plan_split
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
@@ -17,6 +17,10 @@ def lengths(count, seed=0):
     draw = np.random.default_rng(seed)
     source = 2 + draw.poisson(draw.gamma(4, 3, count))
     return source, np.maximum(1, np.rint(source * draw.normal(1.1, 0.15, count))).astype(int)
+
+
+def plan_epoch(source, target, *, epoch, **settings):
+    return Epochs(source, target, **settings).plan(epoch)
 
 
 def same(one, other):
@@ -72,14 +76,6 @@ def test_every_row_once_within_budget_and_a_multiple(batch_tokens, multiple):
     assert plan.padding == pytest.approx(1 - plan.tokens / padded)
 
 
-def test_batches_are_full():
-    source, target = lengths(20_000)
-    plan = plan_epoch(source, target, batch_tokens=2048, seed=1, epoch=0)
-    assert plan.padding < 0.1
-    # The fewest batches that could hold so many tokens on the fuller side, and a few in a hundred more.
-    assert len(plan.batches) < 1.15 * max(source.sum(), target.sum()) / 2048
-
-
 def test_sizes_by_hand():
     # In order of length 1 2 2 3 5 8 with a budget of 8: 1 2 2 (3 x 2 = 6, a fourth would make 4 x 3 = 12), 3, 5, 8.
     source = np.array([8, 2, 5, 1, 3, 2])
@@ -109,16 +105,6 @@ def test_epochs_group_sentences_differently():
         sizes = np.array([len(rows) for rows in plan.batches])
     _, together = np.unique(first * 10_000 + second, return_counts=True)
     assert (together**2).sum() < 0.2 * (sizes**2).sum()
-
-
-def test_batches_have_targets_of_one_length_and_at_most_two_tokens_beside():
-    """The shift that mixes sentences anew each epoch is of at most one token either way."""
-    source, target = lengths(20_000)
-    plan = plan_epoch(source, target, batch_tokens=1024, seed=1, epoch=0)
-    low, high = (np.array([end(target[rows]) for rows in plan.batches]) for end in (np.min, np.max))
-    overlap = high[:, None] - low
-    np.fill_diagonal(overlap, 0)
-    assert np.minimum(overlap, overlap.T).max() == 2
 
 
 def test_expected_lengths_of_sampled_segmentations_by_hand():

@@ -87,12 +87,6 @@ def test_limits_hold_at_their_edge(clean):
     assert cleaned["train"]["row"][:] == [0, 2]
 
 
-def test_the_lengths_of_short_pairs_say_nothing(clean):
-    train = [("OK", "In Ordnung"), ("a", "b" * 12), ("a", "b" * 13)]
-    cleaned, _ = clean(cleaning(max_ratio=4.0), splits(train, [("v", "v")], [("t", "t")]))
-    assert cleaned["train"]["row"][:] == [0, 1]
-
-
 def test_text_without_spaces_is_as_long_as_its_translation(clean):
     train = [
         ("Documentation is not available", "沒有可用的文件"),
@@ -128,11 +122,6 @@ def test_a_pair_that_may_stay_for_one_reason_still_goes_for_the_other(tolerated,
     data = splits([("a", "b"), ("v", "c"), ("v", "c")], [("v", "v")], [("t", "t")])
     cleaned, _ = clean(cleaning(**{tolerated: False}), data)
     assert cleaned["train"]["row"][:] == {"drop_duplicates": [0], "drop_leaks": [0, 1]}[tolerated]
-
-
-def test_no_limits_by_null(data, clean):
-    _, report = clean(cleaning(), data)
-    assert not {"too long", "unequal lengths"} & set(report.counts["train"])
 
 
 def test_switched_off_changes_nothing(data, clean):

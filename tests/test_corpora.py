@@ -125,19 +125,3 @@ def test_own_files(folder):
     assert corpus.fingerprint() == hub("anything", "en", "de", root=folder).fingerprint()
     with pytest.raises(ValueError, match=r"data.test: give the text of the test split in one way"):
         files("en", "de", **{**paths, "test_source": None})
-
-
-def test_fingerprint_follows_content_languages_and_place_on_the_hub(folder):
-    first = hub("anything", "en", "de", root=folder).fingerprint()
-    assert hub("anything", "en", "de", root=str(folder)).fingerprint() == first
-    (folder / "test.en").write_text("other\n")
-    assert hub("anything", "en", "de", root=folder).fingerprint() != first
-    corpora = [
-        hub("a/b", "en", "de"),
-        hub("a/c", "en", "de"),
-        hub("a/b", "de", "en"),
-        hub("a/b", "en", "de", name="x"),
-        hub("a/b", "en", "de", revision="x"),
-        hub("a/b", "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}),
-    ]
-    assert len({corpus.fingerprint() for corpus in corpora}) == len(corpora)

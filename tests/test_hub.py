@@ -9,7 +9,6 @@ import pytest
 from built import hub
 from conftest import completed
 from datasets import Dataset, DatasetDict
-from huggingface_hub.errors import RepositoryNotFoundError
 
 from headcount.errors import InputError
 
@@ -47,16 +46,6 @@ def test_both_layouts_of_the_hub(tmp_path, rows):
         hub(corpus.path, "en", "cs").load()
     with pytest.raises(InputError, match=r"has no split dev; it has train, validation, test"):
         hub(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
-
-
-def test_a_folder_is_the_same_text_wherever_it_lies(tmp_path):
-    for place in ("here", "there"):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "train.csv").write_text("en,de\na,b\n")
-    here, there = (hub(str(tmp_path / place), "en", "de").fingerprint() for place in ("here", "there"))
-    assert here == there
-    (tmp_path / "there" / "train.csv").write_text("en,de\na,c\n")
-    assert hub(str(tmp_path / "there"), "en", "de").fingerprint() != here
 
 
 def test_the_names_of_a_folder_s_files_are_part_of_it(tmp_path):
@@ -110,19 +99,6 @@ def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
     assert "\n" not in message
     for part in ("data.path=nobody/nothing", "Name or service", "data.root=DIR", "train.en, train.de", "data=files"):
         assert part in message
-
-
-def test_a_data_set_that_the_hub_does_not_have(monkeypatch):
-    class AbsentError(RepositoryNotFoundError):
-        """Made without the answer of a server, whose type depends on the version of the hub's library."""
-
-        def __init__(self):
-            pass
-
-    hub_answers(monkeypatch, AbsentError())
-    line = r"data.path=nobody/nothing cannot .* \(it has no public data set of that name"
-    with pytest.raises(InputError, match=line):
-        hub("nobody/nothing", "en", "de").load()
 
 
 def configured_folder(path: Path) -> str:

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from built import files
-from datasets import Dataset
 
 from headcount.data.corpora.tables import read_table
 from headcount.errors import InputError
@@ -182,9 +181,3 @@ def test_a_file_without_pairs(tmp_path):
     (tmp_path / "test.tsv").write_text("en\tde\n")
     with pytest.raises(InputError, match=r"test.tsv: holds no pairs; a split needs at least one"):
         corpus(tmp_path, test=str(tmp_path / "test.tsv")).load()
-
-
-def test_what_was_prepared_is_a_table(tmp_path):
-    Dataset.from_dict({"source": ["a"], "target": ["b"]}).save_to_disk(tmp_path / "set")
-    (file,) = (tmp_path / "set").glob("*.arrow")
-    assert read_table(file, ("source", "target")).to_list() == [{"source": "a", "target": "b"}]

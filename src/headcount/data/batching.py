@@ -78,45 +78,6 @@ class Lengthening:
         return np.maximum(lengths, np.minimum(wanted, most))
 
 
-def plan_epoch(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    *,
-    batch_tokens: int,
-    seed: int,
-    epoch: int,
-    batches_per_step: int = 1,
-    lengthening: tuple[Lengthening, Lengthening] | None = None,
-) -> EpochPlan:
-    """Every sentence once, in batches of similar lengths, in an order that (seed, epoch) determines.
-
-    source_lengths, target_lengths: int [sentence], with EOS. batch_tokens: most rows times longest source, and most
-    rows times longest target. batches_per_step: the number of batches is a multiple of it; the largest batches are
-    halved until it is. lengthening: of both sides, with subword sampling: batches then have room for sampled
-    segmentations, and token counts are expected numbers.
-    Raises InputError if one sentence exceeds the budget, or if there are too few sentences for one step.
-    """
-    longest = np.maximum(source_lengths, target_lengths)
-    if len(longest) and longest.max() > batch_tokens:
-        row = int(longest.argmax())
-        raise InputError(
-            f"data.batch_tokens={batch_tokens} is too small for row {row} of the prepared training data, which has "
-            f"{longest[row]} tokens; give at least that, or a smaller data.max_length"
-        )
-    random = np.random.default_rng([seed, epoch])
-    lengths = padded = source_lengths, target_lengths
-    if lengthening:
-        longer = list(zip(lengthening, lengths, strict=True))
-        source, target = (each.expected_lengths(side, batch_tokens) for each, side in longer)
-        padded = source, target
-        source, target = (each.mean * side for each, side in longer)
-        lengths = source, target
-    batches = _cut(_by_length(*padded, random), *padded, batch_tokens)
-    batches = _halve_to_multiple(batches, batches_per_step)
-    batches = [batches[index] for index in random.permutation(len(batches))]
-    return _plan(batches, lengths, padded, batches_per_step)
-
-
 def plan_split(
     source_lengths: np.ndarray, target_lengths: np.ndarray, *, batch_tokens: int, world_size: int = 1
 ) -> EpochPlan:
@@ -203,8 +164,11 @@ def _plan(batches: list[np.ndarray], lengths: Lengths, padded: Lengths, batches_
 class Epochs:
     """The plans of all epochs of one training split, counted in optimizer steps.
 
-    The settings are those of `plan_epoch`; epochs before `start_epoch` have no lengthening. steps: the optimizer steps
-    of the first epochs, as far as they have been planned.
+    source_lengths, target_lengths: int [sentence], with EOS. batch_tokens: most rows times longest source, and most
+    rows times longest target. batches_per_step: the number of batches is a multiple of it; the largest batches are
+    halved until it is. lengthening: of both sides, with subword sampling, from `start_epoch` on: batches then have room
+    for sampled segmentations, and token counts are expected numbers. steps: the optimizer steps of the first epochs, as
+    far as they have been planned.
     """
 
     source_lengths: np.ndarray
@@ -218,21 +182,36 @@ class Epochs:
     _kept: dict[int, EpochPlan] = field(default_factory=dict, repr=False)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """The plan of an epoch; the last one is kept."""
+        """Every sentence once, in batches of similar lengths, in an order that (seed, epoch) determines. The last plan
+        is kept.
+
+        Raises InputError if one sentence exceeds the budget, or if there are too few sentences for one step.
+        """
         if epoch not in self._kept:
-            plan = plan_epoch(
-                self.source_lengths,
-                self.target_lengths,
-                batch_tokens=self.batch_tokens,
-                seed=self.seed,
-                epoch=epoch,
-                batches_per_step=self.batches_per_step,
-                lengthening=self.lengthening if epoch >= self.start_epoch else None,
-            )
-            self._kept = {epoch: plan}
+            self._kept = {epoch: self._planned(epoch)}
             if epoch == len(self.steps):
-                self.steps.append(plan.steps)
+                self.steps.append(self._kept[epoch].steps)
         return self._kept[epoch]
+
+    def _planned(self, epoch: int) -> EpochPlan:
+        longest = np.maximum(self.source_lengths, self.target_lengths)
+        if len(longest) and longest.max() > self.batch_tokens:
+            row = int(longest.argmax())
+            raise InputError(
+                f"data.batch_tokens={self.batch_tokens} is too small for row {row} of the prepared training data, "
+                f"which has {longest[row]} tokens; give at least that, or a smaller data.max_length"
+            )
+        lengths = padded = self.source_lengths, self.target_lengths
+        if self.lengthening and epoch >= self.start_epoch:
+            one, other = self.lengthening
+            most = self.batch_tokens
+            padded = one.expected_lengths(lengths[0], most), other.expected_lengths(lengths[1], most)
+            lengths = one.mean * lengths[0], other.mean * lengths[1]
+        random = np.random.default_rng([self.seed, epoch])
+        batches = _cut(_by_length(*padded, random), *padded, self.batch_tokens)
+        batches = _halve_to_multiple(batches, self.batches_per_step)
+        batches = [batches[index] for index in random.permutation(len(batches))]
+        return _plan(batches, lengths, padded, self.batches_per_step)
 
     def steps_of(self, epoch: int) -> int:
         """The optimizer steps of an epoch. Each epoch is planned only once."""
