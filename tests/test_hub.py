@@ -39,6 +39,7 @@ def test_both_layouts_of_the_hub(tmp_path, rows):
     assert list(data) == ["train", "valid", "test"]
     expected = [{"source": "one\ntwo", "target": "eins"}, {"source": None, "target": "zwei"}]
     assert data["test"].to_list() == expected
+    assert not (tmp_path / "cache").exists()  # a folder is read as it is, and leaves nothing
     before = corpus.fingerprint()
     hub_folder(tmp_path / "set", {"en": ["other"], "de": ["anderes"]})
     assert corpus.fingerprint() != before

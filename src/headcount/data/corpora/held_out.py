@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset
 
-from headcount.data.corpora.corpus import SIDES, pairs_of
+from headcount.data.corpora.corpus import SIDES, in_memory, pairs_of
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
@@ -81,7 +81,7 @@ class HeldOut:
         for split, size in self.sizes.items():
             parts[split] = chosen.select(range(start, start + size))
             start += size
-        return {**splits, "train": Dataset(table.filter(pa.array(~leaves))), **parts}
+        return {**splits, "train": in_memory(table.filter(pa.array(~leaves))), **parts}
 
     def _keys(self, sources: list[str], targets: list[str]) -> np.ndarray:
         """The hash of each source; empty for a pair without text on a side."""

@@ -1,5 +1,6 @@
 """Translation data sets of the Hugging Face hub."""
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,24 +129,27 @@ class HubCorpus:
         return ", ".join(f"{stem}.{language}" for stem in stems for language in languages)
 
     def _load_from_hub(self) -> Mapping[str, Dataset]:
-        unreachable: Exception | None = None
-        offline = datasets.config.HF_HUB_OFFLINE
+        path, unreachable, offline = str(self.path), None, datasets.config.HF_HUB_OFFLINE
+        local = Path(path).is_dir()
+        datasets.disable_progress_bars()
         # The hub libraries have changed their HTTP library, and with it their exceptions, more than once. So both calls
         # catch all exceptions, which get the same message.
-        if not Path(str(self.path)).is_dir():
+        if not local:
             try:
-                HfApi().dataset_info(str(self.path), revision=self.revision, timeout=HUB_TIMEOUT)
+                HfApi().dataset_info(path, revision=self.revision, timeout=HUB_TIMEOUT)
             except Exception as error:
                 # Use the hub's cache at once, without half a minute of retries.
                 unreachable = error
                 datasets.config.HF_HUB_OFFLINE = True
         try:
-            return datasets.load_dataset(str(self.path), self.name, revision=self.revision)
+            with tempfile.TemporaryDirectory() as cache:
+                own: dict[str, Any] = {"cache_dir": cache, "keep_in_memory": True} if local else {}
+                return datasets.load_dataset(path, self.name, revision=self.revision, **own)
         except Exception as error:
             cause = unreachable or error
             absent = "it has no public data set of that name" if isinstance(cause, RepositoryNotFoundError) else None
             raise InputError(
-                f"data.path={self.path} cannot be loaded from the Hugging Face hub ({absent or first_line(cause)}); "
+                f"data.path={path} cannot be loaded from the Hugging Face hub ({absent or first_line(cause)}); "
                 "check data.name, the name and the network, or use local files: data.root=DIR with "
                 f"{self._file_names()} (plain or .gz), or data=files"
             ) from cause
