@@ -138,8 +138,9 @@ def test_the_tokenizer_learns_from_a_sample(monkeypatch):
 
 
 def test_sentences_without_a_piece(tmp_path):
-    with writing(tmp_path / "text") as write:
-        write(pa.table({"source": ["", ""], "target": ["", ""]}))
+    table = pa.table({"source": ["", ""], "target": ["", ""]})
+    with writing(tmp_path / "text", table.schema) as write:
+        write(table)
     tokenizer = sentence_piece(264).train(["ab ab"])
     assert encode(read_text(tmp_path / "text"), None, tokenizer, None, tmp_path / "test") == 0
     assert pieces_of(tmp_path, "test") == ([[], []], [[], []])

@@ -51,7 +51,8 @@ class Batch:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         names = ("source", "source_mask", "target_in", "target_out", "real")
-        return replace(self, **{name: change(getattr(self, name)) for name in names})
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ scores stay comparable (the tokenizer still reads every text in its normalised f
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -138,7 +139,7 @@ class Cleaning:
         keys = np.frombuffer(b"".join(map(_key, sources, targets)), np.uint64)
         return text, Findings(_bools(changed), np.column_stack(list(reasons.values())), keys)
 
-    def keep(self, parts: list[Findings], filters: bool) -> tuple[np.ndarray, dict[str, int]]:
+    def keep(self, parts: Sequence[Findings], filters: bool) -> tuple[np.ndarray, dict[str, int]]:
         """Which pairs of a split are kept, bool [pair], and its counts by row of the report's table.
 
         parts: the split from its first pair to its last. filters: False for a split that is only counted.

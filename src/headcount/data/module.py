@@ -210,8 +210,9 @@ class TranslationData(pl.LightningDataModule):
         batches_per_step = self._rank_and_world_size()[1] * self.accumulation
         if self._epochs is None or self._epochs.batches_per_step != batches_per_step:
             start = self.segmentation.start_epoch if self.segmentation else 0
-            plan = self.batch_tokens, self.seed, batches_per_step, self._lengthening(), start
-            self._epochs = Epochs(*self._lengths, *plan)
+            source, target = self._lengths
+            own = self.batch_tokens, self.seed, batches_per_step
+            self._epochs = Epochs(source, target, *own, self._lengthening(), start)
         return self._epochs
 
     @property

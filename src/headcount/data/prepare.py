@@ -103,12 +103,13 @@ def check(pairs: Dataset, cleaning: Cleaning, forbidden: Text | None, path: Path
     if not len(pairs):
         raise InputError(f"the {path.name} split of the corpus holds no pairs; give it at least one")
     pairs = pairs.with_format("arrow")
-    with writing(path) as write:
+    schema = pairs[:0].schema.remove_metadata()
+    for side in SIDES:
+        schema = schema.set(schema.get_field_index(side), pa.field(side, pa.string()))
+    with writing(path, schema) as write:
         for rows, (text, normal, found) in in_processes(partial(_check, pairs, cleaning, forbidden), len(pairs)):
-            table = pairs[rows]
-            for side, column in zip(SIDES, text, strict=True):
-                table = table.set_column(table.column_names.index(side), side, column)
-            write(table)
+            columns = dict(zip(pairs.column_names, pairs[rows].columns, strict=True))
+            write(pa.table(columns | text._asdict(), schema))
             yield normal, found
 
 
@@ -138,13 +139,13 @@ def encode(text: Dataset, kept: np.ndarray | None, tokenizer: AnyTokenizer, max_
     kept: bool [pair], the pairs to write, of these the ones within `max_length`; None for all pairs.
     """
     longer, lengths = 0, [np.ones((1, 1), np.int64)]
-    with writing(path.with_suffix(".arrow")) as write, path.with_suffix(".pieces").open("wb") as file:
+    with writing(path.with_suffix(".arrow"), text[:0].schema) as write, path.with_suffix(".pieces").open("wb") as file:
         file.write(np.int32(PAD).tobytes())  # an empty file cannot be mapped
         work = partial(_encode, text, kept, tokenizer, max_length)
         for rows, (chosen, found, ids) in in_processes(work, len(text)):
             write(text[rows] if kept is None else text[rows].filter(pa.array(chosen)))
             longer += found
-            file.write(ids.pieces)
+            file.write(ids.pieces.tobytes())
             lengths.append(ids.lengths[:, None] - 1)
     np.save(path.with_suffix(".offsets.npy"), np.cumsum(np.concatenate(lengths)))
     return longer
@@ -194,20 +195,10 @@ def _call_work(rows: slice) -> Any:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Callable[[pa.Table], None]]:
-    """A function that writes tables of one schema to a file, as an Arrow stream."""
-    writer = None
-    with pa.OSFile(str(path), "wb") as sink:
-
-        def write(table: pa.Table) -> None:
-            nonlocal writer
-            table = table.replace_schema_metadata(None).combine_chunks()
-            writer = writer or pa.ipc.new_stream(sink, table.schema)
-            writer.write_table(table)
-
-        yield write
-        if writer is not None:
-            writer.close()
+def writing(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    """A function that writes tables to a file, as an Arrow stream."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        yield writer.write_table
 
 
 def read_text(path: Path) -> Dataset:
