@@ -163,11 +163,6 @@ def rewrite(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def pairs_of(pairs, at_once: int = 2) -> list[dict[str, str]]:
-    """The pairs of a corpus's split, read that many at once."""
-    return [pair for table in pairs.iter(at_once) for pair in table.to_pylist()]
-
-
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_at_first():
     """With more threads of torch, workers of pytest would wait for one another."""

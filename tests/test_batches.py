@@ -6,19 +6,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from headcount.data.batches import Batch, Sentences, SplitBatches, TrainStream, collate
-from headcount.data.plan import (
-    JITTER,
-    BatchRamp,
-    Epochs,
-    Lengthening,
-    _cut,
-    few_batches,
-    in_order_of_length,
-    plan_epoch,
-    plan_split,
-    round_up,
-)
+from headcount.data.batches import Batch, Sentences, TrainStream, collate
+from headcount.data.batching import Epochs, Lengthening, _cut, in_order_of_length, plan_split
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
 
@@ -28,6 +17,10 @@ def lengths(count, seed=0):
     draw = np.random.default_rng(seed)
     source = 2 + draw.poisson(draw.gamma(4, 3, count))
     return source, np.maximum(1, np.rint(source * draw.normal(1.1, 0.15, count))).astype(int)
+
+
+def plan_epoch(source, target, *, epoch, **settings):
+    return Epochs(source, target, **settings).plan(epoch)
 
 
 def same(one, other):
@@ -55,65 +48,19 @@ def test_a_batch_by_hand():
     assert not collate(source, target, np.array([2]), step_tokens=1).has_padding
 
 
-@pytest.mark.parametrize("pad_to", [1, 4, 8])
-def test_lengths_are_padded_to_a_multiple(pad_to):
-    batch = collate(Sentences.of(IDS), Sentences.of([[4, 5]] * 3), np.arange(3), step_tokens=5, pad_to=pad_to)
-    assert (batch.source.shape[1], batch.target_out.shape[1]) == (max(4, pad_to), {1: 3}.get(pad_to, pad_to))
-    assert batch.source_mask.sum(dim=1).tolist() == [3, 1, 4]
-    assert batch.target_out.flatten()[batch.real].tolist() == [4, 5, EOS] * 3
-
-
-def test_few_batches_are_sorted_by_the_longer_side(monkeypatch):
-    random = np.random.default_rng(3)
-    source = random.integers(5, 40, 4000)
-    target = np.clip(np.rint(source * random.uniform(0.6, 1.5, 4000)), 2, 60).astype(int)
-    few, many = 20_000, 1000
-    assert few_batches(source, target, few)
-    assert not few_batches(source, target, many)
-    assert not few_batches(source[:0], target[:0], few)
-    plan = plan_epoch(source, target, batch_tokens=few, seed=1, epoch=0)
-    assert sorted(plan.rows) == list(range(4000))
-    longest = np.maximum(source, target)
-    reach = [(longest[rows].min(), longest[rows].max()) for rows in plan.batches]
-    for (_, last), (first, _) in itertools.pairwise(sorted(reach)):
-        assert last <= first + 2 * JITTER  # each batch has lengths of its own, but for the jitter
-    monkeypatch.setattr("headcount.data.plan.few_batches", lambda *_: False)
-    assert plan.padding < plan_epoch(source, target, batch_tokens=few, seed=1, epoch=0).padding - 0.02
-
-
-@pytest.mark.parametrize("pad_to", [1, 8])
-def test_padded_batches_stay_within_the_budget(pad_to):
-    source, target = lengths(3000)
-    plan = plan_epoch(source, target, batch_tokens=512, seed=1, epoch=4, pad_to=pad_to)
-    assert sorted(np.concatenate(plan.batches)) == list(range(3000))
-    padded = [len(rows) * round_up(max(source[rows].max(), target[rows].max()), pad_to) for rows in plan.batches]
-    assert max(padded) <= 512
-    split = plan_split(source, target, batch_tokens=512, pad_to=pad_to)
-    both = [len(rows) * round_up(side[rows].max(), pad_to) for rows in split.batches for side in (source, target)]
-    assert split.padding == pytest.approx(1 - split.tokens / sum(both))
-
-
-def test_a_batch_goes_to_a_device_in_one_copy():
-    sentences = Sentences.of([[5, 6], [], [7, 8, 9]])
+def test_a_batch_goes_to_a_device():
+    sentences = Sentences.of(IDS)
     batch = collate(sentences, sentences, np.arange(3), step_tokens=5)
-    assert batch.to("cpu") is batch
-    moved = batch.to("meta")
-    tensors = {name: value for name, value in vars(moved).items() if isinstance(value, torch.Tensor)}
-    assert {name for name, tensor in tensors.items() if tensor.device.type != "meta"} == {"rows"}
-    assert {name: tensor.shape for name, tensor in tensors.items()} == {
-        name: value.shape for name, value in vars(batch).items() if name in tensors
-    }
-    assert (moved.step_tokens, moved.tokens) == (batch.step_tokens, batch.tokens)
-    again = batch._unpacked(batch._packed())
-    assert equal(again, batch)
-    assert again._packed() is again.source._base
+    assert equal(batch.to("cpu"), batch)
+    moved = {name: value for name, value in vars(batch.to("meta")).items() if isinstance(value, torch.Tensor)}
+    assert {name for name, tensor in moved.items() if tensor.device.type != "meta"} == {"rows"}
 
 
 @pytest.mark.parametrize("multiple", [1, 2, 3, 8])
 @pytest.mark.parametrize("batch_tokens", [100, 512])
 def test_every_row_once_within_budget_and_a_multiple(batch_tokens, multiple):
     source, target = lengths(3000)
-    plan = plan_epoch(source, target, batch_tokens=batch_tokens, seed=1, epoch=4, multiple=multiple)
+    plan = plan_epoch(source, target, batch_tokens=batch_tokens, seed=1, epoch=4, batches_per_step=multiple)
     assert sorted(np.concatenate(plan.batches)) == list(range(3000))
     for rows in plan.batches:
         assert len(rows) > 0
@@ -129,14 +76,6 @@ def test_every_row_once_within_budget_and_a_multiple(batch_tokens, multiple):
     assert plan.padding == pytest.approx(1 - plan.tokens / padded)
 
 
-def test_batches_are_full():
-    source, target = lengths(20_000)
-    plan = plan_epoch(source, target, batch_tokens=2048, seed=1, epoch=0)
-    assert plan.padding < 0.1
-    # The fewest batches that could hold so many tokens on the fuller side, and a few in a hundred more.
-    assert len(plan.batches) < 1.15 * max(source.sum(), target.sum()) / 2048
-
-
 def test_sizes_by_hand():
     # In order of length 1 2 2 3 5 8 with a budget of 8: 1 2 2 (3 x 2 = 6, a fourth would make 4 x 3 = 12), 3, 5, 8.
     source = np.array([8, 2, 5, 1, 3, 2])
@@ -148,7 +87,7 @@ def test_sizes_by_hand():
 
 def test_the_plan_is_a_pure_function():
     source, target = lengths(2000)
-    settings = {"batch_tokens": 256, "seed": 1, "epoch": 3, "multiple": 2}
+    settings = {"batch_tokens": 256, "seed": 1, "epoch": 3, "batches_per_step": 2}
     plan = plan_epoch(source, target, **settings)
     np.random.seed(5)  # nobody's global state matters
     assert same(plan.batches, plan_epoch(source.copy(), target.copy(), **settings).batches)
@@ -168,21 +107,11 @@ def test_epochs_group_sentences_differently():
     assert (together**2).sum() < 0.2 * (sizes**2).sum()
 
 
-def test_batches_have_targets_of_one_length_and_at_most_two_tokens_beside():
-    """The shift that mixes sentences anew each epoch is of at most one token either way."""
-    source, target = lengths(20_000)
-    plan = plan_epoch(source, target, batch_tokens=1024, seed=1, epoch=0)
-    low, high = (np.array([end(target[rows]) for rows in plan.batches]) for end in (np.min, np.max))
-    overlap = high[:, None] - low
-    np.fill_diagonal(overlap, 0)
-    assert np.minimum(overlap, overlap.T).max() == 2
-
-
-def test_room_for_sampled_segmentations_by_hand():
+def test_expected_lengths_of_sampled_segmentations_by_hand():
     half_longer = Lengthening.measured(np.array([4, 4]), np.array([4, 8]))
     assert half_longer == Lengthening(mean=1.5, deviation=1.0)
     # 1.5 n + 2 sqrt(n): 10, 19.5 and 32, of which 20 are allowed; the last is longer even without sampling.
-    assert half_longer.room(np.array([4, 9, 16, 25]), most=20).tolist() == [10, 20, 20, 25]
+    assert half_longer.expected_lengths(np.array([4, 9, 16, 25]), most=20).tolist() == [10, 20, 20, 25]
 
 
 def test_a_plan_for_sampled_segmentations_counts_expected_tokens():
@@ -200,7 +129,7 @@ def test_a_plan_for_sampled_segmentations_counts_expected_tokens():
 def test_shares_of_all_processes_make_the_plan(world_size, accumulation):
     source, target = lengths(2000)
     multiple = world_size * accumulation
-    plan = plan_epoch(source, target, batch_tokens=256, seed=1, epoch=0, multiple=multiple)
+    plan = plan_epoch(source, target, batch_tokens=256, seed=1, epoch=0, batches_per_step=multiple)
     shares = [list(plan.share(rank, world_size)) for rank in range(world_size)]
     for rank, share in enumerate(shares):
         assert len(share) == plan.steps * accumulation
@@ -212,63 +141,12 @@ def test_shares_of_all_processes_make_the_plan(world_size, accumulation):
         assert same([rows for rows, _ in late], [rows for rows, _ in share[3 * accumulation :]])
 
 
-def test_one_process_that_accumulates_gets_the_batches_of_two():
-    source, target = lengths(1000)
-    plan = plan_epoch(source, target, batch_tokens=256, seed=1, epoch=0, multiple=2)
-    alone = [rows for rows, _ in plan.share(0, 1)]
-    together = [rows for pair in zip(plan.share(0, 2), plan.share(1, 2), strict=True) for rows, _ in pair]
-    assert same(alone, together)
-
-
-def test_the_parts_of_a_ramp_by_hand():
-    # Shares of 1/4, 5/8 and 1, of which 1/share is 4, 1.6 and 1.
-    ramp = BatchRamp(100, 0.25)
-    assert [ramp.parts(step) for step in (0, 50, 100, 10_000)] == [4, 2, 1, 1]
-    rows = [np.arange(start, start + 8) for start in (0, 100, 200)]
-    cut = BatchRamp(8, 0.25).split(rows, 1, 0)  # steps 0 to 3, then shares of 0.625, from step 4, and 0.8125, from 6
-    assert [each.tolist() for each in cut[:4]] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert [each.tolist() for each in cut[4:]] == [[100, 101, 102, 103], [104, 105, 106, 107], [*range(200, 208)]]
-    # Two batches a step: the first parts of both, then the second ones; the shorter one has rows for no more.
-    cut = BatchRamp(8, 0.25).split([np.arange(6), np.arange(10, 12)], 2, 0)
-    assert [each.tolist() for each in cut] == [[0, 1, 2], [10], [3, 4, 5], [11]]
-
-
-@pytest.mark.parametrize("multiple", [1, 3])
-@pytest.mark.parametrize("first_step", [0, 33, 10_000])
-def test_a_ramp_cuts_the_batches_of_early_steps(multiple, first_step):
-    source, target = lengths(3000)
-    settings = {"batch_tokens": 512, "seed": 1, "epoch": 2, "multiple": multiple}
-    whole = plan_epoch(source, target, **settings)
-    ramp = BatchRamp(60, 0.25)
-    plan = plan_epoch(source, target, **settings, ramp=ramp, first_step=first_step)
-    assert sorted(np.concatenate(plan.batches)) == list(range(3000))
-    assert len(plan.batches) == plan.steps * multiple
-    assert (plan.steps > whole.steps) == (first_step < 60)
-    assert plan.tokens == whole.tokens
-    assert plan.step_tokens.sum() == target.sum()
-    step = 0
-    for number in range(whole.steps):
-        together = whole.batches[number * multiple : (number + 1) * multiple]
-        parts = min(round(1 / (0.25 + 0.75 * min(1, (first_step + step) / 60))), *map(len, together))
-        cut = plan.batches[step * multiple : (step + parts) * multiple]
-        for place, rows in enumerate(together):
-            assert np.concatenate(cut[place::multiple]).tolist() == rows.tolist()
-            assert {len(part) - len(rows) // parts for part in cut[place::multiple]} <= {0, 1}
-        step += parts
-    assert step == plan.steps
-
-
 @pytest.mark.parametrize(("count", "multiple"), [(5, 8), (0, 1), (5, 4)])
 def test_too_few_sentences(count, multiple):
     # 5 sentences that fill a batch each cannot be 4 batches within budget, nor 8 that are not empty.
     tens = np.full(count, 10)
     with pytest.raises(InputError, match=rf"{count} pairs are too few for {multiple} batches at once"):
-        plan_epoch(tens, tens, batch_tokens=10, seed=1, epoch=0, multiple=multiple)
-
-
-def test_as_few_sentences_as_can_be():
-    plan = plan_epoch(np.full(8, 3), np.full(8, 3), batch_tokens=100, seed=1, epoch=0, multiple=8)
-    assert [len(rows) for rows in plan.batches] == [1] * 8
+        plan_epoch(tens, tens, batch_tokens=10, seed=1, epoch=0, batches_per_step=multiple)
 
 
 def test_a_sentence_over_the_budget_is_named_in_training_and_alone_in_evaluation():
@@ -283,10 +161,10 @@ def sentences(source_lengths, seed):
     return Sentences.of([draw.integers(4, 99, length - 1).tolist() for length in source_lengths])
 
 
-@pytest.fixture(scope="module", params=[None, BatchRamp(30, 0.25)], ids=["no ramp", "ramp"])
-def stream_parts(request):
+@pytest.fixture(scope="module")
+def stream_parts():
     source, target = lengths(150)
-    epochs = Epochs(source, target, 128, seed=1, multiple=2, ramp=request.param)
+    epochs = Epochs(source, target, 128, seed=1, batches_per_step=2)
     return sentences(source, 1), sentences(target, 2), epochs
 
 
@@ -323,18 +201,6 @@ def test_workers_keep_the_order(stream_parts):
     with_workers = itertools.islice(DataLoader(stream, batch_size=None, num_workers=2), 40)
     alone = itertools.islice(pickle.loads(pickle.dumps(stream)), 40)
     assert all(equal(a, b) for a, b in zip(with_workers, alone, strict=True))
-
-
-def test_a_split_is_shared_out_once(stream_parts):
-    source, target, _ = stream_parts
-    plan = plan_split(source.lengths, target.lengths, batch_tokens=128)
-    shares = [SplitBatches(source, target, plan, rank, 3) for rank in range(3)]
-    batches = [share[index] for share in shares for index in range(len(share))]
-    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(150))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    for batch in batches:
-        assert batch.step_tokens == (batch.target_out != PAD).sum()
-        assert batch.tokens == batch.source_mask.sum() + batch.step_tokens
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 8])

@@ -2,9 +2,9 @@ import gzip
 
 import pytest
 from built import files, hub
-from conftest import pairs_of
 
-from headcount.data.corpora.text import ParallelText, read_chunks, read_lines, read_parallel
+from headcount.data.corpora.corpus import one_line
+from headcount.data.corpora.text import read_chunks, read_lines, read_pairs
 from headcount.errors import InputError
 
 SPLITS = {"train": 3, "valid": 2, "test": 1}
@@ -43,18 +43,9 @@ def test_a_line_of_two_files_holds_no_line_end(tmp_path):
     odd = "a\rb\x0bc\x0cd\x1ce\x1df\x1eg\x85h\u2028i\u2029j"
     for name in ("source", "target"):
         (tmp_path / name).write_bytes(f"one\r\n{odd}\r\n".encode())
-    pairs = pairs_of(ParallelText(tmp_path / "source", tmp_path / "target").pairs())
-    assert [pair["target"] for pair in pairs] == [pair["source"] for pair in pairs] == ["one", "a b c d e f g h i j"]
-
-
-def test_a_side_that_changes_while_it_is_read_is_named(tmp_path):
+    pairs = read_pairs(tmp_path / "source", tmp_path / "target")
     for side in ("source", "target"):
-        (tmp_path / side).write_text("a\n" * 5)
-    pairs = ParallelText(tmp_path / "source", tmp_path / "target").pairs()
-    for lines in (3, 4):  # of the second chunk, of none or some
-        (tmp_path / "target").write_text("a\n" * lines)
-        with pytest.raises(InputError, match=r"source or .*target changed while they were read; start again$"):
-            list(pairs.iter(3))
+        assert one_line(pairs.data[side]).to_pylist() == ["one", "a b c d e f g h i j"]
 
 
 @pytest.mark.parametrize(
@@ -84,18 +75,17 @@ def test_missing_file_and_folder_instead_of_file(tmp_path):
 def test_unequal_line_counts_name_both_files_and_counts(tmp_path):
     (tmp_path / "a").write_text("1\n2\n3\n")
     (tmp_path / "b").write_text("1\n2\n")
-    for read in (read_parallel, lambda source, target: ParallelText(source, target).pairs()):
-        with pytest.raises(InputError, match=r"/a has 3 lines and .*/b has 2;"):
-            read(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(InputError, match=r"/a has 3 lines and .*/b has 2;"):
+        read_pairs(tmp_path / "a", tmp_path / "b")
 
 
 def test_folder_with_plain_and_packed_files(folder):
     data = hub("anything", "en", "de", root=folder).load()
-    assert {split: pairs.num_rows for split, pairs in data.items()} == SPLITS
-    assert pairs_of(data["valid"])[1] == {"source": "valid 1", "target": "valid 1 für"}
+    assert {split: len(pairs) for split, pairs in data.items()} == SPLITS
+    assert data["valid"].to_list()[1] == {"source": "valid 1", "target": "valid 1 für"}
     turned = hub("anything", "de", "en", root=folder)
     assert (turned.source_language, turned.target_language) == ("de", "en")
-    assert pairs_of(turned.load()["valid"])[1] == {"source": "valid 1 für", "target": "valid 1"}
+    assert turned.load()["valid"].to_list()[1] == {"source": "valid 1 für", "target": "valid 1"}
 
 
 def test_folder_that_lacks_a_file(folder):
@@ -115,9 +105,9 @@ def test_folder_with_further_test_sets_and_a_split_held_out(folder):
     corpus = hub("anything", "en", "de", root=folder, **settings)
     data = corpus.load()
     assert set(data) == {"train", "valid", "test", "test2017", "mine"}
-    assert pairs_of(data["test2017"]) == [{"source": "2017 en", "target": "2017 de"}]
-    assert pairs_of(data["mine"]) == [{"source": "own en", "target": "own de"}]
-    assert sorted(pair["source"] for split in ("train", "valid") for pair in pairs_of(data[split])) == [
+    assert data["test2017"].to_list() == [{"source": "2017 en", "target": "2017 de"}]
+    assert data["mine"].to_list() == [{"source": "own en", "target": "own de"}]
+    assert sorted(pair["source"] for split in ("train", "valid") for pair in data[split]) == [
         f"train {row}" for row in range(3)
     ]
     before = corpus.fingerprint()
@@ -131,25 +121,7 @@ def test_own_files(folder):
     paths = {f"{s}_{side}": folder / f"{s}.{e}" for s in SPLITS for side, e in (("source", "en"), ("target", "de.gz"))}
     corpus = files("en", "de", **paths)
     train = corpus.load()["train"]
-    assert [table.num_rows for table in train.iter(2)] == [2, 1]
-    assert pairs_of(train, 2) == pairs_of(train, 3) == pairs_of(train, 10)
-    assert pairs_of(train)[2] == {"source": "train 2", "target": "train 2 für"}
+    assert train.to_list()[2] == {"source": "train 2", "target": "train 2 für"}
     assert corpus.fingerprint() == hub("anything", "en", "de", root=folder).fingerprint()
-    with pytest.raises(ValueError, match=r"data.target, data.test_source: not given"):
-        files("en", None, **{**paths, "test_source": None})
-
-
-def test_fingerprint_follows_content_languages_and_place_on_the_hub(folder):
-    first = hub("anything", "en", "de", root=folder).fingerprint()
-    assert hub("anything", "en", "de", root=str(folder)).fingerprint() == first
-    (folder / "test.en").write_text("other\n")
-    assert hub("anything", "en", "de", root=folder).fingerprint() != first
-    corpora = [
-        hub("a/b", "en", "de"),
-        hub("a/c", "en", "de"),
-        hub("a/b", "de", "en"),
-        hub("a/b", "en", "de", name="x"),
-        hub("a/b", "en", "de", revision="x"),
-        hub("a/b", "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}),
-    ]
-    assert len({corpus.fingerprint() for corpus in corpora}) == len(corpora)
+    with pytest.raises(ValueError, match=r"data.test: give the text of the test split in one way"):
+        files("en", "de", **{**paths, "test_source": None})

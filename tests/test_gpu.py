@@ -76,7 +76,7 @@ def test_a_search_finds_what_it_finds_on_the_processor(option, options):
         assert here[0].score == pytest.approx(there[0].score, abs=1e-3)
 
 
-GPU = ("trainer=gpu", "data.workers=0", "data.pad_to=8", "trainer.deterministic=true", "data.batch_tokens=200")
+GPU = ("trainer=gpu", "data.workers=0", "trainer.deterministic=true", "data.batch_tokens=200")
 
 
 def trained_weights(directory: Path) -> dict[str, Tensor]:
@@ -108,7 +108,7 @@ def test_one_process_of_several_trains_as_without(tiny, tmp_path):
     # Muon's steps have a fixed size in every direction: where a gradient is hardly more than rounding, they are noise.
     smooth = ("optimizer=adamw", "optimizer.eps=1e-3", "trainer.precision=32-true", "averaging.kind=none")
     completed("train", *tiny, *GPU, *smooth, "hydra.run.dir=runs/plain", cwd=tmp_path)
-    several = ("trainer=ddp", "trainer.accelerator=gpu", "trainer.deterministic=true", "data.pad_to=8")
+    several = ("trainer=ddp", "trainer.accelerator=gpu", "trainer.deterministic=true")
     rate = "data.rate_tokens=200"  # as trainer=gpu has it for this batch
     completed("train", *tiny, *several, *smooth, rate, "hydra.run.dir=runs/several", cwd=tmp_path)
     one, other = (trained_weights(tmp_path / "runs" / name) for name in ("plain", "several"))

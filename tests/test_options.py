@@ -39,7 +39,7 @@ RESUMED = {
     "segmentation.kind=bpe_dropout model.layer_dropout=0.3 loss.kind=r_drop model.qk_norm=learned": 4,
     "model.head_dropout=0.3 loss.kind=simcut loss.start=4": 6,
     "data.both_directions=true loss.kind=simcut": 4,
-    "data.batch_tokens=800 data.batch_ramp=6 trainer.accumulate_grad_batches=2": 3,
+    "data.batch_tokens=800 trainer.accumulate_grad_batches=2": 3,
     "data.batch_tokens=800 segmentation.kind=bpe_dropout segmentation.start_epoch=1 validation.every=8": 2,
 }
 SLOW = list(RESUMED)[2:]
@@ -56,9 +56,6 @@ def test_what_is_resumed_ends_as_if_never_stopped(options, tiny, tmp_path):
     completed("train", "resume=half", "steps=8", cwd=tmp_path)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half")]
     assert weights[0] == weights[1]
-    if "batch_ramp" in options:
-        logged = (tmp_path / "whole" / "train.log").read_text(encoding="utf-8")
-        assert "; ramp: from 0.25 of a batch over 6 steps (figures of the first epoch)" in logged
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

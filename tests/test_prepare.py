@@ -1,34 +1,28 @@
 import itertools
 import json
-import multiprocessing
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from built import cleaning, sentence_piece
 from conftest import completed, failed
 from datasets import Dataset, DatasetDict
 
 from headcount.data import prepare as prepare_module
-from headcount.data.arrow import read_sentences, read_tables, write_tables
-from headcount.data.corpora.corpus import Pairs
-from headcount.data.prepare import prepare, training_text
-from headcount.data.shards import numbered
+from headcount.data.prepare import encode, in_processes, prepare, read_text, training_text, writing
 from headcount.data.tokenizer import Tokenizer, normalise
-from headcount.data.workers import Workers
-from headcount.errors import InputError, UnreachableError
+from headcount.errors import InputError
 from headcount.progress import progress_bar
 from headcount.run.directory import read_config
 
-WORDS = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
+WORDS = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
 
 
 class Untidy:
@@ -93,241 +87,81 @@ def by_hand(corpus, cleaning, tokenizer, max_length):
     return tokenizer, short, counts
 
 
+def pieces_of(folder, split):
+    """The piece numbers of both sides of a split, as they are stored."""
+    pieces, offsets = np.fromfile(folder / f"{split}.pieces", np.int32), np.load(folder / f"{split}.offsets.npy")
+    ids = [pieces[start:end].tolist() for start, end in itertools.pairwise(offsets)]
+    return ids[::2], ids[1::2]
+
+
 @pytest.mark.medium
-@pytest.mark.parametrize("processes", [1, 2, 3])
-@pytest.mark.parametrize(("chunk", "shard"), [(1, 100), (7, 1), (64, 3), (1000, 16)])
-def test_neither_chunks_nor_shards_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk, shard):
-    if chunk == 1 and processes == 3:
-        pytest.skip("slow, and nothing new")
-    monkeypatch.setattr("headcount.data.prepare.CHUNK", chunk)
-    monkeypatch.setattr("headcount.data.shards.CHUNKS", shard)
+@pytest.mark.parametrize(("chunk", "processes"), [(1, 1), (7, 3), (64, 2), (1000, 1)])
+def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk):
+    monkeypatch.setattr(prepare_module, "CHUNK", chunk)
+    monkeypatch.setattr(prepare_module, "SMALL", 0)
+    torch.set_num_threads(processes)
     corpus, rules, trainer = Untidy(), cleaning(max_words=10, max_ratio=3.0), sentence_piece(300)
-    prepare(corpus, rules, trainer, 14, tmp_path / "data", processes)
+    prepare(corpus, rules, trainer, 14, tmp_path / "data")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     tmp_path = tmp_path / "data"
     tokenizer, pairs, counts = by_hand(corpus, rules, trainer, 14)
     data = {split: Dataset.from_file(str(tmp_path / f"{split}.arrow")) for split in corpus.splits}
     train = data["train"].to_dict()
     assert [links[0]["row"] for links in train["links"]] == [pair[0] for pair in pairs]
-    assert [train[name] for name in ("source", "target", "source_ids", "target_ids")] == [
-        [pair[column] for pair in pairs] for column in (1, 2, 3, 4)
-    ]
+    assert [train[name] for name in ("source", "target")] == [[pair[column] for pair in pairs] for column in (1, 2)]
+    assert pieces_of(tmp_path, "train") == tuple([pair[column] for pair in pairs] for column in (3, 4))
     for split in ("valid", "test"):
         assert list(zip(data[split]["source"], data[split]["target"], strict=True)) == corpus.splits[split]
-        assert data[split]["target_ids"][:] == tokenizer.encode(data[split]["target"][:])
+        assert pieces_of(tmp_path, split)[1] == tokenizer.encode(data[split]["target"][:])
     assert Tokenizer.load(tmp_path / "tokenizer.model").fingerprint() == tokenizer.fingerprint()
     report = json.loads((tmp_path / "report.json").read_text())["counts"]["train"]
     assert {name: report[name] for name in counts} == counts
     assert min(counts.values()) > 0
     assert len(counts) == 6
-    for name, column in (("source_ids", 3), ("target_ids", 4)):
-        sentences = read_sentences(tmp_path / "train.arrow", name)
-        found = zip(sentences.starts, sentences.ends, strict=True)
-        assert [sentences.pieces[start:end].tolist() for start, end in found] == [pair[column] for pair in pairs]
-    names = {"report.json", "tokenizer.model", "train.arrow", "valid.arrow", "test.arrow"}
-    assert {path.name for path in tmp_path.iterdir()} == names
+    names = {f"{split}.{kind}" for split in data for kind in ("arrow", "pieces", "offsets.npy")}
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "tokenizer.model", *names}
 
 
-def test_the_tokenizer_learns_from_a_sample():
+def test_the_tokenizer_learns_from_a_sample(monkeypatch):
     texts = [f"sentence number {number}" for number in range(1000)]
-    whole = pa.table({"source": texts, "target": [text.upper() for text in texts]})
-
-    def text(rows):
-        return numbered(whole.slice(start, rows) for start in range(0, 1000, rows))
-
-    for side in ("source", "target"):
-        assert list(training_text(text(1000), side, 1.5)) == whole[side].to_pylist()
-    source, target = (list(training_text(text(1000), side, 0.25)) for side in ("source", "target"))
+    pairs = Dataset.from_dict({"source": texts, "target": [text.upper() for text in texts]}).with_format("arrow")
+    kept, size = np.arange(1000) % 2 == 0, 500 * 2 * len("sentence number 123")
+    for side, every in zip(
+        training_text(pairs, kept, 10 * size), (texts, pairs.with_format(None)["target"]), strict=True
+    ):
+        assert side == every[::2]
+    source, target = training_text(pairs, kept, size // 4)
     assert target == [text.upper() for text in source]
-    assert 200 < len(source) < 300
-    assert source == list(training_text(text(7), "source", 0.25))
+    assert 90 < len(source) < 160
+    monkeypatch.setattr(prepare_module, "CHUNK", 7)
+    assert training_text(pairs, kept, size // 4) == [source, target]
 
 
-class Dying(Untidy):
-    """A corpus that kills its reader, as the system does where memory is short, before a row."""
-
-    def __init__(self, row):
-        super().__init__()
-        self.row = row
-
-    def load(self):
-        splits = super().load()
-
-        def tables(rows):
-            for start in range(0, len(splits["train"]), rows):
-                if start >= self.row:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                yield splits["train"].with_format("arrow")[start : start + rows]
-
-        return {**splits, "train": Pairs(len(splits["train"]), tables)}
+def test_sentences_without_a_piece(tmp_path):
+    table = pa.table({"source": ["", ""], "target": ["", ""]})
+    with writing(tmp_path / "text", table.schema) as write:
+        write(table)
+    tokenizer = sentence_piece(264).train(["ab ab"])
+    assert encode(read_text(tmp_path / "text"), None, tokenizer, None, tmp_path / "test") == 0
+    assert pieces_of(tmp_path, "test") == ([[], []], [[], []])
 
 
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-SMALL = (cleaning(max_words=10, max_ratio=3.0), sentence_piece(300), 14)
-
-
-@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-@pytest.mark.parametrize("row", [7, 250, 490])
-def test_a_killed_preparation_goes_on_after_its_last_shard(tmp_path, monkeypatch, row):
-    monkeypatch.setattr("headcount.data.prepare.CHUNK", 7)
-    monkeypatch.setattr("headcount.data.shards.CHUNKS", 3)
-    killed = multiprocessing.get_context("fork").Process(
-        target=prepare, args=(Dying(row), *SMALL, tmp_path / "data", 1)
-    )
-    killed.start()
-    killed.join(60)
-    assert killed.exitcode == -signal.SIGKILL
-    finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "data.part" / "checked").glob("*.arrow")}
-    assert len(finished) == -(-row // 7) // 3
-    kept = []
-    monkeypatch.setattr(shutil, "rmtree", lambda folder, **_: kept.append(folder))
-    prepare(Untidy(), *SMALL, tmp_path / "data", 1)
-    assert kept[-1] == tmp_path / "data.part"
-    assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    prepare(Untidy(), *SMALL, tmp_path / "whole", 1)
-    assert content(tmp_path / "data") == content(tmp_path / "whole")
+def test_a_killed_process_is_one_line(monkeypatch):
+    monkeypatch.setattr(prepare_module, "SMALL", 0)
+    torch.set_num_threads(2)
+    with pytest.raises(InputError, match="a process that helped to prepare the data was killed"):
+        list(in_processes(lambda rows: os.kill(os.getpid(), signal.SIGKILL), 10))
 
 
-@pytest.mark.medium
-@pytest.mark.skipif(sys.platform != "linux", reason="forks")
-@pytest.mark.parametrize("killed", [False, True])
-def test_machines_share_a_preparation(tmp_path, monkeypatch, killed):
-    monkeypatch.setattr("headcount.data.prepare.CHUNK", 7)
-    monkeypatch.setattr("headcount.data.shards.CHUNKS", 3)
-    slow = cleaning(max_words=10, max_ratio=3.0)
-    check = type(slow).check
+def test_nothing_is_left_of_a_preparation_that_failed(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("the disk is full")
 
-    def logged(self, source, target, forbidden):
-        time.sleep(0.005)
-        with (tmp_path / "log").open("a") as log:
-            log.write(f"{os.getpid()} {forbidden is not None}\n")
-        return check(self, source, target, forbidden)
-
-    monkeypatch.setattr(type(slow), "check", logged)
-    fork = multiprocessing.get_context("fork")
-    machines = [fork.Process(target=prepare, args=(Untidy(), *SMALL, tmp_path / "data", 1)) for _ in range(3)]
-    for machine in machines:
-        machine.start()
-    if killed:
-        deadline = time.monotonic() + 60
-        while not (log := tmp_path / "log").exists() or f"{machines[0].pid} True" not in log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        machines.pop(0).kill()
-    for machine in machines:
-        machine.join(60)
-    assert [machine.exitcode for machine in machines] == [0] * len(machines)
-    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
-    assert len({process for process, train in lines if train == "True"}) == 3
-    chunks = sum(train == "True" for _, train in lines)
-    assert 72 <= chunks <= 72 + 3 * killed
-    assert [path.name for path in tmp_path.iterdir() if path.name != "log"] == ["data"]
-    monkeypatch.undo()
-    prepare(Untidy(), *SMALL, tmp_path / "whole", 1)
-    whole = content(tmp_path / "whole")
-    assert content(tmp_path / "data").keys() == whole.keys()
-    assert (
-        Dataset.from_file(str(tmp_path / "data" / "train.arrow")).to_dict()
-        == Dataset.from_file(str(tmp_path / "whole" / "train.arrow")).to_dict()
-    )
-
-
-@pytest.mark.medium
-def test_results_come_in_order_and_not_long_beforehand():
-    taken = []
-
-    def tables():
-        for number in range(30):
-            taken.append(number)
-            yield pa.table({"source": [str(number)], "target": [str(-number)]})
-
-    with Workers(2) as workers:
-        results = workers.each(slowly, numbered(tables()))
-        assert [result for _, _, result in itertools.islice(results, 3)] == ["0 0", "1 -1", "2 -2"]
-        assert len(taken) <= 8
-        assert [table["source"][0].as_py() for _, table, _ in results] == [str(number) for number in range(3, 30)]
-
-
-def slowly(source, target):
-    time.sleep(0.02 if int(source[0].as_py()) % 3 else 0)
-    return f"{source[0]} {target[0]}"
-
-
-class Heavy:
-    """A function that counts how often it is sent to another process."""
-
-    sent = 0
-
-    def __reduce__(self):
-        Heavy.sent += 1
-        return Heavy, ()
-
-    def __call__(self, source, target):
-        return len(source)
-
-
-@pytest.mark.medium
-def test_what_workers_do_is_sent_once_and_not_with_every_chunk():
-    tables = [pa.table({"source": ["a"] * rows, "target": ["b"] * rows}) for rows in range(1, 30)]
-    with Workers(2) as workers:
-        for _ in range(2):
-            assert [rows for _, _, rows in workers.each(Heavy(), numbered(tables))] == list(range(1, 30))
-    assert Heavy.sent == 2
-
-
-def die(source, target):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_killed_process_is_one_line():
-    one = pa.table({"source": ["a"], "target": ["b"]})
-    with Workers(2) as workers, pytest.raises(InputError, match="a process that helped to prepare the data was killed"):
-        list(workers.each(die, numbered([one] * 10)))
-
-
-def test_wrong_text_ends_the_work(tmp_path):
-    def tables():
-        yield pa.table({"source": ["a"], "target": ["b"]})
-        raise InputError("file, line 3: not valid UTF-8")
-
-    with Workers(2) as workers, pytest.raises(InputError, match="line 3"):
-        list(workers.each(slowly_any, numbered(tables())))
-
-
-def slowly_any(source, target):
-    time.sleep(0.05)
-
-
-@pytest.mark.medium
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_nobody_is_left_over_when_the_first_process_is_killed():
-    script = (
-        "import multiprocessing, time\n"
-        "from headcount.data.workers import Workers\n"
-        "with Workers(2) as workers:\n"
-        "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as first:
-        children = [int(pid) for pid in first.stdout.readline().split()]
-        first.kill()
-    assert len(children) == 2
-    deadline = time.monotonic() + 10
-    while any(alive(child) for child in children) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(alive(child) for child in children)
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    monkeypatch.setattr(prepare_module, "encode", full)
+    with pytest.raises(OSError, match="full"):
+        prepare(Untidy(), cleaning(), sentence_piece(300), 14, tmp_path / "data")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_bar_for_a_person_only(capsys, monkeypatch):
@@ -338,17 +172,6 @@ def test_a_bar_for_a_person_only(capsys, monkeypatch):
     with progress_bar("cleaning", 10) as advance:
         advance(4)
     assert "4/10" in capsys.readouterr().err
-
-
-def test_sentences_without_a_piece(tmp_path):
-    ids = pa.array([[], [], []], pa.list_(pa.int32()))
-    write_tables(tmp_path / "empty", [pa.table({"ids": ids})])
-    sentences = read_sentences(tmp_path / "empty", "ids")
-    assert sentences.lengths.tolist() == [1, 1, 1]
-    padded, lengths = sentences.padded(np.arange(3))
-    assert padded.shape == (3, 1)
-    assert lengths.tolist() == [0, 0, 0]
-    assert next(read_tables(tmp_path / "empty")).num_rows == 3
 
 
 @pytest.mark.medium
@@ -377,74 +200,3 @@ def test_the_command_prepares_for_a_run_that_begins_with_another(home, tmp_path)
     assert line.startswith("resume=runs/first: resuming that run prepares its corpus")
     (line,) = failed("train", "prepare=true", "threads=-3", cwd=tmp_path)
     assert line.startswith("threads=-3: must be a number of processor cores")
-
-
-def stopped_preparation(tmp_path, monkeypatch):
-    """The folder of one that was stopped before its last part."""
-
-    def full(*_):
-        raise OSError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("headcount.data.prepare.write_tables", full)
-        with pytest.raises(OSError, match="full"):
-            prepare(Untidy(), *SMALL, tmp_path / "whole")
-    return tmp_path / "whole.part"
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("path", "damage"),
-    [
-        ("checked/number.json", b"garbage"),
-        ("checked/number.json", b""),
-        ("checked/00000.arrow", None),
-        ("filtered/report.json", None),
-    ],
-)
-def test_what_is_missing_in_a_stopped_preparation_is_made_again(tmp_path, monkeypatch, path, damage):
-    stopped = stopped_preparation(tmp_path, monkeypatch)
-    (stopped / path).unlink() if damage is None else (stopped / path).write_bytes(damage)
-    prepare(Untidy(), *SMALL, tmp_path / "whole")
-    prepare(Untidy(), *SMALL, tmp_path / "other")
-    assert content(tmp_path / "whole") == content(tmp_path / "other")
-
-
-def test_a_machine_that_cannot_reach_the_corpus_leaves_the_work_of_the_others(tmp_path, monkeypatch):
-    stopped = stopped_preparation(tmp_path, monkeypatch)
-    before = content(stopped / "checked")
-
-    def unreachable():
-        raise UnreachableError("no network")
-
-    corpus = Untidy()
-    corpus.load = unreachable
-    with pytest.raises(UnreachableError):
-        prepare(corpus, *SMALL, tmp_path / "whole")
-    assert content(stopped / "checked") == before
-
-
-@pytest.mark.medium
-def test_nothing_is_left_of_a_preparation_that_was_killed_as_it_put_parts_together(tmp_path, monkeypatch):
-    stopped = stopped_preparation(tmp_path, monkeypatch)
-    (stopped / ".whole.1a2b.part").mkdir()
-    begun, found = prepare_module.new_directory, []
-
-    def begin(path):
-        found.append((path.name, sorted(each.name for each in stopped.glob(".*"))))
-        return begun(path)
-
-    monkeypatch.setattr(prepare_module, "new_directory", begin)
-    prepare(Untidy(), *SMALL, tmp_path / "whole")
-    assert found == [("whole", [])]
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("share", [0, 0.5])
-def test_a_damaged_part_of_a_stopped_preparation_ends_it_once(tmp_path, monkeypatch, share):
-    path = stopped_preparation(tmp_path, monkeypatch) / "checked" / "00000.arrow"
-    shutil.rmtree(path.parent.with_name("filtered"))
-    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(InputError, match=r"00000.arrow is damaged .*begins anew: type the same again$"):
-        prepare(Untidy(), *SMALL, tmp_path / "whole")
-    prepare(Untidy(), *SMALL, tmp_path / "whole")

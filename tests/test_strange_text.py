@@ -12,8 +12,7 @@ import pytest
 from conftest import TINY, completed, failed
 from sacrebleu.metrics.bleu import BLEU
 
-from headcount.data.cleaning import Cleaning
-from headcount.data.corpora.tables import TableFile
+from headcount.data.cleaning import Cleaning, Text
 from headcount.data.corpora.text import read_lines
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
@@ -31,11 +30,9 @@ PACKED = {
 
 @pytest.mark.parametrize("packer", PACKED)
 def test_packed_text_is_named_as_that(tmp_path, packer):
-    for name in ("t.en", "t.csv"):
-        (tmp_path / name).write_bytes(PACKED[packer])
-        read = read_lines if name == "t.en" else lambda path: TableFile(path, "en", "de").pairs()
-        with pytest.raises(InputError, match=rf"^[^\n]*{name}, line 1: is packed; unpack it, as with {packer}$"):
-            read(tmp_path / name)
+    (tmp_path / "t.en").write_bytes(PACKED[packer])
+    with pytest.raises(InputError, match=rf"^[^\n]*t.en, line 1: is packed; unpack it, as with {packer}$"):
+        read_lines(tmp_path / "t.en")
 
 
 ENCODED = {  # encoding, and a text that its beginning or its first odd line betrays
@@ -66,8 +63,8 @@ def test_text_that_cannot_be_seen_is_empty_and_within_a_line_it_stays():
     assert [normalise(text) for text in INVISIBLE] == [""] * len(INVISIBLE)
     assert [normalise(text) for text in SEEN] == [unicodedata.normalize("NFC", text) for text in SEEN]
     cleaning = Cleaning(enabled=True, max_words=None, max_ratio=None, drop_duplicates=False, drop_leaks=False)
-    result = cleaning.check(pa.array(INVISIBLE + SEEN), pa.array(["b"] * (len(INVISIBLE) + len(SEEN))), None)
-    assert result.reasons[:, 0].tolist() == [True] * len(INVISIBLE) + [False] * len(SEEN)
+    pairs = Text(pa.array(INVISIBLE + SEEN), pa.array(["b"] * (len(INVISIBLE) + len(SEEN))))
+    assert cleaning.check(pairs, None)[1].reasons[:, 0].tolist() == [True] * len(INVISIBLE) + [False] * len(SEEN)
 
 
 REFERENCES = {  # text, and whether BLEU by 13a takes its sentences for words
@@ -90,6 +87,7 @@ def composed_lines(path):
 
 @pytest.mark.medium
 def test_decomposed_references_are_composed(text, tmp_path):
+    """Of a run whose translations may have two pieces."""
     for path in text.iterdir():
         (tmp_path / path.name).write_text(unicodedata.normalize("NFD", path.read_text("utf-8")), encoding="utf-8")
     for language in ("en", "de"):

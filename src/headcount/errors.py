@@ -12,10 +12,6 @@ class InputError(ValueError):
     """
 
 
-class UnreachableError(InputError):
-    """The corpus cannot be read now from here; later, or from another machine, it may be."""
-
-
 def need(extra: str) -> None:
     """Raises InputError where a package of an extra of headcount is missing."""
     lines = [line for line in requires("headcount") or () if re.search(rf"extra == .{extra}\b", line)]

@@ -32,8 +32,8 @@ KINDS: dict[str, dict[str, str | Callable[..., Any] | None]] = {
     },
     "segmentation": {
         "best": None,
-        "bpe_dropout": "headcount.data.subword_sampling:BpeDropout",
-        "sampled": "headcount.data.subword_sampling:SampledSegmentation",
+        "bpe_dropout": "headcount.data.subword_regularization:BpeDropout",
+        "sampled": "headcount.data.subword_regularization:SampledSegmentation",
     },
     "model": {
         "transformer": "headcount.model.transformer:Transformer",

@@ -59,7 +59,6 @@ def prepare(config: DictConfig) -> str:
         raise InputError(f"resume={typed(config.resume)}: resuming that run prepares its corpus; leave it out")
     use_threads(config.threads)
     data = build_data(initial_config(config))
-    data.threads = config.threads
     if config.init_from:
         data.use_tokenizer(load_tokenizer(Path(config.init_from)))
     data.prepare_data()
@@ -150,8 +149,6 @@ def open_training_run(config: DictConfig, directory: Path, resume: bool, held: c
     source = directory if resumed else Path(config.init_from) if config.init_from else None
     if source is not None:
         data.use_tokenizer(load_tokenizer(source))
-    data.shares = True
-    data.threads = config.threads
     data.prepare_data()
     seed_everything_at(config.seed, 0)
     model = build_model(config, data.tokenizer)
@@ -259,12 +256,12 @@ def describe(config: DictConfig, data: TranslationData, model: EncoderDecoder) -
     counts = {name.removesuffix("_heads"): each for name, each in model.head_counts.items()}
     heads = ", ".join(f"{name} {'/'.join(map(str, each))}" for name, each in counts.items())
     operations, (source, target) = operations_per_token(model, *data.mean_lengths), data.mean_lengths
+    first = data.epochs.plan(0)
     return (
         f"model: {parameter_count(model):,} parameters, {subwords} subwords; heads by layer: {heads or 'none'}\n"
         f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
-        f"batches: {data.global_batch_tokens:,.0f} real tokens a step (source + target), {data.padding:.1%} "
-        f"padding, {data.steps_per_epoch:,} steps an epoch; {config.steps:,} steps"
-        + (f"; ramp: {data.ramp} (figures of the first epoch)" if data.ramp else "")
+        f"batches: {first.tokens / first.steps:,.0f} real tokens a step (source + target), {first.padding:.1%} "
+        f"padding, {first.steps:,} steps an epoch; {config.steps:,} steps"
     )
 
 

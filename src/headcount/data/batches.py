@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
-from headcount.data.plan import EpochPlan, Epochs, round_up
+from headcount.data.batching import Epochs
 from headcount.data.tokenizer import BOS, EOS, PAD
-
-PACKED = ("source", "target_in", "target_out", "real")  # what a batch is copied as; the mask follows from the source
 
 
 @dataclass  # not frozen: in precision=bf16-true Lightning converts a batch field by field, in place
@@ -28,8 +25,7 @@ class Batch:
     real: the places of the tokens of `target_out`, row by row, without those of padding. rows: row numbers in the
     split, always on the CPU. step_tokens: real tokens of `target_out` in the whole optimizer step, of all processes and
     micro-batches; with subword sampling, the number that the plan expects. tokens: real source and target tokens of
-    this batch. has_padding: whether there is padding in `source`. counted: which places of `real` have a token, where
-    there is room for more; None: all.
+    this batch. has_padding: whether there is padding in `source`.
 
     All that follows from lengths is found here: to find or count tokens on an accelerator would make the processor wait
     for it.
@@ -44,45 +40,19 @@ class Batch:
     step_tokens: int
     tokens: int
     has_padding: bool
-    counted: Bool[Tensor, " real"] | None = None
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        """The batch on that device, to which it is copied at once."""
-        if self.source.device == torch.device(device):
-            return self
-        return self._unpacked(self._packed().to(device, non_blocking=non_blocking))
+        """The batch on that device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
         """The batch in page-locked memory, from which a copy to a GPU need not be waited for."""
-        return self._unpacked(self._packed().pin_memory())
+        return self._each(Tensor.pin_memory)
 
-    def _packed(self) -> Tensor:
-        """All numbers that a device needs, one after the other in one tensor."""
-        first, *others = (getattr(self, name) for name in PACKED)
-        whole = first._base
-        if whole is not None and whole.dim() == 1 and all(part._base is whole for part in others):
-            return whole  # a batch that was unpacked
-        return torch.cat([part.flatten() for part in (first, *others)])
-
-    def with_room(self, room: int) -> Tensor:
-        """The numbers of the batch, with zeros at its end: `room` places for tokens in `real`."""
-        return F.pad(self._packed(), (0, room - len(self.real)))
-
-    def placed(self, memory: Tensor, tokens: Tensor) -> "Batch":
-        """A batch of this shape that reads its numbers from `memory`, into which `with_room` of others can be copied.
-
-        tokens: how many places of its `real` have a token, a number on the device.
-        """
-        batch = self._unpacked(memory)
-        return replace(batch, counted=torch.arange(len(batch.real), device=memory.device) < tokens)
-
-    def _unpacked(self, packed: Tensor) -> "Batch":
-        shapes = [getattr(self, name).shape for name in PACKED[:-1]]
-        room = len(packed) - sum(shape.numel() for shape in shapes)  # for `real`, which comes last
-        shapes.append(torch.Size([room]))
-        parts = packed.split([shape.numel() for shape in shapes])
-        moved = {name: part.view(shape) for name, part, shape in zip(PACKED, parts, shapes, strict=True)}
-        return replace(self, **moved, source_mask=moved["source"] != PAD)
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        names = ("source", "source_mask", "target_in", "target_out", "real")
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
@@ -104,10 +74,8 @@ class Sentences:
 
     @classmethod
     def mapped(cls, file: Path, starts: np.ndarray, ends: np.ndarray) -> "Sentences":
-        """Those in a file, memory-mapped."""
-        return cls(
-            np.memmap(file, np.int32, "r", shape=(file.stat().st_size // 4,)).view(np.ndarray), starts, ends, file
-        )
+        """Those in a file of int32 numbers, memory-mapped."""
+        return cls(np.memmap(file, np.int32, "r").view(np.ndarray), starts, ends, file)
 
     @classmethod
     def of(cls, ids: list[list[int]]) -> "Sentences":
@@ -126,30 +94,24 @@ class Sentences:
         """Tokens of every sentence, with EOS."""
         return self.ends - self.starts + 1
 
-    def padded(self, rows: np.ndarray, pad_to: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """The pieces of `rows`, int64 [row, longest + 1] with PAD at the end, and the number of pieces of each row.
-
-        pad_to: the number of columns is a multiple of it.
-        """
+    def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The pieces of `rows`, int64 [row, longest + 1] with PAD at the end, and the number of pieces of each row."""
         starts = self.starts[rows]
         lengths = self.ends[rows] - starts
-        columns = np.arange(round_up(lengths.max() + 1, pad_to))
+        columns = np.arange(lengths.max() + 1)
         inside = columns < lengths[:, None]
         padded = np.full(inside.shape, PAD, dtype=np.int64)
         padded[inside] = self.pieces[(starts[:, None] + columns)[inside]]
         return padded, lengths
 
 
-def collate(
-    source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, sampled: bool = False, pad_to: int = 1
-) -> Batch:
-    """The tensors of the sentence pairs `rows`. sampled: the sentences are only those of `rows`, in that order.
-    pad_to: as in `Sentences.padded`."""
+def collate(source: Sentences, target: Sentences, rows: np.ndarray, step_tokens: int, sampled: bool = False) -> Batch:
+    """The tensors of the sentence pairs `rows`. sampled: the sentences are only those of `rows`, in that order."""
     each = np.arange(len(rows))
     numbers = each if sampled else rows
-    source_ids, lengths = source.padded(numbers, pad_to)
+    source_ids, lengths = source.padded(numbers)
     source_ids[each, lengths] = EOS
-    target_out, target_lengths = target.padded(numbers, pad_to)
+    target_out, target_lengths = target.padded(numbers)
     target_in = np.concatenate([np.full((len(rows), 1), BOS), target_out[:, :-1]], axis=1)
     target_out[each, target_lengths] = EOS
     return Batch(
@@ -170,31 +132,21 @@ Resample = Callable[[np.ndarray, tuple[int, ...], int], tuple[Sentences, Sentenc
 rows. A sentence has more tokens only if its best segmentation has."""
 
 
+@dataclass(eq=False)
 class TrainStream(IterableDataset[Batch]):
     """The endless training batches of one process, from optimizer step `start_step`.
 
     resample: subword sampling, from epoch `epochs.start_epoch` on. No batch exceeds the budget, and `Batch.step_tokens`
-    is the number that the plan expects, the same in all processes. None: the pieces are always those of `source` and
-    `target`.
+    is the number that the plan expects, the same in all processes. None: always the pieces of `source` and `target`.
     """
 
-    def __init__(
-        self,
-        source: Sentences,
-        target: Sentences,
-        epochs: Epochs,
-        rank: int,
-        world_size: int,
-        start_step: int,
-        resample: Resample | None = None,
-    ) -> None:
-        self.resample = resample
-        self.source = source
-        self.target = target
-        self.epochs = epochs
-        self.rank = rank
-        self.world_size = world_size
-        self.start_step = start_step
+    source: Sentences
+    target: Sentences
+    epochs: Epochs
+    rank: int
+    world_size: int
+    start_step: int
+    resample: Resample | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         # The loader asks its n workers in turn, so each gives every n-th batch.
@@ -202,13 +154,11 @@ class TrainStream(IterableDataset[Batch]):
         first, stride = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch, rows, step_tokens in itertools.islice(self._walk(), first, None, stride):
             if self.resample is None or epoch < self.epochs.start_epoch:
-                yield collate(self.source, self.target, rows, step_tokens, pad_to=self.epochs.pad_to)
+                yield collate(self.source, self.target, rows, step_tokens)
             else:
                 # Each row occurs once an epoch, so the first row identifies the batch.
-                longest = self.epochs.batch_tokens // len(rows)
-                longest -= longest % self.epochs.pad_to
-                sides = self.resample(rows, (self.epochs.seed, epoch, int(rows[0])), longest)
-                yield collate(*sides, rows, step_tokens, sampled=True, pad_to=self.epochs.pad_to)
+                seed, longest = (self.epochs.seed, epoch, int(rows[0])), self.epochs.batch_tokens // len(rows)
+                yield collate(*self.resample(rows, seed, longest), rows, step_tokens, sampled=True)
 
     def _walk(self) -> Iterator[tuple[int, np.ndarray, int]]:
         epoch, step = self.epochs.locate(self.start_step)
@@ -218,19 +168,6 @@ class TrainStream(IterableDataset[Batch]):
             epoch, step = epoch + 1, 0
 
 
-class SplitBatches(Dataset[Batch]):
-    """The batches of one process over a whole split, each sentence once; `step_tokens` counts one batch."""
-
-    def __init__(
-        self, source: Sentences, target: Sentences, plan: EpochPlan, rank: int, world_size: int, pad_to: int = 1
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.pad_to = pad_to
-        self.share = list(plan.share(rank, world_size))
-
-    def __len__(self) -> int:
-        return len(self.share)
-
-    def __getitem__(self, index: int) -> Batch:
-        return collate(self.source, self.target, *self.share[index], pad_to=self.pad_to)
+def collate_planned(source: Sentences, target: Sentences, planned: tuple[np.ndarray, int]) -> Batch:
+    """The batch of (rows, step_tokens), as `EpochPlan.share` gives them."""
+    return collate(source, target, *planned)

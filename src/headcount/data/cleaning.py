@@ -2,35 +2,26 @@
 
 Only the training split is changed. Valid and test are checked and counted, never filtered or rewritten, so that
 scores stay comparable (the tokenizer still reads every text in its normalised form).
-
-The text comes in chunks. `Cleaning.check` looks at each pair alone, in any process. `Filter` gets all chunks in order,
-and finds duplicates of earlier pairs.
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from annotated_types import Ge
+from tabulate import tabulate
 
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
-EMPTY = "empty"
-TOO_LONG = "too long"
-UNEQUAL = "unequal lengths"
-DUPLICATE = "duplicate"
-LEAK = "leak"
+CHECKED = ("empty", "too long", "unequal lengths", "duplicate", "leak")  # a pair counts under the first
 TOO_MANY_PIECES = "too many pieces"
-CHECKED = (EMPTY, TOO_LONG, UNEQUAL, DUPLICATE, LEAK)  # a pair counts under the first
 REASONS = (*CHECKED, TOO_MANY_PIECES)
-SOURCE_IN_VALID = "source in valid"
-TARGET_IN_VALID = "target in valid"
-OVERLAP = (SOURCE_IN_VALID, TARGET_IN_VALID)
+OVERLAP = ("source in valid", "target in valid")
 ROWS = ("read", "normalised", *REASONS, *OVERLAP, "kept")
 
 # Characters for a syllable or a word. Each counts as two, its width in a terminal, so that Chinese, Japanese and Korean
@@ -50,29 +41,18 @@ class CleaningReport:
     """
 
     counts: dict[str, dict[str, int]]
-    tolerated: tuple[str, ...] = ()
-    enabled: bool = True
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "CleaningReport":
-        return cls(values["counts"], tuple(values["tolerated"]), values["enabled"])
+    tolerated: list[str]
+    enabled: bool
 
     def table(self) -> str:
         """A table as plain text: a row a reason, a column a split."""
         rows = [row for row in ROWS if self.enabled or row in ("read", TOO_MANY_PIECES, "kept")]
         cells = [["pairs" if self.enabled else "pairs (cleaning is off)", *self.counts]]
         for row in rows:
-            label = f"{row} (kept)" if row in self.tolerated else row
             values = ["-" if _undefined(row, split) else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
-            cells.append([label, *values])
-        widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-        lines = [
-            "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
-            for line in cells
-        ]
+            cells.append([f"{row} (kept)" if row in self.tolerated else row, *values])
+        aligned = ("left", *["right"] * len(self.counts))
+        lines = [tabulate(cells, tablefmt="plain", disable_numparse=True, colalign=aligned)]
         lines.append("Only train is filtered; valid and test are counted and kept whole.")
         if overlapping := [split for split, n in self.counts.items() if any(n.get(row) for row in OVERLAP)]:
             lines.append(
@@ -83,8 +63,6 @@ class CleaningReport:
     def require_pairs(self) -> None:
         """Raises InputError, with the main reason, if a split has no pair left."""
         for split, counts in self.counts.items():
-            if counts["read"] == 0:
-                raise InputError(f"the {split} split of the corpus holds no pairs; give it at least one")
             if counts["kept"] == 0:
                 reason = max(REASONS, key=lambda reason: counts.get(reason, 0))
                 remedy = "data.max_length" if reason == TOO_MANY_PIECES else "data.cleaning"
@@ -96,39 +74,31 @@ class CleaningReport:
 
 def _undefined(row: str, split: str) -> bool:
     """Only training pairs can leak into other splits, and only test sets can overlap with valid."""
-    return (row == LEAK and split != "train") or (row in OVERLAP and split in ("train", "valid"))
+    return (row == "leak" and split != "train") or (row in OVERLAP and split in ("train", "valid"))
 
 
-class ForbiddenText(NamedTuple):
-    """The normalised text of splits, which train should not contain."""
+class Text(NamedTuple):
+    """Both sides of normalised text."""
 
     source: pa.Array
     target: pa.Array
 
-    @classmethod
-    def of(cls, texts: Iterable["CheckResult | ForbiddenText"]) -> "ForbiddenText":
-        nothing, texts = pa.array([], pa.string()), list(texts)
-        return cls(*(pa.concat_arrays([nothing, *(getattr(each, side) for each in texts)]) for side in cls._fields))
-
-    def counts_in(self, other: "ForbiddenText") -> dict[str, int]:
+    def counts_in(self, other: "Text") -> dict[str, int]:
         """The number of pairs that share their source with `other`, or only their target, by row of the report."""
         sources, targets = (
-            pc.and_(pc.is_in(side, side_of_other), pc.not_equal(side, "")).to_numpy(zero_copy_only=False)
+            _bools(pc.and_(pc.is_in(side, side_of_other), pc.not_equal(side, "")))
             for side, side_of_other in zip(self, other, strict=True)
         )
-        return {SOURCE_IN_VALID: int(sources.sum()), TARGET_IN_VALID: int((targets & ~sources).sum())}
+        return dict(zip(OVERLAP, (int(sources.sum()), int((targets & ~sources).sum())), strict=True))
 
 
-class CheckResult(NamedTuple):
-    """The result of checking each pair of a chunk alone.
+class Findings(NamedTuple):
+    """What was found in each pair alone.
 
-    source, target: normalised text (with cleaning off, the text itself). normalised: bool [pair], whether normalisation
-    changed it. reasons: bool [pair, reason], by `CHECKED`; False for `DUPLICATE`. keys: uint64 [pair], equal
-    for equal pairs, and for others with a probability of 1 in 10^19; empty with cleaning off.
+    normalised: bool [pair], whether normalisation changed it. reasons: bool [pair, reason], by `CHECKED`; False for
+    duplicates. keys: uint64 [pair], equal for equal pairs, and for others with a probability of 1 in 10^19.
     """
 
-    source: pa.Array
-    target: pa.Array
     normalised: np.ndarray
     reasons: np.ndarray
     keys: np.ndarray
@@ -140,111 +110,67 @@ class Cleaning:
     space, lengths in characters, see `WIDE` and `SHORT`."""
 
     enabled: bool
-    max_words: int | None
-    max_ratio: float | None
+    max_words: Annotated[int, Ge(1)] | None
+    max_ratio: Annotated[float, Ge(1)] | None
     drop_duplicates: bool
     drop_leaks: bool
 
-    def __post_init__(self) -> None:
-        if self.max_words is not None and self.max_words < 1:
-            raise ValueError(
-                f"data.cleaning.max_words={self.max_words} would drop every pair; give 1 or more, such as 200, or null"
-            )
-        if self.max_ratio is not None and self.max_ratio < 1:
-            raise ValueError(
-                f"data.cleaning.max_ratio={self.max_ratio} would drop every pair; give 1 or more, such as 5, or null"
-            )
+    def check(self, before: Text, forbidden: Text | None) -> tuple[Text, Findings]:
+        """Check each pair alone: its normalised text (with cleaning off, the text itself), and what was found.
 
-    def check(self, source: pa.Array, target: pa.Array, forbidden: ForbiddenText | None) -> CheckResult:
-        """Check each pair alone. forbidden: text that counts as a leak; None for none."""
-        reasons = np.zeros((len(source), len(CHECKED)), dtype=bool)
+        forbidden: text that counts as a leak; None for none.
+        """
+        no = np.zeros(len(before.source), bool)
+        reasons = dict.fromkeys(CHECKED, no)
         if not self.enabled:
-            return CheckResult(source, target, np.zeros(len(source), bool), reasons, np.empty(0, np.uint64))
-        sources, targets = ([normalise(text) for text in side.to_pylist()] for side in (source, target))
-        before, (source, target) = (source, target), (pa.array(side, pa.string()) for side in (sources, targets))
-        changed = pc.or_(pc.not_equal(before[0], source), pc.not_equal(before[1], target))
-        shorter, longer = np.sort([_widths(side) for side in (source, target)], axis=0)
-        empty = reasons[:, CHECKED.index(EMPTY)] = shorter == 0
-        fine = ~empty
+            return before, Findings(no, np.column_stack(list(reasons.values())), no.astype(np.uint64))
+        sources, targets = ([normalise(text) for text in side.to_pylist()] for side in before)
+        text = Text(pa.array(sources, pa.string()), pa.array(targets, pa.string()))
+        changed = pc.or_(*(pc.not_equal(*sides) for sides in zip(before, text, strict=True)))
+        shorter, longer = np.sort([_widths(side) for side in text], axis=0)
+        reasons["empty"] = shorter == 0
         if self.max_words is not None:
-            spaces = np.max([pc.count_substring(side, " ").to_numpy() for side in (source, target)], axis=0)
-            reasons[:, CHECKED.index(TOO_LONG)] = fine & (spaces >= self.max_words)
-            fine &= spaces < self.max_words
+            spaces = np.max([pc.count_substring(side, " ").to_numpy() for side in text], axis=0)
+            reasons["too long"] = spaces >= self.max_words
         if self.max_ratio is not None:
-            unequal = (longer > SHORT) & (longer > self.max_ratio * shorter)
-            reasons[:, CHECKED.index(UNEQUAL)] = fine & unequal
+            reasons["unequal lengths"] = (longer > SHORT) & (longer > self.max_ratio * shorter)
         if forbidden is not None:
-            leak = pc.or_(pc.is_in(source, forbidden.source), pc.is_in(target, forbidden.target))
-            reasons[:, CHECKED.index(LEAK)] = leak.to_numpy(zero_copy_only=False)
+            reasons["leak"] = _bools(pc.or_(*(pc.is_in(*sides) for sides in zip(text, forbidden, strict=True))))
         keys = np.frombuffer(b"".join(map(_key, sources, targets)), np.uint64)
-        return CheckResult(source, target, changed.to_numpy(zero_copy_only=False), reasons, keys)
+        return text, Findings(_bools(changed), np.column_stack(list(reasons.values())), keys)
 
-    @property
-    def tolerated(self) -> tuple[str, ...]:
-        """The reasons that are counted, but drop no pair."""
+    def keep(self, parts: Sequence[Findings], filters: bool) -> tuple[np.ndarray, dict[str, int]]:
+        """Which pairs of a split are kept, bool [pair], and its counts by row of the report's table.
+
+        parts: the split from its first pair to its last. filters: False for a split that is only counted.
+        """
+        reasons = np.concatenate([np.empty((0, len(CHECKED)), bool), *(part.reasons for part in parts)])
         if not self.enabled:
-            return ()
-        return (DUPLICATE,) * (not self.drop_duplicates) + (LEAK,) * (not self.drop_leaks)
-
-
-class Filter:
-    """The filter of one split: it gets the chunks in order, finds duplicates and decides which pairs are kept.
-
-    Its memory grows with the corpus: 8 bytes a pair, for moments twice that.
-    filters: False for a split that is only counted, and kept whole.
-    """
-
-    def __init__(self, cleaning: Cleaning, filters: bool) -> None:
-        self.cleaning = cleaning
-        self.filters = filters
-        self.reasons: Counter[str] = Counter()
-        self.read = self.normalised = self.kept = 0
-        self._drops = np.array([reason not in cleaning.tolerated for reason in CHECKED])
-        self._seen = SeenKeys()
-
-    def __call__(self, result: CheckResult) -> np.ndarray:
-        """bool [pair]: whether the pair is kept. Adds the duplicates to `result.reasons`."""
-        reasons = result.reasons
-        if len(result.keys):
-            reasons[:, CHECKED.index(DUPLICATE)] = ~self._seen.add(result.keys)
+            return np.ones(len(reasons), bool), {"read": len(reasons), "kept": len(reasons)}
+        keys = np.concatenate([np.empty(0, np.uint64), *(part.keys for part in parts)])
+        duplicate = np.ones(len(keys), bool)
+        duplicate[np.unique(keys, return_index=True)[1]] = False
+        reasons[:, CHECKED.index("duplicate")] = duplicate
         # A pair counts under the first reason that drops it, or else under the first tolerated one.
-        drops = reasons & self._drops
+        drops = reasons & np.array([reason not in self.tolerated for reason in CHECKED])
         dropped = drops.any(axis=1)
         first = np.where(dropped, drops.argmax(axis=1), reasons.argmax(axis=1))[reasons.any(axis=1)]
-        self.reasons.update({CHECKED[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n})
-        kept = ~dropped if self.filters else np.ones(len(reasons), dtype=bool)
-        self.read += len(reasons)
-        self.normalised += int(result.normalised.sum())
-        self.kept += int(kept.sum())
-        return kept
+        by_reason = {CHECKED[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n}
+        kept = ~dropped if filters else np.ones(len(reasons), bool)
+        normalised = int(sum(part.normalised.sum() for part in parts))
+        return kept, {"read": len(kept), "normalised": normalised, **by_reason, "kept": int(kept.sum())}
 
-    def counts(self) -> dict[str, int]:
-        """By row of the report's table."""
-        if not self.cleaning.enabled:
-            return {"read": self.read, "kept": self.kept}
-        return {"read": self.read, "normalised": self.normalised, **self.reasons, "kept": self.kept}
+    @property
+    def tolerated(self) -> list[str]:
+        """The reasons that are counted, but drop no pair."""
+        if not self.enabled:
+            return []
+        return ["duplicate"] * (not self.drop_duplicates) + ["leak"] * (not self.drop_leaks)
 
 
-class SeenKeys:
-    """A set of uint64 keys in sorted arrays, each over twice as long as the next: few to search, little to merge."""
-
-    def __init__(self) -> None:
-        self._sorted: list[np.ndarray] = []
-
-    def add(self, keys: np.ndarray) -> np.ndarray:
-        """bool [key]: True at the first occurrence of a key."""
-        new = np.zeros(len(keys), dtype=bool)
-        new[np.unique(keys, return_index=True)[1]] = True
-        for known in self._sorted:
-            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            new &= known[place] != keys
-        latest = np.sort(keys[new])
-        while self._sorted and len(self._sorted[-1]) <= 2 * len(latest):
-            latest = np.concatenate([self._sorted.pop(), latest])
-            latest.sort(kind="stable")  # merges two sorted arrays
-        if len(latest):
-            self._sorted.append(latest)
-        return new
+def _bools(column: pa.Array) -> np.ndarray:
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _widths(texts: pa.Array) -> np.ndarray:

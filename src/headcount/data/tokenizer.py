@@ -12,21 +12,22 @@ import json
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import regex
 import sentencepiece
+from annotated_types import Ge, Gt, Le
 
 from headcount.errors import InputError, reason
-from headcount.files import read_bytes, write_bytes
+from headcount.files import write_bytes
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+VocabularySize = Annotated[int, Gt(260)]  # 4 special pieces and 256 bytes come first
 MAX_BYTES = 4192  # sentencepiece does not train on longer lines
-MOST_MODEL = 2**26  # bytes of a model file; a million pieces have half of that
 
 SPACE_MARK = "\u2581"  # sentencepiece's sign for a space, which decoded text cannot distinguish from a space
 
@@ -59,27 +60,24 @@ class Tokenizer:
     """
 
     def __init__(self, model: bytes) -> None:
-        self._model = model
+        self.content = model
+        self.source = self.target = self  # as of a `TokenizerPair`
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
+        self.vocab_size = int(self._processor.vocab_size())
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self._model,)
+        return Tokenizer, (self.content,)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
         """Raises InputError for a file that is missing, not a sentencepiece model, or has other special numbers."""
         try:
-            model = read_bytes(Path(path), MOST_MODEL)
-            tokenizer = None if has_rules(model) else cls(model)
+            tokenizer = cls(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({reason(error)}); give a sentencepiece model file") from None
-        except (RuntimeError, ValueError, IndexError):
+        except RuntimeError:
             raise InputError(f"{path}: not a sentencepiece model; give the tokenizer.model of a run") from None
-        if tokenizer is None:
-            raise InputError(
-                f"{path}: has its own rules of normalisation, which are not allowed: train it with headcount"
-            )
         processor = tokenizer._processor
         special = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
         if special != (PAD, UNK, BOS, EOS):
@@ -91,25 +89,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the sentencepiece model to `path`, whole or not at all. Raises OSError."""
-        write_bytes(Path(path), self._model)
-
-    @property
-    def source(self) -> "Tokenizer":
-        """The tokenizer of sources, as of a `TokenizerPair`."""
-        return self
-
-    @property
-    def target(self) -> "Tokenizer":
-        return self
-
-    @property
-    def content(self) -> bytes:
-        """The content of a sentencepiece model file."""
-        return self._model
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self._processor.vocab_size())
+        write_bytes(Path(path), self.content)
 
     def encode(self, texts: list[str], threads: int = -1, sampling: Mapping[str, Any] | None = None) -> list[list[int]]:
         """Piece numbers of every normalised text, without begin and end of sentence.
@@ -143,45 +123,7 @@ class Tokenizer:
         return pieces
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(self._model).hexdigest()
-
-
-def has_rules(model: bytes) -> bool:
-    """Whether a sentencepiece model has compiled rules of normalisation. headcount never writes any, and sentencepiece
-    follows the addresses in them unchecked, wherever they lead. Raises ValueError or IndexError for other bytes."""
-    specs = [content for field, content in _protobuf_fields(model) if field in (NORMALIZER, DENORMALIZER)]
-    return any(field == RULES and rules for spec in specs for field, rules in _protobuf_fields(spec))
-
-
-NORMALIZER, DENORMALIZER, RULES = 3, 5, 2  # fields of sentencepiece_model.proto
-
-
-def _protobuf_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The number and content of each field of a protocol buffer that is text, bytes or a message. Raises ValueError or
-    IndexError for other bytes."""
-
-    def number(place: int) -> tuple[int, int]:
-        value = shift = 0
-        while message[place] & 0x80 and shift < 64:
-            value, shift, place = value | (message[place] & 0x7F) << shift, shift + 7, place + 1
-        return value | message[place] << shift, place + 1
-
-    place = 0
-    while place < len(message):
-        key, place = number(place)
-        match key & 7:
-            case 0:
-                _, place = number(place)
-            case 1:
-                place += 8
-            case 2:
-                size, place = number(place)
-                yield key >> 3, message[place : place + size]
-                place += size
-            case 5:
-                place += 4
-            case kind:
-                raise ValueError(f"fields of kind {kind}")
+        return hashlib.sha256(self.content).hexdigest()
 
 
 def _trainable(text: str) -> list[str]:
@@ -204,28 +146,10 @@ class SentencePiece:
     conf/train.yaml explains them. model_type: "bpe" (Sennrich et al. 2016) or "unigram" (Kudo 2018).
     """
 
-    vocab_size: int
-    model_type: str
-    character_coverage: float
-    sample_bytes: int
-
-    def __post_init__(self) -> None:
-        if self.vocab_size <= 260:
-            raise ValueError(
-                f"tokenizer.vocab_size={self.vocab_size} is too small: 4 special pieces and 256 bytes come first; "
-                "give more than 260, such as 8000"
-            )
-        if self.model_type not in ("bpe", "unigram"):
-            raise ValueError(f"tokenizer.model_type={self.model_type} is not known; give bpe or unigram")
-        if not 0.9 <= self.character_coverage <= 1.0:
-            raise ValueError(
-                f"tokenizer.character_coverage={self.character_coverage} is out of range; give 0.9 to 1.0, "
-                "1.0 for small alphabets and 0.9995 for Chinese or Japanese"
-            )
-        if self.sample_bytes < 1:
-            raise ValueError(
-                f"tokenizer.sample_bytes={self.sample_bytes} leaves no text to train on; give more, such as {2**25}"
-            )
+    vocab_size: VocabularySize
+    model_type: Literal["bpe", "unigram"]
+    character_coverage: Annotated[float, Ge(0.9), Le(1.0)]
+    sample_bytes: Annotated[int, Ge(1)]
 
     def fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
@@ -294,34 +218,21 @@ class TokenizerPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentencePiecePair:
-    """Settings of the training of a sentencepiece model for each language: those of `SentencePiece`, of which
-    vocab_size is that of the source language. target_vocab_size: None for as many."""
+class SentencePiecePair(SentencePiece):
+    """Settings of the training of a sentencepiece model for each language: vocab_size is that of the source language.
+    target_vocab_size: None for as many."""
 
-    vocab_size: int
-    target_vocab_size: int | None
-    model_type: str
-    character_coverage: float
-    sample_bytes: int
+    target_vocab_size: VocabularySize | None
 
-    def __post_init__(self) -> None:
-        self._sides()
-
-    def _sides(self) -> list[SentencePiece]:
+    def train(self, *texts: Iterable[str]) -> TokenizerPair:  # type: ignore[override]
+        """A model for sources and one for targets. Raises InputError, see `SentencePiece.train`."""
         shared = asdict(self)
-        target_size = shared.pop("target_vocab_size") or self.vocab_size
-        return [SentencePiece(**{**shared, "vocab_size": size}) for size in (self.vocab_size, target_size)]
-
-    def fingerprint(self) -> str:
-        return hashlib.sha256(json.dumps(["pair", asdict(self)]).encode()).hexdigest()
-
-    def train(self, source: Iterable[str], target: Iterable[str]) -> TokenizerPair:
-        """Raises InputError, see `SentencePiece.train`."""
-        return TokenizerPair(*(side.train(texts) for side, texts in zip(self._sides(), (source, target), strict=True)))
+        sizes = self.vocab_size, shared.pop("target_vocab_size") or self.vocab_size
+        settings = (SentencePiece(**shared | {"vocab_size": size}) for size in sizes)
+        return TokenizerPair(*(each.train(text) for each, text in zip(settings, texts, strict=True)))
 
 
 AnyTokenizer = Tokenizer | TokenizerPair
-Trainable = SentencePiece | SentencePiecePair
 
 
 def save_tokenizer(tokenizer: AnyTokenizer, directory: Path) -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
-from headcount.data.plan import plan_split
+from headcount.data.batching import plan_split
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import LineError
 from headcount.machine import refused_memory

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
-from headcount.data.plan import in_order_of_length
+from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import PAD
 from headcount.heads.analysis import Analysis, Part
 from headcount.heads.evaluation_set import EvaluationSet, select

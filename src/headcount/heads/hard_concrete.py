@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
-from headcount.data.plan import in_order_of_length
+from headcount.data.batching import in_order_of_length
 from headcount.errors import InputError
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress, log_probs

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from headcount.data.batches import Sentences, collate
-from headcount.data.plan import in_order_of_length
+from headcount.data.batching import in_order_of_length
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import select
 from headcount.heads.interface import Heads, heads_named

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headcount.data.batches import Batch, Sentences, collate
-from headcount.data.plan import in_order_of_length
+from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import PAD
 from headcount.heads.interface import Edit, Heads, Layer
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.data.batches import Batch, Sentences, collate
-from headcount.data.plan import in_order_of_length
+from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import EOS, PAD
 from headcount.errors import InputError
 from headcount.heads.analysis import Analysis

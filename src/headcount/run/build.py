@@ -46,14 +46,13 @@ if TYPE_CHECKING:
     from headcount.training.checkpoint import LastCheckpoint
 
 # Settings of `data` beside the corpus: how its text becomes batches.
-OF_MODULE = (
-    *("max_length", "batch_tokens", "batch_ramp", "batch_ramp_start", "pad_to", "hide_source", "both_directions"),
-    *("directory", "workers"),
-)
+OF_MODULE = ("max_length", "batch_tokens", "hide_source", "both_directions", "directory", "workers")
 NOT_CORPUS = (*OF_MODULE, "cleaning", "rate_tokens", "fingerprint")
 GROUPS = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search")
 # Of a resumed or finished run, beside these: the changes of its settings, and the heads that it was pruned to.
 NODES = (*GROUPS, "trainer", "validation", "checkpoint", "divergence", "study", "resumed", "pruned")
+# Keys at the top of metrics.json beside the blocks of the test sets.
+OF_METRICS = ("seed", "parameters", "operations_per_token", "model", "weights", "versions", "hardware", "config_hash")
 ATTENTIONS = ("self_attention", "cross_attention")
 OF_ATTENTION: tuple[str, ...] = ("gain", "gaussians")  # settings of `model` that a kind of attention takes
 DEFAULT_MODEL = "nano"  # the option of conf/train.yaml
@@ -200,6 +199,8 @@ def new_model(node: Mapping[str, Any], vocab_size: int, **given: Any) -> "Encode
 def build_corpus(config: DictConfig) -> "Corpus":
     """The corpus that the group `data` describes. Raises InputError with a line for each setting that is wrong."""
     node = {name: value for name, value in plain(config.data).items() if name not in NOT_CORPUS}
+    if taken := set(OF_METRICS) & set(node.get("tests") or {}):
+        raise InputError(f"data.tests.{min(taken)}: metrics.json has a figure of that name; give another")
     corpus: Corpus = build("data", node)
     return corpus
 

@@ -15,6 +15,8 @@ from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import point, read_json, show, write_text
 
+# Settings of `data` in runs of earlier versions that no kept run has used.
+REMOVED = ("batch_ramp", "batch_ramp_start", "pad_to", "streaming")
 MOMENT = 1.0  # seconds to wait for a lock
 
 
@@ -40,6 +42,8 @@ def read_config(directory: Path) -> DictConfig:
     groups = ("data", "tokenizer", "model", "search")
     if not all(isinstance(settings.get(name), dict) for name in groups):
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
+    for name in REMOVED:
+        settings["data"].pop(name, None)
     if "_target_" in settings["model"]:
         raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
     try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from headcount.model.transformer import Transformer
 logger = logging.getLogger(__name__)
 
 MAX_GRAPHS = 256
+MULTIPLE = 8  # of the tokens of a side
 
 
 class CudaGraphs(Callback):
@@ -44,7 +46,7 @@ class RecordedPasses:
 
     The first batch of a shape runs without a graph, the second is recorded: up to `MAX_GRAPHS`, and while half of the
     GPU's memory is free. Graphs share their memory, since they never run at the same time. Dropout follows torch's
-    seed as it does without graphs: the same seed gives the same masks.
+    seed; its masks have the padded shape, so they are others than without graphs.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -59,16 +61,26 @@ class RecordedPasses:
         inputs = source, source_mask, target
         if not (self.model.training and torch.is_grad_enabled()):
             return cast("Tensor", self.plain(*inputs))
-        shape = source.shape, source_mask is None, target.shape
+        fixed = self.padded(*inputs)
+        shape = fixed[0].shape, fixed[2].shape
         self.seen[shape] += 1
         if shape not in self.graphs and self.seen[shape] > 1 and len(self.graphs) < MAX_GRAPHS:
             free, total = torch.cuda.mem_get_info()
             if free > total / 2:
                 self.pool = self.pool or torch.cuda.graph_pool_handle()
-                self.graphs[shape] = Graph(self.plain, inputs, self.parameters, self.pool)
+                self.graphs[shape] = Graph(self.plain, fixed, self.parameters, self.pool)
         if shape not in self.graphs:
             return cast("Tensor", self.plain(*inputs))
-        return cast("Tensor", _Replay.apply(self.graphs[shape], inputs, *self.parameters))
+        output = cast("Tensor", _Replay.apply(self.graphs[shape], fixed, *self.parameters))
+        return output[:, : target.shape[1]]
+
+    @staticmethod
+    def padded(source: Tensor, source_mask: Tensor | None, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Both sides to a multiple of `MULTIPLE` tokens, for few shapes; the mask leaves out what is added to the
+        source, and no position of the target sees what comes after it."""
+        mask = torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask
+        more = [-each.shape[1] % MULTIPLE for each in (source, target)]
+        return F.pad(source, (0, more[0])), F.pad(mask, (0, more[0])), F.pad(target, (0, more[1]))
 
 
 class Graph:
@@ -76,9 +88,9 @@ class Graph:
     backward pass reads. gradients: what it writes, for each parameter; None where the model does not use it."""
 
     def __init__(
-        self, passes: Callable[..., Tensor], inputs: Sequence[Tensor | None], parameters: Sequence[Tensor], pool: Any
+        self, passes: Callable[..., Tensor], inputs: Sequence[Tensor], parameters: Sequence[Tensor], pool: Any
     ) -> None:
-        self.inputs = [None if each is None else each.clone() for each in inputs]
+        self.inputs = [each.clone() for each in inputs]
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         # Other threads, such as the one which pins memory, go on meanwhile. What autocast has converted before is not
         # there any more when the graph is replayed.
@@ -99,11 +111,10 @@ class Graph:
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, graph: Graph, inputs: Sequence[Tensor | None], *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, graph: Graph, inputs: Sequence[Tensor], *parameters: Tensor) -> Tensor:
         ctx.graph = graph
         for memory, tensor in zip(graph.inputs, inputs, strict=True):
-            if memory is not None and tensor is not None:
-                memory.copy_(tensor)
+            memory.copy_(tensor)
         graph.forward.replay()
         return graph.output.detach()
 

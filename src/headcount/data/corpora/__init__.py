@@ -1,7 +1,7 @@
 """Corpora: parallel text of the Hugging Face hub, of a folder or of local files.
 
-A corpus gives the splits train, valid and test, and further test sets, as text in the columns `source` and `target`,
-read in chunks of rows. Nothing is cleaned here.
+A corpus gives the splits train, valid and test, and further test sets, as text in the columns `source` and `target`.
+Nothing is cleaned here.
 """
 
 from headcount.data.corpora.files import FilesCorpus as FilesCorpus

@@ -1,27 +1,27 @@
 """Translation data sets of the Hugging Face hub."""
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import datasets
-import pyarrow as pa
-from datasets import Dataset, IterableDataset
+from annotated_types import Ge
+from datasets import Dataset
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from headcount.data.corpora.corpus import SPLITS, Pairs, fingerprint, language_codes, pair_table
-from headcount.data.corpora.files import SplitTexts, named_tests, text_at
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes
+from headcount.data.corpora.files import LocalSplits, SplitFiles, files_at, named_tests
 from headcount.data.corpora.held_out import HeldOut
-from headcount.data.corpora.tables import text_column
-from headcount.data.corpora.text import ParallelText
-from headcount.errors import InputError, UnreachableError, first_line
+from headcount.data.corpora.tables import text_columns
+from headcount.errors import InputError, first_line
 
 HUB_TIMEOUT = 10.0  # seconds in which the hub must answer
-FIELD_SETTINGS = "set data.source_field and data.target_field, or data.source and data.target"
 
 
+@dataclass(kw_only=True)
 class HubCorpus:
     """A translation data set of the Hugging Face hub, or the same text in a local folder.
 
@@ -32,66 +32,47 @@ class HubCorpus:
     for a setting that is missing, or two that exclude each other.
     """
 
-    def __init__(
-        self,
-        *,
-        path: str | None,
-        source: str | None,
-        target: str | None,
-        name: str | None,
-        revision: str | None,
-        root: str | Path | None,
-        splits: Mapping[str, str | None] | None,
-        source_field: str | None,
-        target_field: str | None,
-        streaming: bool,
-        held_out: Mapping[str, int | None] | None,
-        max_pairs: int | None,
-        tests: Mapping[str, Any] | None,
-    ) -> None:
-        given = {"path": path or root, "source": source, "target": target}
-        if missing := [f"data.{setting}" for setting, value in given.items() if not value]:
+    path: str | None
+    source: str | None
+    target: str | None
+    name: str | None
+    revision: str | None
+    root: str | Path | None
+    splits: Mapping[str, str | None]
+    source_field: str | None
+    target_field: str | None
+    held_out: Mapping[str, int | None] | None
+    max_pairs: Annotated[int, Ge(1)] | None
+    tests: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        if not (self.path or self.root) or not self.source or not self.target:
             raise ValueError(
-                f"{', '.join(missing)}: not given; needed are the name of a data set and both language codes, such as "
-                "data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or for the name "
-                "a folder, data.root=DIR"
+                "data.path, data.source, data.target: not given; needed are the name of a data set and both language "
+                "codes, such as data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or "
+                "for the name a folder, data.root=DIR"
             )
-        if source == target:
-            raise ValueError(
-                f"data.source={source} and data.target={target} are the same language; "
-                "give two that the data set has, such as data.source=en data.target=de"
-            )
-        named = dict(splits or {})
-        if sorted(named) != sorted(SPLITS):
-            raise ValueError(
-                f"data.splits names {', '.join(named) or 'nothing'}; give the data set's names of train, valid "
-                "and test, such as {train: train, valid: validation, test: test}"
-            )
-        self.held_out = HeldOut(held_out, max_pairs)
-        for split, name_there in named.items():
-            if not name_there and split not in self.held_out.sizes:
+        if self.source == self.target:
+            raise ValueError(f"data.source={self.source} and data.target={self.target} are the same language; give two")
+        self.source_language, self.target_language = language_codes(self.source, self.target)
+        self.cut = HeldOut(self.held_out, self.max_pairs)
+        for split in SPLITS:
+            if not self.splits.get(split) and split not in self.cut.sizes:
                 raise ValueError(
                     f"data.splits.{split}: not given; give the data set's name of it"
                     + ("" if split == "train" else f", or take pairs of train: data.held_out.{split}=2000")
                 )
-        self.path = str(path)
-        self.source_language, self.target_language = language_codes(str(source), str(target))
-        self.name = name
-        self.revision = revision
-        self.root = None if root is None else Path(root)
-        self.splits = named
-        self.fields = source_field or self.source_language, target_field or self.target_language
-        self.streaming = streaming
-        self.tests = {
-            test: where if isinstance(where, str) else text_at(f"data.tests.{test}", where, self.fields)
-            for test, where in named_tests(tests).items()
+        self.fields = self.source_field or self.source, self.target_field or self.target
+        self.test_sets = {
+            test: where if isinstance(where, str) else files_at(f"data.tests.{test}", where, self.fields)
+            for test, where in named_tests(self.tests).items()
         }
 
-    def load(self) -> dict[str, Pairs]:
+    def load(self) -> dict[str, Dataset]:
         if self.root is not None:
-            return self._files(self.root).load()
-        wanted = {split: name for split, name in self.splits.items() if split not in self.held_out.sizes}
-        wanted |= {test: where for test, where in self.tests.items() if isinstance(where, str)}
+            return self._local(Path(self.root)).load()
+        wanted = {split: name for split, name in self.splits.items() if split not in self.cut.sizes}
+        wanted |= {test: where for test, where in self.test_sets.items() if isinstance(where, str)}
         loaded = self._load_from_hub()
         absent = {split: name for split, name in wanted.items() if name not in loaded}
         if absent:
@@ -100,127 +81,79 @@ class HubCorpus:
                 + " and ".join(f"data.{'splits' if split in SPLITS else 'tests'}.{split}" for split in absent)
                 + "".join(f", or data.held_out.{split}=2000" for split in absent if split in ("valid", "test"))
             )
-        splits = {split: self._pairs(str(name), loaded[str(name)]) for split, name in wanted.items()}
-        splits |= {test: text.pairs() for test, text in self.tests.items() if not isinstance(text, str)}
-        return self.held_out.cut(splits)
+        remedy = "set data.source_field and data.target_field, or data.source and data.target"
+        splits = {
+            split: text_columns(loaded[str(name)].data.table, self.fields, str(self.path), remedy)
+            for split, name in wanted.items()
+        }
+        splits |= {test: files.read() for test, files in self.test_sets.items() if isinstance(files, SplitFiles)}
+        return self.cut.cut(splits)
 
     def fingerprint(self) -> str:
         if self.root is not None:
-            return self._files(self.root).fingerprint()
-        files = sorted(file for file in Path(self.path).rglob("*") if file.is_file())
+            return self._local(Path(self.root)).fingerprint()
+        files = sorted(file for file in Path(str(self.path)).rglob("*") if file.is_file())
         path = None if files else self.path  # a folder is the same text wherever it lies
         settings = [path, self.source_language, self.target_language, self.name, self.revision, self.splits]
-        languages = self.source_language, self.target_language
-        texts = [text for text in self.tests.values() if not isinstance(text, str)]
         further = {
-            "fields": self.fields if self.fields != languages else None,
-            **self.held_out.settings,
-            "tests": {test: where if isinstance(where, str) else None for test, where in self.tests.items()},
+            "fields": self.fields if self.fields != (self.source_language, self.target_language) else None,
+            **self.cut.settings,
+            "tests": {test: where if isinstance(where, str) else None for test, where in self.test_sets.items()},
+            # If the path is a folder, the files' names give their splits.
+            "names": [file.relative_to(str(self.path)).as_posix() for file in files],
         }
-        # If the path is a folder, the files' names give their splits.
-        further["names"] = [file.relative_to(self.path).as_posix() for file in files]
-        return fingerprint(settings, further, [*files, *(path for text in texts for path in text.paths)])
+        own = [path for where in self.test_sets.values() if isinstance(where, SplitFiles) for path in where.paths]
+        return fingerprint(settings, further, [*files, *own])
 
-    def _files(self, root: Path) -> SplitTexts:
+    def _local(self, root: Path) -> LocalSplits:
         if not root.is_dir():
             raise InputError(f"data.root={root}: there is no such folder; give one that holds {self._file_names()}")
-        stems: dict[str, Any] = {split: split for split in SPLITS if split not in self.held_out.sizes}
-        texts = {
+        stems = {split: split for split in SPLITS if split not in self.cut.sizes}
+        files = {
             split: self._in_folder(root, stem) if isinstance(stem, str) else stem
-            for split, stem in (stems | self.tests).items()
+            for split, stem in {**stems, **self.test_sets}.items()
         }
-        return SplitTexts((self.source_language, self.target_language), texts, self.held_out)
+        return LocalSplits((self.source_language, self.target_language), files, self.cut)
 
-    def _in_folder(self, root: Path, stem: str) -> ParallelText:
+    def _in_folder(self, root: Path, stem: str) -> SplitFiles:
         sides = []
         for language in (self.source_language, self.target_language):
             plain, packed = (root / f"{stem}.{language}{suffix}" for suffix in ("", ".gz"))
             if not plain.exists() and not packed.exists():
                 raise InputError(f"data.root={root} has no {plain.name} or {packed.name}; give {self._file_names()}")
             sides.append(plain if plain.exists() else packed)
-        return ParallelText(*sides)
+        return SplitFiles(tuple(sides))
 
     def _file_names(self) -> str:
         languages = self.source_language, self.target_language
-        stems = [split for split in SPLITS if split not in self.held_out.sizes]
-        stems += [stem for stem in self.tests.values() if isinstance(stem, str)]
+        stems = [split for split in SPLITS if split not in self.cut.sizes]
+        stems += [stem for stem in self.test_sets.values() if isinstance(stem, str)]
         return ", ".join(f"{stem}.{language}" for stem in stems for language in languages)
 
-    def _load_from_hub(self) -> Mapping[str, Dataset | IterableDataset]:
-        unreachable: Exception | None = None
-        offline = datasets.config.HF_HUB_OFFLINE
+    def _load_from_hub(self) -> Mapping[str, Dataset]:
+        path, unreachable, offline = str(self.path), None, datasets.config.HF_HUB_OFFLINE
+        local = Path(path).is_dir()
+        datasets.disable_progress_bars()
         # The hub libraries have changed their HTTP library, and with it their exceptions, more than once. So both calls
         # catch all exceptions, which get the same message.
-        if not Path(self.path).is_dir():
+        if not local:
             try:
-                HfApi().dataset_info(self.path, revision=self.revision, timeout=HUB_TIMEOUT)
+                HfApi().dataset_info(path, revision=self.revision, timeout=HUB_TIMEOUT)
             except Exception as error:
                 # Use the hub's cache at once, without half a minute of retries.
                 unreachable = error
                 datasets.config.HF_HUB_OFFLINE = True
         try:
-            wish = {"streaming": True} if self.streaming else {}
-            return datasets.load_dataset(self.path, self.name, revision=self.revision, **wish)
+            with tempfile.TemporaryDirectory() as cache:
+                own: dict[str, Any] = {"cache_dir": cache, "keep_in_memory": True} if local else {}
+                return datasets.load_dataset(path, self.name, revision=self.revision, **own)
         except Exception as error:
-            if unreachable is None and isinstance(error, ValueError):
-                self._require_configuration()
             cause = unreachable or error
-            raise UnreachableError(
-                f"data.path={self.path} cannot be loaded from the Hugging Face hub ({_reason(cause)}); check the name "
-                f"and the network, or use local files: data.root=DIR with {self._file_names()} (plain or .gz), "
-                "or data=files"
+            absent = "it has no public data set of that name" if isinstance(cause, RepositoryNotFoundError) else None
+            raise InputError(
+                f"data.path={path} cannot be loaded from the Hugging Face hub ({absent or first_line(cause)}); "
+                "check data.name, the name and the network, or use local files: data.root=DIR with "
+                f"{self._file_names()} (plain or .gz), or data=files"
             ) from cause
         finally:
             datasets.config.HF_HUB_OFFLINE = offline
-
-    def _require_configuration(self) -> None:
-        """Raises InputError if the data set exists, but has no configuration of this name."""
-        try:
-            names = datasets.get_dataset_config_names(self.path, revision=self.revision)
-        except Exception:
-            return  # the error has another cause
-        if self.name is None and len(names) > 1:
-            raise InputError(f"data.name: not given, and {self.path} has several configurations: {', '.join(names)}")
-        if self.name is not None and self.name not in names:
-            raise InputError(f"data.name={self.name}: {self.path} has no such configuration; it has {', '.join(names)}")
-
-    def _pairs(self, split: str, dataset: Dataset | IterableDataset) -> Pairs:
-        rows = dataset.with_format("arrow")
-        if isinstance(dataset, Dataset):
-            self._columns(dataset.features.arrow_schema)  # raises here, before any work is done
-            return Pairs(dataset.num_rows, lambda count: map(self._pair_table, rows.iter(count)))
-        return Pairs(None, partial(self._stream, split, rows))
-
-    def _stream(self, split: str, rows: IterableDataset, count: int) -> Iterator[pa.Table]:
-        done = 0
-        tables = rows.iter(count)
-        while True:
-            try:
-                table = next(tables, None)
-            except Exception as error:  # of the network or the format, of many classes
-                raise UnreachableError(
-                    f"{self.path}: the stream of the split {split} broke off after {done:,} pairs ({_reason(error)}); "
-                    "nothing of it is kept: check the network and start again, or set data.streaming=false"
-                ) from error
-            if table is None:
-                return
-            yield self._pair_table(table)
-            done += table.num_rows
-
-    def _pair_table(self, table: pa.Table) -> pa.Table:
-        columns = [column(table) for column in self._columns(table.schema)]
-        try:
-            for column in columns:
-                column.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{self.path}: has text that is not UTF-8 ({_reason(error)})") from error
-        return pair_table(*columns)
-
-    def _columns(self, schema: pa.Schema) -> list[Callable[[pa.Table], pa.ChunkedArray]]:
-        return [text_column(self.path, schema, field, FIELD_SETTINGS) for field in self.fields]
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RepositoryNotFoundError):
-        return "it has no public data set of that name"
-    return first_line(error)

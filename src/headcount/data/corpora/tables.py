@@ -1,217 +1,99 @@
-"""Tables with a sentence pair a row: TSV, CSV, JSON lines, Parquet; text columns of Arrow tables."""
+"""Tables with a sentence pair a row: TSV, CSV, JSON lines, Parquet, Arrow; text columns of data sets of the hub."""
 
-import csv
-import itertools
-import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+from datasets import Dataset
 
-from headcount.data.corpora.corpus import Pairs, pair_table
-from headcount.data.corpora.text import LINES, read_chunks
+from headcount.data.corpora.corpus import pairs_of
 from headcount.errors import InputError, first_line, printable
 
-COLUMN_SETTINGS = "set data.source_column and data.target_column"
-MOST_NAMED = 300  # characters
-LONGEST_FIELD = 2**31 - 1  # of CSV, in characters: the most that Python takes everywhere
+FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".arrow")
 NESTED = "translation"  # the column that holds both languages, in many data sets of the hub
+BLOCK = 2**26  # bytes that are parsed at once, and so the most of a row
+
 Column = str | int
-TextPairs = Iterator[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class TableFile:
-    """A file with a pair a row, in the format of its suffix.
+def format_of(path: Path) -> str:
+    """The format of a file by its name; .gz may follow that of text."""
+    return Path(path.name.removesuffix(".gz")).suffix
 
-    path: ends in .tsv, .csv, .jsonl or .parquet; .gz may follow the first three. source, target: columns: the name, or
-    the number from 1 in a TSV or CSV file without a header.
-    Raises ValueError for columns that a file of this format cannot have.
+
+def read_table(path: Path, columns: tuple[Column, Column]) -> Dataset:
+    """The pairs in two columns of a file: their names, or in a TSV or CSV file without a header their numbers, from 1.
+
+    TSV is not quoted: a quotation mark belongs to the sentence. Raises InputError for a file that cannot be read, or
+    lacks a column.
     """
-
-    path: Path
-    source: Column
-    target: Column
-
-    def __post_init__(self) -> None:
-        numbers = [column for column in (self.source, self.target) if isinstance(column, int)]
-        if numbers and (len(numbers) == 1 or min(numbers) < 1 or self.format not in (".tsv", ".csv")):
-            raise ValueError(
-                f"data.source_column={self.source} and data.target_column={self.target} do not fit {self.path}: give "
-                "the names of two columns, or for a .tsv or .csv file without a header their numbers, from 1"
-            )
-
-    @property
-    def format(self) -> str:
-        return Path(self.path.name.removesuffix(".gz")).suffix
-
-    @property
-    def paths(self) -> list[Path]:
-        return [self.path]
-
-    def pairs(self) -> Pairs:
-        """The pairs in chunks. A text file is read to its end first, so that errors in it are raised at once.
-
-        Raises InputError for a file that cannot be read, lacks a column or has a malformed line.
-        """
-        if self.format == ".parquet":
-            with _opened_parquet(self.path) as file:
-                for column in (self.source, self.target):
-                    text_column(str(self.path), file.schema_arrow, str(column), COLUMN_SETTINGS)
-                return Pairs(file.metadata.num_rows, partial(_parquet_tables, self.path, self.source, self.target))
-        read = partial(_ROWS[self.format], self.path, self.source, self.target)
-        return Pairs(sum(1 for _ in read()), lambda rows: _in_tables(read(), rows))
+    read = {".tsv": _delimited, ".csv": _delimited, ".jsonl": _json, ".parquet": _parquet, ".arrow": _arrow}
+    try:
+        table = read[format_of(path)](path, columns)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; give the path of a table") from None
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        why = printable(first_line(error))
+        raise InputError(f"{path}: cannot be read ({why}); is it a whole {format_of(path)} file?") from None
+    return text_columns(table, tuple(map(str, columns)), str(path), "set data.source_column and data.target_column")
 
 
-def text_column(where: str, schema: pa.Schema, name: str, remedy: str) -> Callable[[pa.Table], pa.ChunkedArray]:
-    """A function that takes a text column out of tables of this schema: a column of that name, or a field of the column
-    `translation`.
+def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: str) -> Dataset:
+    """The two columns of text of a table: columns of that name, or fields of the column `translation`.
 
     Raises InputError if there is none, or if it is not text; the message names the columns, and ends with `remedy`.
     """
-    if schema.names.count(name) > 1:
-        raise InputError(f"{where} has several columns {name}; it has {_names(schema.names)}: {remedy}")
-    if name in schema.names:
-        kind, take = schema.field(name).type, lambda table: table[name]
-    else:
-        nested = schema.field(NESTED).type if NESTED in schema.names else None
-        fields = {field.name: field.type for field in nested} if nested and pa.types.is_struct(nested) else {}
-        if name not in fields:
-            raise InputError(f"{where} has no column {name}; it has {_names(fields or schema.names)}: {remedy}")
-        kind, take = fields[name], lambda table: pc.struct_field(table[NESTED], name)
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)):
-        raise InputError(f"{where}: column {name} holds {kind} and no text; {remedy}")
-    return take
-
-
-def _names(columns: Iterable[str]) -> str:
-    """The names of columns, for a message, which a file that is none of these would make endless."""
-    names = printable(", ".join(columns))
-    return names if len(names) <= MOST_NAMED else f"{names[:MOST_NAMED]}..."
-
-
-def _opened_parquet(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; give the path of a Parquet file") from None
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the last: names of columns
-        raise InputError(f"{path}: cannot be read ({first_line(error)}); give a Parquet file") from None
-
-
-def _parquet_tables(path: Path, source: Column, target: Column, rows: int) -> Iterator[pa.Table]:
-    done = 0
-    with _opened_parquet(path) as file:
-        schema = file.schema_arrow
-        take = [text_column(str(path), schema, str(column), COLUMN_SETTINGS) for column in (source, target)]
-        needed = [name for name in schema.names if name in (source, target, NESTED)]
+    if NESTED in table.column_names and not set(names) <= set(table.column_names):
+        table = table.select([NESTED]).flatten()
+        table = table.rename_columns([name.removeprefix(f"{NESTED}.") for name in table.column_names])
+    columns = []
+    for name in names:
+        if table.column_names.count(name) != 1:
+            there = printable(", ".join(table.column_names))[:300]
+            raise InputError(f"{where} has no column {name}, or several; it has {there}: {remedy}")
+        column = table[name]
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)):
+            raise InputError(f"{where}: column {name} holds {kind} and no text; {remedy}")
         try:
-            for batch in file.iter_batches(rows, columns=needed):
-                table = pa.Table.from_batches([batch])
-                table.validate(full=True)  # text in Parquet may be any bytes
-                yield pair_table(*(column(table) for column in take))
-                done += table.num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{path}: cannot be read after row {done} ({first_line(error)}); is it whole?") from None
+            column.validate(full=True)  # text in Parquet may be any bytes
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{where}: column {name} has text that is not UTF-8 ({first_line(error)})") from None
+        columns.append(column.cast(pa.string()))
+    return pairs_of(*columns)
 
 
-def _in_tables(pairs: TextPairs, rows: int) -> Iterator[pa.Table]:
-    while chunk := list(itertools.islice(pairs, rows)):
-        yield pair_table(*(pa.array(side, pa.string()) for side in zip(*chunk, strict=True)))
+def _delimited(path: Path, columns: tuple[Column, Column]) -> pa.Table:
+    quoted, numbered = format_of(path) == ".csv", isinstance(columns[0], int)
+    names = [f"f{int(name) - 1}" if numbered else name for name in columns]  # as pyarrow calls columns without a header
+    parse = {"delimiter": ",", "quote_char": '"'} if quoted else {"delimiter": "\t", "quote_char": False}
+    table = pa.csv.read_csv(
+        path,
+        pa.csv.ReadOptions(block_size=BLOCK, autogenerate_column_names=numbered),
+        pa.csv.ParseOptions(newlines_in_values=quoted, **parse),
+        pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+    )
+    return table.rename_columns([str(n + 1) for n in range(table.num_columns)]) if numbered else table
 
 
-def _lines(path: Path) -> Iterator[str]:
-    return itertools.chain.from_iterable(read_chunks(path, LINES))
+def _json(path: Path, columns: tuple[Column, Column]) -> pa.Table:
+    text = [(name, pa.string()) for name in columns]
+    schema = pa.schema([*text, (NESTED, pa.struct(text))])  # else text that is a date would be read as one
+    table = pa.json.read_json(path, pa.json.ReadOptions(block_size=BLOCK), pa.json.ParseOptions(explicit_schema=schema))
+    # A column of the schema that the file lacks is empty.
+    return table.drop_columns([name for name in schema.names if table[name].null_count == len(table)])
 
 
-def _tsv_pairs(path: Path, source: Column, target: Column) -> TextPairs:
-    # Parallel text in TSV is not quoted: a quotation mark belongs to the sentence.
-    rows = ((number, line.split("\t")) for number, line in enumerate(_lines(path), 1) if line)
-    return _delimited_pairs(path, rows, source, target)
+def _parquet(path: Path, columns: tuple[Column, Column]) -> pa.Table:
+    with pa.parquet.ParquetFile(path) as file:
+        return file.read([name for name in file.schema_arrow.names if name in (*columns, NESTED)] or None)
 
 
-def _csv_pairs(path: Path, source: Column, target: Column) -> TextPairs:
-    return _delimited_pairs(path, _csv_rows(path), source, target)
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)
-    while True:
-        number = reader.line_num + 1  # the first line of the row, which may have several
-        before = csv.field_size_limit(LONGEST_FIELD)  # of the whole process, so only for the moment
+def _arrow(path: Path, columns: tuple[Column, Column]) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
         try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise InputError(
-                f'{path}, line {number}: not valid CSV ({error}); quote with ", and double each " within quotes'
-            ) from None
-        finally:
-            csv.field_size_limit(before)
-        if row is None:
-            return
-        if row:
-            yield number, row
-
-
-def _delimited_pairs(path: Path, rows: Iterator[tuple[int, list[str]]], source: Column, target: Column) -> TextPairs:
-    """The two columns of rows of equal length; the first row is the header, unless columns are given by number."""
-    first = next(rows, None)
-    if first is None:
-        return
-    number, header = first[0], [name.strip() for name in first[1]]
-    places = []
-    for column in (source, target):
-        if isinstance(column, str) and header.count(column) != 1:
-            how_many = "several columns" if column in header else "no column"
-            raise InputError(
-                f"{path} has {how_many} {column}; line {number} names {_names(header)}: {COLUMN_SETTINGS} (to "
-                "numbers, from 1, where there is no header; a tab divides columns in .tsv, a comma in .csv)"
-            )
-        if isinstance(column, int) and column > len(header):
-            raise InputError(f"{path} has no column {column}; line {number} has {len(header)}: {COLUMN_SETTINGS}")
-        places.append(header.index(column) if isinstance(column, str) else column - 1)
-    for line, row in rows if isinstance(source, str) else itertools.chain([first], rows):
-        if len(row) != len(header):
-            raise InputError(
-                f"{path}, line {line}: {len(row)} columns, where line {number} has {len(header)}; mend or remove it"
-            )
-        yield row[places[0]], row[places[1]]
-
-
-def _json_pairs(path: Path, source: Column, target: Column) -> TextPairs:
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number}: not valid JSON ({error}); give an object a line") from None
-        if not isinstance(row, dict):
-            raise InputError(f'{path}, line {number}: not a JSON object, such as {{"{source}": "..."}}')
-        yield _json_text(path, number, row, source), _json_text(path, number, row, target)
-
-
-def _json_text(path: Path, number: int, row: dict[Any, Any], name: Column) -> str:
-    nested = row.get(NESTED)
-    fields = nested if name not in row and isinstance(nested, dict) else row
-    if name not in fields:
-        raise InputError(f"{path}, line {number}: no field {name}; it has {_names(fields)}: {COLUMN_SETTINGS}")
-    text = fields[name]
-    if text is None:
-        return ""
-    if not isinstance(text, str):
-        raise InputError(f"{path}, line {number}: the field {name} must be text, but is {json.dumps(text)[:40]}")
-    if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise InputError(f"{path}, line {number}: half a surrogate pair in the field {name}; mend or remove it")
-    return text
-
-
-_ROWS = {".tsv": _tsv_pairs, ".csv": _csv_pairs, ".jsonl": _json_pairs}
-FORMATS = (*_ROWS, ".parquet")
+            return pa.ipc.open_stream(file).read_all()
+        except pa.ArrowInvalid:  # not a stream, as `datasets` writes it
+            return pa.ipc.open_file(file).read_all()

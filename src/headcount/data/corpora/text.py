@@ -6,14 +6,13 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+from datasets import Dataset
 
-from headcount.data.corpora.corpus import Pairs, pair_table
-from headcount.errors import InputError, UnreachableError
+from headcount.data.corpora.corpus import pairs_of
+from headcount.errors import InputError
 
 LINES = 2**15  # read from a file at once
 MARK = "\ufeff"  # byte order mark
@@ -23,27 +22,6 @@ PACKED = re.compile(  # the first bytes of a packed file, by what unpacks it
     re.DOTALL,
 )
 NOT_UTF_8 = "not valid UTF-8; convert the text from its encoding, as with iconv -f LATIN1 -t UTF-8"
-
-
-@dataclass(frozen=True)
-class ParallelText:
-    """Two files of which line n of one translates line n of the other."""
-
-    source: Path
-    target: Path
-
-    @property
-    def paths(self) -> list[Path]:
-        return [self.source, self.target]
-
-    def pairs(self) -> Pairs:
-        """The pairs in chunks. Each file is read to its end first, so that errors in it are raised at once.
-
-        Raises InputError for a file that cannot be read, or line counts that differ.
-        """
-        source, target = (sum(map(len, read_chunks(path))) for path in self.paths)
-        _require_as_many(self.source, source, self.target, target)
-        return Pairs(source, partial(_parallel_tables, self.source, self.target))
 
 
 def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
@@ -92,10 +70,9 @@ def _opened(path: str | Path) -> Iterator[Iterable[bytes]]:
             packed = file.peek(2)[:2] == b"\x1f\x8b"
             yield gzip.GzipFile(fileobj=file) if packed else file
     except FileNotFoundError:
-        raise UnreachableError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
+        raise InputError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
     except (OSError, EOFError, zlib.error) as error:
-        kind = UnreachableError if isinstance(error, OSError) else InputError
-        raise kind(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
+        raise InputError(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -103,27 +80,24 @@ def read_lines(path: str | Path) -> list[str]:
     return list(itertools.chain.from_iterable(read_chunks(path)))
 
 
-def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[list[str], list[str]]:
+def read_pairs(source_path: str | Path, target_path: str | Path) -> Dataset:
     """Both sides of a parallel text: line n of one file translates line n of the other.
 
     Raises InputError for a file that cannot be read, or line counts that differ.
     """
-    source, target = read_lines(source_path), read_lines(target_path)
-    _require_as_many(source_path, len(source), target_path, len(target))
-    return source, target
-
-
-def _parallel_tables(source_path: Path, target_path: Path, rows: int) -> Iterator[pa.Table]:
-    chunks = read_chunks(source_path, rows), read_chunks(target_path, rows)
-    for source, target in itertools.zip_longest(*chunks, fillvalue=()):
-        if len(source) != len(target):
-            raise InputError(f"{source_path} or {target_path} changed while they were read; start again")
-        yield pair_table(pa.array(source, pa.string()), pa.array(target, pa.string()))
-
-
-def _require_as_many(source_path: str | Path, source: int, target_path: str | Path, target: int) -> None:
-    if source != target:
+    source, target = (
+        pa.chunked_array([pa.array(chunk, pa.string()) for chunk in read_chunks(path)], pa.string())
+        for path in (source_path, target_path)
+    )
+    if len(source) != len(target):
         raise InputError(
-            f"{source_path} has {source} lines and {target_path} has {target}; "
+            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}; "
             "parallel files need the same number: line n of one is the translation of line n of the other"
         )
+    return pairs_of(source, target)
+
+
+def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[list[str], list[str]]:
+    """Both sides of a parallel text as lists, see `read_pairs`."""
+    pairs = read_pairs(source_path, target_path)
+    return pairs["source"][:], pairs["target"][:]

@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import sentencepiece
+from annotated_types import Ge, Gt, Lt
 
 from headcount.data.tokenizer import Tokenizer
 
@@ -15,20 +16,12 @@ from headcount.data.tokenizer import Tokenizer
 class BpeDropout:
     """BPE-dropout: every merge is skipped with a probability (Provilkov et al. 2020).
 
-    At 0.1 sentences have about two fifths more pieces. start_epoch: epochs of best segmentations before it. Raises
-    ValueError for a probability outside (0, 1) or a start below 0.
+    At 0.1 sentences have about two fifths more pieces. start_epoch: epochs of best segmentations before it.
     """
 
-    probability: float
-    start_epoch: int
+    probability: Annotated[float, Gt(0), Lt(1)]
+    start_epoch: Annotated[int, Ge(0)]
     model_type: ClassVar[str] = "bpe"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.probability < 1:
-            raise ValueError(
-                f"segmentation.probability={self.probability}: between 0 and 1, such as 0.1, or segmentation.kind=best"
-            )
-        _check_start(self.start_epoch)
 
     def settings(self) -> dict[str, Any]:
         return {"alpha": self.probability, "nbest_size": -1}
@@ -39,34 +32,19 @@ class SampledSegmentation:
     """Unigram sampling: p(segmentation) is proportional to its unigram probability to the power of alpha (Kudo 2018,
     "Subword regularization", section 3.2).
 
-    candidates: l in the paper. start_epoch: epochs of best segmentations before it. Raises ValueError for values out of
-    range.
+    candidates: l in the paper. start_epoch: epochs of best segmentations before it.
     """
 
-    alpha: float
-    candidates: int | None
-    start_epoch: int
+    alpha: Annotated[float, Gt(0)]
+    candidates: Annotated[int, Ge(2)] | None
+    start_epoch: Annotated[int, Ge(0)]
     model_type: ClassVar[str] = "unigram"
-
-    def __post_init__(self) -> None:
-        if self.alpha <= 0:
-            raise ValueError(
-                f"segmentation.alpha={self.alpha}: must be more than 0, such as 0.2; for none, segmentation.kind=best"
-            )
-        if self.candidates is not None and self.candidates < 2:
-            raise ValueError(f"segmentation.candidates={self.candidates}: must be 2 or more, or null for all")
-        _check_start(self.start_epoch)
 
     def settings(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "nbest_size": self.candidates or -1}
 
 
 Segmentation = BpeDropout | SampledSegmentation
-
-
-def _check_start(epoch: int) -> None:
-    if epoch < 0:
-        raise ValueError(f"segmentation.start_epoch={epoch}: must be 0 (at once) or a number of epochs")
 
 
 def sample_pieces(
