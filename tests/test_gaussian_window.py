@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headcount.model.attention import TokenPositions
-from headcount.model.gaussian_window import Centres, GaussianWindow
+from headcount.model.attention_kinds import Centres, GaussianWindow
 
 WHOLE = TokenPositions(torch.arange(4), torch.arange(6), None)
 

@@ -8,7 +8,7 @@ from built import built
 
 from headcount.model import score_functions
 from headcount.model.attention import ScaledDotProduct, TokenPositions
-from headcount.model.score_functions import Additive, LuongGeneral
+from headcount.model.attention_kinds import Additive, LuongGeneral
 
 KINDS = ["scaled_dot", "luong_dot", "luong_general", "additive"]
 WHOLE = TokenPositions(torch.arange(4), torch.arange(5), None)

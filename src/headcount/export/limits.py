@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headcount.model.attention import ScaledDotProduct
+from headcount.model.attention_kinds import LuongDot
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.layers import RESIDUALS
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import POSITIONS
-from headcount.model.score_functions import LuongDot
 from headcount.model.settings import chosen
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run

@@ -1,4 +1,14 @@
-"""Key and value cache: projected keys and values, and those that decoding keeps from step to step."""
+"""Caches of search: keys and values of the target so far, kept from step to step.
+
+All beams of a sentence write into one cache, side by side. `ancestors[sentence, beam, key]` is True where a cached key
+belongs to the past of that beam. When beams change places, only `ancestors` is gathered; keys and values never move.
+A search with two beams; at the third step, both go on from beam 1:
+
+    cached keys           a0  a1  b0  b1  c0  c1       step a, b, c; beam 0, 1
+
+    beam 0 attends to          x       x   x           a1 b1 c0
+    beam 1 attends to          x       x       x       a1 b1 c1
+"""
 
 from typing import NamedTuple
 
@@ -48,3 +58,40 @@ class Cache:
         """Keep only these rows of the batch."""
         if self.room is not None:
             self.room = self.room.index_select(1, batch)
+
+
+class LayerState(NamedTuple):
+    """The keys, values and states that a decoder layer attends with; in search, kept from one step to the next.
+
+    past: in search, keys and values of the target so far, of all beams of a sentence; None in training. memory: keys
+    and values of the source, [batch, kv_head, source, d_head], one for all beams of a sentence. own, cross: states of
+    the `Attend` of self-attention and of cross-attention; None for a kind without a state.
+    """
+
+    past: Cache | None
+    memory: KeysValues
+    own: Tensor | None = None
+    cross: Tensor | None = None
+
+    def select(self, rows: Tensor, sentences: Tensor | None) -> "LayerState":
+        """The state of these rows; sentences: the sentences that remain, None if all do."""
+        own, cross = (state if state is None else state.index_select(0, rows) for state in (self.own, self.cross))
+        if sentences is None:
+            return self._replace(own=own, cross=cross)
+        if self.past is not None:
+            self.past.select(sentences)
+        return LayerState(self.past, self.memory.select(sentences), own, cross)
+
+
+class DecoderState(NamedTuple):
+    """The state of a search between two steps. The caches in it are written in place: a state can be used once.
+
+    layers: one state a layer. source: mask [sentence, 1, 1, source]. ancestors: [sentence, beam, key], see above.
+    key_positions: the target position of each cached key, [key]. position: how many target positions are decoded.
+    """
+
+    layers: list[LayerState]
+    source: Tensor | None
+    ancestors: Tensor
+    key_positions: Tensor
+    position: int

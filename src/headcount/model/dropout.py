@@ -1,37 +1,13 @@
 """Dropout of activations, with masks that are cheap to draw, of whole heads and of whole layers."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headcount.model.settings import check_probability
-
 Layer = TypeVar("Layer")
-
-
-@dataclass(frozen=True)
-class DropoutRates:
-    """The probabilities of dropout of a Transformer, by the settings of that name.
-
-    dropout: on each sublayer's output. attention_dropout: on attention weights. activation_dropout: inside the
-    feed-forward. layer_dropout, head_dropout: of whole layers and heads. embedding_dropout: on embeddings.
-    Raises ValueError for one that is no probability below 1.
-    """
-
-    dropout: float
-    attention_dropout: float
-    activation_dropout: float
-    layer_dropout: float
-    head_dropout: float
-    embedding_dropout: float
-
-    def __post_init__(self) -> None:
-        for name, p in asdict(self).items():
-            check_probability(name, p)
 
 
 class Dropout(nn.Module):

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.errors import InputError
-from headcount.model.settings import positive
 
 Source = Int[Tensor, "batch source"]
 SourceMask = Bool[Tensor, "batch source"]
@@ -31,25 +30,15 @@ def soft_capped(logits: Tensor, cap: float) -> Tensor:
 
 
 class OutputLayer(nn.Linear):
-    """From decoder output to logits, without a bias; cap: soft-caps them, None: not.
-
-    Raises ValueError for a cap that is not above 0.
-    """
+    """From decoder output to logits, without a bias; cap: soft-caps them, if it is given."""
 
     def __init__(self, d_model: int, vocab_size: int, cap: float | None = None) -> None:
         super().__init__(d_model, vocab_size, bias=False)
-        self.cap = None if cap is None else positive("logit_cap", cap)
+        self.cap = cap
 
     def forward(self, x: Float[Tensor, "*row d_model"]) -> Float[Tensor, "*row vocab"]:
         logits = super().forward(x)
         return logits if self.cap is None else soft_capped(logits, self.cap)
-
-    def into(self, x: Float[Tensor, "row d_model"], out: Float[Tensor, "row vocab"]) -> Tensor:
-        """The logits in the memory of `out`, without gradients: to copy those of a large vocabulary takes time."""
-        plain = self.cap is None and not torch.is_autocast_enabled(x.device.type)
-        if plain and x.dtype == self.weight.dtype == out.dtype:
-            return torch.mm(x, self.weight.T, out=out)
-        return out.copy_(self(x))
 
 
 class EncoderDecoder(nn.Module, ABC):
@@ -110,8 +99,7 @@ class EncoderDecoder(nn.Module, ABC):
 
     @abstractmethod
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Log-probabilities [row, vocab] of the next token after `tokens` [row], the newest token of each row; the next
-        step may overwrite them."""
+        """Log-probabilities [row, vocab] of the next token after `tokens` [row], the newest token of each row."""
 
     @abstractmethod
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:

@@ -13,14 +13,13 @@ of the Transformer, with any `Attend`, any number of heads, and their gates.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.machine import small_products
-from headcount.model.attention import AttendFactory, TokenPositions, named
+from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
 from headcount.model.encoder_decoder import (
@@ -34,11 +33,9 @@ from headcount.model.encoder_decoder import (
 )
 from headcount.model.head_plan import HeadPlan, heads_per_layer
 from headcount.model.multi_head import MultiHeadAttention
-from headcount.model.settings import check_choice, check_probability, choose
+from headcount.model.settings import Probability, Size
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
-LOOKS = ("none", "before", "after")
-FEEDS = ("output", "context")
 
 Cell = tuple[Tensor, ...]
 """The state of a cell by row: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]."""
@@ -56,7 +53,7 @@ class RecurrentState(NamedTuple):
 
     cell: Cell
     fed: Tensor
-    cross: Any
+    cross: Tensor | None
     memory: KeysValues | None
     source_mask: Tensor | None
     positions: TokenPositions
@@ -76,37 +73,33 @@ class Recurrent(EncoderDecoder):
         self,
         *,
         vocab_size: int,
-        d_model: int,
-        cell: str,
-        look: str,
-        feed: str,
-        num_heads: int,
-        head_size: int | None,
+        d_model: Size,
+        cell: Literal["gru", "lstm"],
+        look: Literal["none", "before", "after"],
+        feed: Literal["output", "context"],
+        num_heads: Size,
+        head_size: Size | None,
         tied_embeddings: bool,
-        dropout: float,
+        dropout: Probability,
         cross_attention: AttendFactory,
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
-        kind = choose("cell", cell, CELLS)
-        check_choice("look", look, LOOKS)
-        check_choice("feed", feed, FEEDS)
-        if d_model < 2 or d_model % 2:
+        if d_model % 2:
             raise ValueError(f"model.d_model={d_model}: must be even, since each direction of the encoder has half")
-        check_probability("dropout", dropout)
         (count,) = heads_per_layer("model.num_heads", num_heads, 1, d_model, head_size)
         self.d_model = d_model
         self.look = look
         embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.source_embedding, self.target_embedding = embeddings
         self.dropout = Dropout(dropout)
-        self.encoder = kind(d_model, d_model // 2, batch_first=True, bidirectional=True)
+        self.encoder = CELLS[cell](d_model, d_model // 2, batch_first=True, bidirectional=True)
         self.first = nn.Linear(d_model, d_model)  # Bahdanau et al. 2015, A.2.2: s_0 = tanh(W h)
-        self.decoder = kind(d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
+        self.decoder = CELLS[cell](d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
         self.attention = None
         if look != "none":
-            heads = HeadPlan(count, head_size or d_model // count, count, 0, 0)
-            self.attention = MultiHeadAttention(d_model, heads, named("model.cross_attention", cross_attention), 0.0)
+            heads = HeadPlan(count, head_size or d_model // count, count)
+            self.attention = MultiHeadAttention(d_model, heads, cross_attention, dropout=0.0)
             self.attention.apply_gain()
             self.combine = nn.Linear(2 * d_model, d_model)
         self.feed_context = look == "before" or feed == "context"
@@ -173,7 +166,7 @@ class Recurrent(EncoderDecoder):
             y, last = self.decoder(x.to(cell[0].dtype), given if len(cell) == 2 else given[0])
         return y, tuple(part[0] for part in last) if len(cell) == 2 else (last[0],)
 
-    def _look(self, query: Tensor, state: RecurrentState, record: Record) -> tuple[Tensor, Any]:
+    def _look(self, query: Tensor, state: RecurrentState, record: Record) -> tuple[Tensor, Tensor | None]:
         """Context [row, d_model] of queries [row, d_model], and the new state of the `Attend`."""
         assert self.attention is not None
         assert state.memory is not None
@@ -205,8 +198,7 @@ class Recurrent(EncoderDecoder):
     def step(
         self, tokens: Int[Tensor, "row"], state: RecurrentState
     ) -> tuple[Float[Tensor, "row vocab"], RecurrentState]:
-        with small_products():
-            y, state = self._step(self._embed(self.target_embedding, tokens), state)
+        y, state = self._step(self._embed(self.target_embedding, tokens), state)
         logits = self.output(self.dropout(y))
         # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1), state
@@ -221,7 +213,7 @@ class Recurrent(EncoderDecoder):
         return RecurrentState(
             tuple(part.index_select(0, rows) for part in state.cell),
             state.fed.index_select(0, rows),
-            state.cross and state.cross.select(rows),
+            None if state.cross is None else state.cross.index_select(0, rows),
             memory,
             mask,
             state.positions,
