@@ -22,6 +22,8 @@ Key = Float[Tensor, "batch head key d_head"]
 Scores = Float[Tensor, "batch head query key"]
 Mask = Bool[Tensor, "#batch #head #query #key"] | None
 """None: every query may attend to every key."""
+State = Tensor | None
+"""What an attention of search keeps from one target position to the next, [row, ...]; None for a kind without one."""
 PLAIN = ("cpu",)  # devices where plain products are faster than torch's kernels, which are made for long sequences
 
 
@@ -44,7 +46,7 @@ class AttentionOutput(NamedTuple):
 
     output: Tensor
     weights: Tensor | None
-    state: Tensor | None
+    state: State
 
 
 class Attend(nn.Module):
@@ -60,21 +62,9 @@ class Attend(nn.Module):
     gain: float = 1.0
     reads_keys: bool = True
 
-    def begin(self, rows: int) -> Tensor | None:
+    def begin(self, rows: int) -> State:
         """The state [row, ...] before the first target position; None for a kind without a state."""
         return None
-
-    def forward(
-        self,
-        query: Query,
-        key: Key,
-        value: Key,
-        mask: Mask,
-        positions: TokenPositions,
-        state: Tensor | None,
-        need_weights: bool,
-    ) -> AttentionOutput:
-        raise NotImplementedError
 
 
 AttendFactory = Callable[..., Attend]
@@ -107,7 +97,7 @@ class SoftmaxAttention(Attend):
         value: Key,
         mask: Mask,
         positions: TokenPositions,
-        state: Tensor | None,
+        state: State,
         need_weights: bool,
     ) -> AttentionOutput:
         if self.is_dot and self.num_heads and not need_weights and query.device.type not in PLAIN:

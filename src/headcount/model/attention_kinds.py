@@ -11,16 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from headcount.machine import cumulative_sum
-from headcount.model.attention import (
-    Attend,
-    AttentionOutput,
-    Key,
-    Mask,
-    Query,
-    Scores,
-    SoftmaxAttention,
-    TokenPositions,
-)
+from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, SoftmaxAttention, State, TokenPositions
 from headcount.model.dropout import Dropout
 from headcount.model.settings import Factor, Size
 
@@ -61,7 +52,7 @@ class LuongGeneral(SoftmaxAttention):
         super().__init__(num_heads=num_heads, d_head=d_head, dropout=dropout)
         self.weight = nn.Parameter(torch.eye(d_head).repeat(num_heads, 1, 1))
 
-    def score(self, query: Query, key: Key) -> Scores:
+    def score(self, query: Query, key: Key) -> Tensor:
         # Not query @ weight, which would copy the weights for each sentence.
         return torch.einsum("bhqd,hde->bhqe", query, self.weight * self.d_head**-0.5) @ key.transpose(-2, -1)
 
@@ -75,14 +66,14 @@ class Additive(SoftmaxAttention):
         super().__init__(num_heads=num_heads, d_head=d_head, dropout=dropout)
         self.vector = nn.Parameter(torch.empty(num_heads, d_head).uniform_(-1, 1) * math.sqrt(3 / d_head))
 
-    def score(self, query: Query, key: Key) -> Scores:
+    def score(self, query: Query, key: Key) -> Tensor:
         """For some queries at a time, recomputed in the backward pass: all at once would take d_head times the memory
         of the scores."""
         at_once = max(1, AT_ONCE.get(key.device.type, AT_ONCE_ELSEWHERE) // max(key.numel(), 1))
         parts = [checkpoint(self._score, some, key, use_reentrant=False) for some in query.split(at_once, dim=2)]
         return torch.cat(parts, dim=2)
 
-    def _score(self, query: Query, key: Key) -> Scores:
+    def _score(self, query: Query, key: Key) -> Tensor:
         exact = torch.promote_types(query.dtype, torch.float32)
         hidden = (query[:, :, :, None].to(exact) + key[:, :, None].to(exact)).tanh()
         return torch.einsum("bhqkd,hd->bhqk", hidden, self.vector.to(exact))
@@ -126,7 +117,7 @@ class GaussianWindow(Attend):
         """Centres before the first key."""
         return self.bias.new_zeros(rows, len(self.bias), self.gaussians)
 
-    def mixture(self, query: Query, state: Tensor | None) -> Mixture:
+    def mixture(self, query: Query, state: State) -> Mixture:
         """The Gaussians of a whole sentence of queries, or of the target position after `state`."""
         exact = torch.promote_types(query.dtype, torch.float32)
         weight, bias = self.weight.to(exact) * self.weight.shape[1] ** -0.5, self.bias.to(exact)
@@ -143,7 +134,7 @@ class GaussianWindow(Attend):
         value: Key,
         mask: Mask,
         positions: TokenPositions,
-        state: Tensor | None,
+        state: State,
         need_weights: bool,
     ) -> AttentionOutput:
         with torch.autocast(query.device.type, enabled=False):  # rounding errors would add up in the sum

@@ -28,9 +28,6 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         return x * dropout_mask(x, self.p)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
 
 def dropout_mask(like: Tensor, p: float) -> Tensor:
     """Zeros with probability p, elsewhere 1 / (1 - p), in the shape and type of `like`.
@@ -80,6 +77,3 @@ class LayerDropout(nn.Module):
             return stack
         kept = (torch.rand(len(stack), device="cpu") >= self.p).tolist()
         return [layer for layer, keep in zip(stack, kept, strict=True) if keep]
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"

@@ -52,6 +52,12 @@ class EncoderDecoder(nn.Module, ABC):
     source_embedding: nn.Embedding
     target_embedding: nn.Embedding
 
+    def add_embeddings(self, vocab_size: int, source_vocab_size: int | None, d_model: int, tied: bool) -> None:
+        """Embeddings of source and target: one matrix if they are tied and have one vocabulary (no source_vocab_size)."""
+        self.source_embedding = nn.Embedding(source_vocab_size or vocab_size, d_model)
+        one = tied and source_vocab_size is None
+        self.target_embedding = self.source_embedding if one else nn.Embedding(vocab_size, d_model)
+
     @property
     def device(self) -> torch.device:
         """The device of the weights, to which ids and masks must be moved."""
@@ -104,11 +110,3 @@ class EncoderDecoder(nn.Module, ABC):
     @abstractmethod
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is row `rows[i]` of the old state; `sentences`: the sentences that remain, in order."""
-
-
-def new_embeddings(
-    vocab_size: int, source_vocab_size: int | None, d_model: int, tied: bool
-) -> tuple[nn.Embedding, nn.Embedding]:
-    """Embeddings of source and target: one matrix if they are tied and have one vocabulary (source_vocab_size None)."""
-    source = nn.Embedding(source_vocab_size or vocab_size, d_model)
-    return source, source if tied and source_vocab_size is None else nn.Embedding(vocab_size, d_model)

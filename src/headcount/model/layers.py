@@ -3,13 +3,13 @@
 The connection around a sublayer f is `after(x, f(before(x)))`: see `PreNorm` and `PostNorm`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from headcount.model.attention import TokenPositions
-from headcount.model.cache import Cache, KeysValues, LayerState
+from headcount.model.cache import KeysValues, LayerState
 from headcount.model.dropout import Dropout
 from headcount.model.multi_head import MultiHeadAttention
 
@@ -23,18 +23,22 @@ def in_product_precision(x: Tensor) -> Tensor:
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
-class PreNorm(nn.Module):
+class Residual(nn.Module):
+    """The norm and the dropout of a residual connection."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = Dropout(dropout)
+
+
+class PreNorm(Residual):
     """x + dropout(f(norm(x))): Xiong et al. 2020, "On layer normalization in the Transformer architecture".
 
     No layer normalises the sum, so a stack of these layers ends in a norm of its own.
     """
 
     final_norm = nn.LayerNorm
-
-    def __init__(self, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
         return in_product_precision(self.norm(x))
@@ -43,15 +47,10 @@ class PreNorm(nn.Module):
         return x + self.dropout(update)
 
 
-class PostNorm(nn.Module):
+class PostNorm(Residual):
     """norm(x + dropout(f(x))): Vaswani et al. 2017, section 3.1."""
 
     final_norm = nn.Identity
-
-    def __init__(self, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
         return in_product_precision(x)
@@ -69,12 +68,12 @@ class EncoderLayer(nn.Module):
     residuals: Sequence[PreNorm | PostNorm]
 
     def __init__(
-        self, self_attention: MultiHeadAttention, feed_forward: nn.Module, *residuals: PreNorm | PostNorm
+        self, self_attention: MultiHeadAttention, feed_forward: nn.Module, residual: Callable[[], PreNorm | PostNorm]
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.feed_forward = feed_forward
-        self.residuals = nn.ModuleList(residuals)  # type: ignore[assignment]
+        self.residuals = nn.ModuleList([residual() for _ in range(2)])  # type: ignore[assignment]
 
     def forward(
         self, x: Tensor, mask: Tensor | None, positions: TokenPositions, need_weights: bool
@@ -97,20 +96,20 @@ class DecoderLayer(nn.Module):
         self_attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention,
         feed_forward: nn.Module,
-        *residuals: PreNorm | PostNorm,
+        residual: Callable[[], PreNorm | PostNorm],
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.feed_forward = feed_forward
-        self.residuals = nn.ModuleList(residuals)  # type: ignore[assignment]
+        self.residuals = nn.ModuleList([residual() for _ in range(3)])  # type: ignore[assignment]
 
     def start(self, memory: Tensor) -> LayerState:
         """The state before the first target position of a search, given the encoder's output."""
         # Made contiguous once, or attention would do so at every step.
         keys_values = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
         states = (each.attend.begin(len(memory)) for each in (self.self_attention, self.cross_attention))
-        return LayerState(Cache(), keys_values, *states)
+        return LayerState(keys_values, None, *states)
 
     def forward(
         self, x: Tensor, state: LayerState, target: Scope, source: Scope, need_weights: bool
@@ -122,13 +121,13 @@ class DecoderLayer(nn.Module):
         """
         first, second, third = self.residuals
         y = first.before(x)
-        own_keys = self.self_attention.project(y, target[1].step)
+        keys = self.self_attention.project(y, target[1].step)
         if state.past is not None:
-            own_keys = state.past.append(own_keys)
-        update, self_weights, own = self.self_attention(y, own_keys, *target, state.own, need_weights)
+            keys = KeysValues(*(torch.cat(both, dim=2) for both in zip(state.past, keys, strict=True)))
+        update, self_weights, own = self.self_attention(y, keys, *target, state.own, need_weights)
         x = first.after(x, update)
         y = second.before(x)
         update, cross_weights, cross = self.cross_attention(y, state.memory, *source, state.cross, need_weights)
         x = second.after(x, update)
         x = third.after(x, self.feed_forward(third.before(x)))
-        return x, self_weights, cross_weights, state._replace(own=own, cross=cross)
+        return x, self_weights, cross_weights, LayerState(state.memory, keys, own, cross)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.model.attention import AttendFactory, AttentionOutput, Mask, Query, TokenPositions
+from headcount.model.attention import AttendFactory, AttentionOutput, Mask, TokenPositions
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import head_dropout_mask
 from headcount.model.head_plan import HeadPlan, local_mask
@@ -37,10 +37,6 @@ class QueryKeyNorm(nn.Module):
         """Queries or keys, normalised."""
         return F.rms_norm(x, x.shape[-1:], eps=1e-6).to(x.dtype)  # mixed precision goes on in the narrower type
 
-    def scaled(self, query: Query) -> Query:
-        """Queries times the scale of their head."""
-        return query * self.scale.to(query.dtype)[:, None, None]
-
 
 class MultiHeadAttention(nn.Module):
     """Several heads side by side: Vaswani et al. 2017, section 3.2.2.
@@ -51,9 +47,9 @@ class MultiHeadAttention(nn.Module):
     al. 2019, "Are sixteen heads really better than one?", equation 2. A zero masks a head, and the gradient at one is
     the importance of the head. None, the default: nothing is multiplied.
 
-    rotary: `max_positions` of the `Rotation` of queries and keys; None: no rotation. qk_norm, qk_scale: kind and scale of
-    a `QueryKeyNorm`; None: no norm. Both are without effect for a kind that reads no keys. head_dropout: see
-    `head_dropout_mask`.
+    rotary: `max_positions` of the `Rotation` of queries and keys; None: no rotation. qk_norm, qk_scale: kind and scale
+    of a `QueryKeyNorm`; None: no norm. head_dropout: see `head_dropout_mask`.
+    Raises ValueError for a rotation or a norm of keys that the kind does not read.
     """
 
     head_gate: Tensor | None
@@ -77,12 +73,15 @@ class MultiHeadAttention(nn.Module):
         # Parameters keep their order: checkpoints number them, and rounding of the gradient's norm depends on it.
         self.attend = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
         self.kind, reads_keys = type(self.attend), self.attend.reads_keys
+        if not reads_keys and (qk_norm or rotary):
+            setting = "qk_norm" if qk_norm else "positions=rotary"
+            raise ValueError(f"model.{setting}: acts on keys, which {self.kind.__name__} does not read; leave it out")
         # No projection that no output depends on: several processes would wait for its gradients.
         self.key = projection(d_model, heads.kv * heads.size) if reads_keys else None
         self.value = projection(d_model, heads.kv * heads.size)
         self.output = projection(heads.count * heads.size, d_model)
-        self.rotate = Rotation(heads.size, rotary) if rotary and reads_keys else None
-        self.qk_norm = QueryKeyNorm(heads.count, qk_norm, qk_scale) if qk_norm and reads_keys else None
+        self.rotate = Rotation(heads.size, rotary) if rotary else None
+        self.qk_norm = QueryKeyNorm(heads.count, qk_norm, qk_scale) if qk_norm else None
         self.register_buffer("head_gate", None, persistent=False)
 
     @torch.no_grad()
@@ -110,7 +109,7 @@ class MultiHeadAttention(nn.Module):
         as in `AttentionOutput`."""
         query = self._placed(self.query(x), positions.step)
         if self.qk_norm is not None:
-            query = self.qk_norm.scaled(query)
+            query = query * self.qk_norm.scale.to(query.dtype)[:, None, None]
         if self.heads.kv < self.heads.count:
             context = KeysValues(
                 *(shared.repeat_interleave(self.heads.count // self.heads.kv, 1) for shared in context)

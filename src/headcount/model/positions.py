@@ -1,6 +1,8 @@
 """Position encodings: sinusoidal and learned, added to embeddings, and rotary, applied to queries and keys."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,18 +14,15 @@ FIRST_POSITIONS = 2048  # of a computed table before a sentence needs more
 
 
 class ComputedTable(nn.Module):
-    """A table computed by `make`, for as many positions as are needed."""
+    """A table computed by `make(length, dtype)`, for as many positions as are needed."""
 
     table: Tensor
+    make: Callable[[int, torch.dtype], Tensor]
 
     def __init__(self, max_positions: int) -> None:
         super().__init__()
         first = min(max_positions, FIRST_POSITIONS)
         self.register_buffer("table", self.make(first, torch.get_default_dtype()), persistent=False)
-
-    def make(self, length: int, dtype: torch.dtype) -> Tensor:
-        """The rows of the first `length` positions."""
-        raise NotImplementedError
 
     def reaching(self, end: int) -> Tensor:
         """The table with at least `end` rows; a shorter one is computed anew. Several threads may search with one
@@ -138,8 +137,4 @@ def sines_and_cosines(length: int, size: int) -> Float[Tensor, "position half 2"
     return torch.stack([angle.sin(), angle.cos()], dim=2)
 
 
-POSITIONS: dict[str, type[SinusoidalPositions | LearnedPositions | RotaryPositions]] = {
-    "sinusoidal": SinusoidalPositions,
-    "learned": LearnedPositions,
-    "rotary": RotaryPositions,
-}
+POSITIONS: dict[str, Any] = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions, "rotary": RotaryPositions}

@@ -12,7 +12,6 @@ where o_t = tanh(W [c_t; s_t]) goes to the output layer (s_t if there is no c_t)
 of the Transformer, with any `Attend`, any number of heads, and their gates.
 """
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -22,16 +21,8 @@ from torch import Tensor, nn
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
-from headcount.model.encoder_decoder import (
-    AttentionWeights,
-    EncoderDecoder,
-    OutputLayer,
-    Source,
-    SourceMask,
-    Target,
-    new_embeddings,
-)
-from headcount.model.head_plan import HeadPlan, heads_per_layer
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
+from headcount.model.head_plan import plan_heads
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.settings import Probability, Size
 
@@ -39,8 +30,6 @@ CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 Cell = tuple[Tensor, ...]
 """The state of a cell by row: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]."""
-Record = Callable[[Tensor], None] | None
-"""Receives the attention weights of each step."""
 
 
 class RecurrentState(NamedTuple):
@@ -87,24 +76,22 @@ class Recurrent(EncoderDecoder):
         super().__init__()
         if d_model % 2:
             raise ValueError(f"model.d_model={d_model}: must be even, since each direction of the encoder has half")
-        (count,) = heads_per_layer("model.num_heads", num_heads, 1, d_model, head_size)
         self.d_model = d_model
         self.look = look
-        embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
-        self.source_embedding, self.target_embedding = embeddings
+        self.add_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.dropout = Dropout(dropout)
         self.encoder = CELLS[cell](d_model, d_model // 2, batch_first=True, bidirectional=True)
         self.first = nn.Linear(d_model, d_model)  # Bahdanau et al. 2015, A.2.2: s_0 = tanh(W h)
         self.decoder = CELLS[cell](d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
-        self.attention = None
+        self.attention: MultiHeadAttention | None = None
         if look != "none":
-            heads = HeadPlan(count, head_size or d_model // count, count)
+            (heads,) = plan_heads("num_heads", None, 1, num_heads=num_heads, d_model=d_model, head_size=head_size)
             self.attention = MultiHeadAttention(d_model, heads, cross_attention, dropout=0.0)
             self.attention.apply_gain()
             self.combine = nn.Linear(2 * d_model, d_model)
         self.feed_context = look == "before" or feed == "context"
         self.output = OutputLayer(d_model, vocab_size)
-        for embedding in embeddings:
+        for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=d_model**-0.5)
         if tied_embeddings:
             self.output.weight = self.target_embedding.weight
@@ -117,22 +104,25 @@ class Recurrent(EncoderDecoder):
     def forward(
         self, source: Source, source_mask: SourceMask | None, target: Target
     ) -> Float[Tensor, "batch target d_model"]:
-        return self._decode(source, source_mask, target, None)
+        return self._decode(source, source_mask, target)
 
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         """Weights of the cross-attention, the only attention of the model."""
         steps: list[Tensor] = []
-        self._decode(source, source_mask, target, steps.append)
+        self._decode(source, source_mask, target, steps)
         return AttentionWeights([], [], [torch.cat(steps, dim=2)] if steps else [])
 
-    def _decode(self, source: Tensor, source_mask: Tensor | None, target: Tensor, record: Record) -> Tensor:
+    def _decode(
+        self, source: Tensor, source_mask: Tensor | None, target: Tensor, weights: list[Tensor] | None = None
+    ) -> Tensor:
+        """Decoder output at every position of a whole target; `weights` collects the attention weights of each step."""
         state = self.start(source, source_mask)
         x = self._embed(self.target_embedding, target)
         if self.attention is None:
             return self.dropout(self._recur(x, state.cell)[0])
         outputs = []
         for step in range(target.shape[1]):
-            y, state = self._step(x[:, step], state, record)
+            y, state = self._step(x[:, step], state, weights)
             outputs.append(y)
         return self.dropout(torch.stack(outputs, dim=1))
 
@@ -166,29 +156,25 @@ class Recurrent(EncoderDecoder):
             y, last = self.decoder(x.to(cell[0].dtype), given if len(cell) == 2 else given[0])
         return y, tuple(part[0] for part in last) if len(cell) == 2 else (last[0],)
 
-    def _look(self, query: Tensor, state: RecurrentState, record: Record) -> tuple[Tensor, Tensor | None]:
-        """Context [row, d_model] of queries [row, d_model], and the new state of the `Attend`."""
-        assert self.attention is not None
-        assert state.memory is not None
-        queries = query.unflatten(0, (state.sentences, -1))
-        context, weights, cross = self.attention(
-            queries, state.memory, state.source_mask, state.positions, state.cross, record is not None
-        )
-        if record is not None:
-            record(weights)
-        return context.flatten(0, 1).to(query.dtype), cross
-
-    def _step(self, x: Tensor, state: RecurrentState, record: Record = None) -> tuple[Tensor, RecurrentState]:
+    def _step(
+        self, x: Tensor, state: RecurrentState, weights: list[Tensor] | None = None
+    ) -> tuple[Tensor, RecurrentState]:
         """Output [row, d_model] after x [row, d_model], the newest target token of each row."""
-        if self.attention is None:
+        if self.attention is None or state.memory is None:
             y, cell = self._recur(x[:, None], state.cell)
             return y[:, 0], state._replace(cell=cell)
+        cell = state.cell
+        if self.look == "after":
+            y, cell = self._recur(torch.cat([x, state.fed], dim=1)[:, None], cell)
+        query = cell[0].unflatten(0, (state.sentences, -1))
+        context, shown, cross = self.attention(
+            query, state.memory, state.source_mask, state.positions, state.cross, weights is not None
+        )
+        context = context.flatten(0, 1).to(query.dtype)
+        if weights is not None:
+            weights.append(shown)
         if self.look == "before":
-            context, cross = self._look(state.cell[0], state, record)
-            y, cell = self._recur(torch.cat([x, context], dim=1)[:, None], state.cell)
-        else:
-            y, cell = self._recur(torch.cat([x, state.fed], dim=1)[:, None], state.cell)
-            context, cross = self._look(cell[0], state, record)
+            y, cell = self._recur(torch.cat([x, context], dim=1)[:, None], cell)
         output = torch.tanh(self.combine(torch.cat([context, y[:, 0]], dim=1)))
         fed = context if self.feed_context else output.to(context.dtype)
         positions = state.positions._replace(query=state.positions.query + 1)

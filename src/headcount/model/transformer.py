@@ -5,25 +5,16 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, TokenPositions
-from headcount.model.cache import Cache, DecoderState, LayerState
+from headcount.model.cache import DecoderState, LayerState
 from headcount.model.dropout import Dropout, LayerDropout
-from headcount.model.encoder_decoder import (
-    AttentionWeights,
-    EncoderDecoder,
-    OutputLayer,
-    Source,
-    SourceMask,
-    Target,
-    new_embeddings,
-)
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.head_plan import HeadPlan, plan_heads
-from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, PostNorm, PreNorm, in_product_precision
+from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, in_product_precision
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import POSITIONS
 from headcount.model.settings import Factor, Heads, Layers, Natural, Probability, Size
@@ -85,47 +76,36 @@ class Transformer(EncoderDecoder):
     ) -> None:
         super().__init__()
         self.d_model, self.kv_heads = d_model, kv_heads
-        embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
-        self.source_embedding, self.target_embedding = embeddings
+        self.add_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.embedding_scale = d_model**0.5 if embedding_scale is None else embedding_scale
         self.positions = nn.ModuleDict({s: POSITIONS[positions](d_model, max_positions) for s in ("source", "target")})
         self.dropout = Dropout(dropout if embedding_dropout is None else embedding_dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
-        kinds, depths = (encoder_heads, decoder_heads, cross_heads), (encoder_layers, decoder_layers)
-        heads = plan_heads(num_heads, kinds, depths, d_model, head_size, kv_heads, local_heads, local_window)
-        norms = {"head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
-        attention = partial(MultiHeadAttention, d_model, dropout=attention_dropout, **norms)
-        rotary = max_positions if positions == "rotary" else None
-        own, cross = (
-            partial(attention, attend=self_attention, rotary=rotary),
-            partial(attention, attend=cross_attention),
+        plan = partial(plan_heads, num_heads=num_heads, d_model=d_model, head_size=head_size, kv_heads=kv_heads)
+        local = {"local": local_heads, "window": local_window}
+        plans = (
+            plan("encoder_heads", encoder_heads, encoder_layers, **local),
+            plan("decoder_heads", decoder_heads, decoder_layers, **local),
+            plan("cross_heads", cross_heads, decoder_layers),
         )
+        options = {"dropout": attention_dropout, "head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
+        rotary = max_positions if positions == "rotary" else None
+        own = partial(MultiHeadAttention, d_model, attend=self_attention, rotary=rotary, **options)
+        cross = partial(MultiHeadAttention, d_model, attend=cross_attention, **options)
         hidden = partial(FEED_FORWARDS[feed_forward], d_model, d_feed_forward, activation_dropout)
-        self._add_layers(heads, own, cross, hidden, partial(RESIDUALS[norm], d_model, dropout))
-        without_effect = [name for name, on in (("qk_norm", qk_norm), ("positions=rotary", rotary)) if on]
-        if without_effect and not self.encoder[0].self_attention.attend.reads_keys:
-            raise ValueError(f"model.{without_effect[0]}: acts on keys, which this model.self_attention does not read")
-        self.encoder_norm, self.decoder_norm = (RESIDUALS[norm].final_norm(d_model) for _ in range(2))
+        residual = partial(RESIDUALS[norm], d_model, dropout)
+        self._add_layers(plans, own, cross, hidden, residual)
         self.output = OutputLayer(d_model, vocab_size, logit_cap)
-        self._compiled: dict[nn.Module, Any] = {}
         self._initialise(init, embedding_std, tied_embeddings)
 
-    def _add_layers(
-        self,
-        heads: list[list[HeadPlan]],
-        own: Callable[[HeadPlan], MultiHeadAttention],
-        cross: Callable[[HeadPlan], MultiHeadAttention],
-        feed_forward: Callable[[], nn.Module],
-        residual: Callable[[], PreNorm | PostNorm],
-    ) -> None:
-        of_encoder, of_decoder, of_cross = heads
-        self.encoder = nn.ModuleList(  # type: ignore[assignment]
-            EncoderLayer(own(plan), feed_forward(), residual(), residual()) for plan in of_encoder
-        )
-        self.decoder = nn.ModuleList(  # type: ignore[assignment]
-            DecoderLayer(own(plan), cross(other), feed_forward(), residual(), residual(), residual())
-            for plan, other in zip(of_decoder, of_cross, strict=True)
-        )
+    def _add_layers(self, plans: Sequence[list[HeadPlan]], own: Any, cross: Any, hidden: Any, residual: Any) -> None:
+        of_encoder, of_decoder, of_cross = plans
+        encoder = [EncoderLayer(own(heads), hidden(), residual) for heads in of_encoder]
+        pairs = zip(of_decoder, of_cross, strict=True)
+        decoder = [DecoderLayer(own(heads), cross(others), hidden(), residual) for heads, others in pairs]
+        self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)  # type: ignore[assignment]
+        self.encoder_norm, self.decoder_norm = (residual().final_norm(self.d_model) for _ in range(2))
+        self._compiled: dict[nn.Module, Any] = {}
 
     def _initialise(self, init: str, embedding_std: float | None, tied_embeddings: bool) -> None:
         # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
@@ -221,7 +201,7 @@ class Transformer(EncoderDecoder):
         mask = None if source_mask is None else source_mask[:, None, None, :]
         cross = (mask, TokenPositions(here, there, None))
         for layer in self._layers_to_run(self.decoder):
-            state = LayerState(None, layer.cross_attention.project(memory))
+            state = LayerState(layer.cross_attention.project(memory))
             x, own_weights, cross_weights, _ = layer(x, state, own, cross, weights is not None)
             if weights is not None:
                 weights.decoder.append(own_weights)
@@ -249,8 +229,7 @@ class Transformer(EncoderDecoder):
         ancestors = torch.cat([state.ancestors, itself], dim=2)
         here = state.key_positions.new_full((x.shape[1],), position)
         key_positions = torch.cat([state.key_positions, here])
-        room = (0, Cache.size(len(key_positions)) - len(key_positions))  # a mask hides it
-        own = F.pad(ancestors, room)[:, None], TokenPositions(here, F.pad(key_positions, room), position)
+        own = ancestors[:, None], TokenPositions(here, key_positions, position)
         there = torch.arange(state.layers[0].memory.key.shape[2], device=x.device)
         cross = state.source, TokenPositions(here, there, position)
         layers = []
