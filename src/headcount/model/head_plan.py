@@ -65,10 +65,10 @@ def plan_heads(
             raise ValueError(f"model.{name}={count}: must be {0 if head_size else 1} or more{zero}")
         if head_size is None and d_model % count:
             fits = [n for n in range(1, d_model + 1) if d_model % n == 0]
-            near = sorted(sorted(fits, key=lambda n: abs(n - count))[:2])
+            below, above = max(n for n in fits if n < count), min((n for n in fits if n > count), default=d_model)
             raise ValueError(
-                f"model.{name}={count} does not divide model.d_model={d_model}: the nearest that do are {near[0]} and "
-                f"{near[-1]}; or fix the size of a head with model.head_size"
+                f"model.{name}={count} does not divide model.d_model={d_model}: the nearest that do are {below} and "
+                f"{above}; or fix the size of a head with model.head_size"
             )
         if kv_heads and count % kv_heads:
             raise ValueError(f"model.kv_heads={kv_heads}: must divide every number of heads, such as {count}; or null")
