@@ -1,6 +1,6 @@
 """Limits of the formats: one list of what a run may have that a format lacks, each with what to change."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headcount.model.attention import ScaledDotProduct
@@ -9,7 +9,6 @@ from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.layers import RESIDUALS
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import POSITIONS
-from headcount.model.settings import chosen
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
@@ -26,6 +25,11 @@ def unsupported(run: Run, format: str) -> list[str]:
         if format in formats
     ]
     return list(dict.fromkeys(found))
+
+
+def chosen(part: object, choices: Mapping[str, type]) -> str:
+    """The name by which a part was chosen; the name of its class, if it is none of the choices."""
+    return next((name for name, kind in choices.items() if kind is type(part)), type(part).__name__)
 
 
 def kinds(model: Transformer) -> dict[str, str]:

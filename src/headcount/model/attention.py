@@ -19,7 +19,6 @@ from headcount.model.dropout import Dropout
 
 Query = Float[Tensor, "batch head query d_head"]
 Key = Float[Tensor, "batch head key d_head"]
-Scores = Float[Tensor, "batch head query key"]
 Mask = Bool[Tensor, "#batch #head #query #key"] | None
 """None: every query may attend to every key."""
 State = Tensor | None
@@ -86,8 +85,8 @@ class SoftmaxAttention(Attend):
         self.d_head = d_head
         self.dropout = Dropout(dropout)
 
-    def score(self, query: Query, key: Key) -> Scores:
-        """Score of each query against each key, before it is scaled."""
+    def score(self, query: Query, key: Key) -> Tensor:
+        """Score of each query against each key, [batch, head, query, key], before it is scaled."""
         return query @ key.transpose(-2, -1)
 
     def forward(

@@ -53,7 +53,7 @@ class EncoderDecoder(nn.Module, ABC):
     target_embedding: nn.Embedding
 
     def add_embeddings(self, vocab_size: int, source_vocab_size: int | None, d_model: int, tied: bool) -> None:
-        """Embeddings of source and target: one matrix if they are tied, unless the source has a vocabulary of its own."""
+        """Source and target embeddings: one matrix if they are tied and the source has no vocabulary of its own."""
         self.source_embedding = nn.Embedding(source_vocab_size or vocab_size, d_model)
         one = tied and source_vocab_size is None
         self.target_embedding = self.source_embedding if one else nn.Embedding(vocab_size, d_model)

@@ -3,7 +3,8 @@
 The connection around a sublayer f is `after(x, f(before(x)))`: see `PreNorm` and `PostNorm`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ def in_product_precision(x: Tensor) -> Tensor:
 
 
 class Residual(nn.Module):
-    """The norm and the dropout of a residual connection."""
+    """The norm and the dropout of a residual connection around a sublayer."""
 
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
@@ -65,15 +66,13 @@ RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNo
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    residuals: Sequence[PreNorm | PostNorm]
-
     def __init__(
         self, self_attention: MultiHeadAttention, feed_forward: nn.Module, residual: Callable[[], PreNorm | PostNorm]
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.feed_forward = feed_forward
-        self.residuals = nn.ModuleList([residual() for _ in range(2)])  # type: ignore[assignment]
+        self.residuals: Any = nn.ModuleList([residual(), residual()])
 
     def forward(
         self, x: Tensor, mask: Tensor | None, positions: TokenPositions, need_weights: bool
@@ -89,8 +88,6 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, then attention to the source (the place of Bahdanau et al. 2015), then feed-forward."""
 
-    residuals: Sequence[PreNorm | PostNorm]
-
     def __init__(
         self,
         self_attention: MultiHeadAttention,
@@ -102,14 +99,14 @@ class DecoderLayer(nn.Module):
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.feed_forward = feed_forward
-        self.residuals = nn.ModuleList([residual() for _ in range(3)])  # type: ignore[assignment]
+        self.residuals: Any = nn.ModuleList([residual(), residual(), residual()])
 
     def start(self, memory: Tensor) -> LayerState:
         """The state before the first target position of a search, given the encoder's output."""
         # Made contiguous once, or attention would do so at every step.
-        keys_values = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
-        states = (each.attend.begin(len(memory)) for each in (self.self_attention, self.cross_attention))
-        return LayerState(keys_values, None, *states)
+        keys = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
+        own, cross = (each.attend.begin(len(memory)) for each in (self.self_attention, self.cross_attention))
+        return LayerState(keys, None, own, cross)
 
     def forward(
         self, x: Tensor, state: LayerState, target: Scope, source: Scope, need_weights: bool

@@ -42,8 +42,6 @@ class SinusoidalPositions(ComputedTable):
     The table grows on demand: no sentence is too long.
     """
 
-    max_length = None
-
     def __init__(self, d_model: int, max_positions: int) -> None:
         self.d_model = d_model
         super().__init__(max_positions)
@@ -61,7 +59,7 @@ class LearnedPositions(nn.Module):
     """One trained vector for each position: Gehring et al. 2017, "Convolutional sequence to sequence learning",
     section 3.1.
 
-    Raises InputError for a sentence of more than `max_positions` tokens, end of sentence included.
+    max_length: of a sentence, its end included. Raises InputError for a longer one.
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
@@ -80,13 +78,8 @@ class LearnedPositions(nn.Module):
         return x + self.table[start:end]
 
 
-class RotaryPositions(nn.Module):
+class RotaryPositions(nn.Identity):
     """Rotary position embedding adds nothing to embeddings: each self-attention has a `Rotation`."""
-
-    max_length = None
-
-    def __init__(self, d_model: int, max_positions: int) -> None:
-        super().__init__()
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         return x

@@ -101,20 +101,15 @@ class Recurrent(EncoderDecoder):
         """Heads of the attention, if the model has one."""
         return {} if self.attention is None else {"cross_heads": [self.attention.heads.count]}
 
-    def forward(
-        self, source: Source, source_mask: SourceMask | None, target: Target
-    ) -> Float[Tensor, "batch target d_model"]:
-        return self._decode(source, source_mask, target)
-
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         """Weights of the cross-attention, the only attention of the model."""
         steps: list[Tensor] = []
-        self._decode(source, source_mask, target, steps)
+        self(source, source_mask, target, steps)
         return AttentionWeights([], [], [torch.cat(steps, dim=2)] if steps else [])
 
-    def _decode(
-        self, source: Tensor, source_mask: Tensor | None, target: Tensor, weights: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(
+        self, source: Source, source_mask: SourceMask | None, target: Target, weights: list[Tensor] | None = None
+    ) -> Float[Tensor, "batch target d_model"]:
         """Decoder output at every position of a whole target; `weights` collects the attention weights of each step."""
         state = self.start(source, source_mask)
         x = self._embed(self.target_embedding, target)

@@ -1,7 +1,7 @@
 """Types of a model's settings: the annotations of its constructor, which `headcount.settings.check` reads."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -12,8 +12,3 @@ Layers = Annotated[int, Ge(1), Le(256)]
 Heads = int | Sequence[int]  # of every layer, or one number for each
 Probability = Annotated[float, Ge(0), Lt(1)]
 Factor = Annotated[float, Gt(0), Lt(math.inf)]
-
-
-def chosen(part: object, choices: Mapping[str, type]) -> str:
-    """The name by which a part was chosen; the name of its class, if it is none of the choices."""
-    return next((name for name, kind in choices.items() if kind is type(part)), type(part).__name__)

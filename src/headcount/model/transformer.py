@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, decoder output out."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -33,9 +33,6 @@ class Transformer(EncoderDecoder):
 
     Raises ValueError for settings that do not fit together, naming the setting, its value, what is allowed and the fix.
     """
-
-    encoder: Sequence[EncoderLayer]
-    decoder: Sequence[DecoderLayer]
 
     def __init__(
         self,
@@ -103,7 +100,8 @@ class Transformer(EncoderDecoder):
         encoder = [EncoderLayer(own(heads), hidden(), residual) for heads in of_encoder]
         pairs = zip(of_decoder, of_cross, strict=True)
         decoder = [DecoderLayer(own(heads), cross(others), hidden(), residual) for heads, others in pairs]
-        self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)  # type: ignore[assignment]
+        self.encoder: Any = nn.ModuleList(encoder)
+        self.decoder: Any = nn.ModuleList(decoder)
         self.encoder_norm, self.decoder_norm = (residual().final_norm(self.d_model) for _ in range(2))
         self._compiled: dict[nn.Module, Any] = {}
 
@@ -120,20 +118,16 @@ class Transformer(EncoderDecoder):
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
                 module.apply_gain()
-        for matrix in self._last_matrices() if init == "zero_output" else ():
-            nn.init.zeros_(matrix)
+        sublayers = [part for layer in (*self.encoder, *self.decoder) for part in layer.children()]
+        for sublayer in sublayers if init == "zero_output" else ():
+            for matrix in [part.weight for part in sublayer.modules() if isinstance(part, nn.Linear)][-1:]:
+                nn.init.zeros_(matrix)
         if tied_embeddings:
             self.output.weight = self.target_embedding.weight
 
-    def _last_matrices(self) -> Iterator[Tensor]:
-        """The last matrix of each sublayer: W_O of an attention, the second (of SwiGLU: third) of a feed-forward."""
-        for layer in (*self.encoder, *self.decoder):
-            for sublayer in layer.children():
-                yield from [part.weight for part in sublayer.modules() if isinstance(part, nn.Linear)][-1:]
-
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Let torch.compile make the kernels of each layer, for training: layers of one kind share them, and they fit
-        batches of any size. The first steps wait for the compiler. Dropout draws other masks than without."""
+        """Let torch.compile make the kernels of each layer, for training with batches of any size. The first steps wait
+        for the compiler. Dropout draws other masks than without."""
         layers = (*self.encoder, *self.decoder)
         # Layers with other heads, and batches with a mask or without, are compiled anew.
         most: Any = torch._dynamo.config
@@ -148,8 +142,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def max_length(self) -> int | None:
-        positions: Any = self.positions["source"]
-        return positions.max_length
+        return getattr(self.positions["source"], "max_length", None)
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
