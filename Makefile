@@ -21,12 +21,9 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-com
 # With it, every start of Python would compile all that it imports anew, which doubles the time of the imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# NAME=VALUE of a variable, as a word of the shell. The value is text in Hydra's quotes, but for a list [A,B] and for what
-# begins with a quote.
-hydra = $(if $(filter [% '%,$(firstword $(1))),$(1),'$(subst ',\',$(1))')
-doubled = "$(subst `,\`,$(subst $$,\$$,$(subst ",\",$(subst \,\\,$(1)))))"
-setting = $(call doubled,$(1)=$(call hydra,$(value $(2))))
-run = $(call setting,run,RUN)
+# NAME=VALUE as a word of the shell; the value is text in Hydra's quotes, but for a list [A,B].
+setting = "$(1)=$(if $(filter [%,$(2)),$(2),'$(2)')"
+run = $(call setting,run,$(RUN))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune bench test test-medium test-all test-reliability mutation lint format clean
@@ -69,13 +66,13 @@ ablate: .venv/report  ## Run STUDY, JOBS runs at once (-1: one a core), and repo
 	$(HEADCOUNT) train --multirun study=$(STUDY) hydra.launcher.n_jobs=$(JOBS) report=true $(CHOICES)
 
 report: .venv/report  ## Write the report of the sweep in SWEEP anew
-	$(HEADCOUNT) report $(call setting,sweep,SWEEP) $(ARGS)
+	$(HEADCOUNT) report $(call setting,sweep,$(SWEEP)) $(ARGS)
 
 heads: .venv/report  ## Measure what each head of RUN does and is worth; of all runs of a sweep: SWEEP=runs/...
-	$(HEADCOUNT) heads $(if $(filter file,$(origin SWEEP)),$(run),$(call setting,sweep,SWEEP)) $(ARGS)
+	$(HEADCOUNT) heads $(if $(filter file,$(origin SWEEP)),$(run),$(call setting,sweep,$(SWEEP))) $(ARGS)
 
 prune: .venv/report  ## Write a smaller run with KEEP heads of RUN (a number, or a list of names): KEEP=12 ARGS="order=greedy"
-	$(HEADCOUNT) heads $(run) $(call doubled,prune=$(KEEP)) $(ARGS)
+	$(HEADCOUNT) heads $(run) "prune=$(KEEP)" $(ARGS)
 
 bench: .venv/report .venv/export  ## Speed beside other programs (an hour); a part of it: ARGS="--work train --peers torch_loop"
 	$(BIN)/python scripts/bench/run.py $(ARGS)

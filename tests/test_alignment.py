@@ -1,6 +1,5 @@
 """Word alignment of translations: by the attention of one head, or of the last layer, between the words of both."""
 
-import io
 import shutil
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from built import ONE_LAYER, built
 from clauses import CLAUSES
-from conftest import completed, refused
+from conftest import completed
 
 from headcount.commands.translate import aligner
 from headcount.errors import InputError
@@ -109,29 +108,11 @@ def translated(home, *settings):
 
 
 @pytest.mark.medium
-def test_translate_writes_alignments_behind_translations_or_into_a_file(home, run, tmp_path):
+def test_translate_writes_alignments_behind_translations(home, run):
     plain = translated(home)
     found = aligner(run)(SOURCE.split("\n")[:-1], plain)
     links = [" ".join(f"{source}-{target}" for source, target in each) for each in found]
     assert links[1] == ""
     assert translated(home, "alignments=true") == [f"{a} ||| {b}" for a, b in zip(plain, links, strict=True)]
-    assert translated(home, f"alignments={tmp_path / 'links'}") == plain
-    assert (tmp_path / "links").read_text().split("\n") == [*links, ""]
     nbest, aligned = translated(home, "nbest=2"), translated(home, "nbest=2", "alignments=true")
     assert [line.rsplit(" ||| ", 1)[0] for line in aligned] == nbest
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(("name", "why"), [("5", "must be a valid boolean"), ("nowhere/x", "can't be written to")])
-def test_wrong_alignments(name, why, home):
-    (line,) = refused("translate", "run=runs/first", f"alignments={name}", stdin=SOURCE.encode(), cwd=home)
-    assert line.startswith(f"alignments={name}: {why}")
-
-
-@pytest.mark.medium
-def test_alignments_at_a_prompt_are_refused_and_leave_the_file_alone(home, tmp_path, monkeypatch):
-    (tmp_path / "links").write_text("0-0\n", encoding="utf-8")
-    monkeypatch.setattr(io, "TextIOWrapper", type("Prompt", (io.TextIOWrapper,), {"isatty": lambda self: True}))
-    (line,) = refused("translate", "run=runs/first", f"alignments={tmp_path / 'links'}", stdin=b"", cwd=home)
-    assert line == f"alignments={tmp_path / 'links'}: not at a prompt; give the lines with < FILE"
-    assert (tmp_path / "links").read_text() == "0-0\n"

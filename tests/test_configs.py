@@ -11,11 +11,12 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from headcount.command_lines import CONF
-from headcount.run.build import new_model, plain, without_effect, without_other_kinds
-from headcount.run.opened import AS_TRAINED, search_of
+from headcount.run.build import new_model, plain, without_other_kinds
+from headcount.run.opened import search_of
 from headcount.run.resolvers import register_resolvers
+from headcount.settings import AS_TRAINED
 
-SEARCHES = [path.stem for path in sorted((CONF / "search").glob("*.yaml")) if path.stem != AS_TRAINED]
+SEARCHES = [path.stem for path in sorted((CONF / "search").glob("*.yaml"))]
 ASKING = ("evaluate", "translate", "serve")
 
 
@@ -37,14 +38,6 @@ def test_the_search_of_a_command_is_the_runs_own_or_that_of_training(name):
         there = search_of(own(f"search={option}"), {})
         assert type(asked) is type(there)
         assert vars(asked) == vars(there)
-
-
-@pytest.mark.medium
-def test_a_setting_that_acts_beside_another_alone_is_told_where_that_is_off():
-    config = own("model.local_window=2", "model.qk_scale=9", "model.qk_norm=fixed")
-    names = ["model.local_window", "model.qk_scale", "seed"]
-    assert without_effect(config, names) == ["model.local_window=2: has no effect without model.local_heads"]
-    assert not without_effect(own("model.local_window=2", "model.local_heads=1"), names[:1])
 
 
 @pytest.mark.medium

@@ -374,7 +374,7 @@ def test_the_command_prepares_for_a_run_that_begins_with_another(home, tmp_path)
     completed("train", *settings, "steps=2", "schedule.warmup_steps=1", "hydra.run.dir=run", cwd=tmp_path)
     assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
     (line,) = failed("train", "prepare=true", "resume=runs/first", cwd=tmp_path)
-    assert line.startswith("resume=runs/first: the corpus of that run is prepared by resuming it")
+    assert line.startswith("resume=runs/first: resuming that run prepares its corpus")
     (line,) = failed("train", "prepare=true", "threads=-3", cwd=tmp_path)
     assert line.startswith("threads=-3: must be a number of processor cores")
 

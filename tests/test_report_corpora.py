@@ -140,7 +140,7 @@ def test_a_corpus_that_the_command_line_names_is_no_part_of_the_name_of_a_row(ow
     for path in own.glob("*/config.yaml"):
         path.write_text(path.read_text().replace("varies: model.num_heads", "varies: null"))
     jobs = {job(h, s): [f"model.num_heads={h}", f"data.seed={s}", f"seed={s}"] for h in (1, 2, 4) for s in SEEDS}
-    write_plan(own, Plan((), jobs))
+    write_plan(own, Plan([], jobs))
     assert rows_of(own) == ["1", "2", "4"]
 
 

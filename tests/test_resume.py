@@ -86,11 +86,10 @@ def test_settings_that_are_learnt_are_refused_in_one_line(run):
     [
         (lambda config: config["model"].update(d_model=32), ("steps=12",), "does not fit the model in"),
         (lambda config: config["data"].update(fingerprint="other"), ("steps=12",), "text of its corpus has changed"),
-        (forget_the_text, ("++data.root=TEXT/../text0", "steps=12"), "the text of its corpus is not recorded"),
         (lambda config: None, ("trainer.devices=2", "steps=12"), "1 x 1 x 1 and would be 2 x 1 x 1"),
-        (lambda config: None, ("hydra.run.dir=elsewhere", "steps=12"), "continues in the directory of that run"),
-        (lambda config: None, (), "last.ckpt is at step 8 of 8: to train on, raise steps"),
-        (lambda config: None, ("steps=7",), "is at step 8, and steps=7 is below"),
+        (lambda config: None, ("hydra.run.dir=elsewhere", "steps=12"), "has its own directory; leave it out"),
+        (lambda config: None, (), "last.ckpt is at step 8 of steps=8: to train on, raise steps"),
+        (lambda config: None, ("steps=7",), "is at step 8 of steps=7: to train on"),
     ],
 )
 def test_a_resume_that_fails_leaves_every_byte_as_it_was(run, text, spoil, arguments, expected):
@@ -117,7 +116,6 @@ def test_a_run_continues_with_its_own_tokenizer_though_the_text_has_changed(run,
     before = (run / "tokenizer.model").read_bytes()
     resume(run, "steps=9")
     assert (run / "tokenizer.model").read_bytes() == before
-    assert "did not record which text" in log(run)
 
 
 def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):
@@ -152,8 +150,6 @@ def test_a_schedule_that_had_ended_is_planned_anew_to_its_new_end(tiny, tmp_path
     resume(run, "steps=14")
     assert rows(run, "train/lr") == {**long, **short}
     assert all(long[step] > 0 for step in range(8, 14))
-    planned = "the schedule was planned for 8 steps and is now planned for 14: after step 8 the learning rate is "
-    assert f"{planned}{long[8]:.3g}, where it would have been 0\n" in log(run)
     resume(run, "steps=15", "logger=none")
     assert sorted(rows(run, "train/lr")) == list(range(14))
 

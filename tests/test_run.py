@@ -48,10 +48,10 @@ def test_processes_must_be_those_that_torchrun_started(monkeypatch):
     check_processes(config)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="add trainer=ddp"):
+    with pytest.raises(InputError, match="2 processes were started on each of 1 machines"):
         check_processes(config)
     two_machines = OmegaConf.create({"trainer": {"devices": 2, "num_nodes": 2}})
-    with pytest.raises(InputError, match=r"trainer.num_nodes=2, but processes were started on 1: add"):
+    with pytest.raises(InputError, match=r"trainer.num_nodes=2: 2 processes were started on each of 1 machines"):
         check_processes(two_machines)
     monkeypatch.setenv("WORLD_SIZE", "4")
     check_processes(two_machines)

@@ -72,7 +72,6 @@ def test_all_that_is_wrong_is_said_together():
 
 FOLDERS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
 OPTIONS = [f"{folder}={path.stem}" for folder in FOLDERS for path in sorted((CONF / folder).glob("*.yaml"))]
-OPTIONS.remove("search=as_trained")  # of commands that open a run
 WORDS = [f"{group}.kind={word}" for group, words in KINDS.items() if not (CONF / group).is_dir() for word in words]
 WORDS = [word.replace("attention.kind", "model.cross_attention") for word in WORDS]
 FILES = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]

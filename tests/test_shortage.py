@@ -29,7 +29,9 @@ def test_a_full_disk_ends_a_run_in_one_line_and_leaves_nothing_half_written(tiny
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", half)
         (line,) = failed("train", *tiny, "checkpoint.every=2", "hydra.run.dir=run", cwd=tmp_path)
-    assert re.match(r"run\S*: No space left on device, .* are free; .* are needed; run.*, of step 4, is intact", line)
+    assert re.match(
+        r"run\S*: No space left on device, .* are free; .* are needed; go on from the last checkpoint: ", line
+    )
     assert not list((tmp_path / "run").rglob("*.part"))
     completed("train", "resume=run", cwd=tmp_path)
     weights = [(run / "model.safetensors").read_bytes() for run in (tmp_path / "run", home / "runs" / "second")]
@@ -67,7 +69,7 @@ def test_memory_that_cannot_be_had_is_recognised_with_its_amount(fail, amount):
 
 
 @pytest.mark.medium
-def test_training_without_memory_names_the_batch_and_the_settings_to_lower(tiny, tmp_path, monkeypatch):
+def test_training_without_memory_names_the_settings_to_lower(tiny, tmp_path, monkeypatch):
     step = TranslationTask.training_step
     monkeypatch.setattr(
         TranslationTask,
@@ -76,8 +78,5 @@ def test_training_without_memory_names_the_batch_and_the_settings_to_lower(tiny,
     )
     (line,) = failed("train", *tiny, "checkpoint.every=2", "hydra.run.dir=run", cwd=tmp_path)
     assert re.match(
-        r"not enough memory for a batch of \d+ pairs, each of \d+ source and \d+ target tokens, in step 6 "
-        r"\(4503.6 TB more could not be had\); lower data.batch_tokens .* data.max_length or the model's size "
-        r".*; run/checkpoints/last.ckpt, of step 4, is intact: resume=run$",
-        line,
+        r"not enough memory \(4503.6 TB more could not be had\); lower data.batch_tokens .* data.max_length", line
     )

@@ -89,8 +89,7 @@ def composed_lines(path):
 
 
 @pytest.mark.medium
-def test_decomposed_references_are_composed_and_long_ones_are_counted(text, tmp_path):
-    """Of a run whose translations may have two pieces."""
+def test_decomposed_references_are_composed(text, tmp_path):
     for path in text.iterdir():
         (tmp_path / path.name).write_text(unicodedata.normalize("NFD", path.read_text("utf-8")), encoding="utf-8")
     for language in ("en", "de"):
@@ -99,17 +98,12 @@ def test_decomposed_references_are_composed_and_long_ones_are_counted(text, tmp_
     completed("train", *TINY, *settings, "hydra.run.dir=run", cwd=tmp_path)
     run = tmp_path / "run"
     kept = json.loads((run / "metrics.json").read_text())
-    said = (run / "train.log").read_text().partition("step 1 ")[0]
-    longer = "100.00% of the references have more pieces than search.max_ratio=0 and search.max_extra=2 allow"
     for split in ("valid", "test", "more"):
         ours, references = (read_lines(run / f"{split}.{kind}.de") for kind in ("hyp", "ref"))
         assert BLEU(tokenize="13a").corpus_score(ours, [references]).score == pytest.approx(kept[split]["bleu"])
         assert references == composed_lines(tmp_path / f"{split}.de") != read_lines(tmp_path / f"{split}.de")
-        assert f"{split}: {longer}" in said
     given = ("input=test.en", "reference=test.de", "output=out.de")
     assert completed("evaluate", "run=run", *given, cwd=tmp_path).out.count("|norm:nfc") == 2
-    wide = ("search.max_ratio=3", "search.max_extra=50")
-    assert "max_ratio" not in completed("evaluate", "run=run", "split=valid", *wide, cwd=tmp_path).out
 
 
 @pytest.mark.medium

@@ -17,7 +17,7 @@ from processes import ENVIRONMENT, WAIT, processes_in, wait_until
 
 from headcount.run import sweep as sweeps
 from headcount.run.resolvers import job_directory
-from headcount.run.sweep import command_of_a_job, complaint, environment_of_a_job, gpus_of, read_plan, threads_of
+from headcount.run.sweep import command_of_a_job, environment_of_a_job, gpus_of, read_plan, threads_of, why_unfinished
 
 PRETENDED = """
 import json, os, signal, sys, time
@@ -69,7 +69,7 @@ def test_a_job_that_fails_stops_no_other_and_only_what_is_missing_is_done_again(
     result = multirun(pretended, *given, of=command)
     assert result.code == 2
     assert "failed: model.num_heads=3; 1 of 3 jobs done" in result.err  # without what all jobs have
-    assert "2 of 3 jobs done\nnot done: model.num_heads=3: three is too many\n" in result.out
+    assert "2 of 3 jobs done\nnot done: model.num_heads=3: three is too many (runs/sweep_grammar/" in result.out
     assert "the same command again does what is missing" in result.out
     (pretended / "mended").touch()
     result = multirun(pretended, *given, "checkpoint.every=100")
@@ -80,7 +80,7 @@ def test_a_job_that_fails_stops_no_other_and_only_what_is_missing_is_done_again(
     assert [len(starts(folder, job)) for job in jobs] == [1, 2, 1]
     again = f"checkpoint.every=100 threads=1 hydra.run.dir='{folder / jobs[1]}' resume=auto OMP_NUM_THREADS=1"
     assert starts(folder, jobs[1])[1].endswith(again)
-    assert read_plan(folder).overrides == (*given, "checkpoint.every=100", "threads=1")
+    assert read_plan(folder).overrides == [*given, "checkpoint.every=100", "threads=1"]
     assert not (pretended / "runs" / "latest").exists()
 
 
@@ -168,7 +168,7 @@ def test_the_message_of_a_failed_job(tmp_path):
     log = tmp_path / "job.log"
     for text, message in (("error: a\nerror: b\n", "a; b"), ("x\nKeyError: x\n", "KeyError: x"), ("", "no output")):
         log.write_text(text)
-        assert complaint(log) == message
+        assert why_unfinished(tmp_path).startswith(f"{message} (")
 
 
 @pytest.mark.parametrize("launcher", ["slurm", "ray"])

@@ -83,7 +83,7 @@ WRONG = {
     "run=first search.temperature=1": "search.temperature=1: has no effect with search.kind=beam",
     "run=first search=sample search.temperature=nan": "search.temperature=nan: must be 1e-30 to 1e30",
     "run=first search=diverse search.groups=3": "search.groups=3: must divide search.beam=5",
-    "run=first search=viterbi": "search=viterbi: is no option; there are as_trained, beam",
+    "run=first search=viterbi": "search=viterbi: is no option; there are beam",
     "run=[first,second] checkpoint=x": "checkpoint= goes with one run",
     "run=[first,other]": "run=[first,other]: first and other have different vocabularies",
     "run=[first,backwards]": "run=[first,backwards]: first and backwards translate between other languages",

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import sys
-import threading
 import traceback
 import warnings
 from importlib import import_module
@@ -21,33 +20,21 @@ from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount import __version__
-from headcount.command_lines import CONF, command, hydra_text, quoted, shell_word
+from headcount.command_lines import CONF, command, quoted, shell_word
 from headcount.errors import InputError, printable
 from headcount.files import FULL, STANDARD_OUTPUT, first_error, free_space, naming, readable, show
 from headcount.settings import KINDS, check, flatten
 
-COMMANDS = {  # in the order of a list for people
-    "train": "Train a translation model, or a sweep of them",
-    "evaluate": "Score one run, or several side by side, with sacrebleu",
-    "translate": "Translate standard input",
-    "report": "Report on the runs of a sweep",
-    "heads": "Measure what each attention head does and is worth; prune heads",
-    "export": "Write a run for CTranslate2, for transformers, or as a page that runs it",
-    "doctor": "Look for causes of a low score, in a run or a corpus",
-    "serve": "Serve translations over HTTP",
-}
+COMMANDS = ("train", "evaluate", "translate", "report", "heads", "export", "doctor", "serve")
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 
 
@@ -55,10 +42,10 @@ def main() -> None:
     """The program `headcount`."""
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h"):
-        width = max(map(len, COMMANDS))
+        abouts = {each: help_of(each).partition("\n")[0] for each in COMMANDS}
         sys.stdout.write(
             "usage: headcount COMMAND [name=value ...]\n\n"
-            + "".join(f"  {each:{width}}  {about}\n" for each, about in COMMANDS.items())
+            + "".join(f"  {each:10} {about}\n" for each, about in abouts.items())
             + "\nheadcount COMMAND --help lists the settings of a command, headcount --version prints the version.\n"
         )
     elif name == "--version":
@@ -82,7 +69,7 @@ def help_of(name: str) -> str:
     text = "\n".join(line for line in lines[len(header) :] if line.strip() not in own).replace("defaults:\n\n", "")
     groups = [path for path in sorted(CONF.iterdir()) if path.is_dir() and f"- {path.name}:" in text]
     choices = [f"{path.name}: {', '.join(sorted(each.stem for each in path.glob('*.yaml')))}" for path in groups]
-    choices = [line.replace("as_trained, ", "") for line in choices if not line.startswith("hydra:")]
+    choices = [line for line in choices if not line.startswith("hydra:")]
     shown = ["", "== Choices: group=option ==", "", *choices] if choices else []
     return "\n".join([*about, *shown, "", "== Settings: name=value ==", "", text.strip(), ""])
 
@@ -129,10 +116,10 @@ def run_command(name: str) -> None:
         finally:
             _remove_if_empty()
 
-    open_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # in any locale: text is read as UTF-8, too
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
     set_up_logging()
-    threading.excepthook = _in_a_thread
     try:
         _read_options()
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(guarded)()
@@ -177,54 +164,32 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
     return answer
 
 
-class OwnConfigs(SearchPathPlugin):
-    """Puts the folder of --config-dir before conf/, after which Hydra looks there, so that a file in it replaces one of
-    conf/."""
-
-    folder: str | None = None
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        if self.folder:
-            search_path.prepend("own", str(Path(self.folder).absolute()), "main")
-
-
 def _read_options() -> None:
-    """Take the folder of --config-dir, and register the resolvers of conf/ and the launcher of sweeps. Raises
-    InputError for words that Hydra would take for something else."""
+    """Register the resolvers of conf/ and the launcher of sweeps. Raises InputError for words that Hydra would take for
+    something else."""
     from headcount.run.resolvers import register_resolvers
 
     given = get_args_parser().parse_args()
     if given.multirun and given.cfg:
         raise InputError("--cfg: shows one job; leave out --multirun, and give one value of each setting")
     for override in OverridesParser.create().parse_overrides(given.overrides):
-        name, value = override.key_or_group, override.value()
-        if name in KINDS and name != "attention" and not (CONF / name).is_dir() and isinstance(value, str):
-            if value in KINDS[name]:
-                raise InputError(f"{override.input_line}: give {name}.kind={value}")
-            raise InputError(f"{override.input_line}: {name} is a group of settings; --help lists them")
+        name, value, line = override.key_or_group, override.value(), override.input_line
         group, _, last = name.rpartition(".")
         options = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if last == "kind" else []
+        if name in KINDS and name != "attention" and not (CONF / name).is_dir() and isinstance(value, str):
+            raise InputError(f"{line}: {name} is a group of settings; {name}.kind chooses, and --help lists them")
         if options and value in KINDS[group]:  # its file has other numbers than the one that is chosen
-            raise InputError(f"{override.input_line}: give {group}=, one of {', '.join(options)}")
+            raise InputError(f"{line}: give {group}=, one of {', '.join(options)}")
         if value is None and (CONF / name).is_dir() and not override.is_delete():
-            raise InputError(f"{override.input_line}: leave it out")
-    OwnConfigs.folder = given.config_dir
-    Plugins.instance().register(OwnConfigs)
+            raise InputError(f"{line}: leave it out")
+    own = Path(given.config_dir or CONF)
+    if hidden := [path for path in own.glob("**/*.yaml") if own != CONF and (CONF / path.relative_to(own)).exists()]:
+        raise InputError(f"{show(hidden[0])}: conf/ has a file of this name, which is read first; name it otherwise")
     register_resolvers()
 
 
 def _is_true(word: str) -> bool:
     return word.partition("=")[2].lower() in ("true", "1", "yes", "on")
-
-
-def open_streams() -> None:
-    """Open the standard streams that whoever started this program has closed, and write UTF-8 in any locale: text is
-    read as UTF-8, too."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
-        sys.stdout.reconfigure(encoding="utf-8")
 
 
 def _lines(error: Exception, name: str) -> list[str]:
@@ -256,8 +221,7 @@ def _unknown_setting(name: str, command_name: str) -> str:
     with contextlib.nullcontext() if began else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         known = flatten(OmegaConf.to_container(hydra.compose(command_name)))  # type: ignore[arg-type]
     last = name.rpartition(".")[2]
-    near = [each for each in known if f"_{each.rpartition('.')[2]}".endswith((f"_{last}", f"_{last.split('_')[-1]}"))]
-    near = difflib.get_close_matches(name, known, 2, 0.75) or near[:3]
+    near = difflib.get_close_matches(name, known, 2, 0.75) or [each for each in known if each.endswith(f".{last}")][:3]
     advice = f"did you mean {' or '.join(near)}?" if near else f"headcount {command_name} --help lists all"
     return f"{name}: no such setting; {advice}"
 
@@ -270,13 +234,9 @@ def _to_quote(error: Exception, name: str) -> str | None:
         return None
     setting, equals, value = override.partition("=")
     if equals:
-        bare = value[1:-1] if value[:1] + value[-1:] in ("''", '""') else value
-        listed = [f"[{','.join(map(hydra_text, value[1:-1].split(',')))}]"] if value[:1] + value[-1:] == "[]" else []
-        for text in (*listed, quoted(bare)):
-            with contextlib.suppress(HydraException):
-                OverridesParser.create().parse_override(f"{setting}={text}")
-                also = f", or {setting}=[{value}] as a list" if ambiguous else ""
-                return printable(f"{setting}: this value needs quotes: {shell_word(f'{setting}={text}')}{also}")
+        also = f", or {setting}=[{value}] as a list" if ambiguous else ""
+        quotes = shell_word(f"{setting}={quoted(value.strip(chr(39) + chr(34)))}")
+        return printable(f"{setting}: this value needs quotes: {quotes}{also}")
     piped = f"; the text comes through standard input: echo ... | {command('translate')}"
     return f"{printable(override)}: is not NAME=VALUE{piped if name == 'translate' else ''}"
 
@@ -301,8 +261,8 @@ def _missing_plugin(error: Exception) -> str | None:
 
 
 def _no_file(error: OSError) -> str:
-    """A file that cannot be read or written: its path, why, on a full disk the room that is needed and free, and the
-    notes of the error."""
+    """A file that cannot be read or written: its path, why, on a full disk the room that is free, and the notes of the
+    error."""
     name, full = str(error.filename or "a file"), error.errno in FULL
     standard = name == STANDARD_OUTPUT
     free = f", {readable(free_space(Path(name)))} are free" if full and not standard else ""
@@ -310,12 +270,6 @@ def _no_file(error: OSError) -> str:
     todo = "make room" if full else "make it a place that can be read and written"
     other = "" if standard else ", or give another, such as with data.directory= or hydra.run.dir="
     return f"{show(Path(name))}: {os.strerror(error.errno or 0)}{free}{notes}; {todo}{other}"
-
-
-def _in_a_thread(failed: threading.ExceptHookArgs) -> None:
-    # TensorBoard's thread, which writes files, gives its error to the main thread as well.
-    if not issubclass(failed.exc_type, OSError):
-        threading.__excepthook__(failed)
 
 
 def _stop_writing() -> None:

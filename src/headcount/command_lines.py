@@ -1,6 +1,5 @@
 """Command lines to type next, quoted for Hydra and the shell; and the folder of configs."""
 
-import os
 import re
 import shlex
 import shutil
@@ -16,7 +15,7 @@ CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parents[1] /
 
 def program() -> str:
     """How to type `headcount` in the current directory, for the environment that this process runs in."""
-    own = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / "headcount"
+    own = Path(sys.prefix) / "bin" / "headcount"
     if not own.exists() or ((found := shutil.which("headcount")) and Path(found).resolve() == own.resolve()):
         return "headcount"
     return shlex.quote(show(own))
@@ -37,11 +36,6 @@ def hydra_text(text: str) -> str:
 def quoted(text: str) -> str:
     """Text in Hydra's quotes, in which a backslash has a meaning before a quote alone."""
     return "'" + re.sub(r"(\\+)(?='|\Z)", r"\1\1", text).replace("'", "\\'") + "'"
-
-
-def word(setting: str, text: str) -> str:
-    """A setting with text as its value, as a word of the shell."""
-    return shell_word(f"{setting}={hydra_text(text)}")
 
 
 def shell_word(text: str) -> str:

@@ -94,6 +94,7 @@ PLACES = (
     *(f"data.{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")),
 )
 
+AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 Positive = Annotated[int, Ge(1)]
 
 
@@ -353,18 +354,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
-
-
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that `flatten` gives, as groups again."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        node = tree
-        *groups, last = name.split(".")
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = value
-    return tree
 
 
 def at(tree: Any, path: str) -> Any:

@@ -18,7 +18,7 @@ import torch
 from headcount.cli import main
 
 KILLS = int(os.environ.get("KILLS", "50"))
-PRELOADED = ["headcount.run.train", "headcount.commands.train", "pytorch_lightning.loggers", "headcount.training.muon"]
+PRELOADED = ["headcount.commands.train", "pytorch_lightning.loggers", "headcount.training.muon"]
 COMMON = (
     *("trainer=cpu", "threads=1", "resume=auto", "data.train_size=240", "data.valid_size=16", "data.test_size=16"),
     *("tokenizer.vocab_size=320", "data.batch_tokens=300", "schedule.warmup_steps=4", "steps=30", "logger=csv"),

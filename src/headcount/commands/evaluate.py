@@ -21,9 +21,9 @@ from headcount.run import scores
 from headcount.run.build import names_given, only_take
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
-from headcount.run.opened import AS_TRAINED, Run, as_list, ensemble, open_from_config, open_runs
+from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
 from headcount.run.scores import Evaluation, evaluate_split
-from headcount.settings import Opening, within
+from headcount.settings import AS_TRAINED, Opening, within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +41,11 @@ class Settings(Opening):
     nbest: Annotated[int, Ge(2)]
     weights: dict[Literal["backward", "length"], float | None]
     bleu_tokenizer: str | None
-    other_text: bool
     lowercase: bool
     moses: bool
 
 
 CHOSEN_ON = "valid"  # the split that the weights of reranking are chosen on
-CHANGED = (
-    "score text of your own with input= and reference=, or the corpus as it is now with other_text=true, which leaves "
-    "the run's figures as they are"
-)
 
 
 def run(config: DictConfig) -> str:
@@ -88,9 +83,6 @@ def run(config: DictConfig) -> str:
             with locked(run.directory):
                 scores.record(run, split, by_run[name])
     blocks += tables(config, results, tokenizer)
-    for name, run in runs.items():
-        given = {split: rows[name] for split, rows in texts.items()}
-        blocks += scores.doubts(given, run.tokenizer, run.translator.search, tokenizer)
     if config.output is not None:
         *_, result = next(iter(results.values())).values()
         blocks.append(write_translations(config.output, result.hypotheses))
@@ -112,11 +104,11 @@ def check(config: DictConfig) -> None:
     only_translated = config.rerank is not None and config.output is not None
     if (config.input is None) != (config.reference is None) and not (only_translated and config.reference is None):
         raise InputError("input= and reference= go together: the text to translate, and its translation")
-    if config.output is not None:
-        if len(splits) > 1 or not (len(as_list(config.run)) < 2 or config.ensemble or config.rerank is not None):
-            raise InputError(f"output={config.output}: goes with one split, and with one run or ensemble=true")
-        if not Path(config.output).parent.is_dir():
-            raise InputError(f"output={config.output}: must be a file in a folder that exists")
+    one = len(splits) == 1 and (len(as_list(config.run)) == 1 or config.ensemble or config.rerank is not None)
+    if config.output is not None and not one:
+        raise InputError(f"output={config.output}: goes with one split, and with one run or ensemble=true")
+    if config.output is not None and not Path(config.output).parent.is_dir():
+        raise InputError(f"output={config.output}: must be a file in a folder that exists")
 
 
 def write_translations(output: str, lines: Sequence[str]) -> str:
@@ -129,7 +121,7 @@ def is_recorded(config: DictConfig) -> bool:
     """Whether the figures go to the runs' directories: only those of a run's own text, weights, search and way of
     counting BLEU do."""
     other = (config.input, config.checkpoint, config.bleu_tokenizer, config.rerank)
-    own = all(choice is None for choice in other) and not config.ensemble and not config.other_text
+    own = all(choice is None for choice in other) and not config.ensemble
     return own and all(value == AS_TRAINED for value in config.search.values())
 
 
@@ -150,10 +142,7 @@ def given_likelihoods(run: Run, source: str, target: str) -> str:
             if longest is not None and len(ids) > longest:
                 what = f"{len(ids):,} pieces, more than {longest:,}"
                 raise InputError(f"{path}, line {number}: {what}; cut it into sentences")
-    try:
-        log_probs, tokens = run.scorer.score(*sides)
-    except LineError as error:
-        raise InputError(f"{source}, {error}") from error
+    log_probs, tokens = run.scorer.score(*sides)
     whole, total = sum(log_probs), sum(tokens)
     shown = f"{len(tokens):,} pairs, {total:,} tokens: log-probability {whole:.4f} nats"
     sys.stderr.write(f"{shown}, perplexity {perplexity(-whole / total):.4f}\n")
@@ -170,26 +159,23 @@ def texts_to_score(config: DictConfig, runs: Mapping[str, Run]) -> dict[str, dic
             raise InputError(f"{config.input}: holds no line, so there is nothing to score")
         return {"input": dict.fromkeys(runs, Dataset.from_dict({"source": sources, "target": references}))}
     splits, one_way = as_list(config.split), config.rerank is not None
-    data = {name: splits_of(name, run, splits, config.other_text, one_way) for name, run in runs.items()}
+    data = {name: splits_of(name, run, splits, one_way) for name, run in runs.items()}
     texts = {split: {name: data[name][split] for name in runs} for split in splits}
     for split, rows in texts.items():
         first, common = next(iter(rows)), list(next(iter(rows.values()))["target"])
-        for name, each in rows.items():
-            if list(each["target"]) != common:
-                raise InputError(f"{name}: another {split} split than {first}; compare runs of one corpus")
+        if other := [name for name, each in rows.items() if list(each["target"]) != common]:
+            raise InputError(f"{other[0]}: another {split} split than {first}; compare runs of one corpus")
     return texts
 
 
-def splits_of(
-    name: str, run: Run, splits: Sequence[str], other_text: bool = False, one_way: bool = False
-) -> Mapping[str, Dataset]:
+def splits_of(name: str, run: Run, splits: Sequence[str], one_way: bool = False) -> Mapping[str, Dataset]:
     """The run's corpus, which has all of `splits`. one_way: without the reversed pairs of data.both_directions.
 
-    Raises InputError where it lacks one. Without `other_text` it must be the text that the run was trained on: other
-    test text may be a part of what the run has learned.
+    Raises InputError where it lacks one, or is another text than the run was trained on: other test text may be a part
+    of what the run has learned.
     """
-    if not other_text and recorded(run.config) != recorded(with_text(run.config)):
-        raise InputError(f"{name}: its corpus has changed since it was trained; {CHANGED}")
+    if recorded(run.config) != recorded(with_text(run.config)):
+        raise InputError(f"{name}: its corpus has changed since it was trained; score text with input= and reference=")
     data = run.data()
     for split in splits:
         if split not in data.held_out_splits:
@@ -223,18 +209,13 @@ def common_tokenizer(chosen: str | None, runs: Mapping[str, Run]) -> str:
 
     Raises InputError where these differ: their figures cannot be compared.
     """
-    found = {
-        name: bleu_tokenizer(run.languages[1], chosen) if chosen is not None else run.bleu_tokenizer
-        for name, run in runs.items()
-    }
-    first, common = next(iter(found.items()))
-    for name, tokenizer in found.items():
-        if tokenizer != common:
-            raise InputError(
-                f"{first} counts BLEU in the tokens of {common}, {name} in those of {tokenizer}: these cannot be "
-                f"compared; count both alike, such as with bleu_tokenizer={common}"
-            )
-    return common
+    if chosen is not None:
+        return bleu_tokenizer(next(iter(runs.values())).languages[1], chosen)
+    found = {name: run.bleu_tokenizer for name, run in runs.items()}
+    if len({*found.values()}) > 1:
+        each = ", ".join(f"{name} in those of {tokenizer}" for name, tokenizer in found.items())
+        raise InputError(f"BLEU is counted in other tokens: {each}; count all alike by bleu_tokenizer=")
+    return next(iter(found.values()))
 
 
 def tables(config: DictConfig, results: Mapping[str, Mapping[str, Evaluation]], tokenizer: str) -> list[str]:
@@ -287,7 +268,7 @@ def chosen_weights(config: DictConfig, run: Run, reranker: Reranker, tokenizer: 
     names = ["backward", "length"] if reranker.backward else ["length"]
     weights = fixed
     if any(name not in fixed for name in names):
-        data = splits_of(str(run.directory), run, [CHOSEN_ON], config.other_text, one_way=True)[CHOSEN_ON]
+        data = splits_of(str(run.directory), run, [CHOSEN_ON], one_way=True)[CHOSEN_ON]
         texts, features = reranker.candidates(list(data["source"]))
         weights = choose_weights(features, BleuCounts(texts, data["target"], tokenizer), fixed)
     shown = ["forward 1"]

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, need
 from headcount.files import show
+from headcount.heads import analysis
 from headcount.progress import progress_bar
 from headcount.run.build import only_take
 from headcount.run.opened import open_from_config
@@ -19,30 +20,14 @@ logger = logging.getLogger("headcount.report")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Opening):
+class Settings(Opening, analysis.Settings):
     """conf/heads.yaml explains them."""
 
     device: str
     sweep: str | None
     output: str | None
     parts: list[str] | None
-    test: Positive | None
-    valid: Positive | None
-    path_pairs: Positive | None
-    path_senders: Positive | None
-    pairs: int
-    pair_sentences: Positive
-    permutations: int
-    shapley_sentences: Positive
-    step_sentences: Positive
-    cutting_sentences: Positive
-    bleu_sentences: int
-    random_orders: int
     bounds: dict[str, Any]  # headcount.heads.statistics.Bounds
-    order_sentences: Annotated[int, Ge(2)] | None
-    gate_penalties: list[float]
-    gate_steps: Positive
-    seed: int
     prune: int | list[str] | None
     cut: list[str] | None
     order: str
@@ -65,12 +50,12 @@ def run(config: DictConfig) -> str:
         return write_attention(config)
     if config.prune is not None or config.cut is not None:
         only_take("prune= or cut=", [*PRUNING, "checkpoint", "device"])
-        from headcount.heads.prune_run import prune_run  # here, because --help does not need these
-
         settings: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, PRUNING))
         settings["output"] = settings["output"] and Path(settings["output"])
+        from headcount.heads.prune_run import prune_run
+
         return prune_run(open_from_config(config, config.run), **settings)
-    from headcount.heads.command import heads
+    from headcount.heads.command import heads  # here, since it draws, with an extra
 
     return heads(config)
 

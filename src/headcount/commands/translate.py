@@ -4,7 +4,6 @@ import itertools
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Literal, TextIO
@@ -17,12 +16,12 @@ from headcount.data.corpora.text import MARK, NOT_UTF_8, no_text
 from headcount.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, Tokenizer
 from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
-from headcount.errors import InputError, reason
+from headcount.errors import InputError
 from headcount.export.chosen import chosen_engine
 from headcount.files import STANDARD_OUTPUT, naming, show
 from headcount.run.arrays import read_arrays
 from headcount.run.opened import Run, ensemble, open_runs, weights_digest
-from headcount.settings import Opening, typed
+from headcount.settings import Opening
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ class Settings(Opening):
 
     device: str
     nbest: int | None
-    alignments: bool | str
+    alignments: bool
     precision: Literal["float32", "bfloat16", "int8"]
     engine: Literal["headcount", "ctranslate2"]
 
@@ -60,34 +59,20 @@ def run(config: DictConfig) -> None:
         opened.translator.search.check(config.nbest)
     if sys.stdin.isatty():
         if config.alignments:
-            raise InputError(f"alignments={typed(config.alignments)}: not at a prompt; give the lines with < FILE")
+            raise InputError("alignments=true: not at a prompt; give the lines with < FILE")
         return converse(opened, ", ".join(runs), config.nbest or 1)
     aligned = aligner(opened) if config.alignments else None  # raises InputError before anything is read or written
-    with ExitStack() as stack:
-        links = None
-        if isinstance(config.alignments, str):
-            try:
-                links = stack.enter_context(open(config.alignments, "w", encoding="utf-8"))
-            except OSError as error:
-                what = f"alignments={config.alignments}: can't be written to ({reason(error)}); name another"
-                raise InputError(what) from error
-        translate_stream(opened, sys.stdin.buffer, sys.stdout, config.nbest, aligned, links)
+    translate_stream(opened, sys.stdin.buffer, sys.stdout, config.nbest, aligned)
 
 
 def translate_stream(
-    run: Run,
-    source: BinaryIO,
-    sink: TextIO,
-    nbest: int | None = None,
-    aligned: Aligner | None = None,
-    links: TextIO | None = None,
+    run: Run, source: BinaryIO, sink: TextIO, nbest: int | None = None, aligned: Aligner | None = None
 ) -> None:
     """Translate line by line: n lines in, n lines out, an empty line stays empty.
 
     nbest: translations per line, each with the number of its line (from 0) and its score, in the format of Moses:
-    `number ||| text ||| score`. aligned: gives the links of words of each translation, for the last column, or for a
-    line each of the file `links`. Raises InputError for a line that is not UTF-8 or is too long, by number; the lines
-    before it are translated.
+    `number ||| text ||| score`. aligned: gives the links of words of each translation, for the last column. Raises
+    InputError for a line that is not UTF-8 or is too long, by number; the lines before it are translated.
     """
     # By "\n" alone, in bytes: other characters that Unicode calls line ends belong to the text.
     lines = enumerate(source, start=1)
@@ -107,15 +92,15 @@ def translate_stream(
         except LineError as error:
             translations = run.translator.nbest(texts[: error.line], nbest or 1)
             wrong, why = written + error.line + 1, error.why
-        write(sink, STANDARD_OUTPUT, shown_lines(texts, translations, written, nbest, aligned, links))
+        write(sink, shown_lines(texts, translations, written, nbest, aligned))
         written += len(translations)
         if wrong is not None:
             raise InputError(f"standard input, line {wrong}: {why}")
 
 
-def write(sink: TextIO, name: str, lines: Sequence[str]) -> None:
+def write(sink: TextIO, lines: Sequence[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    with naming(name, len(text.encode())):
+    with naming(STANDARD_OUTPUT, len(text.encode())):
         sink.write(text)
         sink.flush()
 
@@ -126,7 +111,6 @@ def shown_lines(
     first: int,
     nbest: int | None,
     aligned: Aligner | None,
-    links: TextIO | None,
 ) -> list[str]:
     """The lines to show of the translations of some texts, of which `first` is the number of the first one; the rest as
     for `translate_stream`."""
@@ -144,10 +128,7 @@ def shown_lines(
     # In the format of Pharaoh and Moses: 0-0 1-2, source first.
     each_links = aligned([row[1] for row in rows], [row[2] for row in rows])
     found = [" ".join(f"{source}-{target}" for source, target in each) for each in each_links]
-    if links is None:
-        return [f"{line} ||| {each}" for line, each in zip(lines, found, strict=True)]
-    write(links, links.name, found)
-    return lines
+    return [f"{line} ||| {each}" for line, each in zip(lines, found, strict=True)]
 
 
 def converse(run: Run, name: str, nbest: int = 1) -> None:

@@ -1,22 +1,24 @@
 """Analysis of the heads of one run: what all its parts share, and the contract of a part."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from datasets import Dataset
 
-from headcount.errors import InputError
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.run.opened import Run
+from headcount.settings import Positive
 
 Arrays = dict[str, np.ndarray]
+Several = Annotated[int, Ge(2)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,49 +35,22 @@ class Settings:
     `GateTraining`.
     """
 
-    test: int | None
-    valid: int | None
-    seed: int
-    path_pairs: int | None
-    path_senders: int | None
-    pairs: int
-    pair_sentences: int
-    permutations: int
-    shapley_sentences: int
-    step_sentences: int
-    cutting_sentences: int
-    bleu_sentences: int
-    random_orders: int
-    order_sentences: int | None
-    gate_penalties: Sequence[float]
-    gate_steps: int
-
-    def __post_init__(self) -> None:
-        for name in ("test", "valid", "order_sentences"):
-            most = getattr(self, name)
-            if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 2):
-                raise InputError(f"{name}={most}: must be 2 or more sentences, or null for all")
-        for name in ("path_pairs", "path_senders"):
-            most = getattr(self, name)
-            if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-                raise InputError(f"{name}={most}: must be 1 or more, or null for all")
-        for name in (
-            "pairs",
-            "pair_sentences",
-            "permutations",
-            "shapley_sentences",
-            "step_sentences",
-            "cutting_sentences",
-            "bleu_sentences",
-        ):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 2:
-                raise InputError(f"{name}={number}: must be a whole number, 2 or more")
-        if isinstance(self.random_orders, bool) or not isinstance(self.random_orders, int) or self.random_orders < 0:
-            raise InputError(f"random_orders={self.random_orders}: must be 0 or more")
-        if not isinstance(self.gate_penalties, Sequence) or isinstance(self.gate_penalties, str):
-            raise InputError(f"gate_penalties={self.gate_penalties}: must be a list of numbers")
-        _ = self.gates
+    test: Several | None
+    valid: Several | None
+    seed: Annotated[int, Ge(0)]
+    path_pairs: Positive | None
+    path_senders: Positive | None
+    pairs: Several
+    pair_sentences: Several
+    permutations: Several
+    shapley_sentences: Several
+    step_sentences: Several
+    cutting_sentences: Several
+    bleu_sentences: Several
+    random_orders: Annotated[int, Ge(0)]
+    order_sentences: Several | None
+    gate_penalties: list[float]
+    gate_steps: Positive
 
     @property
     def gates(self) -> GateTraining:

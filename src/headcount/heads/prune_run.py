@@ -41,11 +41,6 @@ def prune_run(
     conf/heads.yaml. Raises InputError, also for an output that is there already."""
     heads = Heads(run.model)
     gates = GateTraining(tuple(gate_penalties), gate_steps, seed)
-    for name, number, least in (("timed", timed, 0), ("repetitions", repetitions, 1)):
-        if number < least:
-            raise InputError(f"{name}={number}: must be {least} or more")
-    if order_sentences is not None and order_sentences < 2:
-        raise InputError(f"order_sentences={order_sentences}: must be 2 or more sentences, or null for all")
     by = order if isinstance(prune, int) and cut is None else None
     gone = listed(heads, prune, cut) if by is None else None
     left = check_keep(prune, order, len(heads)) if gone is None else len(heads) - len(gone)

@@ -8,12 +8,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, first_line
+from headcount.run.directory import read_config
 from headcount.settings import (
     Design,
     Problems,
@@ -51,18 +55,8 @@ GROUPS = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "sc
 NODES = (*GROUPS, "trainer", "validation", "checkpoint", "divergence", "study", "resumed", "pruned")
 ATTENTIONS = ("self_attention", "cross_attention")
 OF_ATTENTION: tuple[str, ...] = ("gain", "gaussians")  # settings of `model` that a kind of attention takes
+DEFAULT_MODEL = "nano"  # the option of conf/train.yaml
 PLACEHOLDER_VOCABULARY = 8  # subwords, for a model that is built only to see whether its settings fit
-RATES = ("lr", "adamw_lr", "other_lr")  # learning rates of an optimizer
-LEAST_FACTOR = 0.1  # of schedule.kind=noam, below which it is the rate of another schedule
-NEEDS = {  # settings that act only beside another
-    "model.local_window": "model.local_heads",
-    "model.qk_scale": "model.qk_norm",
-    "data.batch_ramp_start": "data.batch_ramp",
-    **{
-        f"data.cleaning.{name}": "data.cleaning.enabled"
-        for name in ("max_words", "max_ratio", "drop_duplicates", "drop_leaks")
-    },
-}
 LOGGERS = {
     "none": (),
     "csv": ("CSVLogger",),
@@ -107,6 +101,46 @@ def load_extensions(config: Mapping[str, Any] | DictConfig) -> None:
             import_module(module)
         except ImportError as error:
             raise InputError(f"extensions=[{module}]: {first_line(error)}") from error
+
+
+def initial_config(config: DictConfig, wrong: list[str] | None = None) -> DictConfig:
+    """The config of a new run, whose groups have the settings of their kinds; with `init_from`, that run's model and
+    tokenizer, and on top of them what the command line or a recipe sets of the model.
+
+    wrong: see `without_other_kinds`. Raises InputError for a directory that is not a run, a setting without effect, or
+    a choice that another model or tokenizer would need.
+    """
+    words = names_given()
+    if not config.init_from:
+        return without_other_kinds(config, words, wrong)
+    run = read_config(Path(config.init_from))
+    brings = f"init_from={config.init_from} brings its own model and tokenizer"
+    if own := [each for each in words if within(each, ("tokenizer",)) or each == "model"]:
+        raise InputError(f"{own[0]}=: {brings}; leave it out")
+    initial = _composed_on(run.model, config)
+    initial.tokenizer = run.tokenizer
+    wanted = without_other_kinds(config, words, []).model
+    initial = without_other_kinds(initial, words, wrong)
+    chosen = HydraConfig.get().runtime.choices["model"] if HydraConfig.initialized() else DEFAULT_MODEL
+    if chosen != DEFAULT_MODEL and any(wanted[name] != initial.model.get(name) for name in wanted):
+        raise InputError(
+            f"model={chosen}: {brings}; leave out the recipe that chooses another, and give its settings one by one"
+        )
+    return initial
+
+
+def _composed_on(model: DictConfig, config: DictConfig) -> DictConfig:
+    """The config of this command where `model` is the option of the group model: what a recipe sets comes on top."""
+    if not HydraConfig.initialized():
+        return OmegaConf.merge(config, {"model": model})  # type: ignore[return-value]
+    hydra = HydraConfig.get()
+    ConfigStore.instance().store("of_init_from", plain(model), group="model")
+    loader = GlobalHydra.instance().config_loader()
+    words = [*hydra.overrides.task, "model=of_init_from"]
+    composed = loader.load_configuration(hydra.job.config_name, words, RunMode.RUN)
+    OmegaConf.set_struct(composed, False)
+    composed.pop("hydra")
+    return composed
 
 
 def without_other_kinds(config: DictConfig, words: Collection[str] = (), wrong: list[str] | None = None) -> DictConfig:
@@ -230,6 +264,7 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
     Raises InputError with a line for each setting that is wrong. wrong: lines that are known.
     """
     import torch
+    from pytorch_lightning.callbacks import LambdaCallback
 
     from headcount.evaluation.metrics import bleu_tokenizer
     from headcount.machine import choose_precision
@@ -260,7 +295,10 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
     problems.raise_all()
     interrupt, progress = StopOnInterrupt(), TrainingProgress(task["skipped"])
     precision, why = choose_precision(config.trainer.precision, config.trainer.accelerator)
-    callbacks = in_order(container["validation"], interrupt, progress, averaging, checkpoint)
+    # In the order in which they act: the checkpoint after all whose state it keeps; a signal waits for it at the end.
+    callbacks = [interrupt, progress, averaging, *stopping_of(container["validation"]), checkpoint]
+    callbacks.append(LambdaCallback(on_train_end=lambda *_: interrupt.close()))
+    callbacks = [each for each in callbacks if each is not None]
     trainer = trainer_of(container, directory, precision, callbacks)
     task |= {"samples": config.validation.samples, "bleu_tokenizer": tokenizer}
     task |= {"cuda_graphs": config.cuda_graphs == "auto"}
@@ -290,26 +328,11 @@ def check_together(config: Mapping[str, Any]) -> None:
     wrong = []
     if config["compile"] and config["model"]["kind"] != "transformer":
         wrong.append("compile=true: only a Transformer's layers can be compiled; leave it out")
-    for name in RATES if config["schedule"]["kind"] == "noam" else ():
-        rate = config["optimizer"].get(name)
-        if isinstance(rate, int | float) and rate < LEAST_FACTOR:
-            wrong.append(
-                f"optimizer.{name}={rate}: is a factor with schedule.kind=noam, 1 in the paper; give optimizer.{name}=1"
-            )
     dropouts = [value for name, value in config["model"].items() if name.endswith("dropout")]
     if config["loss"]["kind"] == "r_drop" and not any(dropouts):
         wrong.append("loss: r_drop compares two passes that differ by dropout; give model.dropout=0.1 with it")
     if wrong:
         raise InputError("\n".join(wrong))
-
-
-def without_effect(config: DictConfig, words: Collection[str]) -> list[str]:
-    """A line for each setting that was typed and acts only beside another, which is off."""
-    return [
-        f"{name}={typed(OmegaConf.select(config, name))}: has no effect without {needed}"
-        for name in words
-        if (needed := NEEDS.get(name)) and not OmegaConf.select(config, needed)
-    ]
 
 
 def optimizer_of(node: Mapping[str, Any]) -> Any:
@@ -332,22 +355,18 @@ def optimizer_of(node: Mapping[str, Any]) -> Any:
 
 
 def averaging_of(config: Mapping[str, Any]) -> "Averaging | None":
-    """The averaging of weights, None for none; that of the optimizer, if it has its own. Raises InputError, with a line
-    for each, for settings that such an optimizer cannot have beside it."""
+    """The averaging of weights, None for none; that of the optimizer, if it has its own. Raises InputError for settings
+    that such an optimizer cannot have beside it."""
     from headcount.training.averaging import ScheduleFreeAverage
 
     if config["optimizer"]["kind"] != "schedule_free":
         averaging: Averaging | None = build("averaging", config["averaging"])
         return averaging
-    wrong = []
-    if config["averaging"]["kind"] != "none":
-        wrong.append("averaging: optimizer=schedule_free averages the weights itself; give averaging.kind=none")
-    if config["schedule"]["kind"] != "constant":
-        wrong.append("schedule: optimizer=schedule_free wants a constant rate; give schedule.kind=constant")
-    if config["optimizer"]["betas"][0] == 0:
-        wrong.append("optimizer.betas: the first must be above 0 for optimizer=schedule_free, such as 0.9")
-    if wrong:
-        raise InputError("\n".join(wrong))
+    if config["averaging"]["kind"] != "none" or config["schedule"]["kind"] != "constant":
+        raise InputError(
+            "optimizer=schedule_free averages the weights itself, at a constant rate; give averaging.kind=none and "
+            "schedule.kind=constant"
+        )
     return ScheduleFreeAverage()
 
 
@@ -366,27 +385,15 @@ def loggers_of(word: str, directory: Path) -> "list[Logger]":
         raise InputError(f"logger={word}: {first_line(error)}; install it, or choose another") from error
 
 
-def in_order(
-    validation: Mapping[str, Any],
-    interrupt: "StopOnInterrupt",
-    progress: "TrainingProgress",
-    averaging: Any,
-    checkpoint: "LastCheckpoint",
-) -> "list[pl.Callback]":
-    """Lightning's callbacks, in the order in which they act."""
-    from pytorch_lightning.callbacks import LambdaCallback
-
+def stopping_of(validation: Mapping[str, Any]) -> "list[pl.Callback]":
+    """What ends training where validation no longer improves, if that is set."""
     from headcount.training.averaging import MONITORED
     from headcount.training.callbacks import EarlyStopping
 
-    stopping = []
-    if validation["patience"] is not None:
-        monitor, sign = MONITORED[validation["metric"]]
-        stopping = [EarlyStopping(monitor, patience=validation["patience"], mode="max" if sign > 0 else "min")]
-    callbacks = [interrupt, progress, averaging, *stopping]
-    callbacks.append(checkpoint)  # after all whose state it keeps
-    callbacks.append(LambdaCallback(on_train_end=lambda *_: interrupt.close()))  # a signal waits for that checkpoint
-    return [each for each in callbacks if each is not None]
+    if validation["patience"] is None:
+        return []
+    monitor, sign = MONITORED[validation["metric"]]
+    return [EarlyStopping(monitor, patience=validation["patience"], mode="max" if sign > 0 else "min")]
 
 
 def trainer_of(
@@ -434,20 +441,14 @@ def trainer_of(
 
 
 def check_processes(config: DictConfig) -> None:
-    """Raises InputError where the processes that torchrun started are not those that the trainer expects."""
+    """Raises InputError where the processes that torchrun started are not those that the trainer expects: others would
+    be waited for."""
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     devices, machines = config.trainer.devices, config.trainer.num_nodes
-    if not isinstance(devices, int) or not isinstance(machines, int):
-        return  # reported by its type
-    if devices != local:
+    numbers = isinstance(devices, int) and isinstance(machines, int)  # others are reported by their type
+    if numbers and (devices, machines) != (local, world // local):
         raise InputError(
-            f"trainer.devices={devices}, but one process was started: start one a device with "
-            f"torchrun --nproc-per-node {devices} -m headcount train trainer=ddp"
-            if world == 1
-            else f"trainer.devices={devices}, but torchrun started {local} processes a machine: add trainer=ddp"
-        )
-    if machines != world // local:  # the others would be waited for
-        raise InputError(
-            f"trainer.num_nodes={machines}, but processes were started on {world // local}: add "
-            f"trainer.num_nodes={world // local}, or start one a machine with torchrun --nnodes {machines}"
+            f"trainer.devices={devices} trainer.num_nodes={machines}: {local} processes were started on each of "
+            f"{world // local} machines; torchrun --nproc-per-node {devices} --nnodes {machines} -m headcount train "
+            "trainer=ddp starts one a device"
         )

@@ -1,16 +1,13 @@
 """Learning curves: open the loggers of a run, with the rows that a resumed run already has."""
 
 import csv
-import io
-import re
 from pathlib import Path
+from typing import Any
 
 from pytorch_lightning.loggers import CSVLogger, Logger
 
 from headcount.errors import InputError, first_line
-from headcount.files import read_bytes
 
-MOST_CURVES = 2**28  # bytes
 # All columns from the start: for a new one Lightning would write the whole file anew.
 COLUMNS = ("epoch", "step", "train/loss", "train/lr", "valid/bleu", "valid/loss", "valid/ppl")
 
@@ -19,50 +16,38 @@ def begin_curves(loggers: list[Logger], start_step: int, validation_due: bool = 
     """Open every logger, those that write CSV with the rows of the steps before `start_step`.
 
     validation_due: the run resumes with the validation of the last of these steps, so its row is left out.
-    Raises InputError for a logger that cannot begin, such as one whose server is not there, and for rows that are none;
-    then no file was changed.
+    Raises InputError for a logger that cannot begin, such as one whose server is not there.
     """
-    for curves in sorted(loggers, key=lambda logger: isinstance(logger, CSVLogger)):
-        if isinstance(curves, CSVLogger):
-            _begin_rows(curves, start_step, validation_due)
-            continue
+    for curves in loggers:
         try:
-            _ = getattr(curves, "experiment", None)
+            rows = rows_of(curves) if isinstance(curves, CSVLogger) else []
+            experiment: Any = getattr(curves, "experiment", None)
         except Exception as error:  # of whichever service it writes to
             name = type(curves).__name__
-            raise InputError(
-                f"logger: {name} cannot begin ({first_line(error)}); choose another, or logger=csv"
-            ) from error
+            raise InputError(f"logger: {name} cannot begin ({first_line(error)}); choose another") from error
+        if isinstance(curves, CSVLogger):
+            repeated = start_step - 1 if validation_due else None
+            experiment.metrics_keys = list(COLUMNS)
+            experiment.metrics = [
+                {name: cell for name, cell in row.items() if cell}
+                for row in rows
+                if int(row["step"]) < start_step and not (int(row["step"]) == repeated and row.get("valid/loss"))
+            ]
+            curves.save()
+            (Path(curves.log_dir) / "metrics.before.csv").unlink(missing_ok=True)
 
 
-def _begin_rows(curves: CSVLogger, start_step: int, validation_due: bool) -> None:
+def rows_of(curves: CSVLogger) -> list[dict[str, str]]:
+    """The rows that a logger has written, moved aside: Lightning deletes the file that it finds."""
     path = Path(curves.log_dir) / "metrics.csv"
-    kept = path.with_name("metrics.before.csv")  # Lightning deletes the file that it finds
-    before = kept if kept.exists() else path
-    rows = whole_rows(before) if before.exists() else []
-    if rows:
-        before.replace(kept)
-    repeated = start_step - 1 if validation_due else None
-    experiment = curves.experiment
-    experiment.metrics_keys = list(COLUMNS)
-    experiment.metrics = [
-        {name: cell for name, cell in row.items() if cell}
-        for row in rows
-        if int(row["step"]) < start_step and not (int(row["step"]) == repeated and row.get("valid/loss"))
-    ]
-    curves.save()
-    kept.unlink(missing_ok=True)
+    kept = path.with_name("metrics.before.csv")
+    if path.exists() and not kept.exists():
+        path.replace(kept)
+    return whole_rows(kept) if kept.exists() else []
 
 
 def whole_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of metrics.csv; a line that was written in part, as by a process that was killed, is left out.
-
-    Raises InputError for a file of something else, OSError.
-    """
-    text = read_bytes(path, MOST_CURVES).decode(errors="replace")
-    lines = text[: text.rfind("\n") + 1].replace("\0", "")
-    try:
-        rows = list(csv.DictReader(io.StringIO(lines, newline="")))
-    except csv.Error as error:
-        raise InputError(f"{path}: no learning curves ({error}); move it away") from error
-    return [row for row in rows if None not in row.values() and re.fullmatch(r"\d{1,18}", row.get("step") or "")]
+    """The rows of metrics.csv; a line that was written in part, as by a process that was killed, is left out."""
+    lines = path.read_text(encoding="utf-8", errors="replace").replace("\0", "").splitlines(keepends=True)
+    rows = csv.DictReader(line for line in lines if line.endswith("\n"))
+    return [row for row in rows if None not in row.values() and (row.get("step") or "").isdecimal()]

@@ -24,14 +24,13 @@ from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.build import build_corpus, build_data, load_extensions, names_given, new_model, plain
 from headcount.run.directory import read_config
-from headcount.settings import build, own_settings, typed
+from headcount.settings import AS_TRAINED, build, own_settings, typed
 from headcount.training.seal import read_checkpoint
 
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData
 
 OPENING = {"checkpoint", "device", "precision", "search", "extensions"}  # settings of a command that `open_run` takes
-AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 
 
 @dataclass
@@ -111,7 +110,8 @@ def open_run(
         hint = f"; training may still be under way, or to be resumed with resume={directory}" if not checkpoint else ""
         raise InputError(f"{weights}: no such file{hint}")
     tokenizer = load_tokenizer(directory)
-    model = model_with(weights, config, tokenizer, directory)
+    model = build_model(config, tokenizer)
+    load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     method = search_of(config, search or {})
     translator = make_translator(model, tokenizer, method, config.data.hide_source, str(directory))
@@ -189,16 +189,6 @@ def build_model(config: DictConfig, tokenizer: AnyTokenizer) -> EncoderDecoder:
     return new_model(plain(config.model), tokenizer.vocab_size, **source)
 
 
-def model_with(path: Path, config: DictConfig, tokenizer: AnyTokenizer, directory: Path) -> EncoderDecoder:
-    """The model that `config`, of the run in `directory`, describes, with the weights of a file.
-
-    Raises InputError where these are another model's, and for numbers that are not finite.
-    """
-    model = build_model(config, tokenizer)
-    load_weights(model, path, directory)
-    return model
-
-
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The model's weights from a .safetensors file or a Lightning checkpoint, mapped from the file. Raises InputError
     for anything else."""
@@ -228,28 +218,20 @@ def load_weights(model: EncoderDecoder, path: Path, directory: Path) -> None:
     numbers that are not finite."""
     try:
         fill(model, read_weights(path))
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         what = str(error).splitlines()[-1].strip()  # torch's last line names a weight that does not fit
         raise InputError(f"{path}: does not fit the model in {directory}: {what}") from error
-    if damaged := [
-        name for name, weight in model.state_dict().items() if not (weight.is_meta or weight.isfinite().all())
-    ]:
-        raise InputError(
-            f"{path}: {damaged[0]} is not of finite numbers (NaN or infinite): training has diverged, or the file is "
-            "damaged; take earlier weights with checkpoint="
-        )
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise InputError(
+                f"{path}: {name} is not of finite numbers (NaN or infinite): training has diverged, or the file is "
+                "damaged; take earlier weights with checkpoint="
+            )
 
 
 def fill(model: EncoderDecoder, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a model, each by name. Raises RuntimeError if one is missing, or has another shape."""
-    parameters = dict(model.named_parameters())
-    if missing := parameters.keys() - weights.keys():
+    names = dict(model.named_parameters()).keys()
+    if missing := names - weights.keys():
         raise RuntimeError(f"no weights for {min(missing)}")
-    for name, parameter in parameters.items():
-        found = weights[name]
-        if not isinstance(found, Tensor) or not found.is_floating_point():
-            raise RuntimeError(f"no numbers for {name}")
-        if found.shape != parameter.shape:
-            raise RuntimeError(f"size mismatch for {name}: {list(found.shape)}, and not {list(parameter.shape)}")
-    if not next(iter(parameters.values())).is_meta:
-        model.load_state_dict({name: weights[name] for name in parameters}, strict=False)
+    model.load_state_dict({name: weights[name] for name in names}, strict=False)

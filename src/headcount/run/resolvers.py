@@ -1,5 +1,6 @@
 """OmegaConf resolvers: the functions of conf/ between ${ and }, beside Hydra's own."""
 
+import contextlib
 import hashlib
 import itertools
 import math
@@ -9,11 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from headcount.settings import PLACES, is_learnt, named_by, within
+from headcount.command_lines import CONF
+from headcount.settings import AS_TRAINED, PLACES, is_learnt, named_by, within
 
 TUNED_TOKENS = 4096  # data.batch_tokens that the rates in conf/optimizer count as being for; they were found with 2,048
 
@@ -25,19 +28,12 @@ def run_directory(resume: str | None) -> str:
         return str(Path(resume).resolve()) if known else "."
     if int(os.environ.get("RANK", 0)) > 0:
         return "."  # the first process chooses: see `shared_directory`
-    name = first = Path(f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}")
-    for number in itertools.count(2):
-        try:
-            name.mkdir(parents=True)  # taken at once: of two runs started in the same second, each gets its own
+    first = f"runs/{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    for name in itertools.chain([first], (f"{first}_{number}" for number in itertools.count(2))):
+        with contextlib.suppress(FileExistsError):
+            Path(name).mkdir(parents=True)  # taken at once: of two runs started in the same second, each gets its own
             break
-        except FileExistsError:
-            name = first.with_name(f"{first.name}_{number}")
-    return str(name)
-
-
-def sweep_directory(name: str, recipe: str | None, data: str) -> str:
-    """The directory of a sweep, named after it and its recipe, or its corpus."""
-    return f"runs/{name}_{recipe or data}"
+    return name
 
 
 def swept(overrides: Iterable[str], params: Mapping[str, Any] | None) -> list[str]:
@@ -105,9 +101,14 @@ def register_resolvers() -> None:
     """Register the resolvers, and the launcher of sweeps."""
     for once in (run_directory, swept):
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
-    for resolver in (sweep_directory, job_directory, peak_rate, processes, balanced_feed_forward):
+    for resolver in (job_directory, peak_rate, processes, balanced_feed_forward):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
     launcher = {"_target_": "hydra_plugins.headcount_processes.Processes", "n_jobs": 1}
     ConfigStore.instance().store("processes", launcher, group="hydra/launcher", provider="headcount")
+    # A sweep is named after its recipe, or its corpus.
+    folder = lambda name, recipe, data: f"runs/{name}_{recipe or data}"  # noqa: E731
+    OmegaConf.register_new_resolver("sweep_directory", folder, replace=True)
+    beam = yaml.safe_load((CONF / "search" / "beam.yaml").read_text(encoding="utf-8"))
+    ConfigStore.instance().store(AS_TRAINED, dict.fromkeys(beam, AS_TRAINED), group="search", provider="headcount")
     OmegaConf.register_new_resolver("of_kind", lambda kind, values: values.get(kind), replace=True)
     OmegaConf.register_new_resolver("twice", lambda number: 2 * number, replace=True)

@@ -8,11 +8,9 @@ import numpy as np
 from datasets import Dataset
 from tabulate import tabulate
 
-from headcount.data.tokenizer import AnyTokenizer
-from headcount.decoding.search import SearchMethod
 from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import perplexity
-from headcount.evaluation.metrics import METRICS, PRIMARY, composed, counts_sentences, score
+from headcount.evaluation.metrics import METRICS, PRIMARY, composed, score
 from headcount.evaluation.significance import compare
 from headcount.files import write_text
 from headcount.progress import progress_bar
@@ -58,22 +56,6 @@ def evaluate_split(run: Run, rows: Dataset, tokenizer: str, with_loss: bool = Tr
         if len(arrays["row"]):
             figures["contrastive"] = contrastive_figures(rows, arrays)
     return Evaluation(sources, hypotheses, references, figures, arrays)
-
-
-def doubts(splits: Mapping[str, Dataset], tokenizer: AnyTokenizer, search: SearchMethod, bleu: str) -> list[str]:
-    """A line for each split that no model can score well on: its references are longer than translations may be, or
-    have no words for BLEU's tokenizer `bleu`."""
-    lines = []
-    for split, rows in splits.items():
-        references = list(rows["target"])
-        limits = [search.limit(len(ids)) for ids in tokenizer.source.encode(list(rows["source"]))]
-        longer = [len(ids) > most for ids, most in zip(tokenizer.target.encode(references), limits, strict=True)]
-        if any(longer):
-            allowed = f"search.max_ratio={search.max_ratio} and search.max_extra={search.max_extra}"
-            lines.append(f"{split}: {np.mean(longer):.2%} of the references have more pieces than {allowed} allow")
-        if counts_sentences(bleu, references):
-            lines.append(f"{split}: BLEU by {bleu} takes sentences for words; give bleu_tokenizer=char (Chinese: zh)")
-    return lines
 
 
 def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:

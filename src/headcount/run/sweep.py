@@ -12,16 +12,16 @@ import contextlib
 import glob
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from filelock import FileLock
@@ -33,17 +33,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from headcount.command_lines import command, quoted
 from headcount.errors import InputError
-from headcount.files import read_json, require_regular, show, write_text
+from headcount.files import read_json, show, write_text
 from headcount.processes import END_WITH_PARENT, cores, end_with_parent
 from headcount.run.directory import is_finished
 from headcount.signals import signals_to
 
 PLAN = "sweep.json"
 LOG = "job.log"
-LAST_BYTES = 4096  # of a log, in which its last lines are
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "PL_", "SLURM_NTASKS")
-# At which submitit, on SLURM too, puts a job back into the queue and ends it; elsewhere than on Unix there is none.
-REQUEUE = getattr(signal, "SIGUSR2", signal.SIGTERM)
+REQUEUE = signal.SIGUSR2  # at which submitit, on SLURM too, puts a job back into the queue and ends it
 # Settings of torchrun: signals that it hands on, and the seconds in which its processes save and end.
 TORCHRUN = {
     "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
@@ -58,7 +56,7 @@ class Plan:
     overrides: its command line. jobs: the overrides of each job, by folder.
     """
 
-    overrides: tuple[str, ...] = ()
+    overrides: list[str] = field(default_factory=list)
     jobs: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -68,12 +66,8 @@ def read_plan(sweep: Path) -> Plan:
     if not path.is_file():
         return Plan()
     try:
-        plan = read_json(path)
-        jobs = {str(name): list(map(str, given or ())) for name, given in plan.get("jobs", {}).items()}
-        if paths := [name for name in jobs if "/" in name or name in ("", ".", "..")]:
-            raise ValueError(f"{paths[0]!r} is no name of a folder")
-        return Plan(tuple(map(str, plan.get("overrides", ()))), jobs)
-    except (ValueError, AttributeError, TypeError, OSError) as error:
+        return Plan(**read_json(path))
+    except (ValueError, TypeError, OSError) as error:
         raise InputError(
             f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
         ) from error
@@ -92,27 +86,15 @@ def begun_jobs(sweep: Path) -> list[str]:
 
 
 def why_unfinished(directory: Path) -> str:
-    """Why a job is not finished: its error messages, or the last line of its log."""
+    """Why a job is not finished: the error messages in its log, or the last line of it."""
     if not directory.is_dir():
         return "not begun"
-    for path in (directory / LOG, directory / "train.log"):
-        if path.is_file():
-            return f"{complaint(path)} ({path})"
+    log = directory / LOG
+    with contextlib.suppress(OSError):
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = dict.fromkeys(line.removeprefix("error: ") for line in lines if line.startswith("error: "))
+        return f"{'; '.join(errors) or (lines or ['no output'])[-1]} ({show(log)})"
     return "begun, and not finished"
-
-
-def complaint(log: Path) -> str:
-    """The error messages at the end of a log, each once; its last line if it has none."""
-    try:
-        require_regular(log)
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        text = ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no output"]
-    errors = dict.fromkeys(line.removeprefix("error: ") for line in lines if line.startswith("error: "))
-    return "; ".join(errors) or lines[-1]
 
 
 class ProcessLauncher(Launcher):
@@ -133,22 +115,61 @@ class ProcessLauncher(Launcher):
         sweep = Path(self.config.hydra.sweep.dir)
         hydra = self.config.hydra.overrides
         words = [*hydra.task, *(each for each in hydra.hydra if not each.startswith("hydra.mode"))]
-        write_plan(
-            sweep, Plan(tuple(words), {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()})
-        )
+        write_plan(sweep, Plan(words, {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()}))
         at_once = self.n_jobs if self.n_jobs > 0 else cores() + 1 + self.n_jobs  # -1 is a job a core
-        board = Board(sweep, short_names(jobs), max(1, min(at_once, len(jobs))))
-        with forwarded_signals() as (children, signals):
-            board.run(jobs, children, signals)
-        sys.stdout.write(board.summary())
+        failed, signals = self._run(jobs, max(1, min(at_once, len(jobs))))
+        done = sum(map(is_finished, jobs))
+        lines = [f"sweep {show(sweep)}: {done} of {len(jobs)} jobs done", *failed]
+        if done < len(jobs):
+            lines.append("the same command again does what is missing")
+        if done:
+            lines.append(f"next:  {command('report', sweep=show(sweep))}")
+        sys.stdout.write("\n".join(lines) + "\n")
         if signals:
             raise SystemExit(128 + signals[-1])
-        if self.config.report and any(is_finished(path) for path in jobs):
+        if self.config.report and done:
             write_report = [sys.executable, "-m", "headcount", "report", f"sweep={quoted(str(sweep))}"]
             subprocess.run(write_report, check=False)
-        if board.failed:
+        if failed:
             raise SystemExit(2)
         return []
+
+    def _run(self, jobs: Mapping[Path, DictConfig], at_once: int) -> tuple[list[str], list[int]]:
+        """Run the jobs that are not finished, in threads, with a line on standard error for each that ends; a line for
+        each that failed, and the signals that came. A signal ends the sweep once the jobs that run have stopped."""
+        missing = [path for path in jobs if not is_finished(path)]
+        names, gpus, places, failed = short_names(jobs), visible_gpus(), SimpleQueue[int](), list[str]()
+        begun = time.monotonic()
+        for place in range(at_once):
+            places.put(place)
+
+        def say(what: str, left: int) -> None:
+            seconds = (time.monotonic() - begun) / max(1, len(missing) - left) * left
+            time_left = f", about {max(1, round(seconds / 60))} min left" if 0 < left < len(missing) else ""
+            done = f"{len(jobs) - left - len(failed)} of {len(jobs)} jobs done{time_left}"
+            sys.stderr.write(f"sweep {show(Path(self.config.hydra.sweep.dir))}: {what}{done}\n")
+
+        with forwarded_signals() as (children, signals), ThreadPoolExecutor(at_once) as threads:
+
+            def work(path: Path) -> None:
+                if not signals:
+                    place = places.get()
+                    environment = environment_of_a_job(
+                        threads_of(jobs[path], at_once), gpus_of(place, jobs[path].trainer.devices, gpus)
+                    )
+                    run_process(command_of_a_job(jobs[path], path), path, environment, children)
+                    places.put(place)
+
+            running = {threads.submit(work, path): path for path in missing}
+            say("", len(missing))
+            for number, each in enumerate(as_completed(running), 1):
+                path = running[each]
+                each.result()
+                if state := "" if is_finished(path) else "stopped" if signals else "failed":
+                    why = state if signals else why_unfinished(path)
+                    failed.append(f"not done: {names[path]}: {why}")
+                say(f"{state or 'done'}: {names[path]}; ", len(missing) - number)
+        return failed, signals
 
     def _composed(self, job_overrides: Sequence[Sequence[str]], first: int) -> dict[Path, DictConfig]:
         """The config of each job by its folder. Raises InputError for two jobs of one folder, or a folder that holds a
@@ -187,69 +208,6 @@ def short_names(jobs: Mapping[Path, DictConfig]) -> dict[Path, str]:
     return {path: ",".join(each for each in own if each not in common) or path.name for path, own in words.items()}
 
 
-class Board:
-    """The jobs of a sweep, by name: runs them in threads, and says how far they are."""
-
-    def __init__(self, sweep: Path, names: Mapping[Path, str], at_once: int) -> None:
-        self.sweep, self.names, self.at_once = sweep, names, at_once
-        self.waiting = [path for path in names if not is_finished(path)]
-        self.total, self.failed = len(names), dict[Path, str]()
-        self.begun = time.monotonic()
-        self.ended = 0
-        self.gpus = visible_gpus()
-
-    def run(
-        self, jobs: Mapping[Path, DictConfig], children: "list[subprocess.Popen[bytes]]", signals: list[int]
-    ) -> None:
-        """Run all that wait. Signals that come end the sweep once the children have stopped."""
-        places = list(range(self.at_once))
-        running: dict[Any, tuple[Path, int]] = {}
-        queue = list(self.waiting)
-        self.say()
-        with ThreadPoolExecutor(self.at_once) as threads:
-            while (queue and not signals) or running:
-                while queue and places and not signals:
-                    path, place = queue.pop(0), places.pop(0)
-                    gpus = gpus_of(place, jobs[path].trainer.devices, self.gpus)
-                    environment = environment_of_a_job(threads_of(jobs[path], self.at_once), gpus)
-                    words = command_of_a_job(jobs[path], path)
-                    running[threads.submit(run_process, words, path, environment, children)] = path, place
-                done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                for each in done:
-                    path, place = running.pop(each)
-                    places.append(place)
-                    self.ended += 1
-                    each.result()
-                    if not is_finished(path):
-                        self.failed[path] = "stopped" if signals else complaint(path / LOG)
-                    self.say(path)
-
-    @property
-    def done(self) -> int:
-        """The number of jobs that are finished."""
-        return self.total - len(self.waiting) + self.ended - len(self.failed)
-
-    def say(self, ended: Path | None = None) -> None:
-        """A line on standard error: what has ended, how many jobs are done, and how long the rest may take."""
-        left = len(self.waiting) - self.ended
-        seconds = (time.monotonic() - self.begun) / self.ended * left if self.ended else 0
-        time_left = f", about {max(1, round(seconds / 60))} min left" if seconds else ""
-        why = self.failed.get(ended) if ended else None
-        state = "done" if why is None else "stopped" if why == "stopped" else "failed"
-        what = "" if ended is None else f"{state}: {self.names[ended]}; "
-        sys.stderr.write(f"sweep {show(self.sweep)}: {what}{self.done} of {self.total} jobs done{time_left}\n")
-
-    def summary(self) -> str:
-        """The end of a sweep: its jobs that failed, and what to type next."""
-        lines = [f"sweep {show(self.sweep)}: {self.done} of {self.total} jobs done"]
-        lines += [f"not done: {self.names[path]}: {why}" for path, why in self.failed.items()]
-        if self.done < self.total:
-            lines.append("the same command again does what is missing")
-        if self.done:
-            lines.append(f"next:  {command('report', sweep=show(self.sweep))}")
-        return "\n".join(lines) + "\n"
-
-
 def run_job(config: DictConfig, directory: Path) -> None:
     """The job of a sweep that a plugin of Hydra started, on this machine or another: train it in a child process.
 
@@ -272,7 +230,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
             requeue(REQUEUE, None)
         raise SystemExit(128 + signals[-1])
     if not is_finished(directory):
-        raise InputError(f"{complaint(directory / LOG)}; see {show(directory / LOG)}")
+        raise InputError(why_unfinished(directory))
 
 
 def run_process(
@@ -326,10 +284,10 @@ def gpus_of(place: int, devices: Any, names: Sequence[str]) -> list[str]:
 
 def visible_gpus() -> list[str]:
     """Names of the GPUs that a process started now would see: those before the first -1."""
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        names = [name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
-        return [name for name in (names[: names.index("-1")] if "-1" in names else names) if name]
-    return [str(number) for number in range(len([p for p in glob.glob("/dev/nvidia*") if re.search(r"\d$", p)]))]
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        return [path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*"))]
+    return [name.strip() for name in f"{names},-1".split("-1")[0].split(",") if name.strip()]
 
 
 def environment_of_a_job(threads: int | None, gpus: Collection[str]) -> dict[str, str]:

@@ -7,14 +7,14 @@ from headcount.report.flags import as_words
 from headcount.report.runs import Sweep
 from headcount.report.study import Study
 from headcount.report.table import Table
-from headcount.settings import nested, typed
+from headcount.settings import typed
 
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
 
 
 def section(study: Study) -> Section:
     sweep = study.sweep
-    shared = yaml.safe_dump(nested(sweep.shared), sort_keys=False, allow_unicode=True)
+    shared = yaml.safe_dump(dict(sweep.shared), sort_keys=False, allow_unicode=True)
     differing = [_differing(sweep)] if sweep.differing else []
     settings = Code(shared, "yaml", "Settings that all runs share")
     return Section("How it was measured", (_facts(sweep), *differing, settings))
