@@ -6,7 +6,7 @@ import torch
 from headcount.model import attention as attention_module
 from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention, TokenPositions
 from headcount.model.cache import KeysValues
-from headcount.model.dropout import dropout_mask, head_dropout_mask
+from headcount.model.dropout import Dropout, head_dropout_mask
 from headcount.model.head_plan import HeadPlan
 from headcount.model.multi_head import MultiHeadAttention
 
@@ -241,7 +241,7 @@ def test_dropout_zeroes_weights_and_doubles_the_rest():
 def test_a_dropout_mask_takes_one_random_byte_for_each_number():
     for numbers, words in ((8, 1), (9, 2), (24, 3)):
         torch.manual_seed(0)
-        dropout_mask(torch.ones(numbers), 0.5)
+        Dropout(0.5)(torch.ones(numbers))
         after = torch.rand(1)
         torch.manual_seed(0)
         torch.empty(words, dtype=torch.int64).random_()

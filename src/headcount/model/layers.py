@@ -101,13 +101,6 @@ class DecoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.residuals: Any = nn.ModuleList([residual(), residual(), residual()])
 
-    def start(self, memory: Tensor) -> LayerState:
-        """The state before the first target position of a search, given the encoder's output."""
-        # Made contiguous once, or attention would do so at every step.
-        keys = KeysValues(*(x.contiguous() for x in self.cross_attention.project(memory)))
-        own, cross = (each.attend.begin(len(memory)) for each in (self.self_attention, self.cross_attention))
-        return LayerState(keys, None, own, cross)
-
     def forward(
         self, x: Tensor, state: LayerState, target: Scope, source: Scope, need_weights: bool
     ) -> tuple[Tensor, Tensor | None, Tensor | None, LayerState]:

@@ -93,8 +93,8 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, context: Float[Tensor, "batch key d_model"], step: int | None = None) -> KeysValues:
         """Keys and values of `context` at the positions 0, 1, 2, ...; in search, all of them at position `step`."""
-        value = self._split(self.value(context))
-        return KeysValues(value if self.key is None else self._placed(self.key(context), step), value)
+        value = self.value(context).unflatten(2, (self.heads.kv, self.heads.size)).transpose(1, 2)
+        return KeysValues(value if self.key is None else self._placed(self.key(context), self.heads.kv, step), value)
 
     def forward(
         self,
@@ -107,7 +107,7 @@ class MultiHeadAttention(nn.Module):
     ) -> AttentionOutput:
         """Output [batch, query, d_model] of queries x that attend to `context` where `mask` is True; weights and state
         as in `AttentionOutput`."""
-        query = self._placed(self.query(x), positions.step)
+        query = self._placed(self.query(x), self.heads.count, positions.step)
         if self.qk_norm is not None:
             query = query * self.qk_norm.scale.to(query.dtype)[:, None, None]
         if self.heads.kv < self.heads.count:
@@ -126,15 +126,11 @@ class MultiHeadAttention(nn.Module):
             heads = heads * gate[..., None, None]
         return AttentionOutput(self.output(heads.transpose(1, 2).flatten(2)), weights, state)
 
-    def _placed(self, x: Tensor, step: int | None) -> Tensor:
-        """Projected queries or keys, split into heads, normalised and rotated."""
-        x = self._split(x)
+    def _placed(self, x: Tensor, heads: int, step: int | None) -> Tensor:
+        """Projected queries or keys [batch, position, head * d_head], split into heads, normalised and rotated."""
+        x = x.unflatten(2, (heads, self.heads.size)).transpose(1, 2)
         x = x if self.qk_norm is None else self.qk_norm(x)
         return x if self.rotate is None else self.rotate(x, step)
-
-    def _split(self, x: Tensor) -> Tensor:
-        # [batch, position, head * d_head] -> [batch, head, position, d_head]
-        return x.unflatten(2, (x.shape[2] // self.heads.size, self.heads.size)).transpose(1, 2)
 
 
 def projection(inputs: int, outputs: int) -> nn.Linear:

@@ -49,7 +49,8 @@ class SinusoidalPositions(ComputedTable):
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         """x plus the encoding of the positions from `start` on."""
         end = start + x.shape[1]
-        return x + self.reaching(end)[start:end]
+        table = self.table if end <= len(self.table) else self.reaching(end)
+        return x + table[start:end]
 
     def make(self, length: int, dtype: torch.dtype) -> Tensor:
         return sines_and_cosines(length, self.d_model).flatten(1)[:, : self.d_model].to(dtype)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, TokenPositions
-from headcount.model.cache import DecoderState, LayerState
+from headcount.model.cache import DecoderState, KeysValues, LayerState
 from headcount.model.dropout import Dropout, LayerDropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
 from headcount.model.feed_forward import FEED_FORWARDS
@@ -137,8 +137,10 @@ class Transformer(EncoderDecoder):
 
     def _layers_to_run(self, stack: Iterable[Layer]) -> list[Layer]:
         """The layers of a pass over whole sentences, in order: without those left out; in training, the compiled."""
-        layers = self.layer_dropout(stack)
-        return [self._compiled.get(each, each) for each in layers] if self.training else layers
+        if not self.training:
+            return list(stack)
+        layers = self.layer_dropout(stack) if self.layer_dropout.p else stack
+        return [self._compiled.get(each, each) for each in layers]
 
     @property
     def max_length(self) -> int | None:
@@ -207,7 +209,13 @@ class Transformer(EncoderDecoder):
     def start(self, source: Source, source_mask: SourceMask | None) -> DecoderState:
         self.check_gates()
         memory = self.encode(source, source_mask)
-        layers = [layer.start(memory) for layer in self.decoder]
+        layers = []
+        for layer in self.decoder:
+            own, cross = layer.self_attention, layer.cross_attention
+            # Made contiguous once, or attention would do so at every step.
+            keys = KeysValues(*(x.contiguous() for x in cross.project(memory)))
+            states = (each.attend.begin(len(source)) for each in (own, cross))
+            layers.append(LayerState(keys, None, *states))
         mask = None if source_mask is None else source_mask[:, None, None, :]
         ancestors = torch.empty(len(source), 1, 0, dtype=torch.bool, device=self.device)
         none = torch.empty(0, dtype=torch.int64, device=self.device)
