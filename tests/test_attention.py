@@ -7,8 +7,7 @@ from headcount.model import attention as attention_module
 from headcount.model.attention import AttendFactory, ScaledDotProduct, SoftmaxAttention, TokenPositions
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout, head_dropout_mask
-from headcount.model.head_plan import HeadPlan
-from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.multi_head import HeadPlan, MultiHeadAttention
 
 
 def make_attention(

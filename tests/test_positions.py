@@ -5,8 +5,7 @@ import torch
 from built import built
 
 from headcount.model.attention import ScaledDotProduct, TokenPositions
-from headcount.model.head_plan import HeadPlan
-from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.multi_head import HeadPlan, MultiHeadAttention
 from headcount.model.positions import Rotation
 
 WHOLE = TokenPositions(torch.arange(5), torch.arange(5), None)

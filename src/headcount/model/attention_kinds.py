@@ -4,6 +4,7 @@ Queries and keys are the projections of multi-head attention, as for the scaled 
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -70,8 +71,8 @@ class Additive(SoftmaxAttention):
         """For some queries at a time, recomputed in the backward pass: all at once would take d_head times the memory
         of the scores."""
         at_once = max(1, AT_ONCE.get(key.device.type, AT_ONCE_ELSEWHERE) // max(key.numel(), 1))
-        parts = [checkpoint(self._score, some, key, use_reentrant=False) for some in query.split(at_once, dim=2)]
-        return torch.cat(parts, dim=2)
+        score = partial(checkpoint, self._score, use_reentrant=False, preserve_rng_state=False)
+        return torch.cat([score(some, key) for some in query.split(at_once, dim=2)], dim=2)
 
     def _score(self, query: Query, key: Key) -> Tensor:
         exact = torch.promote_types(query.dtype, torch.float32)

@@ -97,11 +97,9 @@ class EncoderDecoder(nn.Module, ABC):
                 "length; give gates [head], and translate or score one sentence at a time"
             )
 
-    # The calls of a search: see headcount.decoding.search.
-
     @abstractmethod
     def start(self, source: Source, source_mask: SourceMask | None) -> Any:
-        """The state of a search before the first target token; source_mask None: no source has padding."""
+        """The state of a search, see headcount.decoding.search, before the first target token."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

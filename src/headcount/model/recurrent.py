@@ -15,15 +15,14 @@ of the Transformer, with any `Attend`, any number of heads, and their gates.
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
-from headcount.model.head_plan import plan_heads
-from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.multi_head import MultiHeadAttention, plan_heads
 from headcount.model.settings import Probability, Size
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -151,9 +150,7 @@ class Recurrent(EncoderDecoder):
             y, last = self.decoder(x.to(cell[0].dtype), given if len(cell) == 2 else given[0])
         return y, tuple(part[0] for part in last) if len(cell) == 2 else (last[0],)
 
-    def _step(
-        self, x: Tensor, state: RecurrentState, weights: list[Tensor] | None = None
-    ) -> tuple[Tensor, RecurrentState]:
+    def _step(self, x: Tensor, state: RecurrentState, weights: list[Tensor] | None) -> tuple[Tensor, RecurrentState]:
         """Output [row, d_model] after x [row, d_model], the newest target token of each row."""
         if self.attention is None or state.memory is None:
             y, cell = self._recur(x[:, None], state.cell)
@@ -176,27 +173,22 @@ class Recurrent(EncoderDecoder):
         return output, state._replace(cell=cell, fed=fed, cross=cross, positions=positions)
 
     @torch.no_grad()
-    def step(
-        self, tokens: Int[Tensor, "row"], state: RecurrentState
-    ) -> tuple[Float[Tensor, "row vocab"], RecurrentState]:
-        y, state = self._step(self._embed(self.target_embedding, tokens), state)
+    def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        y, state = self._step(self._embed(self.target_embedding, tokens), state, None)
         logits = self.output(self.dropout(y))
         # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1), state
 
-    def reorder(
-        self, state: RecurrentState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
-    ) -> RecurrentState:
+    def reorder(self, state: RecurrentState, rows: Tensor, sentences: Tensor) -> RecurrentState:
         memory, mask = state.memory, state.source_mask
         if len(sentences) < state.sentences:
             memory = memory and memory.select(sentences)
             mask = mask if mask is None else mask.index_select(0, sentences)
-        return RecurrentState(
-            tuple(part.index_select(0, rows) for part in state.cell),
-            state.fed.index_select(0, rows),
-            None if state.cross is None else state.cross.index_select(0, rows),
-            memory,
-            mask,
-            state.positions,
-            len(sentences),
+        return state._replace(
+            cell=tuple(part.index_select(0, rows) for part in state.cell),
+            fed=state.fed.index_select(0, rows),
+            cross=None if state.cross is None else state.cross.index_select(0, rows),
+            memory=memory,
+            source_mask=mask,
+            sentences=len(sentences),
         )

@@ -13,9 +13,8 @@ from headcount.model.cache import DecoderState, KeysValues, LayerState
 from headcount.model.dropout import Dropout, LayerDropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
 from headcount.model.feed_forward import FEED_FORWARDS
-from headcount.model.head_plan import HeadPlan, plan_heads
 from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, in_product_precision
-from headcount.model.multi_head import MultiHeadAttention
+from headcount.model.multi_head import HeadPlan, MultiHeadAttention, plan_heads
 from headcount.model.positions import POSITIONS
 from headcount.model.settings import Factor, Heads, Layers, Natural, Probability, Size
 
@@ -25,11 +24,9 @@ Layer = TypeVar("Layer", bound=nn.Module)
 class Transformer(EncoderDecoder):
     """Encoder and decoder with any head count in any layer.
 
-    conf/train.yaml explains the settings. num_heads: of all three kinds of attention; encoder_heads, decoder_heads and
-    cross_heads override it. embedding_dropout: None: dropout. tied_embeddings: Press and Wolf 2017. init "zero_output":
-    the last matrix of each sublayer is zero at first (Zhang et al. 2019, "Fixup initialization", section 3), so that a
-    layer with norm "pre" begins as the identity. source_vocab_size: pieces of a separate source vocabulary, whose
-    embeddings are shared with nothing; None: one vocabulary of both languages.
+    conf/train.yaml explains the settings. tied_embeddings: Press and Wolf 2017. init "zero_output": Zhang et al. 2019,
+    "Fixup initialization", section 3; a layer with norm "pre" begins as the identity. source_vocab_size: pieces of a
+    separate source vocabulary, whose embeddings are shared with nothing; None: one vocabulary of both languages.
 
     Raises ValueError for settings that do not fit together, naming the setting, its value, what is allowed and the fix.
     """
@@ -156,9 +153,7 @@ class Transformer(EncoderDecoder):
             "cross_heads": [layer.cross_attention.heads.count for layer in self.decoder],
         } | kv_heads
 
-    def forward(
-        self, source: Source, source_mask: SourceMask | None, target: Target
-    ) -> Float[Tensor, "batch target d_model"]:
+    def forward(self, source: Source, source_mask: SourceMask | None, target: Target) -> Tensor:
         return self.decode(self.encode(source, source_mask), source_mask, target)
 
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
@@ -242,9 +237,7 @@ class Transformer(EncoderDecoder):
         log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1)
         return log_probs, DecoderState(layers, state.source, ancestors, key_positions, position + 1)
 
-    def reorder(
-        self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
-    ) -> DecoderState:
+    def reorder(self, state: DecoderState, rows: Tensor, sentences: Tensor) -> DecoderState:
         ancestors = state.ancestors.flatten(0, 1).index_select(0, rows).unflatten(0, (len(sentences), -1))
         source, kept = state.source, None
         if len(sentences) < len(state.ancestors):
