@@ -8,7 +8,7 @@ that are already split into heads. `multi_head.py` projects, splits and merges a
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,6 @@ Query = Float[Tensor, "batch head query d_head"]
 Key = Float[Tensor, "batch head key d_head"]
 Mask = Bool[Tensor, "#batch #head #query #key"] | None
 """None: every query may attend to every key."""
-State = Tensor | None
-"""What an attention of search keeps from one target position to the next, [row, ...]; None for a kind without one."""
 PLAIN = ("cpu",)  # devices where plain products are faster than torch's kernels, which are made for long sequences
 
 
@@ -45,7 +43,7 @@ class AttentionOutput(NamedTuple):
 
     output: Tensor
     weights: Tensor | None
-    state: State
+    state: Tensor | None
 
 
 class Attend(nn.Module):
@@ -61,7 +59,7 @@ class Attend(nn.Module):
     gain: float = 1.0
     reads_keys: bool = True
 
-    def begin(self, rows: int) -> State:
+    def begin(self, rows: int) -> Tensor | None:
         """The state [row, ...] before the first target position; None for a kind without a state."""
         return None
 
@@ -90,22 +88,13 @@ class SoftmaxAttention(Attend):
         return query @ key.transpose(-2, -1)
 
     def forward(
-        self,
-        query: Query,
-        key: Key,
-        value: Key,
-        mask: Mask,
-        positions: TokenPositions,
-        state: State,
-        need_weights: bool,
+        self, query: Query, key: Key, value: Key, mask: Mask, positions: TokenPositions, state: Any, need_weights: bool
     ) -> AttentionOutput:
         if self.is_dot and self.num_heads and not need_weights and query.device.type not in PLAIN:
             # SDPA's dropout acts in eval mode too. A mask would rule out the fastest of its kernels.
             dropout, mask = self.dropout.p if self.training else 0.0, None if positions.causal else mask
-            output = F.scaled_dot_product_attention(
-                query, key, value, mask, dropout, positions.causal, scale=self.scale
-            )
-            return AttentionOutput(output, None, None)
+            given = (query, key, value, mask, dropout, positions.causal)
+            return AttentionOutput(F.scaled_dot_product_attention(*given, scale=self.scale), None, None)
         score = self.score(query, key)
         score = score.to(torch.promote_types(score.dtype, torch.float32))
         # One addition, which is faster than a product and masked_fill.

@@ -5,22 +5,20 @@ Queries and keys are the projections of multi-head attention, as for the scaled 
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from headcount.machine import cumulative_sum
-from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, SoftmaxAttention, State, TokenPositions
+from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, SoftmaxAttention, TokenPositions
 from headcount.model.dropout import Dropout
 from headcount.model.settings import Factor, Size
 
 LARGEST = 20.0  # of a', b' and c' of a window: far beyond useful values, and nothing computed from them overflows
-# Numbers of [batch, head, query, key, d_head] that the additive score holds at a time; on a CPU, as many as its cache
-# holds.
+# Numbers of [batch, head, query, key, d_head] that the additive score holds at a time; on a CPU, they fit its cache.
 AT_ONCE = {"cpu": 2**18}
-AT_ONCE_ELSEWHERE = 2**24
 
 
 class LuongDot(SoftmaxAttention):
@@ -70,7 +68,7 @@ class Additive(SoftmaxAttention):
     def score(self, query: Query, key: Key) -> Tensor:
         """For some queries at a time, recomputed in the backward pass: all at once would take d_head times the memory
         of the scores."""
-        at_once = max(1, AT_ONCE.get(key.device.type, AT_ONCE_ELSEWHERE) // max(key.numel(), 1))
+        at_once = max(1, AT_ONCE.get(key.device.type, 2**24) // max(key.numel(), 1))
         score = partial(checkpoint, self._score, use_reentrant=False, preserve_rng_state=False)
         return torch.cat([score(some, key) for some in query.split(at_once, dim=2)], dim=2)
 
@@ -118,7 +116,7 @@ class GaussianWindow(Attend):
         """Centres before the first key."""
         return self.bias.new_zeros(rows, len(self.bias), self.gaussians)
 
-    def mixture(self, query: Query, state: State) -> Mixture:
+    def mixture(self, query: Query, state: Tensor | None) -> Mixture:
         """The Gaussians of a whole sentence of queries, or of the target position after `state`."""
         exact = torch.promote_types(query.dtype, torch.float32)
         weight, bias = self.weight.to(exact) * self.weight.shape[1] ** -0.5, self.bias.to(exact)
@@ -129,14 +127,7 @@ class GaussianWindow(Attend):
         return Mixture(heights, widths, before + steps)
 
     def forward(
-        self,
-        query: Query,
-        key: Key,
-        value: Key,
-        mask: Mask,
-        positions: TokenPositions,
-        state: State,
-        need_weights: bool,
+        self, query: Query, key: Key, value: Key, mask: Mask, positions: TokenPositions, state: Any, need_weights: bool
     ) -> AttentionOutput:
         with torch.autocast(query.device.type, enabled=False):  # rounding errors would add up in the sum
             heights, widths, centres = self.mixture(query, state)

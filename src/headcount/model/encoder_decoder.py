@@ -45,9 +45,11 @@ class EncoderDecoder(nn.Module, ABC):
     """Token ids in, decoder output [batch, target, d_model] out.
 
     output: the layer from decoder output to logits. It is apart from `forward`, so that a loss can leave out padding
-    before the largest matrix product. source_embedding and target_embedding may be one.
+    before the largest matrix product. source_embedding and target_embedding may be one. max_length: most tokens of a
+    source, with its end, and of a target, with its beginning; None: any number.
     """
 
+    max_length: int | None = None
     output: OutputLayer
     source_embedding: nn.Embedding
     target_embedding: nn.Embedding
@@ -62,11 +64,6 @@ class EncoderDecoder(nn.Module, ABC):
     def device(self) -> torch.device:
         """The device of the weights, to which ids and masks must be moved."""
         return self.output.weight.device
-
-    @property
-    def max_length(self) -> int | None:
-        """The largest number of tokens of a source, with its end, and of a target, with its beginning; None: any."""
-        return None
 
     @property
     @abstractmethod

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from headcount.errors import InputError
 
-FIRST_POSITIONS = 2048  # of a computed table before a sentence needs more
-
 
 class ComputedTable(nn.Module):
     """A table computed by `make(length, dtype)`, for as many positions as are needed."""
@@ -21,7 +19,7 @@ class ComputedTable(nn.Module):
 
     def __init__(self, max_positions: int) -> None:
         super().__init__()
-        first = min(max_positions, FIRST_POSITIONS)
+        first = min(max_positions, 2048)  # positions before a sentence needs more
         self.register_buffer("table", self.make(first, torch.get_default_dtype()), persistent=False)
 
     def reaching(self, end: int) -> Tensor:
@@ -49,8 +47,8 @@ class SinusoidalPositions(ComputedTable):
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         """x plus the encoding of the positions from `start` on."""
         end = start + x.shape[1]
-        table = self.table if end <= len(self.table) else self.reaching(end)
-        return x + table[start:end]
+        table = self.table
+        return x + (table if end <= len(table) else self.reaching(end))[start:end]
 
     def make(self, length: int, dtype: torch.dtype) -> Tensor:
         return sines_and_cosines(length, self.d_model).flatten(1)[:, : self.d_model].to(dtype)

@@ -27,19 +27,16 @@ from headcount.model.settings import Probability, Size
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
-Cell = tuple[Tensor, ...]
-"""The state of a cell by row: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]."""
-
 
 class RecurrentState(NamedTuple):
     """The state of a search between two steps; rows are sentence x beam.
 
-    cell: as in `Cell`. fed: o_t or c_t of the last step, [row, d_model]. cross: the state of the `Attend`. memory: keys
-    and values of the source, one for all rows of a sentence; None without attention. source_mask: [sentence, 1, 1,
-    source]. positions: of the next query, and of the source.
+    cell: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]. fed: o_t or c_t of the last step, [row, d_model].
+    cross: the state of the `Attend`. memory: keys and values of the source, one for all rows of a sentence; None
+    without attention. source_mask: [sentence, 1, 1, source]. positions: of the next query, and of the source.
     """
 
-    cell: Cell
+    cell: tuple[Tensor, ...]
     fed: Tensor
     cross: Tensor | None
     memory: KeysValues | None
@@ -143,7 +140,7 @@ class Recurrent(EncoderDecoder):
         positions = TokenPositions(there[:1], there, None)
         return RecurrentState(cell, torch.zeros_like(begun), cross, memory, mask, positions, len(source))
 
-    def _recur(self, x: Tensor, cell: Cell) -> tuple[Tensor, Cell]:
+    def _recur(self, x: Tensor, cell: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The decoder's cell over x [row, position, d]."""
         with torch.autocast(x.device.type, enabled=False):
             given = tuple(part[None] for part in cell)

@@ -101,6 +101,7 @@ class Transformer(EncoderDecoder):
         self.decoder: Any = nn.ModuleList(decoder)
         self.encoder_norm, self.decoder_norm = (residual().final_norm(self.d_model) for _ in range(2))
         self._compiled: dict[nn.Module, Any] = {}
+        self.max_length = getattr(self.positions["source"], "max_length", None)
 
     def _initialise(self, init: str, embedding_std: float | None, tied_embeddings: bool) -> None:
         # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
@@ -123,8 +124,7 @@ class Transformer(EncoderDecoder):
             self.output.weight = self.target_embedding.weight
 
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Let torch.compile make the kernels of each layer, for training with batches of any size. The first steps wait
-        for the compiler. Dropout draws other masks than without."""
+        """Compile each layer for training, with batches of any size. Dropout draws other masks than without."""
         layers = (*self.encoder, *self.decoder)
         # Layers with other heads, and batches with a mask or without, are compiled anew.
         most: Any = torch._dynamo.config
@@ -138,10 +138,6 @@ class Transformer(EncoderDecoder):
             return list(stack)
         layers = self.layer_dropout(stack) if self.layer_dropout.p else stack
         return [self._compiled.get(each, each) for each in layers]
-
-    @property
-    def max_length(self) -> int | None:
-        return getattr(self.positions["source"], "max_length", None)
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
