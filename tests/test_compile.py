@@ -6,12 +6,6 @@ import torch
 from built import random_model
 
 SHAPES = [(4, 7, 9), (8, 12, 13), (2, 5, 6), (3, 20, 21)]
-KINDS = {
-    "default": {},
-    "rotary": {"positions": "rotary", "feed_forward": "swiglu"},
-    "normed": {"qk_norm": "learned", "local_heads": 1, "norm": "post"},
-    "dropout": {"dropout": 0.3, "attention_dropout": 0.1, "head_dropout": 0.1},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -41,18 +35,6 @@ def batch(rows: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("kind", ["default", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][1:])])
-def test_a_model_is_one_graph(kind):
-    model, backend = random_model(12, encoder_layers=1, decoder_layers=1, **KINDS[kind]).train(), Counted()
-    compiled = torch.compile(model, backend=backend, fullgraph=True)  # which raises an error at a break
-    for given in (batch(*shape) for shape in SHAPES):
-        output = compiled(*given)
-        if kind != "dropout":  # whose masks are drawn in another way
-            torch.testing.assert_close(output, model(*given))
-    assert backend.graphs <= 2
-
-
-@pytest.mark.medium
 def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
     model = random_model(12, encoder_layers=1, decoder_layers=1)
     compiled, given = torch.compile(model, backend=Counted(), fullgraph=True), batch(*SHAPES[0])
@@ -64,31 +46,19 @@ def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("limit", "heads", "shapes", "least"),
-    [
-        (2, [1, 4], SHAPES[:1], 4),  # torch's own limit of 8 takes many layers to reach
-        pytest.param(8, [1, 2, 4, 8, 16, 32], SHAPES, 8, marks=pytest.mark.slow),
-    ],
-)
-def test_layers_with_different_heads_are_compiled(limit, heads, shapes, least):
-    with torch._dynamo.config.patch(recompile_limit=limit):
-        graphs = graphs_of_layers(heads, shapes)
-    assert graphs > least
-
-
-def graphs_of_layers(heads: list[int], shapes: list[tuple[int, int, int]]) -> int:
-    """The graphs of a model with a layer for each number of heads, which gives the same as without a compiler."""
-    settings = {"d_model": 32, "encoder_layers": len(heads), "decoder_layers": 1, "encoder_heads": heads}
+def test_layers_with_different_heads_are_compiled():
+    """However many layers there are: torch's own limit is lowered to show it."""
+    settings = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_heads": [1, 4]}
     model, backend = random_model(12, **settings).train(), Counted()
-    model.compile_layers(backend)
-    for given in (batch(*shape) for shape in (*shapes, (1, 6, 8))):
-        source, mask, target = given
-        for each in (mask, None):
-            compiled = model(source, each, target)
-            torch.testing.assert_close(compiled, model.eval()(source, each, target))
-            model.train()
-    return backend.graphs
+    with torch._dynamo.config.patch(recompile_limit=2):
+        model.compile_layers(backend)
+        for given in (batch(*SHAPES[0]), batch(1, 6, 8)):
+            source, mask, target = given
+            for each in (mask, None):
+                compiled = model(source, each, target)
+                torch.testing.assert_close(compiled, model.eval()(source, each, target))
+                model.train()
+    assert backend.graphs > 4
 
 
 @pytest.mark.medium

@@ -47,15 +47,8 @@ def test_feed_forward_is_its_equation(kind, expected, parameters):
     x = torch.randn(2, 4, D_MODEL).double()
     for position, output in zip(x.flatten(0, 1), feed_forward(x).flatten(0, 1), strict=True):
         assert output.tolist() == pytest.approx(expected(position.tolist(), *layers), abs=1e-12)
-
-
-def test_every_kind_has_dropout_inside():
-    for kind, make in FEED_FORWARDS.items():
-        torch.manual_seed(0)
-        feed_forward, x = make(8, 64, dropout=0.5), torch.randn(1, 1, 8)
-        assert not torch.equal(feed_forward(x), feed_forward(x)), kind
-        feed_forward.eval()
-        assert torch.equal(feed_forward(x), feed_forward(x)), kind
+    feed_forward.train()
+    assert not torch.equal(feed_forward(x), feed_forward(x))  # of the dropout inside
 
 
 @pytest.mark.parametrize(("kind", "unit"), [("relu", 2 * 128 + 1), ("gelu", 2 * 128 + 1), ("swiglu", 3 * 128)])

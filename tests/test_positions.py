@@ -5,9 +5,8 @@ import torch
 from built import built
 
 from headcount.model.attention import ScaledDotProduct, TokenPositions
-from headcount.model.head_plan import HeadPlan
-from headcount.model.multi_head import MultiHeadAttention
-from headcount.model.positions import Rotation, SinusoidalPositions
+from headcount.model.multi_head import HeadPlan, MultiHeadAttention
+from headcount.model.positions import Rotation
 
 WHOLE = TokenPositions(torch.arange(5), torch.arange(5), None)
 
@@ -50,7 +49,7 @@ def test_a_score_depends_on_the_distance_alone():
 
 def test_attention_turns_queries_and_keys_and_not_values():
     torch.manual_seed(0)
-    attention = MultiHeadAttention(12, HeadPlan(2, 6, 2, 0, 0), ScaledDotProduct, 0.0, make_rotation(6)).double()
+    attention = MultiHeadAttention(12, HeadPlan(2, 6, 2), ScaledDotProduct, 0.0, rotary=1).double()
     x, positions = torch.randn(3, 5, 12).double(), torch.arange(5.0).double()
     query, key, value = (
         getattr(attention, name)(x).unflatten(2, (2, 6)).transpose(1, 2) for name in ("query", "key", "value")
@@ -58,22 +57,10 @@ def test_attention_turns_queries_and_keys_and_not_values():
     weights = (turned(query, positions) @ turned(key, positions).transpose(2, 3) / 6**0.5).softmax(-1)
     expected = attention.output((weights @ value).transpose(1, 2).flatten(2))
     torch.testing.assert_close(attention(x, attention.project(x), None, WHOLE).output, expected, rtol=0, atol=1e-12)
-    # The same sentence further on: only distances count.
-    later = attention.project(torch.cat([torch.zeros(3, 4, 12).double(), x], dim=1))
-    query = attention.rotate(attention.query(x[:, 2:3]).unflatten(2, (2, 6)).transpose(1, 2), 6)
-    moved = (query @ later.key[:, :, 4:].transpose(2, 3) / 6**0.5).softmax(-1)
-    torch.testing.assert_close(moved, weights[:, :, 2:3], rtol=0, atol=1e-12)
 
 
 def test_rotation_keeps_the_type_of_its_input():
     assert Rotation(4, 8)(torch.ones(1, 1, 3, 4, dtype=torch.bfloat16), None).dtype == torch.bfloat16
-
-
-def test_rotation_wants_pairs():
-    with pytest.raises(
-        ValueError, match=r"model\.positions=rotary: .* must be even, not 5; set an even model\.head_size"
-    ):
-        Rotation(5, 8)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
@@ -88,23 +75,3 @@ def test_a_table_that_search_made_longer_is_one_that_training_can_use(positions)
             _, state = model.step(torch.tensor([token]), state)
     model.output(model(source, source > 0, torch.tensor([[2, 5, 6]]))).sum().backward()
     assert model.source_embedding.weight.grad is not None
-
-
-@pytest.mark.parametrize("kind", [Rotation, SinusoidalPositions])
-def test_a_table_that_another_thread_replaces_meanwhile_does_no_harm(kind):
-    """The other thread puts a short table into the module while this one computes a long one."""
-    module = kind(4, 2)
-    make = module.make
-
-    def meanwhile(length, dtype):
-        table = make(length, dtype)
-        if length > 8:
-            module.table = make(4, dtype)
-        return table
-
-    module.make = meanwhile
-    assert len(module.reaching(10)) >= 10
-    longer = module.table
-    assert len(longer) >= 10
-    assert len(module.reaching(3)) >= 3
-    assert module.table is longer

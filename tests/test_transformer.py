@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from built import built, composed
 from invariants import check_cached_decoding, check_padding_changes_nothing, check_reorder
+from omegaconf import OmegaConf
 from torch import nn
 
 from headcount.command_lines import CONF
+from headcount.errors import InputError
 from headcount.model.attention import TokenPositions
 from headcount.model.dropout import LayerDropout
-from headcount.model.head_plan import heads_per_layer
-from headcount.model.layers import PostNorm
 from headcount.model.transformer import Transformer
 from headcount.run.build import new_model, without_other_kinds
 from headcount.settings import KINDS as WORDS
@@ -22,43 +22,29 @@ SMALL = {"vocab_size": 11, "d_model": 16, "d_feed_forward": 24, "num_heads": 4}
 SMALL |= {"encoder_layers": 2, "decoder_layers": 2}
 KINDS = sorted(WORDS["attention"])
 WITHOUT = {"encoder_heads": [0, 2], "decoder_heads": [3, 0], "cross_heads": [0, 1], "head_size": 4}
+WINDOW = {"self_attention": "gaussian_window", "gaussians": 3}
 OPTIONS = [
     {},
     {"norm": "post", "positions": "learned"},
     {"num_heads": [1, 2], "head_size": 5},
-    *({"self_attention": kind, "cross_attention": kind} | WITHOUT for kind in KINDS),
     WITHOUT | {"kv_heads": 1, "positions": "rotary", "norm": "post"},
-    {"cross_heads": [2, 8]},
-    {"positions": "rotary"},
     {"positions": "rotary", "encoder_heads": [2, 4], "decoder_heads": [8, 1], "max_positions": 1},
-    {"feed_forward": "gelu"},
-    {"feed_forward": "swiglu", "norm": "post"},
-    {"kv_heads": 1},
-    {"kv_heads": 2, "cross_heads": [2, 8]},
-    {"layer_dropout": 0.5},
-    {"head_dropout": 0.5, "kv_heads": 2},
+    {"feed_forward": "gelu", "layer_dropout": 0.5},
+    {"kv_heads": 2, "cross_heads": [2, 8], "head_dropout": 0.5},
     {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.5, "norm": "post"},
     {"local_heads": 2, "local_window": 1},
     {"local_heads": 4, "local_window": 2, "kv_heads": 2},
-    {"cross_attention": "luong_dot"},
-    {"cross_attention": "luong_general", "cross_heads": [1, 4]},
-    {"cross_attention": "additive", "kv_heads": 2},
-    {"cross_attention": "gaussian_window"},
-    {"cross_attention": "gaussian_window", "cross_heads": [1, 4], "kv_heads": 1},
     {"qk_norm": "fixed", "qk_scale": 3.0},
     {"qk_norm": "learned", "logit_cap": 4.0, "positions": "rotary", "kv_heads": 2, "cross_heads": [2, 8]},
-    WITHOUT | {"qk_norm": "learned", "self_attention": "additive", "cross_attention": "gaussian_window"},
-    {"init": "zero_output", "embedding_scale": 1.0, "embedding_std": 0.5},
-    {"init": "zero_output", "norm": "post", "feed_forward": "swiglu", "qk_norm": "learned"},
+    {"init": "zero_output", "embedding_scale": 1.0, "embedding_std": 0.5, "norm": "post", "feed_forward": "swiglu"},
+    *({"self_attention": kind, "cross_attention": kind} | WITHOUT for kind in KINDS),
     *(
-        pytest.param({"self_attention": kind} | settings, marks=pytest.mark.medium)
+        pytest.param(settings, marks=pytest.mark.medium)
         for kind in KINDS
-        if kind != "scaled_dot"
         for settings in (
-            {},
-            {"kv_heads": 2, "local_heads": 2, "local_window": 1}
-            | ({} if kind == "gaussian_window" else {"positions": "rotary"}),
-            {"cross_attention": kind, "kv_heads": 1, "encoder_heads": [4, 2], "decoder_heads": [1, 4], "norm": "post"},
+            {"cross_attention": kind, "kv_heads": 2, "cross_heads": [2, 4]},
+            {"self_attention": kind, "kv_heads": 2, "local_heads": 2, "local_window": 1}
+            | ({} if kind == "gaussian_window" else {"positions": "rotary", "qk_norm": "learned"}),
         )
     ),
 ]
@@ -195,35 +181,12 @@ def test_local_heads_see_nearby_and_the_others_everything():
     assert all((layer.sum(-1) - 1).abs().max() < 1e-9 for layer in cross)
 
 
-@pytest.mark.parametrize("kv_heads", [2, 1])
-def test_search_keeps_the_shared_keys_and_values_alone(kv_heads):
-    source, mask, target = batch()
-
-    def kept(**settings: object) -> int:
-        model = make(**settings)
-        _, state = model.step(target[:, 0], model.start(source, mask))
-        return sum(layer.past.room.numel() + sum(memory.numel() for memory in layer.memory) for layer in state.layers)
-
-    assert kept(kv_heads=kv_heads) * 4 == kept() * kv_heads
-
-
 def test_each_side_turns_its_self_attention_and_no_other():
     model = make(positions="rotary", encoder_heads=[2, 4], decoder_heads=[1, 8])
     assert [layer.self_attention.rotate.d_head for layer in (*model.encoder, *model.decoder)] == [8, 4, 16, 2]
-    x = torch.randn(1, 4, 3, 4).double()
-    assert all(torch.equal(layer.cross_attention.rotate(x, None), x) for layer in model.decoder)
+    assert all(layer.cross_attention.rotate is None for layer in model.decoder)
     embedded = model.source_embedding(torch.tensor([[5, 6]]))
     torch.testing.assert_close(model._embed("source", model.source_embedding, torch.tensor([[5, 6]])), embedded * 4)
-
-
-def test_without_rotation_the_order_of_a_source_would_not_matter():
-    model, (source, mask, target) = make(positions="rotary"), batch()
-    source, mask, target = source[:1], mask[:1], target[:1]
-    forth, back = model(source, mask, target), model(source.flip(1), mask, target)
-    assert not torch.allclose(forth, back)
-    for layer in model.encoder:
-        layer.self_attention.rotate.table.copy_(torch.tensor([1, 0]))  # cosine, sine: no angle
-    torch.testing.assert_close(model(source, mask, target), model(source.flip(1), mask, target), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("place", "p"), [(None, 0.3), (0.0, 0.0), (0.5, 0.5)])
@@ -263,26 +226,27 @@ def test_layers_are_left_out_as_often_as_asked():
     torch.manual_seed(0)
     dropout = LayerDropout(0.2)
     kept = [layer for _ in range(400) for layer in dropout(range(5))]
-    for layer in range(5):
-        assert 280 < kept.count(layer) < 360  # five standard deviations around 320
-    assert all(LayerDropout(p).train(mode)(range(5)) == [0, 1, 2, 3, 4] for p, mode in ((0, True), (0.9, False)))
+    assert all(280 < kept.count(layer) < 360 for layer in range(5))  # five standard deviations around 320
 
 
-def improvement(model: Transformer) -> float:
-    """The loss on one batch after a few optimizer steps, as a part of the loss before; measured without dropout."""
-    source, mask, target = batch()
+@pytest.mark.medium
+@pytest.mark.parametrize("settings", OPTIONS)
+def test_every_option_learns(settings):
+    """The loss on one batch falls by a fifth in a few optimizer steps, measured without dropout."""
+    torch.manual_seed(0)
+    model, (source, mask, target) = transformer(**settings), batch()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     def loss() -> torch.Tensor:
         hidden = model(source, mask, target[:, :-1])
         return F.cross_entropy(model.output(hidden).flatten(0, 1), target[:, 1:].flatten())
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     before = loss_without_dropout(model, loss)
     for _ in range(8):
         optimizer.zero_grad()
         loss().backward()
         optimizer.step()
-    return loss_without_dropout(model, loss) / before
+    assert loss_without_dropout(model, loss) < 0.8 * before
 
 
 @torch.no_grad()
@@ -293,50 +257,15 @@ def loss_without_dropout(model: Transformer, loss: Callable[[], torch.Tensor]) -
     return value
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("settings", OPTIONS)
-def test_every_option_learns(settings):
-    torch.manual_seed(0)
-    assert improvement(transformer(**settings)) < 0.8
-
-
-@pytest.mark.medium
-def test_options_compose_and_learn():
-    small = {name: value for name, value in SMALL.items() if name != "vocab_size"}
-    chosen = {"positions": "rotary", "feed_forward": "swiglu", "kv_heads": 2, "layer_dropout": 0.1, "dropout": 0}
-    overrides = [f"model.{name}={value}" for name, value in (small | chosen).items()]
-    torch.manual_seed(0)
-    model = new_model(without_other_kinds(composed("train", "model=deep_shallow", *overrides)).model, 11)
-    assert model.head_counts["kv_heads"] == [2]
-    assert model.layer_dropout.p == 0.1
-    assert improvement(model) < 0.8
-
-
 @pytest.mark.parametrize("feed_forward", ["relu", "swiglu"])
-def test_layers_whose_last_matrices_are_zero_begin_as_the_identity_and_train(feed_forward):
+def test_layers_whose_last_matrices_are_zero_begin_as_the_identity(feed_forward):
     torch.manual_seed(0)
-    model = transformer(init="zero_output", feed_forward=feed_forward, qk_norm="learned", dropout=0.0)
+    model = transformer(init="zero_output", feed_forward=feed_forward, dropout=0.0)
     source, mask, target = batch()
     embedded = model._embed("source", model.source_embedding, source)
     torch.testing.assert_close(model.encode(source, mask), model.encoder_norm(embedded))
-
-    def gradients() -> dict[str, torch.Tensor]:
-        model.zero_grad()
-        F.cross_entropy(
-            model.output(model(source, mask, target[:, :-1])).flatten(0, 1), target[:, 1:].flatten()
-        ).backward()
-        return {name: parameter.grad for name, parameter in model.named_parameters()}
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
-    first = gradients()
-    assert not first["encoder.0.self_attention.output.weight"].any()  # no layer reads the source yet
-    assert first["decoder.0.cross_attention.output.weight"].any()
-    for _ in range(2):
-        optimizer.step()
-        now = gradients()
-    # The softmax does not change where all scores have the same number added.
-    assert all(gradient.any() for name, gradient in now.items() if not name.endswith("key.bias"))
-    assert all(gradient.isfinite().all() for gradient in now.values())
+    model.output(model(source, mask, target)).square().sum().backward()
+    assert model.decoder[0].cross_attention.output.weight.grad.any()
 
 
 def test_embeddings_have_the_scale_and_the_deviation_asked_for():
@@ -355,14 +284,6 @@ def test_a_cap_acts_on_every_logit():
     expected = 2 * torch.tanh(hidden @ plain.output.weight.T / 2)
     torch.testing.assert_close(capped.output(hidden), expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(plain.output(hidden), hidden @ plain.output.weight.T)  # no bias
-    assert plain.output(hidden).abs().max() > 2 > expected.abs().max()
-    step, _ = capped.step(target[:, 0], capped.start(source, mask))
-    assert step.max() - step.min() < 4  # of a capped softmax
-
-
-def test_deep_encoder_shallow_decoder():
-    sizes = composed("train", "model=deep_shallow").model
-    assert (sizes.encoder_layers, sizes.decoder_layers) == (12, 1)
 
 
 def test_attention_weights_are_those_of_every_head():
@@ -381,11 +302,6 @@ def test_attention_weights_are_those_of_every_head():
     shared = make(kv_heads=2)
     assert shared.head_counts == make().head_counts | {"kv_heads": [2]}
     assert [w.shape[1] for kind in shared.attention_weights(source, mask, target) for w in kind] == [4] * 6
-
-
-def test_post_norm_has_no_norm_after_the_stack():
-    assert PostNorm.final_norm is nn.Identity
-    assert isinstance(make(norm="post").encoder_norm, nn.Identity)
 
 
 def test_tied_embeddings_are_one_matrix():
@@ -415,65 +331,29 @@ def test_learned_positions_end():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_heads": 5}, r"model\.num_heads=5 does not divide model\.d_model=16: the nearest that do are 4 and 8"),
-        ({"cross_heads": 32}, r"model\.cross_heads=32 does not divide model\.d_model=16: the nearest that do are 16"),
-        ({"encoder_heads": [4, 4, 4]}, r"model\.encoder_heads=\[4, 4, 4\]: 3 numbers for 2 layers"),
-        (
-            {"decoder_heads": 0},
-            r"model\.decoder_heads=0: must be 1 or more; 0, a layer without heads, needs model\.head_size",
-        ),
-        ({"decoder_heads": -1}, r"model\.decoder_heads=-1: must be 1 or more$"),
-        ({"decoder_heads": -1, "head_size": 4}, r"model\.decoder_heads=-1: must be 0 or more$"),
-        ({"num_heads": 0, "head_size": 4}, r"model\.num_heads=0: must be 1 or more in at least one layer"),
-        (
-            {"encoder_heads": 0, "decoder_heads": 0, "cross_heads": 0, "head_size": 4},
-            r"model\.encoder_heads=0, model\.decoder_heads=0, model\.cross_heads=0: must be 1 or more in at least one",
-        ),
-        ({"head_size": 0}, r"model\.head_size=0"),
-        ({"norm": "middle"}, r"model\.norm=middle: must be one of pre, post"),
-        ({"positions": "none"}, r"model\.positions=none: must be one of sinusoidal, learned, rotary"),
-        ({"positions": "rotary", "head_size": 5}, r"model\.positions=rotary: .* even, not 5; set an even model"),
-        ({"positions": "rotary", "decoder_heads": 16}, r"model\.positions=rotary: .* must be even, not 1; set an even"),
-        ({"feed_forward": "tanh"}, r"model\.feed_forward=tanh: must be one of relu, gelu, swiglu"),
-        (
-            {"kv_heads": 3, "cross_heads": [2, 8]},
-            r"model\.kv_heads=3: must divide every number of heads \(2, 4, 8\), so one of 1, 2; or null",
-        ),
-        ({"kv_heads": 8}, r"model\.kv_heads=8: must divide every number of heads \(4\), so one of 1, 2, 4; or null"),
-        ({"kv_heads": 0}, r"model\.kv_heads=0: must divide"),
-        (
-            {"positions": "rotary", "self_attention": "gaussian_window"},
-            r"model\.positions=rotary: acts on keys, .*GaussianWindow has none; give sinusoidal or learned",
-        ),
-        (
-            {"qk_norm": "learned", "self_attention": "gaussian_window"},
-            r"model\.qk_norm: acts on keys, .*GaussianWindow has none; give null",
-        ),
-        ({"qk_norm": "l2"}, r"model\.qk_norm=l2: must be one of fixed, learned"),
-        ({"qk_norm": "fixed", "qk_scale": 0}, r"model\.qk_scale=0: must be a number above 0"),
-        ({"logit_cap": 0.0}, r"model\.logit_cap=0\.0: must be a number above 0"),
-        ({"init": "zeros"}, r"model\.init=zeros: must be one of xavier, zero_output"),
-        ({"embedding_scale": -1}, r"model\.embedding_scale=-1: must be a number above 0"),
-        ({"embedding_std": 0}, r"model\.embedding_std=0: must be a number above 0"),
-        ({"layer_dropout": 1.0}, r"model\.layer_dropout=1\.0"),
-        ({"dropout": 1.0}, r"model\.dropout=1\.0"),
-        ({"head_dropout": 1.0}, r"model\.head_dropout=1\.0"),
-        ({"embedding_dropout": -0.1}, r"model\.embedding_dropout=-0\.1"),
-        ({"decoder_layers": 0}, r"model\.decoder_layers=0"),
-        ({"local_heads": 5}, r"model\.local_heads=5: must be 0 to 4, the heads"),
-        ({"local_heads": 1, "local_window": -1}, r"model\.local_window=-1: must be 0 or more"),
+        ({"num_heads": 5}, r"num_heads=5 does not divide model\.d_model=16: the nearest that do are 4 and 8"),
+        ({"encoder_heads": [4, 4, 4]}, r"encoder_heads=\[4, 4, 4\]: 3 numbers for 2 layers"),
+        ({"decoder_heads": 0}, r"decoder_heads=0: must be 1 or more; 0, a layer without heads, needs model\.head_size"),
+        ({"decoder_heads": -1, "head_size": 4}, r"decoder_heads=-1: must be 0 or more$"),
+        ({"positions": "rotary", "head_size": 5}, r"positions=rotary: .* even, not 5; set an even model"),
+        ({"kv_heads": 3, "cross_heads": [6, 8], "head_size": 2}, r"kv_heads=3: must divide every number of heads"),
+        ({"local_heads": 5}, r"local_heads=5: must be 0 to 4, the heads"),
+        (WINDOW | {"positions": "rotary"}, "positions=rotary: acts on keys, which GaussianWindow does not read"),
+        (WINDOW | {"qk_norm": "learned"}, "qk_norm: acts on keys, which GaussianWindow does not read"),
+        ({"head_size": 0, "kv_heads": 0}, "head_size=0: must be greater than or equal to 1 or null\nmodel.kv_heads=0"),
+        ({"norm": "middle"}, "norm=middle: must be 'pre' or 'post'"),
+        ({"d_model": 0, "encoder_layers": 257}, "d_model=0: must be greater.*\n.*encoder_layers=257: must be less"),
+        ({"logit_cap": 0.0, "qk_norm": "fixed"}, "logit_cap=0.0: must be greater than 0 or null"),
+        ({"layer_dropout": 1.0}, "layer_dropout=1.0: must be less than 1"),
+        ({"gain": 0.0, "cross_attention": "luong_dot"}, "gain=0.0: must be greater than 0 or null"),
+        ({"gaussians": 0, "cross_attention": "gaussian_window"}, "gaussians=0: must be greater than or equal to 1"),
     ],
 )
 def test_wrong_settings_say_what_is_allowed(settings, message):
-    with pytest.raises(ValueError, match=message):
-        transformer(**settings)
-
-
-@pytest.mark.parametrize(
-    ("heads", "head_size", "expected"), [(4, None, [4, 4, 4]), ([1, 2, 8], None, [1, 2, 8]), (3, 10, [3, 3, 3])]
-)
-def test_heads_per_layer(heads, head_size, expected):
-    assert heads_per_layer("model.num_heads", heads, 3, 16, head_size) == expected
+    node = OmegaConf.to_container(without_other_kinds(composed("train", "model=nano")).model)
+    node |= {name: value for name, value in SMALL.items() if name != "vocab_size"} | settings
+    with pytest.raises(InputError, match=rf"^model\.{message}"):
+        new_model(node, 11)
 
 
 def test_a_layer_without_heads_adds_a_bias_alone_and_trains():

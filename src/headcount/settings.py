@@ -41,10 +41,10 @@ KINDS: dict[str, dict[str, str | Callable[..., Any] | None]] = {
     },
     "attention": {
         "scaled_dot": "headcount.model.attention:ScaledDotProduct",
-        "luong_dot": "headcount.model.score_functions:LuongDot",
-        "luong_general": "headcount.model.score_functions:LuongGeneral",
-        "additive": "headcount.model.score_functions:Additive",
-        "gaussian_window": "headcount.model.gaussian_window:GaussianWindow",
+        "luong_dot": "headcount.model.attention_kinds:LuongDot",
+        "luong_general": "headcount.model.attention_kinds:LuongGeneral",
+        "additive": "headcount.model.attention_kinds:Additive",
+        "gaussian_window": "headcount.model.attention_kinds:GaussianWindow",
     },
     "loss": {
         "label_smoothing": "headcount.training.loss:LabelSmoothing",

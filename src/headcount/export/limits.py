@@ -1,16 +1,15 @@
 """Limits of the formats: what a run may have that a format lacks, each with what to change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headcount.export.attention import common_shape
 from headcount.model.attention import ScaledDotProduct
+from headcount.model.attention_kinds import LuongDot
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.layers import RESIDUALS
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import POSITIONS
-from headcount.model.score_functions import LuongDot
-from headcount.model.settings import chosen
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
 
@@ -24,6 +23,11 @@ def unsupported(run: Run, format: str) -> list[str]:
     if run.translator.hide_source:
         found.append(("data.hide_source=true", "models that read the source; train with data.hide_source=false"))
     return list(dict.fromkeys(f"{has}: format={format} has {lacks}" for has, lacks in found))
+
+
+def chosen(part: object, choices: Mapping[str, type]) -> str:
+    """The name by which a part was chosen; the name of its class, if it is none of the choices."""
+    return next((name for name, kind in choices.items() if kind is type(part)), type(part).__name__)
 
 
 def kinds(model: Transformer) -> dict[str, str]:

@@ -131,9 +131,8 @@ def recorded_weights(heads: Heads) -> Iterator[dict[Layer, Tensor]]:
 
 
 def added_norms(module: MultiHeadAttention, value: Tensor) -> Tensor:
-    """||value W_O|| of each key for each head, [batch, head, key]; value [batch, kv_head, key, d_head]."""
+    """||value W_O|| of each key for each head, [batch, head, key]; value [batch, head, key, d_head]."""
     heads = module.heads
-    value = value.repeat_interleave(heads.count // max(heads.kv, 1), dim=1)
     weight = module.output.weight.unflatten(1, (heads.count, heads.size))
     return torch.einsum("bhkd,mhd->bhkm", value, weight).float().norm(dim=-1)
 

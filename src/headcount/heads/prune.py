@@ -19,7 +19,7 @@ from torch import Tensor
 from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.heads.interface import Head, Heads, Layer
-from headcount.model.multi_head import MultiHeadAttention, RepeatedKeys
+from headcount.model.multi_head import MultiHeadAttention
 from headcount.run.opened import Run, build_model, fill, make_translator
 from headcount.training.averaging import own_weights
 
@@ -118,11 +118,8 @@ def weights(heads: Heads, kept: Kept) -> dict[str, Tensor]:
             found[key] = found[key][list(own)]
         key = f"{path}.output.weight"
         found[key] = _rows(found[key].T, own, size).T.contiguous()
-        # Weights of the `Attend` itself have heads first. It is wrapped where it shares keys.
-        before = f"{path}.attend." + "attend." * isinstance(module.attend, RepeatedKeys)
-        after = f"{path}.attend." + "attend." * bool(shared and shared < len(own))
-        for key in [key for key in found if key.startswith(before)]:
-            found[after + key.removeprefix(before)] = found.pop(key)[list(own)]
+        for key in [key for key in found if key.startswith(f"{path}.attend.")]:  # which have heads first
+            found[key] = found[key][list(own)]
     return found
 
 

@@ -1,44 +1,21 @@
 """Dropout of activations, with masks that are cheap to draw, of whole heads and of whole layers."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headcount.model.settings import check_probability
-
 Layer = TypeVar("Layer")
-
-
-@dataclass(frozen=True)
-class DropoutRates:
-    """The probabilities of dropout of a Transformer, by the settings of that name.
-
-    dropout: on each sublayer's output. attention_dropout: on attention weights. activation_dropout: inside the
-    feed-forward. layer_dropout, head_dropout: of whole layers and heads. embedding_dropout: on embeddings.
-    Raises ValueError for one that is no probability below 1.
-    """
-
-    dropout: float
-    attention_dropout: float
-    activation_dropout: float
-    layer_dropout: float
-    head_dropout: float
-    embedding_dropout: float
-
-    def __post_init__(self) -> None:
-        for name, p in asdict(self).items():
-            check_probability(name, p)
 
 
 class Dropout(nn.Module):
     """Zeroes each number with probability p in training and scales the rest: Srivastava et al. 2014.
 
-    On a CPU, torch draws one random number for each element, a tenth of a small model's training time: see
-    `dropout_mask`.
+    On a CPU, torch draws one random number for each element, a tenth of a small model's training time. Here each takes
+    one byte of a random word, so p is rounded to 1/256, and the scale with it. torch draws the mask for a p that would
+    be rounded to 0 or 1, and where it compiles the model.
     """
 
     def __init__(self, p: float) -> None:
@@ -48,28 +25,14 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        if x.device.type != "cpu":
+        dropped = round(self.p * 256)
+        if x.device.type != "cpu" or dropped in (0, 256) or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        return x * dropout_mask(x, self.p)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
-
-def dropout_mask(like: Tensor, p: float) -> Tensor:
-    """Zeros with probability p, elsewhere 1 / (1 - p), in the shape and type of `like`.
-
-    Each element takes one byte of a random word, so p is rounded to 1/256, and the scale with it. torch draws the mask
-    for a p that would be rounded to 0 or 1, and where it compiles the model.
-    """
-    dropped = round(p * 256)
-    if dropped in (0, 256) or torch.compiler.is_compiling():
-        return F.dropout(torch.ones_like(like), p)
-    words = torch.empty(-(-like.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-    drawn = words.view(torch.uint8)[: like.numel()]
-    # Bytes that are 0 or 1: with bool, torch takes ten times as long to write and to convert.
-    kept = torch.ge(drawn, dropped, out=torch.empty_like(drawn))
-    return kept.to(like.dtype).mul_(256 / (256 - dropped)).view(like.shape)
+        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+        drawn = words.view(torch.uint8)[: x.numel()]
+        # Bytes that are 0 or 1: with bool, torch takes ten times as long to write and to convert.
+        kept = torch.ge(drawn, dropped, out=torch.empty_like(drawn))
+        return x * kept.to(x.dtype).mul_(256 / (256 - dropped)).view(x.shape)
 
 
 def head_dropout_mask(batch: int, heads: int, p: float, device: torch.device) -> Tensor:
@@ -104,6 +67,3 @@ class LayerDropout(nn.Module):
             return stack
         kept = (torch.rand(len(stack), device="cpu") >= self.p).tolist()
         return [layer for layer, keep in zip(stack, kept, strict=True) if keep]
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"

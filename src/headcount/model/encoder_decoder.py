@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.errors import InputError
-from headcount.model.settings import positive
 
 Source = Int[Tensor, "batch source"]
 SourceMask = Bool[Tensor, "batch source"]
@@ -31,47 +30,40 @@ def soft_capped(logits: Tensor, cap: float) -> Tensor:
 
 
 class OutputLayer(nn.Linear):
-    """From decoder output to logits, without a bias; cap: soft-caps them, None: not.
-
-    Raises ValueError for a cap that is not above 0.
-    """
+    """From decoder output to logits, without a bias; cap: soft-caps them, if it is given."""
 
     def __init__(self, d_model: int, vocab_size: int, cap: float | None = None) -> None:
         super().__init__(d_model, vocab_size, bias=False)
-        self.cap = None if cap is None else positive("logit_cap", cap)
+        self.cap = cap
 
     def forward(self, x: Float[Tensor, "*row d_model"]) -> Float[Tensor, "*row vocab"]:
         logits = super().forward(x)
         return logits if self.cap is None else soft_capped(logits, self.cap)
-
-    def into(self, x: Float[Tensor, "row d_model"], out: Float[Tensor, "row vocab"]) -> Tensor:
-        """The logits in the memory of `out`, without gradients: to copy those of a large vocabulary takes time."""
-        plain = self.cap is None and not torch.is_autocast_enabled(x.device.type)
-        if plain and x.dtype == self.weight.dtype == out.dtype:
-            return torch.mm(x, self.weight.T, out=out)
-        return out.copy_(self(x))
 
 
 class EncoderDecoder(nn.Module, ABC):
     """Token ids in, decoder output [batch, target, d_model] out.
 
     output: the layer from decoder output to logits. It is apart from `forward`, so that a loss can leave out padding
-    before the largest matrix product. source_embedding and target_embedding may be one.
+    before the largest matrix product. source_embedding and target_embedding may be one. max_length: most tokens of a
+    source, with its end, and of a target, with its beginning; None: any number.
     """
 
+    max_length: int | None = None
     output: OutputLayer
     source_embedding: nn.Embedding
     target_embedding: nn.Embedding
+
+    def add_embeddings(self, vocab_size: int, source_vocab_size: int | None, d_model: int, tied: bool) -> None:
+        """Source and target embeddings: one matrix if they are tied and the source has no vocabulary of its own."""
+        self.source_embedding = nn.Embedding(source_vocab_size or vocab_size, d_model)
+        one = tied and source_vocab_size is None
+        self.target_embedding = self.source_embedding if one else nn.Embedding(vocab_size, d_model)
 
     @property
     def device(self) -> torch.device:
         """The device of the weights, to which ids and masks must be moved."""
         return self.output.weight.device
-
-    @property
-    def max_length(self) -> int | None:
-        """The largest number of tokens of a source, with its end, and of a target, with its beginning; None: any."""
-        return None
 
     @property
     @abstractmethod
@@ -102,25 +94,14 @@ class EncoderDecoder(nn.Module, ABC):
                 "length; give gates [head], and translate or score one sentence at a time"
             )
 
-    # The calls of a search: see headcount.decoding.search.
-
     @abstractmethod
     def start(self, source: Source, source_mask: SourceMask | None) -> Any:
-        """The state of a search before the first target token; source_mask None: no source has padding."""
+        """The state of a search, see headcount.decoding.search, before the first target token."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Log-probabilities [row, vocab] of the next token after `tokens` [row], the newest token of each row; the next
-        step may overwrite them."""
+        """Log-probabilities [row, vocab] of the next token after `tokens` [row], the newest token of each row."""
 
     @abstractmethod
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor) -> Any:
         """The state whose row i is row `rows[i]` of the old state; `sentences`: the sentences that remain, in order."""
-
-
-def new_embeddings(
-    vocab_size: int, source_vocab_size: int | None, d_model: int, tied: bool
-) -> tuple[nn.Embedding, nn.Embedding]:
-    """Embeddings of source and target: one matrix if they are tied and have one vocabulary (source_vocab_size None)."""
-    source = nn.Embedding(source_vocab_size or vocab_size, d_model)
-    return source, source if tied and source_vocab_size is None else nn.Embedding(vocab_size, d_model)

@@ -1,15 +1,11 @@
 """Position-wise feed-forward sublayers: ReLU, GELU and SwiGLU."""
 
-from collections.abc import Callable
+from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headcount.model.dropout import Dropout
-
-FeedForward = Callable[[Tensor], Tensor]
-"""From [.., d_model] to the same."""
 
 
 class ReluFeedForward(nn.Sequential):
@@ -46,11 +42,7 @@ class SwigluFeedForward(nn.Module):
         return self.down(self.dropout(F.silu(self.gate(x)) * self.up(x)))
 
 
-FEED_FORWARDS: dict[str, type[ReluFeedForward | GeluFeedForward | SwigluFeedForward]] = {
-    "relu": ReluFeedForward,
-    "gelu": GeluFeedForward,
-    "swiglu": SwigluFeedForward,
-}
+FEED_FORWARDS: dict[str, Any] = {"relu": ReluFeedForward, "gelu": GeluFeedForward, "swiglu": SwigluFeedForward}
 
 
 def balanced_feed_forward(
@@ -60,13 +52,5 @@ def balanced_feed_forward(
     whose feed-forward is `width` wide: Shazeer 2019, Table 1. kind: of `FEED_FORWARDS`."""
     layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
     saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
-    return width + round(saved / (layers * _parameters_of_a_unit(kind, d_model)))
-
-
-def _parameters_of_a_unit(kind: str, d_model: int) -> int:
-    """The parameters by which one more hidden unit makes a feed-forward larger."""
-    make = FEED_FORWARDS.get(kind, ReluFeedForward)  # the model reports a kind that is none
-    with torch.device("meta"):
-        sizes = [make(d_model, hidden, 0.0).parameters() for hidden in (1, 2)]
-    one, two = (sum(parameter.numel() for parameter in each) for each in sizes)
-    return two - one
+    unit = 3 * d_model if kind == "swiglu" else 2 * d_model + 1  # parameters of one more hidden unit
+    return width + round(saved / (layers * unit))

@@ -1,24 +1,10 @@
 """Operations of a forward pass for each token: multiply-adds of the matrix products."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
+from torch.backends import cudnn, mkldnn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.model.encoder_decoder import EncoderDecoder
-
-
-@contextmanager
-def recurrence_as_products() -> Iterator[None]:
-    """Recurrent cells are made of products: oneDNN and cuDNN have a cell in one operator, which is counted as 0."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags also sets TF32, and warns of it
-    try:
-        with torch.backends.cudnn.flags(enabled=False):
-            yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 @torch.no_grad()
@@ -30,7 +16,9 @@ def operations_per_token(model: EncoderDecoder, source: int, target: int) -> int
     training = model.training
     model.eval()
     ids = [torch.zeros(1, length, dtype=torch.int64, device=model.device) for length in (source, target)]
-    with recurrence_as_products(), FlopCounterMode(display=False) as counter:
+    # Recurrent cells as products: oneDNN and cuDNN have a cell in one operator, which is counted as 0.
+    products = mkldnn.flags(enabled=False, allow_tf32=None)
+    with products, cudnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
         model.output(model(ids[0], torch.ones_like(ids[0], dtype=torch.bool), ids[1]))
     model.train(training)
     return round(counter.get_total_flops() / 2 / (source + target))

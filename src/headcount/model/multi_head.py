@@ -1,75 +1,88 @@
-"""Multi-head attention: queries, keys and values projected and split into heads, the heads gated and merged."""
+r"""Multi-head attention: queries, keys and values projected and split into heads, the heads gated and merged.
+
+Heads of queries (q) that share a head of keys (k) and values (v), with four heads:
+
+    multi-head, kv 4           grouped-query, kv 2           multi-query, kv 1
+
+    v     v     v     v           v           v                      v
+    k     k     k     k           k           k                      k
+    |     |     |     |         /   \       /   \              /   /   \   \
+    q     q     q     q        q     q     q     q          q     q     q     q
+"""
 
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.model.attention import (
-    Attend,
-    AttendFactory,
-    AttentionOutput,
-    Mask,
-    Query,
-    ScaledDotProduct,
-    TokenPositions,
-)
+from headcount.model.attention import AttendFactory, AttentionOutput, Mask, TokenPositions
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import head_dropout_mask
-from headcount.model.head_plan import HeadPlan, local_mask
-from headcount.model.positions import Rotate, unrotated
-from headcount.model.settings import check_choice, positive
-
-KV = Float[Tensor, "batch kv_head key d_head"]
-"""Keys or values that several heads share."""
+from headcount.model.positions import Rotation
+from headcount.model.settings import Heads
 
 
-class RepeatedKeys(nn.Module, Attend):
-    """Shared keys and values for any `Attend`: each head gets a copy of those of its group."""
+class HeadPlan(NamedTuple):
+    """The heads of one attention.
 
-    def __init__(self, attend: Attend) -> None:
-        super().__init__()
-        self.attend = attend
+    count: heads of queries; without any, 0, the layer adds the bias of the output projection alone. size: d_head. kv:
+    heads of keys and values, each shared by `count / kv` neighbouring heads of queries: Ainslie et al. 2023, "GQA:
+    training generalized multi-query Transformer models"; one is the multi-query attention of Shazeer 2019, "Fast
+    Transformer decoding". local: the first heads, which attend to at most `window` positions to either side; the others
+    attend to all.
+    """
 
-    def begin(self, rows: int) -> Any:
-        return self.attend.begin(rows)
-
-    def forward(
-        self, query: Query, key: KV, value: KV, mask: Mask, positions: TokenPositions, state: Any, need_weights: bool
-    ) -> AttentionOutput:
-        group = query.shape[1] // key.shape[1]
-        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-        return self.attend(query, key, value, mask, positions, state, need_weights)
+    count: int
+    size: int
+    kv: int
+    local: int = 0
+    window: int = 0
 
 
-class FoldedQueries(nn.Module, Attend):
-    """Shared keys and values without copies, for the scaled dot-product, which treats all heads alike: the queries of a
-    group become more queries of one head."""
+def plan_heads(
+    name: str,
+    heads: Heads | None,
+    layers: int,
+    *,
+    num_heads: Heads,
+    d_model: int,
+    head_size: int | None,
+    kv_heads: int | None = None,
+    local: int = 0,
+    window: int = 0,
+) -> list[HeadPlan]:
+    """The head plan of each layer of one kind of attention, whose setting `name` overrides num_heads unless it is None.
 
-    def __init__(self, attend: ScaledDotProduct) -> None:
-        super().__init__()
-        self.attend = attend
-
-    def forward(
-        self, query: Query, key: KV, value: KV, mask: Mask, positions: TokenPositions, state: None, need_weights: bool
-    ) -> AttentionOutput:
-        heads, queries = query.shape[1:3]
-        group = heads // key.shape[1]
-        query = query.unflatten(1, (-1, group)).flatten(2, 3)
-        if mask is not None and mask.shape[1:3] != (1, 1):
-            mask = mask.expand(-1, group if mask.shape[1] == 1 else heads, queries, -1)
-            mask = mask.unflatten(1, (-1, group)).flatten(2, 3)
-        positions = positions._replace(causal=False)  # queries are no longer in order
-        output, weights, state = self.attend(query, key, value, mask, positions, state, need_weights)
-
-        def unfold(x: Tensor) -> Tensor:
-            return x.unflatten(2, (group, queries)).flatten(1, 2)
-
-        return AttentionOutput(unfold(output), None if weights is None else unfold(weights), state)
+    head_size None: d_model / heads. kv_heads None: as many as heads.
+    Raises ValueError for numbers that do not fit together: the setting, its value, what is allowed and the fix.
+    """
+    name, heads = ("num_heads", num_heads) if heads is None else (name, heads)
+    per_layer = [heads] * layers if isinstance(heads, int) else list(heads)
+    if len(per_layer) != layers:
+        count = len(per_layer)
+        raise ValueError(f"model.{name}={per_layer}: {count} numbers for {layers} layers; give one number, or {layers}")
+    for count in per_layer:
+        if count < (head_size is None):
+            zero = "; 0, a layer without heads, needs model.head_size" if count == 0 else ""
+            raise ValueError(f"model.{name}={count}: must be {0 if head_size else 1} or more{zero}")
+        if head_size is None and d_model % count:
+            fits = [n for n in range(1, d_model + 1) if d_model % n == 0]
+            below, above = max(n for n in fits if n < count), min((n for n in fits if n > count), default=d_model)
+            raise ValueError(
+                f"model.{name}={count} does not divide model.d_model={d_model}: the nearest that do are {below} and "
+                f"{above}; or fix the size of a head with model.head_size"
+            )
+        if kv_heads and count % kv_heads:
+            raise ValueError(f"model.kv_heads={kv_heads}: must divide every number of heads, such as {count}; or null")
+        if local > count:
+            raise ValueError(f"model.local_heads={local}: must be 0 to {count}, the heads of a self-attention")
+    return [
+        HeadPlan(count, head_size or d_model // count, kv_heads if kv_heads and count else count, local, window)
+        for count in per_layer
+    ]
 
 
 class QueryKeyNorm(nn.Module):
@@ -79,16 +92,13 @@ class QueryKeyNorm(nn.Module):
 
     scale: of each head at first; kind "learned" trains one number a head, "fixed" none. Scores of the scaled
     dot-product are then scale sqrt(d_head) cos(q, k).
-
-    Raises ValueError for another kind, or a scale that is not above 0.
     """
 
     scale: Tensor
 
-    def __init__(self, heads: int, *, kind: str, scale: float) -> None:
+    def __init__(self, heads: int, kind: str, scale: float) -> None:
         super().__init__()
-        check_choice("qk_norm", kind, ("fixed", "learned"))
-        start = torch.full((heads,), positive("qk_scale", scale))
+        start = torch.full((heads,), float(scale))
         if kind == "learned":
             self.scale = nn.Parameter(start)
         else:
@@ -97,21 +107,6 @@ class QueryKeyNorm(nn.Module):
     def forward(self, x: Float[Tensor, "batch head position d_head"]) -> Float[Tensor, "batch head position d_head"]:
         """Queries or keys, normalised."""
         return F.rms_norm(x, x.shape[-1:], eps=1e-6).to(x.dtype)  # mixed precision goes on in the narrower type
-
-    def scaled(self, query: Query) -> Query:
-        """Queries times the scale of their head."""
-        return query * self.scale.to(query.dtype)[:, None, None]
-
-
-class FusedProjection(NamedTuple):
-    """Weights [projected, d_model] and biases [projected] of queries, keys and values, one below the other.
-
-    projected: (heads + 2 kv_heads) x d_head, or (heads + kv_heads) x d_head for a kind that reads no keys. A step of
-    search has few rows, for which one product is faster than three.
-    """
-
-    weight: Tensor
-    bias: Tensor
 
 
 class MultiHeadAttention(nn.Module):
@@ -123,8 +118,9 @@ class MultiHeadAttention(nn.Module):
     al. 2019, "Are sixteen heads really better than one?", equation 2. A zero masks a head, and the gradient at one is
     the importance of the head. None, the default: nothing is multiplied.
 
-    rotate: rotates queries and keys by their positions. qk_norm: builds a `QueryKeyNorm` from the number of
-    heads; None: no norm. Both are without effect for a kind that reads no keys. head_dropout: see `head_dropout_mask`.
+    rotary: `max_positions` of the `Rotation` of queries and keys; None: no rotation. qk_norm, qk_scale: kind and scale
+    of a `QueryKeyNorm`; None: no norm. head_dropout: see `head_dropout_mask`.
+    Raises ValueError for a rotation or a norm of keys that the kind does not read.
     """
 
     head_gate: Tensor | None
@@ -135,27 +131,28 @@ class MultiHeadAttention(nn.Module):
         heads: HeadPlan,
         attend: AttendFactory,
         dropout: float,
-        rotate: Rotate = unrotated,
-        qk_norm: Callable[[int], QueryKeyNorm] | None = None,
+        *,
         head_dropout: float = 0.0,
+        rotary: int | None = None,
+        qk_norm: str | None = None,
+        qk_scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.heads = heads
         self.head_dropout = head_dropout
         self.query = projection(d_model, heads.count * heads.size)
         # Parameters keep their order: checkpoints number them, and rounding of the gradient's norm depends on it.
-        self.attend = kind = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
-        self.kind = type(kind)  # of attention, however its heads share keys and values
-        self.gain = kind.gain
+        self.attend = attend(num_heads=heads.count, d_head=heads.size, dropout=dropout)
+        self.kind, reads_keys = type(self.attend), self.attend.reads_keys
+        if not reads_keys and (qk_norm or rotary):
+            setting = "qk_norm" if qk_norm else "positions=rotary"
+            raise ValueError(f"model.{setting}: acts on keys, which {self.kind.__name__} does not read; leave it out")
         # No projection that no output depends on: several processes would wait for its gradients.
-        self.key = projection(d_model, heads.kv * heads.size) if kind.reads_keys else None
+        self.key = projection(d_model, heads.kv * heads.size) if reads_keys else None
         self.value = projection(d_model, heads.kv * heads.size)
         self.output = projection(heads.count * heads.size, d_model)
-        self.rotate = rotate if kind.reads_keys else unrotated
-        self.qk_norm = qk_norm(heads.count) if qk_norm and kind.reads_keys else None
-        if heads.kv < heads.count:
-            # A class derived from ScaledDotProduct may treat each head in its own way.
-            self.attend = FoldedQueries(kind) if type(kind) is ScaledDotProduct else RepeatedKeys(kind)
+        self.rotate = Rotation(heads.size, rotary) if rotary else None
+        self.qk_norm = QueryKeyNorm(heads.count, qk_norm, qk_scale) if qk_norm else None
         self.register_buffer("head_gate", None, persistent=False)
 
     @torch.no_grad()
@@ -163,31 +160,12 @@ class MultiHeadAttention(nn.Module):
         """Multiply the initial weights of queries and keys by the gain of the `Attend`."""
         for projection in (self.query, self.key):
             for weights in projection.parameters() if projection is not None else ():
-                weights.mul_(self.gain)
+                weights.mul_(self.attend.gain)
 
-    def project(self, context: Float[Tensor, "batch key d_model"]) -> KeysValues:
-        """Keys and values of `context`, whose positions are counted from 0."""
-        value = self._split(self.value(context))
-        key = value if self.key is None else self._placed(self._split(self.key(context)), None)
-        return KeysValues(key, value)
-
-    def fused(self) -> FusedProjection:
-        """A copy of the projections of queries, keys and values, as one."""
-        parts = [each for each in (self.query, self.key, self.value) if each is not None]
-        return FusedProjection(torch.cat([each.weight for each in parts]), torch.cat([each.bias for each in parts]))
-
-    def project_all(
-        self, x: Float[Tensor, "batch position d_model"], fused: FusedProjection, step: int | None
-    ) -> tuple[Query, KeysValues]:
-        """Queries [batch, head, position, d_head], and keys and values [batch, kv_head, position, d_head], by one
-        product; step: as in `TokenPositions`, for a rotation."""
-        projected = self._split(F.linear(x, *fused))
-        placed, value = projected.split([projected.shape[1] - self.heads.kv, self.heads.kv], dim=1)
-        placed = self._placed(placed, step)  # queries and keys at once
-        if self.key is None:
-            return placed, KeysValues(value, value)
-        query, key = placed.split([self.heads.count, self.heads.kv], dim=1)
-        return query, KeysValues(key, value)
+    def project(self, context: Float[Tensor, "batch key d_model"], step: int | None = None) -> KeysValues:
+        """Keys and values of `context` at the positions 0, 1, 2, ...; in search, all of them at position `step`."""
+        value = self.value(context).unflatten(2, (self.heads.kv, self.heads.size)).transpose(1, 2)
+        return KeysValues(value if self.key is None else self._placed(self.key(context), self.heads.kv, step), value)
 
     def forward(
         self,
@@ -195,14 +173,18 @@ class MultiHeadAttention(nn.Module):
         context: KeysValues,
         mask: Mask,
         positions: TokenPositions,
-        state: Any = None,
+        state: Tensor | None = None,
         need_weights: bool = False,
-        query: Query | None = None,
     ) -> AttentionOutput:
         """Output [batch, query, d_model] of queries x that attend to `context` where `mask` is True; weights and state
-        as in `AttentionOutput`; query: x projected by `project_all`, or None."""
-        query = self._placed(self._split(self.query(x)), positions.step) if query is None else query
-        query = query if self.qk_norm is None else self.qk_norm.scaled(query)
+        as in `AttentionOutput`."""
+        query = self._placed(self.query(x), self.heads.count, positions.step)
+        if self.qk_norm is not None:
+            query = query * self.qk_norm.scale.to(query.dtype)[:, None, None]
+        if self.heads.kv < self.heads.count:
+            context = KeysValues(
+                *(shared.repeat_interleave(self.heads.count // self.heads.kv, 1) for shared in context)
+            )
         if self.heads.local:
             mask = local_mask(mask, self.heads, positions.query, positions.key)
             positions = positions._replace(causal=False)
@@ -215,13 +197,11 @@ class MultiHeadAttention(nn.Module):
             heads = heads * gate[..., None, None]
         return AttentionOutput(self.output(heads.transpose(1, 2).flatten(2)), weights, state)
 
-    def _placed(self, x: Tensor, step: int | None) -> Tensor:
-        """Queries or keys, normalised and rotated."""
-        return self.rotate(x if self.qk_norm is None else self.qk_norm(x), step)
-
-    def _split(self, x: Tensor) -> Tensor:
-        # [batch, position, head * d_head] -> [batch, head, position, d_head]
-        return x.unflatten(2, (x.shape[2] // self.heads.size, self.heads.size)).transpose(1, 2)
+    def _placed(self, x: Tensor, heads: int, step: int | None) -> Tensor:
+        """Projected queries or keys [batch, position, head * d_head], split into heads, normalised and rotated."""
+        x = x.unflatten(2, (heads, self.heads.size)).transpose(1, 2)
+        x = x if self.qk_norm is None else self.qk_norm(x)
+        return x if self.rotate is None else self.rotate(x, step)
 
 
 def projection(inputs: int, outputs: int) -> nn.Linear:
@@ -229,3 +209,18 @@ def projection(inputs: int, outputs: int) -> nn.Linear:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Initializing zero-element tensors")
         return nn.Linear(inputs, outputs)
+
+
+def local_mask(mask: Mask, heads: HeadPlan, query: Int[Tensor, "#query"], key: Int[Tensor, "key"]) -> Mask:
+    """`mask` without what lies outside the window of the local heads; query, key: their positions.
+
+    The window: Beltagy et al. 2020, "Longformer", section 3.1, where it has both sides together, 2 `window`.
+    """
+    near = (query[:, None] - key).abs() <= heads.window  # [query, key]
+    everywhere = torch.arange(heads.count, device=near.device)[:, None, None] >= heads.local
+    within = (near | everywhere)[None]
+    if mask is None:
+        return within
+    inside = mask & within
+    # Padding far behind a sentence has no key inside its window, and a softmax over no keys is not a number.
+    return inside | (mask & ~inside.any(dim=-1, keepdim=True))

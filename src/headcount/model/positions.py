@@ -2,73 +2,37 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.errors import InputError
-from headcount.model.settings import check_size, choose
-
-Rotate = Callable[[Tensor, int | None], Tensor]
-"""Rotates queries or keys [batch, head, position, d_head] by their positions: all of them by the one position given, as
-for the hypotheses of a sentence in search, or by 0, 1, 2 and so on for None."""
-
-
-def unrotated(x: Tensor, position: int | None) -> Tensor:
-    return x
-
-
-class Positions(nn.Module):
-    """The contract of a position encoding: a call on embeddings, and a `Rotate` for self-attention.
-
-    max_length: the number of positions; None: any number.
-    """
-
-    max_length: int | None = None
-
-    def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
-        """x at the positions from `start` on."""
-        raise TypeError(f"{type(self).__name__} has no forward")
-
-    def rotation(self, d_head: int) -> Rotate:
-        """The rotation of queries and keys of that size."""
-        return unrotated
-
-
-FIRST_POSITIONS = 2048  # of a computed table before a sentence needs more
 
 
 class ComputedTable(nn.Module):
-    """A table computed by `make`, for as many positions as are needed."""
+    """A table computed by `make(length, dtype)`, for as many positions as are needed."""
 
     table: Tensor
+    make: Callable[[int, torch.dtype], Tensor]
 
     def __init__(self, max_positions: int) -> None:
         super().__init__()
-        first = min(max_positions, FIRST_POSITIONS)
+        first = min(max_positions, 2048)  # positions before a sentence needs more
         self.register_buffer("table", self.make(first, torch.get_default_dtype()), persistent=False)
 
-    def make(self, length: int, dtype: torch.dtype) -> Tensor:
-        """The rows of the first `length` positions."""
-        raise TypeError(f"{type(self).__name__} has no make")
-
     def reaching(self, end: int) -> Tensor:
-        """The table with at least `end` rows; a shorter one is computed anew.
-
-        Several threads may search with one model: each uses the table that it gets here, whichever table another thread
-        puts into the module meanwhile.
-        """
+        """The table with at least `end` rows; a shorter one is computed anew. Several threads may search with one
+        model: each uses the table that it gets here, whichever table another thread puts into the module."""
         table = self.table
         if end > len(table):
             with torch.inference_mode(False):  # training must be able to use the table of a search
-                table = self.make(2 * end, table.dtype).to(table.device)
-            if len(table) > len(self.table):
-                self.table = table
+                table = self.table = self.make(2 * end, table.dtype).to(table.device)
         return table
 
 
-class SinusoidalPositions(ComputedTable, Positions):
+class SinusoidalPositions(ComputedTable):
     """Fixed sines and cosines of geometrically spaced wavelengths: Vaswani et al. 2017, section 3.5.
 
     PE[pos, 2i] = sin(pos / 10000^(2i / d_model)),  PE[pos, 2i + 1] = cos(pos / 10000^(2i / d_model)).
@@ -83,17 +47,18 @@ class SinusoidalPositions(ComputedTable, Positions):
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
         """x plus the encoding of the positions from `start` on."""
         end = start + x.shape[1]
-        return x + self.reaching(end)[start:end]
+        table = self.table
+        return x + (table if end <= len(table) else self.reaching(end))[start:end]
 
     def make(self, length: int, dtype: torch.dtype) -> Tensor:
         return sines_and_cosines(length, self.d_model).flatten(1)[:, : self.d_model].to(dtype)
 
 
-class LearnedPositions(Positions):
+class LearnedPositions(nn.Module):
     """One trained vector for each position: Gehring et al. 2017, "Convolutional sequence to sequence learning",
     section 3.1.
 
-    Raises InputError for a sentence of more than `max_positions` tokens, end of sentence included.
+    max_length: of a sentence, its end included. Raises InputError for a longer one.
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
@@ -112,20 +77,11 @@ class LearnedPositions(Positions):
         return x + self.table[start:end]
 
 
-class RotaryPositions(Positions):
-    """Rotary position embedding: self-attention rotates its queries and keys, see `Rotation`."""
-
-    def __init__(self, d_model: int, max_positions: int) -> None:
-        super().__init__()
-        self.max_positions = max_positions
+class RotaryPositions(nn.Identity):
+    """Rotary position embedding adds nothing to embeddings: each self-attention has a `Rotation`."""
 
     def forward(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> Tensor:
-        """x as it is."""
         return x
-
-    def rotation(self, d_head: int) -> Rotate:
-        """Raises ValueError for an odd size."""
-        return Rotation(d_head, self.max_positions)
 
 
 class Rotation(ComputedTable):
@@ -148,9 +104,10 @@ class Rotation(ComputedTable):
         super().__init__(max_positions)
 
     def forward(
-        self, x: Float[Tensor, "batch head position d_head"], position: int | None
+        self, x: Float[Tensor, "batch head position d_head"], step: int | None
     ) -> Float[Tensor, "batch head position d_head"]:
-        start, end = (0, x.shape[2]) if position is None else (position, position + 1)
+        """x at the positions 0, 1, 2, ...; in search, all of it at position `step`."""
+        start, end = (0, x.shape[2]) if step is None else (step, step + 1)
         table = self.reaching(end)
         # Pairs as complex numbers: one product that reads in order, not four that skip every second number.
         exact = torch.promote_types(x.dtype, torch.float32)
@@ -172,14 +129,4 @@ def sines_and_cosines(length: int, size: int) -> Float[Tensor, "position half 2"
     return torch.stack([angle.sin(), angle.cos()], dim=2)
 
 
-POSITIONS: dict[str, type[SinusoidalPositions | LearnedPositions | RotaryPositions]] = {
-    "sinusoidal": SinusoidalPositions,
-    "learned": LearnedPositions,
-    "rotary": RotaryPositions,
-}
-
-
-def new_positions(kind: str, d_model: int, max_positions: int) -> Positions:
-    """The positions of one side. Raises ValueError, naming the setting, its value and what is allowed."""
-    check_size("max_positions", max_positions)
-    return choose("positions", kind, POSITIONS)(d_model, max_positions)
+POSITIONS: dict[str, Any] = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions, "rotary": RotaryPositions}

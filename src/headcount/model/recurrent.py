@@ -12,51 +12,33 @@ where o_t = tanh(W [c_t; s_t]) goes to the output layer (s_t if there is no c_t)
 of the Transformer, with any `Attend`, any number of heads, and their gates.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.machine import small_products
-from headcount.model.attention import AttendFactory, TokenPositions, named
+from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout
-from headcount.model.encoder_decoder import (
-    AttentionWeights,
-    EncoderDecoder,
-    OutputLayer,
-    Source,
-    SourceMask,
-    Target,
-    new_embeddings,
-)
-from headcount.model.head_plan import HeadPlan, heads_per_layer
-from headcount.model.multi_head import MultiHeadAttention
-from headcount.model.settings import check_choice, check_probability, choose
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
+from headcount.model.multi_head import MultiHeadAttention, plan_heads
+from headcount.model.settings import Probability, Size
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
-LOOKS = ("none", "before", "after")
-FEEDS = ("output", "context")
-
-Cell = tuple[Tensor, ...]
-"""The state of a cell by row: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]."""
-Record = Callable[[Tensor], None] | None
-"""Receives the attention weights of each step."""
 
 
 class RecurrentState(NamedTuple):
     """The state of a search between two steps; rows are sentence x beam.
 
-    cell: as in `Cell`. fed: o_t or c_t of the last step, [row, d_model]. cross: the state of the `Attend`. memory: keys
-    and values of the source, one for all rows of a sentence; None without attention. source_mask: [sentence, 1, 1,
-    source]. positions: of the next query, and of the source.
+    cell: (s,) of a GRU, (s, c) of an LSTM, each [row, d_model]. fed: o_t or c_t of the last step, [row, d_model].
+    cross: the state of the `Attend`. memory: keys and values of the source, one for all rows of a sentence; None
+    without attention. source_mask: [sentence, 1, 1, source]. positions: of the next query, and of the source.
     """
 
-    cell: Cell
+    cell: tuple[Tensor, ...]
     fed: Tensor
-    cross: Any
+    cross: Tensor | None
     memory: KeysValues | None
     source_mask: Tensor | None
     positions: TokenPositions
@@ -76,42 +58,36 @@ class Recurrent(EncoderDecoder):
         self,
         *,
         vocab_size: int,
-        d_model: int,
-        cell: str,
-        look: str,
-        feed: str,
-        num_heads: int,
-        head_size: int | None,
+        d_model: Size,
+        cell: Literal["gru", "lstm"],
+        look: Literal["none", "before", "after"],
+        feed: Literal["output", "context"],
+        num_heads: Size,
+        head_size: Size | None,
         tied_embeddings: bool,
-        dropout: float,
+        dropout: Probability,
         cross_attention: AttendFactory,
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
-        kind = choose("cell", cell, CELLS)
-        check_choice("look", look, LOOKS)
-        check_choice("feed", feed, FEEDS)
-        if d_model < 2 or d_model % 2:
+        if d_model % 2:
             raise ValueError(f"model.d_model={d_model}: must be even, since each direction of the encoder has half")
-        check_probability("dropout", dropout)
-        (count,) = heads_per_layer("model.num_heads", num_heads, 1, d_model, head_size)
         self.d_model = d_model
         self.look = look
-        embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
-        self.source_embedding, self.target_embedding = embeddings
+        self.add_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
         self.dropout = Dropout(dropout)
-        self.encoder = kind(d_model, d_model // 2, batch_first=True, bidirectional=True)
+        self.encoder = CELLS[cell](d_model, d_model // 2, batch_first=True, bidirectional=True)
         self.first = nn.Linear(d_model, d_model)  # Bahdanau et al. 2015, A.2.2: s_0 = tanh(W h)
-        self.decoder = kind(d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
-        self.attention = None
+        self.decoder = CELLS[cell](d_model if look == "none" else 2 * d_model, d_model, batch_first=True)
+        self.attention: MultiHeadAttention | None = None
         if look != "none":
-            heads = HeadPlan(count, head_size or d_model // count, count, 0, 0)
-            self.attention = MultiHeadAttention(d_model, heads, named("model.cross_attention", cross_attention), 0.0)
+            (heads,) = plan_heads("num_heads", None, 1, num_heads=num_heads, d_model=d_model, head_size=head_size)
+            self.attention = MultiHeadAttention(d_model, heads, cross_attention, dropout=0.0)
             self.attention.apply_gain()
             self.combine = nn.Linear(2 * d_model, d_model)
         self.feed_context = look == "before" or feed == "context"
         self.output = OutputLayer(d_model, vocab_size)
-        for embedding in embeddings:
+        for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=d_model**-0.5)
         if tied_embeddings:
             self.output.weight = self.target_embedding.weight
@@ -121,25 +97,23 @@ class Recurrent(EncoderDecoder):
         """Heads of the attention, if the model has one."""
         return {} if self.attention is None else {"cross_heads": [self.attention.heads.count]}
 
-    def forward(
-        self, source: Source, source_mask: SourceMask | None, target: Target
-    ) -> Float[Tensor, "batch target d_model"]:
-        return self._decode(source, source_mask, target, None)
-
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         """Weights of the cross-attention, the only attention of the model."""
         steps: list[Tensor] = []
-        self._decode(source, source_mask, target, steps.append)
+        self(source, source_mask, target, steps)
         return AttentionWeights([], [], [torch.cat(steps, dim=2)] if steps else [])
 
-    def _decode(self, source: Tensor, source_mask: Tensor | None, target: Tensor, record: Record) -> Tensor:
+    def forward(
+        self, source: Source, source_mask: SourceMask | None, target: Target, weights: list[Tensor] | None = None
+    ) -> Float[Tensor, "batch target d_model"]:
+        """Decoder output at every position of a whole target; `weights` collects the attention weights of each step."""
         state = self.start(source, source_mask)
         x = self._embed(self.target_embedding, target)
         if self.attention is None:
             return self.dropout(self._recur(x, state.cell)[0])
         outputs = []
         for step in range(target.shape[1]):
-            y, state = self._step(x[:, step], state, record)
+            y, state = self._step(x[:, step], state, weights)
             outputs.append(y)
         return self.dropout(torch.stack(outputs, dim=1))
 
@@ -166,64 +140,52 @@ class Recurrent(EncoderDecoder):
         positions = TokenPositions(there[:1], there, None)
         return RecurrentState(cell, torch.zeros_like(begun), cross, memory, mask, positions, len(source))
 
-    def _recur(self, x: Tensor, cell: Cell) -> tuple[Tensor, Cell]:
+    def _recur(self, x: Tensor, cell: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The decoder's cell over x [row, position, d]."""
         with torch.autocast(x.device.type, enabled=False):
             given = tuple(part[None] for part in cell)
             y, last = self.decoder(x.to(cell[0].dtype), given if len(cell) == 2 else given[0])
         return y, tuple(part[0] for part in last) if len(cell) == 2 else (last[0],)
 
-    def _look(self, query: Tensor, state: RecurrentState, record: Record) -> tuple[Tensor, Any]:
-        """Context [row, d_model] of queries [row, d_model], and the new state of the `Attend`."""
-        assert self.attention is not None
-        assert state.memory is not None
-        queries = query.unflatten(0, (state.sentences, -1))
-        context, weights, cross = self.attention(
-            queries, state.memory, state.source_mask, state.positions, state.cross, record is not None
-        )
-        if record is not None:
-            record(weights)
-        return context.flatten(0, 1).to(query.dtype), cross
-
-    def _step(self, x: Tensor, state: RecurrentState, record: Record = None) -> tuple[Tensor, RecurrentState]:
+    def _step(self, x: Tensor, state: RecurrentState, weights: list[Tensor] | None) -> tuple[Tensor, RecurrentState]:
         """Output [row, d_model] after x [row, d_model], the newest target token of each row."""
-        if self.attention is None:
+        if self.attention is None or state.memory is None:
             y, cell = self._recur(x[:, None], state.cell)
             return y[:, 0], state._replace(cell=cell)
+        cell = state.cell
+        if self.look == "after":
+            y, cell = self._recur(torch.cat([x, state.fed], dim=1)[:, None], cell)
+        query = cell[0].unflatten(0, (state.sentences, -1))
+        context, shown, cross = self.attention(
+            query, state.memory, state.source_mask, state.positions, state.cross, weights is not None
+        )
+        context = context.flatten(0, 1).to(query.dtype)
+        if weights is not None:
+            weights.append(shown)
         if self.look == "before":
-            context, cross = self._look(state.cell[0], state, record)
-            y, cell = self._recur(torch.cat([x, context], dim=1)[:, None], state.cell)
-        else:
-            y, cell = self._recur(torch.cat([x, state.fed], dim=1)[:, None], state.cell)
-            context, cross = self._look(cell[0], state, record)
+            y, cell = self._recur(torch.cat([x, context], dim=1)[:, None], cell)
         output = torch.tanh(self.combine(torch.cat([context, y[:, 0]], dim=1)))
         fed = context if self.feed_context else output.to(context.dtype)
         positions = state.positions._replace(query=state.positions.query + 1)
         return output, state._replace(cell=cell, fed=fed, cross=cross, positions=positions)
 
     @torch.no_grad()
-    def step(
-        self, tokens: Int[Tensor, "row"], state: RecurrentState
-    ) -> tuple[Float[Tensor, "row vocab"], RecurrentState]:
-        with small_products():
-            y, state = self._step(self._embed(self.target_embedding, tokens), state)
+    def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        y, state = self._step(self._embed(self.target_embedding, tokens), state, None)
         logits = self.output(self.dropout(y))
         # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1), state
 
-    def reorder(
-        self, state: RecurrentState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
-    ) -> RecurrentState:
+    def reorder(self, state: RecurrentState, rows: Tensor, sentences: Tensor) -> RecurrentState:
         memory, mask = state.memory, state.source_mask
         if len(sentences) < state.sentences:
             memory = memory and memory.select(sentences)
             mask = mask if mask is None else mask.index_select(0, sentences)
-        return RecurrentState(
-            tuple(part.index_select(0, rows) for part in state.cell),
-            state.fed.index_select(0, rows),
-            state.cross and state.cross.select(rows),
-            memory,
-            mask,
-            state.positions,
-            len(sentences),
+        return state._replace(
+            cell=tuple(part.index_select(0, rows) for part in state.cell),
+            fed=state.fed.index_select(0, rows),
+            cross=None if state.cross is None else state.cross.index_select(0, rows),
+            memory=memory,
+            source_mask=mask,
+            sentences=len(sentences),
         )

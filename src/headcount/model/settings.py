@@ -1,42 +1,14 @@
-"""Checks of a model's settings; each raises ValueError, naming the setting, its value and what is allowed."""
+"""Types of a model's settings: the annotations of its constructor, which `headcount.settings.check` reads."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Annotated
 
-Choice = TypeVar("Choice")
+from annotated_types import Ge, Gt, Le, Lt
 
-
-def check_size(name: str, size: int, most: int = 2**20) -> None:
-    if not 1 <= size <= most:
-        raise ValueError(f"model.{name}={size}: must be {f'{most:,} or less' if size > most else '1 or more'}")
-
-
-def check_probability(name: str, p: float) -> None:
-    if not 0 <= p < 1:
-        raise ValueError(f"model.{name}={p}: a probability from 0 up to, not including, 1")
-
-
-def positive(name: str, value: float | None, default: float = 1.0) -> float:
-    """The value, or the default for None."""
-    if value is None:
-        return default
-    if not 0 < value < math.inf:
-        raise ValueError(f"model.{name}={value}: must be a number above 0")
-    return value
-
-
-def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"model.{name}={value}: must be one of {', '.join(choices)}")
-
-
-def choose(name: str, value: str, choices: Mapping[str, Choice]) -> Choice:
-    """The choice of that name."""
-    check_choice(name, value, choices)
-    return choices[value]
-
-
-def chosen(part: object, choices: Mapping[str, type]) -> str:
-    """The name by which a part was chosen; that of its class, if it is none of the choices."""
-    return next((name for name, kind in choices.items() if kind is type(part)), type(part).__name__)
+Natural = Annotated[int, Ge(0)]
+Size = Annotated[int, Ge(1), Le(2**20)]
+Layers = Annotated[int, Ge(1), Le(256)]
+Heads = int | Sequence[int]  # of every layer, or one number for each
+Probability = Annotated[float, Ge(0), Lt(1)]
+Factor = Annotated[float, Gt(0), Lt(math.inf)]

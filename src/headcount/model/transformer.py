@@ -1,146 +1,111 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017: token ids in, decoder output out."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.errors import InputError
-from headcount.machine import small_products
 from headcount.model.attention import AttendFactory, TokenPositions
-from headcount.model.cache import Cache
-from headcount.model.dropout import Dropout, DropoutRates, LayerDropout
-from headcount.model.encoder_decoder import (
-    AttentionWeights,
-    EncoderDecoder,
-    OutputLayer,
-    Source,
-    SourceMask,
-    Target,
-    new_embeddings,
-)
-from headcount.model.head_plan import HeadCounts, plan_heads
-from headcount.model.layers import (
-    AttentionScope,
-    DecoderLayer,
-    EncoderLayer,
-    LayerFactory,
-    LayerState,
-    in_product_precision,
-)
-from headcount.model.multi_head import MultiHeadAttention, QueryKeyNorm
-from headcount.model.positions import new_positions
-from headcount.model.settings import check_choice, positive
+from headcount.model.cache import DecoderState, KeysValues, LayerState
+from headcount.model.dropout import Dropout, LayerDropout
+from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
+from headcount.model.feed_forward import FEED_FORWARDS
+from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, in_product_precision
+from headcount.model.multi_head import HeadPlan, MultiHeadAttention, plan_heads
+from headcount.model.positions import POSITIONS
+from headcount.model.settings import Factor, Heads, Layers, Natural, Probability, Size
 
 Layer = TypeVar("Layer", bound=nn.Module)
-INITS = ("xavier", "zero_output")
-PASSED_BY = re.compile(r"|output|decoder\.\d+\.self_attention\.(query|key|value)")  # in a search, which uses weights
-CHUNK = {"cpu": 320}  # rows whose logits a step makes at once
-
-
-class DecoderState(NamedTuple):
-    """The state of a search between two steps. The caches in it are written in place: a state can be used once.
-
-    layers: a `LayerState` for each layer. source: mask [sentence, 1, 1, source] and positions of the source.
-    ancestors: [sentence, beam, key], True where a cached key belongs to the past of that hypothesis. key_positions: the
-    target position of each cached key, [key]. position: how many target positions are decoded. log_probs: memory for
-    the log-probabilities of a step, [row, vocab] or more.
-    """
-
-    layers: list[LayerState]
-    source: AttentionScope
-    ancestors: Tensor
-    key_positions: Tensor
-    position: int
-    log_probs: Tensor
 
 
 class Transformer(EncoderDecoder):
     """Encoder and decoder with any head count in any layer.
 
-    conf/train.yaml explains the settings; num_heads to local_window: see `plan_heads`. d_feed_forward: hidden
-    width of the feed-forward. tied_embeddings: Press and Wolf 2017. dropout: on each sublayer's output; on embeddings
-    too, unless embedding_dropout is given. head_dropout: see `head_dropout_mask`. qk_norm, qk_scale: see
-    `QueryKeyNorm`. logit_cap: see `OutputLayer`. init "zero_output": the last matrix of each sublayer is zero at first
-    (Zhang et al. 2019, "Fixup initialization", section 3), so that a layer with norm "pre" begins as the identity.
-    source_vocab_size: pieces of a separate source vocabulary, whose embeddings are shared with nothing; None: one
-    vocabulary of both languages.
+    conf/train.yaml explains the settings. tied_embeddings: Press and Wolf 2017. init "zero_output": Zhang et al. 2019,
+    "Fixup initialization", section 3; a layer with norm "pre" begins as the identity. source_vocab_size: pieces of a
+    separate source vocabulary, whose embeddings are shared with nothing; None: one vocabulary of both languages.
 
-    Raises ValueError, naming the setting, its value, what is allowed and the fix.
+    Raises ValueError for settings that do not fit together, naming the setting, its value, what is allowed and the fix.
     """
-
-    encoder: Sequence[EncoderLayer]
-    decoder: Sequence[DecoderLayer]
 
     def __init__(
         self,
         *,
         vocab_size: int,
-        d_model: int,
-        encoder_layers: int,
-        decoder_layers: int,
-        d_feed_forward: int,
-        num_heads: HeadCounts,
-        encoder_heads: HeadCounts | None,
-        decoder_heads: HeadCounts | None,
-        cross_heads: HeadCounts | None,
-        head_size: int | None,
-        kv_heads: int | None,
-        local_heads: int,
-        local_window: int,
-        norm: str,
-        positions: str,
-        max_positions: int,
-        feed_forward: str,
+        d_model: Size,
+        encoder_layers: Layers,
+        decoder_layers: Layers,
+        d_feed_forward: Size,
+        num_heads: Heads,
+        encoder_heads: Heads | None,
+        decoder_heads: Heads | None,
+        cross_heads: Heads | None,
+        head_size: Size | None,
+        kv_heads: Size | None,
+        local_heads: Natural,
+        local_window: Natural,
+        norm: Literal["pre", "post"],
+        positions: Literal["sinusoidal", "learned", "rotary"],
+        max_positions: Size,
+        feed_forward: Literal["relu", "gelu", "swiglu"],
         tied_embeddings: bool,
-        dropout: float,
-        attention_dropout: float,
-        activation_dropout: float,
-        layer_dropout: float,
-        head_dropout: float,
-        embedding_dropout: float | None,
-        qk_norm: str | None,
-        qk_scale: float,
-        logit_cap: float | None,
-        init: str,
-        embedding_scale: float | None,
-        embedding_std: float | None,
+        dropout: Probability,
+        attention_dropout: Probability,
+        activation_dropout: Probability,
+        layer_dropout: Probability,
+        head_dropout: Probability,
+        embedding_dropout: Probability | None,
+        qk_norm: Literal["fixed", "learned"] | None,
+        qk_scale: Factor,
+        logit_cap: Factor | None,
+        init: Literal["xavier", "zero_output"],
+        embedding_scale: Factor | None,
+        embedding_std: Factor | None,
         self_attention: AttendFactory,
         cross_attention: AttendFactory,
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
-        by_place = attention_dropout, activation_dropout, layer_dropout, head_dropout
-        dropouts = DropoutRates(dropout, *by_place, dropout if embedding_dropout is None else embedding_dropout)
-        kinds, depths = (encoder_heads, decoder_heads, cross_heads), (encoder_layers, decoder_layers)
-        heads = plan_heads(num_heads, kinds, depths, d_model, head_size, kv_heads, local_heads, local_window)
-        attends = self_attention, cross_attention
-        head_norm = partial(QueryKeyNorm, kind=qk_norm, scale=qk_scale) if qk_norm else None
-        layers = LayerFactory(d_model, norm, feed_forward, d_feed_forward, dropouts, attends, head_norm)
         self.d_model, self.kv_heads = d_model, kv_heads
-        embeddings = new_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
-        self.source_embedding, self.target_embedding = embeddings
-        self.embedding_scale = positive("embedding_scale", embedding_scale, d_model**0.5)
-        sides = {side: new_positions(positions, d_model, max_positions) for side in ("source", "target")}
-        self.positions = nn.ModuleDict(sides)
-        self.dropout = Dropout(dropouts.embedding_dropout)
+        self.add_embeddings(vocab_size, source_vocab_size, d_model, tied_embeddings)
+        self.embedding_scale = d_model**0.5 if embedding_scale is None else embedding_scale
+        self.positions = nn.ModuleDict({s: POSITIONS[positions](d_model, max_positions) for s in ("source", "target")})
+        self.dropout = Dropout(dropout if embedding_dropout is None else embedding_dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
-        self.encoder = layers.encoder(heads.encoder, sides["source"])
-        self.decoder = layers.decoder(heads.decoder, heads.cross, sides["target"])
-        self.encoder_norm, self.decoder_norm = layers.final_norm(), layers.final_norm()
+        plan = partial(plan_heads, num_heads=num_heads, d_model=d_model, head_size=head_size, kv_heads=kv_heads)
+        local = {"local": local_heads, "window": local_window}
+        plans = (
+            plan("encoder_heads", encoder_heads, encoder_layers, **local),
+            plan("decoder_heads", decoder_heads, decoder_layers, **local),
+            plan("cross_heads", cross_heads, decoder_layers),
+        )
+        options = {"dropout": attention_dropout, "head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
+        rotary = max_positions if positions == "rotary" else None
+        own = partial(MultiHeadAttention, d_model, attend=self_attention, rotary=rotary, **options)
+        cross = partial(MultiHeadAttention, d_model, attend=cross_attention, **options)
+        hidden = partial(FEED_FORWARDS[feed_forward], d_model, d_feed_forward, activation_dropout)
+        residual = partial(RESIDUALS[norm], d_model, dropout)
+        self._add_layers(plans, own, cross, hidden, residual)
         self.output = OutputLayer(d_model, vocab_size, logit_cap)
-        self._compiled: dict[nn.Module, Any] = {}
         self._initialise(init, embedding_std, tied_embeddings)
 
+    def _add_layers(self, plans: Sequence[list[HeadPlan]], own: Any, cross: Any, hidden: Any, residual: Any) -> None:
+        of_encoder, of_decoder, of_cross = plans
+        encoder = [EncoderLayer(own(heads), hidden(), residual) for heads in of_encoder]
+        pairs = zip(of_decoder, of_cross, strict=True)
+        decoder = [DecoderLayer(own(heads), cross(others), hidden(), residual) for heads, others in pairs]
+        self.encoder: Any = nn.ModuleList(encoder)
+        self.decoder: Any = nn.ModuleList(decoder)
+        self.encoder_norm, self.decoder_norm = (residual().final_norm(self.d_model) for _ in range(2))
+        self._compiled: dict[nn.Module, Any] = {}
+        self.max_length = getattr(self.positions["source"], "max_length", None)
+
     def _initialise(self, init: str, embedding_std: float | None, tied_embeddings: bool) -> None:
-        check_choice("init", init, INITS)
         # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
-        std = positive("embedding_std", embedding_std, self.d_model**-0.5)
+        std = self.d_model**-0.5 if embedding_std is None else embedding_std
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -151,14 +116,15 @@ class Transformer(EncoderDecoder):
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
                 module.apply_gain()
-        for matrix in self._last_matrices() if init == "zero_output" else ():
-            nn.init.zeros_(matrix)
+        sublayers = [part for layer in (*self.encoder, *self.decoder) for part in layer.children()]
+        for sublayer in sublayers if init == "zero_output" else ():
+            for matrix in [part.weight for part in sublayer.modules() if isinstance(part, nn.Linear)][-1:]:
+                nn.init.zeros_(matrix)
         if tied_embeddings:
             self.output.weight = self.target_embedding.weight
 
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Let torch.compile make the kernels of each layer, for training: layers of one kind share them, and they fit
-        batches of any size. The first steps wait for the compiler. Dropout draws other masks than without."""
+        """Compile each layer for training, with batches of any size. Dropout draws other masks than without."""
         layers = (*self.encoder, *self.decoder)
         # Layers with other heads, and batches with a mask or without, are compiled anew.
         most: Any = torch._dynamo.config
@@ -168,19 +134,10 @@ class Transformer(EncoderDecoder):
 
     def _layers_to_run(self, stack: Iterable[Layer]) -> list[Layer]:
         """The layers of a pass over whole sentences, in order: without those left out; in training, the compiled."""
-        layers = self.layer_dropout(stack)
-        return [self._compiled.get(each, each) for each in layers] if self.training else layers
-
-    def _last_matrices(self) -> Iterator[Tensor]:
-        """The last matrix of each sublayer: W_O of an attention, the second (of SwiGLU: third) of a feed-forward."""
-        for layer in (*self.encoder, *self.decoder):
-            for sublayer in layer.children():
-                yield from [part.weight for part in sublayer.modules() if isinstance(part, nn.Linear)][-1:]
-
-    @property
-    def max_length(self) -> int | None:
-        positions: Any = self.positions["source"]
-        return positions.max_length
+        if not self.training:
+            return list(stack)
+        layers = self.layer_dropout(stack) if self.layer_dropout.p else stack
+        return [self._compiled.get(each, each) for each in layers]
 
     @property
     def head_counts(self) -> dict[str, list[int]]:
@@ -192,20 +149,26 @@ class Transformer(EncoderDecoder):
             "cross_heads": [layer.cross_attention.heads.count for layer in self.decoder],
         } | kv_heads
 
-    def forward(
-        self, source: Source, source_mask: SourceMask | None, target: Target
-    ) -> Float[Tensor, "batch target d_model"]:
-        return self._run(source, source_mask, target, None)
+    def forward(self, source: Source, source_mask: SourceMask | None, target: Target) -> Tensor:
+        return self.decode(self.encode(source, source_mask), source_mask, target)
 
     def attention_weights(self, source: Source, source_mask: SourceMask, target: Target) -> AttentionWeights:
         weights = AttentionWeights([], [], [])
-        self._run(source, source_mask, target, weights)
+        self.decode(self.encode(source, source_mask, weights), source_mask, target, weights)
         return weights
 
-    def _run(
-        self, source: Tensor, source_mask: Tensor | None, target: Tensor, weights: AttentionWeights | None
-    ) -> Tensor:
-        return self.decode(self.encode(source, source_mask, weights), source_mask, target, weights)
+    def encode(
+        self, source: Source, source_mask: SourceMask | None, weights: AttentionWeights | None = None
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The encoder's output; `weights` collects the attention weights of each layer."""
+        x = self._embed("source", self.source_embedding, source)
+        mask = None if source_mask is None else source_mask[:, None, None, :]
+        here = torch.arange(source.shape[1], device=source.device)
+        for layer in self._layers_to_run(self.encoder):
+            x, layer_weights = layer(x, mask, TokenPositions(here, here, None), weights is not None)
+            if weights is not None:
+                weights.encoder.append(layer_weights)
+        return in_product_precision(self.encoder_norm(x))
 
     def decode(
         self,
@@ -216,102 +179,64 @@ class Transformer(EncoderDecoder):
     ) -> Float[Tensor, "batch target d_model"]:
         """Decoder output at every position of a whole target, given the encoder's output; `weights` collects the
         attention weights of each layer."""
-        layers = self._layers_to_run(self.decoder)
-        states = [LayerState(None, layer.cross_attention.project(memory)) for layer in layers]
+        x = self._embed("target", self.target_embedding, target)
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()[None, None]
         here, there = (torch.arange(each.shape[1], device=each.device) for each in (target, memory))
-        own = AttentionScope(causal, TokenPositions(here, here, None, causal=True))
+        own = (causal, TokenPositions(here, here, None, causal=True))
         mask = None if source_mask is None else source_mask[:, None, None, :]
-        cross = AttentionScope(mask, TokenPositions(here, there, None))
-        x = self._embed("target", self.target_embedding, target)
-        return self._decode(x, layers, states, own, cross, weights)[0]
+        cross = (mask, TokenPositions(here, there, None))
+        for layer in self._layers_to_run(self.decoder):
+            state = LayerState(layer.cross_attention.project(memory))
+            x, own_weights, cross_weights, _ = layer(x, state, own, cross, weights is not None)
+            if weights is not None:
+                weights.decoder.append(own_weights)
+                weights.cross.append(cross_weights)
+        return self.decoder_norm(x)
 
     def _embed(self, side: str, embedding: nn.Embedding, tokens: Tensor, start: int = 0) -> Tensor:
         return self.dropout(self.positions[side](embedding(tokens) * self.embedding_scale, start))
 
-    def encode(
-        self, source: Source, source_mask: SourceMask | None, weights: AttentionWeights | None = None
-    ) -> Float[Tensor, "batch source d_model"]:
-        """The encoder's output; `weights` collects the attention weights of each layer."""
-        x = self._embed("source", self.source_embedding, source)
-        mask = None if source_mask is None else source_mask[:, None, None, :]
-        positions = torch.arange(source.shape[1], device=source.device)
-        for layer in self._layers_to_run(self.encoder):
-            x, layer_weights = layer(x, mask, TokenPositions(positions, positions, None), weights is not None)
-            if weights is not None:
-                weights.encoder.append(layer_weights)
-        return in_product_precision(self.encoder_norm(x))
-
-    def _decode(
-        self,
-        x: Tensor,
-        layers: Iterable[DecoderLayer],
-        states: list[LayerState],
-        target: AttentionScope,
-        source: AttentionScope,
-        weights: AttentionWeights | None,
-    ) -> tuple[Tensor, list[LayerState]]:
-        new_states = []
-        for layer, state in zip(layers, states, strict=True):
-            x, self_weights, cross_weights, state = layer(x, state, target, source, weights is not None)
-            new_states.append(state)
-            if weights is not None:
-                weights.decoder.append(self_weights)
-                weights.cross.append(cross_weights)
-        return self.decoder_norm(x), new_states
-
     def start(self, source: Source, source_mask: SourceMask | None) -> DecoderState:
         self.check_gates()
-        for name, part in self.named_modules():
-            if (part._forward_hooks or part._forward_pre_hooks) and PASSED_BY.fullmatch(name):
-                raise InputError(f"{name or 'the model'}: a hook on it does not act in a search; hook a layer of it")
         memory = self.encode(source, source_mask)
-        layers = [layer.start(memory) for layer in self.decoder]
+        layers = []
+        for layer in self.decoder:
+            own, cross = layer.self_attention, layer.cross_attention
+            # Made contiguous once, or attention would do so at every step.
+            keys = KeysValues(*(x.contiguous() for x in cross.project(memory)))
+            states = (each.attend.begin(len(source)) for each in (own, cross))
+            layers.append(LayerState(keys, None, *states))
         mask = None if source_mask is None else source_mask[:, None, None, :]
-        # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
-        exact = torch.promote_types(self.output.weight.dtype, torch.float32)
-        log_probs = torch.empty(0, self.output.out_features, dtype=exact, device=self.device)
         ancestors = torch.empty(len(source), 1, 0, dtype=torch.bool, device=self.device)
         none = torch.empty(0, dtype=torch.int64, device=self.device)
-        positions = TokenPositions(none, torch.arange(source.shape[1], device=self.device), 0)
-        return DecoderState(layers, AttentionScope(mask, positions), ancestors, none, 0, log_probs)
+        return DecoderState(layers, mask, ancestors, none, 0)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "row"], state: DecoderState) -> tuple[Float[Tensor, "row vocab"], DecoderState]:
-        """Rows are sentence x beam, the beams of a sentence next to each other. They share one cache, and a mask shows
-        each beam its own past: when beams change places, only the mask changes.
-        """
+        """Rows are sentence x beam, the beams of a sentence next to each other; see `headcount.model.cache`."""
         sentences, position = len(state.ancestors), state.position
         x = self._embed("target", self.target_embedding, tokens[:, None], position).view(sentences, -1, self.d_model)
         itself = torch.eye(x.shape[1], dtype=torch.bool, device=x.device).expand(sentences, -1, -1)
         ancestors = torch.cat([state.ancestors, itself], dim=2)
         here = state.key_positions.new_full((x.shape[1],), position)
         key_positions = torch.cat([state.key_positions, here])
-        room = (0, Cache.size(len(key_positions)) - len(key_positions))  # a mask hides it
-        own = AttentionScope(
-            F.pad(ancestors, room)[:, None], TokenPositions(here, F.pad(key_positions, room), position)
-        )
-        cross = AttentionScope(state.source.mask, TokenPositions(here, state.source.positions.key, position))
-        with small_products():
-            x, layers = self._decode(x, self.decoder, state.layers, own, cross, None)
-        log_probs = state.log_probs
-        if len(log_probs) < len(tokens):
-            log_probs = log_probs.new_empty(len(tokens), log_probs.shape[1])
-        # A large tensor that is new at each step costs more than the arithmetic: the system has to clear its memory.
-        size = CHUNK.get(x.device.type, len(tokens))
-        for rows, out in zip(x.flatten(0, 1).split(size), log_probs[: len(tokens)].split(size), strict=True):
-            torch.log_softmax(self.output.into(rows, out), dim=1, out=out)
-        new_state = DecoderState(layers, cross, ancestors, key_positions, position + 1, log_probs)
-        return log_probs[: len(tokens)], new_state
+        own = ancestors[:, None], TokenPositions(here, key_positions, position)
+        there = torch.arange(state.layers[0].memory.key.shape[2], device=x.device)
+        cross = state.source, TokenPositions(here, there, position)
+        layers = []
+        for layer, kept in zip(self.decoder, state.layers, strict=True):
+            x, _, _, kept = layer(x, kept, own, cross, False)
+            layers.append(kept)
+        logits = self.output(self.decoder_norm(x).flatten(0, 1))
+        # In half precision, sums of many log-probabilities would lose the differences between hypotheses.
+        log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1)
+        return log_probs, DecoderState(layers, state.source, ancestors, key_positions, position + 1)
 
-    def reorder(
-        self, state: DecoderState, rows: Int[Tensor, "new_row"], sentences: Int[Tensor, "kept"]
-    ) -> DecoderState:
+    def reorder(self, state: DecoderState, rows: Tensor, sentences: Tensor) -> DecoderState:
         ancestors = state.ancestors.flatten(0, 1).index_select(0, rows).unflatten(0, (len(sentences), -1))
         source, kept = state.source, None
         if len(sentences) < len(state.ancestors):
-            kept = sentences
-            source = source._replace(mask=source.mask if source.mask is None else source.mask.index_select(0, kept))
+            kept, source = sentences, source if source is None else source.index_select(0, sentences)
         layers = [layer.select(rows, kept) for layer in state.layers]
-        return DecoderState(layers, source, ancestors, state.key_positions, state.position, state.log_probs)
+        return state._replace(layers=layers, source=source, ancestors=ancestors)

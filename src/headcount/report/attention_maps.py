@@ -16,7 +16,7 @@ from torch import Tensor
 from headcount.data.tokenizer import BOS, EOS
 from headcount.errors import InputError, reason
 from headcount.files import write_text
-from headcount.model.gaussian_window import GaussianWindow, Mixture
+from headcount.model.attention_kinds import GaussianWindow, Mixture
 from headcount.report import drawing
 from headcount.report.drawing import INK
 from headcount.report.plot import Plot

@@ -1,0 +1,170 @@
+"""Attention before the scaled dot-product: scores and the Gaussian window, each against its equation."""
+
+import math
+
+import pytest
+import torch
+from built import built
+
+from headcount.model import attention_kinds
+from headcount.model.attention import ScaledDotProduct, TokenPositions
+from headcount.model.attention_kinds import Additive, GaussianWindow, LuongGeneral
+
+KINDS = ["scaled_dot", "luong_dot", "luong_general", "additive"]
+WHOLE = TokenPositions(torch.arange(4), torch.arange(5), None)
+
+
+def of(kind, heads=2, d_head=3):
+    torch.manual_seed(0)
+    attend = built(f"attention/{kind}")(num_heads=heads, d_head=d_head, dropout=0.0).double()
+    with torch.no_grad():  # so that nothing is the identity, or alike in all heads
+        for weights in attend.parameters():
+            weights.add_(0.5 * torch.randn_like(weights))
+    return attend
+
+
+def given(heads=2, d_head=3):
+    torch.manual_seed(1)
+    query, key, value = (torch.randn(2, heads, length, d_head).double() for length in (4, 5, 5))
+    mask = torch.rand(2, 1, 4, 5) > 0.3
+    mask[..., 0] = True
+    return query, key, value, mask
+
+
+def one_score(attend, head, q, k):
+    """The score of one query against one key, as the paper has it."""
+    size = range(len(q))
+    if isinstance(attend, LuongGeneral):
+        return sum(q[i] * attend.weight[head, i, j] / math.sqrt(len(q)) * k[j] for i in size for j in size)
+    if isinstance(attend, Additive):
+        return sum(attend.vector[head, i] * math.tanh(q[i] + k[i]) for i in size)
+    dot = sum(q[i] * k[i] for i in size)
+    return dot / math.sqrt(len(q)) if isinstance(attend, ScaledDotProduct) else dot
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_softmax_attention_is_its_equation(kind):
+    attend, (query, key, value, mask) = of(kind).requires_grad_(False), given()
+    output, weights, state = attend(query, key, value, mask, WHOLE, None, True)
+    assert state is None
+    for b, h, t in torch.cartesian_prod(*map(torch.arange, (2, 2, 4))).tolist():
+        seen = [u for u in range(5) if mask[b, 0, t, u]]
+        exps = {u: math.exp(one_score(attend, h, query[b, h, t], key[b, h, u])) for u in seen}
+        expected = [exps.get(u, 0.0) / sum(exps.values()) for u in range(5)]
+        assert weights[b, h, t].tolist() == pytest.approx(expected, abs=1e-9)
+        context = [sum(expected[u] * float(value[b, h, u, i]) for u in range(5)) for i in range(3)]
+        assert output[b, h, t].tolist() == pytest.approx(context, abs=1e-9)
+
+
+def test_the_window_is_its_recurrence():
+    """Equations 46 to 51, a step at a time."""
+    window, (query, key, value, mask) = of("gaussian_window").requires_grad_(False), given()
+    output, weights, state = window(query, key, value, mask, WHOLE, None, True)
+    assert state is None
+    for b, h in torch.cartesian_prod(torch.arange(2), torch.arange(2)).tolist():
+        centres = [0.0] * 3
+        for t in range(4):
+            sums = [
+                float(window.bias[h, 0, p])
+                + sum(float(query[b, h, t, i] * window.weight[h, i, p]) / math.sqrt(3) for i in range(3))
+                for p in range(9)
+            ]
+            heights, widths = ([math.exp(x) for x in sums[start : start + 3]] for start in (0, 3))
+            centres = [centre + math.exp(step) for centre, step in zip(centres, sums[6:], strict=True)]
+            expected = [
+                sum(a * math.exp(-w * (c - u) ** 2) for a, w, c in zip(heights, widths, centres, strict=True))
+                * float(mask[b, 0, t, u - 1])
+                for u in range(1, 6)
+            ]
+            assert weights[b, h, t].tolist() == pytest.approx(expected, abs=1e-9)
+            context = [sum(expected[u] * float(value[b, h, u, i]) for u in range(5)) for i in range(3)]
+            assert output[b, h, t].tolist() == pytest.approx(context, abs=1e-9)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("kind", [*KINDS, "gaussian_window"])
+def test_gradients(kind):
+    attend, (query, key, value, mask) = of(kind), given()
+    names = [name for name, _ in attend.named_parameters()]
+
+    def output(query, key, value, *parameters):
+        own = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(attend, own, (query, key, value, mask, WHOLE, None, True))[0]
+
+    inputs = [x.detach().requires_grad_() for x in (query, key, value, *attend.parameters())]
+    assert torch.autograd.gradcheck(output, inputs)
+
+
+@pytest.mark.parametrize("model", ["nano", "rnn_bahdanau"])
+@pytest.mark.parametrize("kind", ["luong_dot", "luong_general"])
+def test_a_model_with_luongs_scores_begins_as_with_the_scaled(kind, model):
+    def outputs(kind, **settings):
+        torch.manual_seed(0)
+        attend = built(f"attention/{kind}", **settings)
+        sizes = {"vocab_size": 9, "d_model": 8, "num_heads": 2}
+        built_model = built(f"model/{model}", **sizes, cross_attention=attend).double().eval()
+        return built_model(torch.tensor([[4, 5, 6]]), torch.ones(1, 3).bool(), torch.tensor([[1, 7, 8]]))
+
+    torch.testing.assert_close(outputs(kind), outputs("scaled_dot"))
+    if kind == "luong_dot":
+        assert (outputs(kind, gain=1) - outputs("scaled_dot")).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("at_once", [1, 25])
+def test_some_queries_at_a_time_are_as_all_at_once(at_once, monkeypatch):
+    attend, (query, key, _, _) = of("additive"), given()
+
+    def all_of_it():
+        inputs = [query.detach().requires_grad_(), key.detach().requires_grad_(), attend.vector]
+        found = attend.score(*inputs[:2])
+        return found, torch.autograd.grad((found * torch.arange(5)).sum(), inputs)
+
+    expected = all_of_it()
+    monkeypatch.setitem(attention_kinds.AT_ONCE, "cpu", at_once)
+    torch.testing.assert_close(all_of_it(), expected)
+
+
+def test_half_precision_is_summed_in_single():
+    attend = Additive(num_heads=1, d_head=256, dropout=0.0)
+    torch.manual_seed(0)
+    query, key = torch.randn(1, 1, 3, 256), torch.randn(1, 1, 4, 256)
+    rounded = attend.score(query.bfloat16(), key.bfloat16())
+    exact = attend.score(query.bfloat16().float(), key.bfloat16().float())
+    torch.testing.assert_close(rounded.float(), exact, rtol=0, atol=1e-4)
+
+
+def test_parameters_keep_the_order_in_which_checkpoints_number_them():
+    model = built("model/rnn_bahdanau", vocab_size=9, d_model=4)
+    names = [name for name, _ in model.attention.named_parameters()]
+    assert names == [
+        *("query.weight", "query.bias", "attend.vector", "key.weight", "key.bias"),
+        *("value.weight", "value.bias", "output.weight", "output.bias"),
+    ]
+
+
+def test_each_beam_has_a_window_of_its_own_and_a_step_is_as_in_the_whole():
+    window, (query, key, value, _) = of("gaussian_window"), given()
+    mask = (torch.arange(5) < torch.tensor([5, 4])[:, None])[:, None, None]
+    whole = window(query, key, value, mask, WHOLE, None, True)
+    state = window.begin(2)
+    for t in range(4):
+        output, weights, state = window(query[:, :, t : t + 1], key, value, mask, WHOLE, state, True)
+        torch.testing.assert_close(output, whole.output[:, :, t : t + 1], rtol=0, atol=1e-12)
+        torch.testing.assert_close(weights, whole.weights[:, :, t : t + 1], rtol=0, atol=1e-12)
+    state = torch.rand(8, 2, 3).double()  # four beams of each of two sentences
+    together = window(query, key, value, mask, WHOLE, state, False)
+    for sentence, beam in ((1, 2), (0, 1)):
+        one, row = slice(sentence, sentence + 1), 4 * sentence + beam
+        alone = window(query[one, :, beam : beam + 1], key[one], value[one], mask[one], WHOLE, state[row, None], False)
+        torch.testing.assert_close(alone.output[:, :, 0], together.output[one, :, beam])
+        torch.testing.assert_close(alone.state[0], together.state[row])
+
+
+def test_nothing_overflows():
+    window, (query, key, value, mask) = of("gaussian_window").float(), given()
+    query = (1e4 * query).float().requires_grad_()
+    assert isinstance(window, GaussianWindow)
+    output, _, _ = window(query, key.float(), value.float(), mask, WHOLE, None, True)
+    output.sum().backward()
+    for found in (output, query.grad, window.weight.grad, window.bias.grad):
+        assert found.isfinite().all()
