@@ -27,11 +27,11 @@ from headcount.machine import hardware, no_memory, refused_memory, use_threads, 
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.model.transformer import Transformer
-from headcount.run.build import Parts, build_data, build_parts, check_processes, initial_config, plain
+from headcount.run.build import Parts, build_data, build_model, build_parts, check_processes, initial_config, plain
 from headcount.run.curves import begin_curves
 from headcount.run.directory import begin_metrics, link_latest, locked, mark_unfinished, update_metrics, write_config
 from headcount.run.identity import config_hash, with_text
-from headcount.run.opened import Run, build_model, load_weights, make_translator
+from headcount.run.opened import Run, load_weights, make_translator
 from headcount.run.resume import AUTO, Resumed, keep_as_last, open_resumed, start
 from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.weights import scored_weights, verdict

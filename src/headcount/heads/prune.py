@@ -20,7 +20,8 @@ from headcount.decoding.translator import Translator
 from headcount.errors import InputError
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.model.multi_head import MultiHeadAttention
-from headcount.run.opened import Run, build_model, fill, make_translator
+from headcount.run.build import build_model
+from headcount.run.opened import Run, fill, make_translator
 from headcount.training.averaging import own_weights
 
 Kept = Mapping[Layer, Sequence[int]]

@@ -196,6 +196,13 @@ def new_model(node: Mapping[str, Any], vocab_size: int, **given: Any) -> "Encode
     return model
 
 
+def build_model(config: DictConfig, tokenizer: Any) -> "EncoderDecoder":
+    """The model that `config` describes, for the vocabulary of `tokenizer`, with initial weights. Raises InputError."""
+    separate = tokenizer.source is not tokenizer.target
+    source = {"source_vocab_size": tokenizer.source.vocab_size} if separate else {}
+    return new_model(plain(config.model), tokenizer.vocab_size, **source)
+
+
 def build_corpus(config: DictConfig) -> "Corpus":
     """The corpus that the group `data` describes. Raises InputError with a line for each setting that is wrong."""
     node = {name: value for name, value in plain(config.data).items() if name not in NOT_CORPUS}

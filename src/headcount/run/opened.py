@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from headcount.data.corpora.corpus import language_codes
-from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, TokenizerPair, load_tokenizer
+from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod, TranslationModel
 from headcount.decoding.translator import Codec, Translator
@@ -22,7 +22,7 @@ from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import require_regular
 from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
-from headcount.run.build import build_corpus, build_data, load_extensions, names_given, new_model, plain
+from headcount.run.build import build_corpus, build_data, build_model, load_extensions, names_given, plain
 from headcount.run.directory import read_config
 from headcount.settings import AS_TRAINED, build, own_settings, typed
 from headcount.training.checkpoint import read_checkpoint
@@ -181,12 +181,6 @@ def ensemble(runs: Sequence[Run]) -> Run:
 def load(directory: str | Path, **settings: Any) -> Translator:
     """The translator of a run: `load("runs/latest").translate(["..."])`; settings: arguments of `open_run`."""
     return open_run(directory, **settings).translator
-
-
-def build_model(config: DictConfig, tokenizer: AnyTokenizer) -> EncoderDecoder:
-    """The model that `config` describes, for the vocabulary of `tokenizer`, with initial weights. Raises InputError."""
-    source = {"source_vocab_size": tokenizer.source.vocab_size} if isinstance(tokenizer, TokenizerPair) else {}
-    return new_model(plain(config.model), tokenizer.vocab_size, **source)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
