@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from headcount.machine import cumulative_sum
+from headcount.devices import cumulative_sum
 from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, TokenPositions
 
 LARGEST = 20.0  # of a', b' and c': far beyond useful values, and nothing computed from them overflows

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.machine import small_products
+from headcount.devices import small_products
 from headcount.model.attention import AttendFactory, TokenPositions, named
 from headcount.model.cache import KeysValues
 from headcount.model.dropout import Dropout

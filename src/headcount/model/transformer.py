@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headcount.devices import small_products
 from headcount.errors import InputError
-from headcount.machine import small_products
 from headcount.model.attention import AttendFactory, TokenPositions
 from headcount.model.cache import Cache
 from headcount.model.dropout import Dropout, DropoutRates, LayerDropout

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from headcount.data.batches import Batch
+from headcount.devices import refused_memory
 from headcount.errors import InputError, first_line
-from headcount.machine import refused_memory
 from headcount.training.divergence import skip_if_not_finite
 from headcount.training.loss import Loss
 

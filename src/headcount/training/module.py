@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from headcount.data.batches import Batch
 from headcount.decoding.translator import Translator
+from headcount.devices import refused_memory
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
-from headcount.machine import refused_memory
 from headcount.model.dropout import LayerDropout
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.transformer import Transformer

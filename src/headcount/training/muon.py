@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from headcount.machine import multiplies_bf16
+from headcount.devices import multiplies_bf16
 from headcount.training.adamw import two_betas
 
 ADJUST = ("original", "match_rms_adamw")
