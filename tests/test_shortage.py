@@ -9,8 +9,8 @@ import pytest
 import torch
 from conftest import completed, failed
 
+from headcount.devices import refused_memory
 from headcount.files import remove_parts, replacing
-from headcount.machine import refused_memory
 from headcount.training.module import TranslationTask
 
 

@@ -144,15 +144,15 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
             raise InputError(f"--multirun: {name} runs once; leave it out")
         run_job(config, Path(HydraConfig.get().runtime.output_dir))
         return None
-    from headcount import machine, processes
+    from headcount import devices, processes
     from headcount.run.build import load_extensions
 
     if parent := os.environ.get(processes.END_WITH_PARENT):
         processes.end_with_parent(int(parent) or None)
     load_extensions(config)
-    machine.use_memory_again()
-    machine.use_tf32()
-    machine.use_allowed_cores()
+    devices.use_memory_again()
+    devices.use_tf32()
+    devices.use_allowed_cores()
     command = import_module(f"headcount.commands.{name}")
     for package in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):  # which set their level on import
         logging.getLogger(package).setLevel(logging.ERROR)
@@ -206,7 +206,7 @@ def _lines(error: Exception, name: str) -> list[str]:
     if isinstance(error, InputError):
         return lines
     if _refused_memory(error) is not None:
-        return [import_module("headcount.machine").no_memory(error, command=name)]
+        return [import_module("headcount.devices").no_memory(error, command=name)]
     if plugin := _missing_plugin(error):
         return [f"{plugin}: this plugin of Hydra is not installed; pip install {plugin}"]
     if isinstance(error, OSError) and error.errno:
@@ -249,7 +249,7 @@ def is_wrong(error: Exception) -> bool:
 def _refused_memory(error: Exception) -> str | None:
     if "torch" not in sys.modules:
         return None
-    from headcount.machine import refused_memory
+    from headcount.devices import refused_memory
 
     return refused_memory(error)
 

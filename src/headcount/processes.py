@@ -22,17 +22,13 @@ END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: number of
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
-class WorkerKilledError(InputError):
-    """A process of a pool was killed, for example by the kernel when memory is short."""
-
-
 @contextlib.contextmanager
 def kills_named(task: str, remedy: str) -> Iterator[None]:
-    """Raises WorkerKilledError in place of the pool's own error. task: of the process. remedy: for short memory."""
+    """Raises InputError in place of the pool's own error. task: of the process. remedy: for short memory."""
     try:
         yield
     except BrokenProcessPool as error:
-        raise WorkerKilledError(f"a process that {task} was killed; if memory was short, {remedy}") from error
+        raise InputError(f"a process that {task} was killed; if memory was short, {remedy}") from error
 
 
 def can_fork() -> bool:

@@ -107,8 +107,8 @@ def run(config: DictConfig) -> None:
     need("serve")
     import uvicorn  # here, because --help does not need these
 
+    from headcount.devices import use_threads
     from headcount.export.engine import chosen_engine
-    from headcount.machine import use_threads
     from headcount.run.opened import ensemble, open_runs
 
     use_threads(config.threads)

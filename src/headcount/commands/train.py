@@ -21,9 +21,9 @@ from headcount.data.module import TranslationData
 from headcount.data.tokenizer import load_tokenizer, save_tokenizer
 from headcount.decoding.beam import greedy
 from headcount.decoding.search import NotFiniteError, SearchMethod
+from headcount.devices import hardware, no_memory, refused_memory, use_threads, versions
 from headcount.errors import InputError, first_line
 from headcount.files import first_error, remove_parts, show
-from headcount.machine import hardware, no_memory, refused_memory, use_threads, versions
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.model.transformer import Transformer

@@ -26,7 +26,7 @@ def parallel_map(function: Callable[..., Result], jobs: Sequence[Job], forks: bo
     model from the memory of this one; its results and errors are pickled. Elsewhere a job has a Python thread, with its
     share of torch's threads.
 
-    Raises what `function` raises, after the results of the jobs before; WorkerKilledError if a process was killed.
+    Raises what `function` raises, after the results of the jobs before; InputError if a process was killed.
     """
     threads = torch.get_num_threads()
     workers = min(threads, len(jobs))

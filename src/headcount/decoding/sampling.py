@@ -19,7 +19,7 @@ from headcount.decoding.search import (
     Translation,
     as_hypotheses,
 )
-from headcount.machine import cumulative_sum
+from headcount.devices import cumulative_sum
 
 
 @dataclass(frozen=True, kw_only=True)

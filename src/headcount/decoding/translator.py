@@ -83,7 +83,7 @@ class Translator:
 
         Raises InputError if the search cannot give `count`, or if the model's probabilities are not finite;
         LineError, before anything is translated, for a line that is too long for the model or the search;
-        WorkerKilledError if a process that searched was killed.
+        InputError if a process that searched was killed.
         """
         self.search.check(count)
         texts = [line.strip() for line in lines]

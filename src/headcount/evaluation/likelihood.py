@@ -11,7 +11,7 @@ from headcount.data.batches import Sentences, collate
 from headcount.data.batching import plan_split
 from headcount.data.tokenizer import PAD
 from headcount.decoding.translator import LineError
-from headcount.machine import refused_memory
+from headcount.devices import refused_memory
 from headcount.model.encoder_decoder import EncoderDecoder
 
 LOGITS_AT_ONCE = 512  # tokens whose logits [token, vocab] are in memory at the same time

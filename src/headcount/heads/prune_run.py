@@ -7,6 +7,7 @@ from typing import Any
 
 from headcount.command_lines import command, hydra_text
 from headcount.data.tokenizer import save_tokenizer
+from headcount.devices import versions
 from headcount.errors import InputError
 from headcount.files import new_directory, show
 from headcount.heads.evaluation_set import evaluation_set
@@ -14,7 +15,6 @@ from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import KINDS, Heads
 from headcount.heads.orders import ORDERS, choice_on, split_of
 from headcount.heads.prune import pruned, translation_seconds
-from headcount.machine import versions
 from headcount.model.flops import operations_per_token
 from headcount.progress import progress_bar
 from headcount.run.directory import begin_metrics, write_config

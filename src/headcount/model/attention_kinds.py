@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from headcount.machine import cumulative_sum
+from headcount.devices import cumulative_sum
 from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, SoftmaxAttention, TokenPositions
 from headcount.model.dropout import Dropout
 from headcount.model.settings import Factor, Size

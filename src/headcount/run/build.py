@@ -275,8 +275,8 @@ def build_parts(config: DictConfig, directory: Path, wrong: Sequence[str] = ()) 
     import torch
     from pytorch_lightning.callbacks import LambdaCallback
 
+    from headcount.devices import choose_precision
     from headcount.evaluation.metrics import bleu_tokenizer
-    from headcount.machine import choose_precision
     from headcount.training.callbacks import SkippedSteps, StopOnInterrupt, TrainingProgress
     from headcount.training.checkpoint import LastCheckpoint
 

@@ -16,11 +16,11 @@ from headcount.data.tokenizer import BOS, EOS, PAD, AnyTokenizer, load_tokenizer
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.search import SearchMethod, TranslationModel
 from headcount.decoding.translator import Codec, Translator
+from headcount.devices import choose_device
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
 from headcount.evaluation.metrics import bleu_tokenizer
 from headcount.files import require_regular
-from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.build import build_corpus, build_data, build_model, load_extensions, names_given, plain
 from headcount.run.directory import read_config

@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headcount.devices import choose_device
 from headcount.evaluation.likelihood import TargetScorer
-from headcount.machine import choose_device
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.build import Parts
 from headcount.run.opened import fill

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from headcount.machine import multiplies_bf16
+from headcount.devices import multiplies_bf16
 from headcount.model.encoder_decoder import EncoderDecoder
 
 EPS = 1e-7  # least norm that is divided by

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headcount import processes
-from headcount.machine import choose_precision, multiplies_bf16
+from headcount.devices import choose_precision, multiplies_bf16
 from headcount.processes import cores, cpu_quota
 
 

@@ -1,6 +1,5 @@
 """Devices: the cores that torch uses, GPUs, precision, memory, and versions of libraries."""
 
-import contextlib
 import ctypes
 import os
 import platform
@@ -22,8 +21,6 @@ MALLOPT = {-1: 2**31 - 1, -2: 2**26, -3: 2**30, -8: 1}  # M_TRIM_THRESHOLD, M_TO
 # Of torch's allocators, CUDA, cuBLAS and the C++ library.
 NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|(ALLOC|allocation)_?failed", re.IGNORECASE)
 AMOUNT = re.compile(r"(?:tried|[Uu]nable) to allocate ([\d.]+) (\w+)", re.IGNORECASE)
-
-small_products = contextlib.nullcontext  # until the models no longer ask for it
 
 
 def use_threads(number: int | None) -> None:
