@@ -34,19 +34,6 @@ def test_rotation_is_that_of_the_paper(d_head):
     torch.testing.assert_close(rotation(x, 90), turned(x, torch.full((40,), 90.0).double()), rtol=0, atol=1e-12)
 
 
-def test_a_score_depends_on_the_distance_alone():
-    torch.manual_seed(0)
-    rotation, (query, key) = make_rotation(8), torch.randn(2, 1, 1, 1, 8).double()
-
-    def score(at: int, other: int) -> float:
-        return (rotation(query, at) * rotation(key, other)).sum().item()
-
-    for distance in (-7, 0, 3):
-        scores = [score(start, start + distance) for start in (7, 8, 30, 101)]
-        assert scores == pytest.approx([scores[0]] * 4, abs=1e-12)
-    assert abs(score(7, 7) - score(7, 10)) > 1e-3
-
-
 def test_attention_turns_queries_and_keys_and_not_values():
     torch.manual_seed(0)
     attention = MultiHeadAttention(12, HeadPlan(2, 6, 2), ScaledDotProduct, 0.0, rotary=1).double()

@@ -115,7 +115,6 @@ def test_every_weight_learns(kind):
     model, (source, mask, target) = make(kind).train(), batch()
     model.output(model(source, mask, target)).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    assert operations_per_token(model, 6, 5) > 0
 
 
 @pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
@@ -127,13 +126,9 @@ def test_operations_of_a_cell_are_counted(cell, gates):
     assert operations_per_token(model, 6, 5) == round(expected / (6 + 5))
 
 
-def test_impossible_settings_get_one_line():
-    for settings, line in (
-        ({"d_model": 7}, "d_model=7: must be even"),
-        ({"num_heads": 3}, "num_heads=3 does not divide"),
-    ):
-        with pytest.raises(ValueError, match=f"model.{line}"):
-            make("rnn_bahdanau", **settings)
+def test_an_odd_width_gets_one_line():
+    with pytest.raises(ValueError, match=r"model\.d_model=7: must be even"):
+        make("rnn_bahdanau", d_model=7)
 
 
 def test_half_precision_reads_a_long_source_to_its_end():

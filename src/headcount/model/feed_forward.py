@@ -52,5 +52,4 @@ def balanced_feed_forward(
     whose feed-forward is `width` wide: Shazeer 2019, Table 1. kind: of `FEED_FORWARDS`."""
     layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
     saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
-    unit = 3 * d_model if kind == "swiglu" else 2 * d_model + 1  # parameters of one more hidden unit
-    return width + round(saved / (layers * unit))
+    return width + round(saved / (layers * (3 * d_model if kind == "swiglu" else 2 * d_model + 1)))

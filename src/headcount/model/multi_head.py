@@ -11,7 +11,7 @@ Heads of queries (q) that share a head of keys (k) and values (v), with four hea
 """
 
 import warnings
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,8 @@ from headcount.model.positions import Rotation
 from headcount.model.settings import Heads
 
 
-class HeadPlan(NamedTuple):
+@dataclass(frozen=True)
+class HeadPlan:
     """The heads of one attention.
 
     count: heads of queries; without any, 0, the layer adds the bias of the output projection alone. size: d_head. kv:

@@ -19,8 +19,8 @@ class ComputedTable(nn.Module):
 
     def __init__(self, max_positions: int) -> None:
         super().__init__()
-        first = min(max_positions, 2048)  # positions before a sentence needs more
-        self.register_buffer("table", self.make(first, torch.get_default_dtype()), persistent=False)
+        table = self.make(min(max_positions, 2048), torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)
 
     def reaching(self, end: int) -> Tensor:
         """The table with at least `end` rows; a shorter one is computed anew. Several threads may search with one

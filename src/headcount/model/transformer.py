@@ -82,13 +82,13 @@ class Transformer(EncoderDecoder):
             plan("decoder_heads", decoder_heads, decoder_layers, **local),
             plan("cross_heads", cross_heads, decoder_layers),
         )
-        options = {"dropout": attention_dropout, "head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
+        norms = {"head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
+        options: dict[str, Any] = norms | {"dropout": attention_dropout}
         rotary = max_positions if positions == "rotary" else None
         own = partial(MultiHeadAttention, d_model, attend=self_attention, rotary=rotary, **options)
         cross = partial(MultiHeadAttention, d_model, attend=cross_attention, **options)
         hidden = partial(FEED_FORWARDS[feed_forward], d_model, d_feed_forward, activation_dropout)
-        residual = partial(RESIDUALS[norm], d_model, dropout)
-        self._add_layers(plans, own, cross, hidden, residual)
+        self._add_layers(plans, own, cross, hidden, partial(RESIDUALS[norm], d_model, dropout))
         self.output = OutputLayer(d_model, vocab_size, logit_cap)
         self._initialise(init, embedding_std, tied_embeddings)
 
