@@ -110,7 +110,7 @@ def test_the_commands_of_a_page_compose(page):
         try:
             if line.startswith("make bench"):
                 given = [word.removeprefix("ARGS=") for word in shlex.split(line) if word.startswith("ARGS=")]
-                bench.options().parse_args(shlex.split("".join(given)))
+                bench.PARSER.parse_args(shlex.split("".join(given)))
             elif words := words_of(line):
                 compose_first_job(*words)
         except (Exception, SystemExit) as error:

@@ -31,6 +31,20 @@ UNITS = {"train": "tokens/s", "translate": "sentences/s", "rows": "tokens/s", "s
 NEEDS = {"ctranslate2": ["ctranslate2"], "transformers": ["transformers", "accelerate"]}
 MIXED = {"float32": "32-true", "bfloat16": "bf16-mixed"}  # precisions of training, as Lightning names them
 HEADCOUNT = [sys.executable, "-m", "headcount"]
+PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+add, peers = PARSER.add_argument, ["torch_loop", "transformers", "ctranslate2"]
+add("--work", nargs="+", choices=list(UNITS), default=["train", "translate", "start"], help="what is measured")
+add("--peers", nargs="*", choices=peers, default=peers, help="beside headcount, if installed or with pipx")
+add("--precision", nargs="+", choices=list(MIXED), default=list(MIXED), help="of the products")
+add("--settings", default="model=tiny data.batch_tokens=4096 optimizer=adamw", help="of `headcount train`")
+add("--rows", nargs="+", default=["model.num_heads=1", "model.num_heads=8"], help="more settings, of each row")
+add("--run", type=Path, default=Path("runs/latest"), help="the trained run of translate and start")
+add("--beam", type=int, default=5, help="hypotheses of each sentence")
+add("--rounds", type=int, default=3, help="how often each is measured")
+add("--steps", type=int, default=200, help="of each training, the first included")
+add("--seconds", type=float, default=10, help="of translating, at least")
+add("--threads", type=int, default=os.cpu_count(), help="of each")
+add("--device", choices=["cpu", "cuda"], default="cpu", help="the processor, or a GPU")
 
 
 @dataclass
@@ -158,22 +172,8 @@ def relative_time(first: Sequence[float], other: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    add, peers = parser.add_argument, ["torch_loop", "transformers", "ctranslate2"]
-    add("--work", nargs="+", choices=list(UNITS), default=["train", "translate", "start"], help="what is measured")
-    add("--peers", nargs="*", choices=peers, default=peers, help="beside headcount, if installed or with pipx")
-    add("--precision", nargs="+", choices=list(MIXED), default=list(MIXED), help="of the products")
-    add("--settings", default="model=tiny data.batch_tokens=4096 optimizer=adamw", help="of `headcount train`")
-    add("--rows", nargs="+", default=["model.num_heads=1", "model.num_heads=8"], help="more settings, of each row")
-    add("--run", type=Path, default=Path("runs/latest"), help="the trained run of translate and start")
-    add("--beam", type=int, default=5, help="hypotheses of each sentence")
-    add("--rounds", type=int, default=3, help="how often each is measured")
-    add("--steps", type=int, default=200, help="of each training, the first included")
-    add("--seconds", type=float, default=10, help="of translating, at least")
-    add("--threads", type=int, default=os.cpu_count(), help="of each")
-    add("--device", choices=["cpu", "cuda"], default="cpu", help="the processor, or a GPU")
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(parser.parse_args(), Path(folder))
+        bench = Bench(PARSER.parse_args(), Path(folder))
         print("", *[table(bench.measured(work)) for work in bench.options.work], sep="\n\n")
 
 
