@@ -9,7 +9,9 @@ import itertools
 import json
 import logging
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -66,6 +68,7 @@ def prepare(
         train = splits.pop("train")  # the text is in memory, and no longer needed once it is checked
         found = tuple(found for _, found in check(train, cleaning, forbidden, new / "checked" / "train"))
         del train
+        pa.default_memory_pool().release_unused()
         kept, counts["train"] = cleaning.keep(found, filters=True)
         report = CleaningReport({split: counts[split] for split in names}, cleaning.tolerated, cleaning.enabled)
         report.require_pairs()
@@ -177,8 +180,15 @@ def in_processes(work: Callable[[slice], Result], rows: int) -> Iterator[tuple[s
         yield from ((each, work(each)) for each in chunks(rows))
         return
     killed = kills_named("helped to prepare the data", "start again with fewer cores, such as threads=1")
+    ahead: deque[tuple[slice, Future[Result]]] = deque()
     with killed, process_pool(processes, _set_work, work) as pool:
-        yield from zip(chunks(rows), pool.map(_call_work, chunks(rows)), strict=True)
+        for each in chunks(rows):
+            ahead.append((each, pool.submit(_call_work, each)))
+            if len(ahead) > 2 * processes:  # keeps all processes busy, and memory small
+                first, result = ahead.popleft()
+                yield first, result.result()
+        for first, result in ahead:
+            yield first, result.result()
 
 
 # Given to a worker at its start, and not with each chunk: it holds the tokenizer, or all held-out text.
