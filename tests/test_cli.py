@@ -22,6 +22,7 @@ TOGETHER = {  # reported together: every part of a config is looked at before an
     "steps=x": "steps=x: must be a valid integer",
     "seed=x": "seed=x: must be a valid integer",
     "optimizer.lr=-1": "optimizer.lr=-1: must be ",
+    "optimizer.adamw_lr=-1": "optimizer.adamw_lr=-1: must be ",
     "validation.every=0": "validation.every=0: must be greater than or equal to 1",
     "averaging.last=0": "averaging.last=0: must be ",
     "checkpoint.every=0": "checkpoint.every=0: must be ",
@@ -47,13 +48,13 @@ ALONE = [  # what is typed, and the line
     ("bleu_tokenizer=x", "bleu_tokenizer=x: must be null or one of none, zh, 13a"),
     ("resume=nothing", "nothing is not a run directory"),
     ("resume=", "resume=: is empty; give a path, or leave it out"),
-    ("data=files", "data.source, data.target, data.train_source, data.train_target, "),
+    ("data=files", "data.source, data.target: not given"),
     ("extensions=[absent]", "extensions=[absent]: No module named 'absent'"),
     ("loss.kind=r_drop model.dropout=0", "loss: r_drop compares two passes that differ by dropout; give model.dropout"),
     ("segmentation.kind=sampled", "segmentation: SampledSegmentation needs tokenizer"),
     ("--multirun --cfg job seed=1,2", "--cfg: shows one job; leave out --multirun, and give one value of each"),
     ("--config-dir nowhere", "Additional config directory"),
-    ("optimizer.adjust_lr_fn=rms", "optimizer.adjust_lr_fn=rms: must be one of original, "),
+    ("optimizer.adjust_lr_fn=rms", "optimizer.adjust_lr_fn=rms: must be 'original' or "),
     ("optimizer=nadamw optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
     ("optimizer=schedule_free schedule.kind=constant", "optimizer=schedule_free averages the weights itself, "),
     ("study=kv_heads study.varies=3", "study.varies=3: must be a valid string or null"),
@@ -223,7 +224,7 @@ def test_a_validation_without_probabilities_ends_the_training_in_a_line(tiny, tm
 
     monkeypatch.setattr("headcount.decoding.translator.search_loop", diverged)
     line = failed("train", *tiny, cwd=tmp_path)[-1]
-    assert line.startswith("step 4: after it the model's probabilities are not finite numbers")
+    assert line.startswith("step 4: after it the model's probabilities are no finite numbers")
 
 
 @pytest.mark.slow

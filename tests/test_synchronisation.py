@@ -151,9 +151,9 @@ def test_attention_on_a_device_takes_the_causal_order_and_not_its_mask(monkeypat
     model, taken = built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta"), []
     attention = nn.functional.scaled_dot_product_attention
 
-    def recorded(query, key, value, mask, dropout, causal):
+    def recorded(query, key, value, mask, dropout, causal, **more):
         taken.append((mask is None, causal))
-        return attention(query, key, value, mask, dropout, causal)
+        return attention(query, key, value, mask, dropout, causal, **more)
 
     monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", recorded)
     source = torch.ones(2, 3, dtype=torch.long, device="meta")

@@ -20,8 +20,9 @@ def inputs(job: Job) -> float:
     names = ("d_model", "d_feed_forward", "encoder_layers", "decoder_layers", "num_heads", "dropout")
     found = {name: run.config.model[name] for name in names}
     found |= {"vocab_size": run.tokenizer.target.vocab_size, "batch_tokens": run.config.data.batch_tokens}
+    train = run.data().data["train"]
     for side in ("source", "target"):
-        found[side] = [[*map(int, row), EOS] for row in run.data().data["train"][f"{side}_ids"][:]]
+        found[side] = [[*ids, EOS] for ids in getattr(run.tokenizer, side).encode(list(train[side]))]
     Path(job["inputs"]).write_text(json.dumps(found), encoding="utf-8")
     return len(found["source"])
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from headcount.devices import cumulative_sum
 from headcount.model.attention import Attend, AttentionOutput, Key, Mask, Query, SoftmaxAttention, TokenPositions
@@ -69,6 +68,8 @@ class Additive(SoftmaxAttention):
         """For some queries at a time, recomputed in the backward pass: all at once would take d_head times the memory
         of the scores."""
         at_once = max(1, AT_ONCE.get(key.device.type, 2**24) // max(key.numel(), 1))
+        from torch.utils.checkpoint import checkpoint  # with torch.compile, which takes a second
+
         score = partial(checkpoint, self._score, use_reentrant=False, preserve_rng_state=False)
         return torch.cat([score(some, key) for some in query.split(at_once, dim=2)], dim=2)
 

@@ -25,7 +25,6 @@ from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.build import build_corpus, build_data, build_model, load_extensions, names_given, plain
 from headcount.run.directory import read_config
 from headcount.settings import AS_TRAINED, build, own_settings, typed
-from headcount.training.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from headcount.data.module import TranslationData
@@ -191,6 +190,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             with safe_open(path, "pt") as file:
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        from headcount.training.checkpoint import read_checkpoint  # with Lightning, which takes a second
+
         state = read_checkpoint(path)["state_dict"]
         return {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
     except Exception as error:  # of many classes, where bytes are not what they claim to be
