@@ -53,11 +53,10 @@ def main() -> None:
     parser.add_argument("--search", default="{}", help="settings of the search, such as '{\"beam\": 1}'")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    search = json.loads(given.search)
     try:
-        runs = [open_run(name, search=search) for name in given.runs]
+        runs = [open_run(name, search=json.loads(given.search)) for name in given.runs]
         diversify(given.out, [ensemble(runs)] if given.ensemble else runs, not given.distilled)
-    except InputError as error:
+    except ValueError as error:  # an InputError, or a search that is no JSON
         parser.error(str(error))
 
 

@@ -195,8 +195,10 @@ SIGNALS = [  # after which step the run has stopped
 @pytest.mark.medium
 @pytest.mark.parametrize(("place", "hook", "step", "number", "settings", "end"), SIGNALS)
 def test_a_signal_stops_after_the_step_in_hand(numbers, whole, tmp_path, place, hook, step, number, settings, end):
+    """A cluster may send it to a process and to its parent, which hands it on: twice at once is once."""
     before = signal.getsignal(number)
-    numbers(tmp_path, *settings, **{place: [at(hook, step, lambda: signal.raise_signal(number))]})
+    twice = lambda: [signal.raise_signal(number) for _ in range(2)]  # noqa: E731
+    numbers(tmp_path, *settings, **{place: [at(hook, step, twice)]})
     assert numbers.parts.interrupt.exit_code == 128 + number
     assert newest_checkpoint(tmp_path)[1] == end
     signal.signal(number, before)

@@ -90,8 +90,11 @@ def point(link: Path, target: str) -> None:
 def remove_parts(directory: Path) -> None:
     """Remove the files that `replacing` began in a directory, and below it, in processes that were killed. No other
     process may be writing there. Raises OSError."""
-    for path in directory.rglob(".*.part"):
-        path.unlink()
+    for path in list(directory.rglob(".*.part")):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)  # of a folder that is removed
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -54,10 +54,12 @@ def run(config: DictConfig) -> str:
     check(config)
     if config.hypotheses is not None:
         return given_likelihoods(open_from_config(config, config.run), config.input, config.hypotheses)
-    if config.rerank is not None and config.search.get("beam") == AS_TRAINED:
-        config.search.beam = config.nbest
     runs = open_runs(config)
     members = list(runs.values())
+    for member in members if config.rerank is not None else ():
+        search = member.translator.search
+        if config.search.get(search.width_setting) == AS_TRAINED:
+            member.translator.search = replace(search, **{search.width_setting: config.nbest})
     tokenizer = common_tokenizer(config.bleu_tokenizer, runs)
     if config.ensemble or config.rerank is not None:
         runs = {" + ".join(runs): ensemble(members)}

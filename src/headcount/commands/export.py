@@ -61,9 +61,10 @@ def export(run: Run, settings: dict[str, Any]) -> Path:
     if reasons := unsupported(run, form):
         raise InputError("\n".join(f"run={run.directory}: {why}" for why in reasons))
     output = Path(settings["output"] or run.directory / ("page.html" if form == "page" else form))
+    page = module.page(run, quantization, settings["examples"]) if form == "page" else ""
     try:
         if form == "page":
-            write_text(output, module.page(run, quantization, settings["examples"]))
+            write_text(output, page)
         else:
             write_folder(run, module, output, form, quantization, settings["max_positions"])
     except FileExistsError as error:

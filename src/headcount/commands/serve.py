@@ -48,7 +48,8 @@ def translate_waiting(queue: Queue[Request], translator: Any) -> None:
                 answer.set_result([next(found) for _ in texts])
         except Exception as error:
             for _, answer in batch:
-                answer.set_exception(error)
+                if not answer.done():
+                    answer.set_exception(error)
 
 
 def application(translator: Any, about: dict[str, str]) -> Any:

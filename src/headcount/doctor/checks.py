@@ -1,5 +1,6 @@
 """Twelve causes of a low score: each check gives a figure, its limit and what to do."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from statistics import fmean
@@ -134,8 +135,9 @@ def tokenizer_unfit(evidence: Evidence) -> Figures:
     """Splits whose BLEU counts words of text without spaces between words, or of text that is not tokenised."""
     unfit = []
     for split, (_, references) in evidence.translations.items():
-        used = tokenizer_of(str(at(evidence.metrics, f"{split}.signature.{PRIMARY}")))
-        unfit.append(used == "none" or counts_sentences(used, references))
+        if (signature := at(evidence.metrics, f"{split}.signature.{PRIMARY}")) is not None:
+            used = tokenizer_of(str(signature))
+            unfit.append(used == "none" or counts_sentences(used, references))
     return {"": sum(unfit)} if unfit else {}
 
 
@@ -160,7 +162,9 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     findings = []
     for measure, worst, limit, unit, name, todo in CHECKS:
         if figures := measure(evidence):
-            split = worst(figures, key=figures.__getitem__)
+            split = next(
+                (each for each in figures if math.isnan(figures[each])), worst(figures, key=figures.__getitem__)
+            )
             measured = shown(figures[split], unit) + (f" ({split})" if split else "")
             allowed = f"at {'most' if worst is max else 'least'} {shown(limit, unit)}"
             beyond = worst(figures[split], limit) != limit  # NaN is

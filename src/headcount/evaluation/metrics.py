@@ -1,6 +1,6 @@
 """Metrics: corpus scores of translations by sacrebleu, each with the signature that says how it was measured.
 
-`METRICS` is the one list of them. Whatever shows scores goes through it: metrics.json, the tables of evaluate.py, the
+`METRICS` is the one list of them. Whatever shows scores goes through it: metrics.json, the tables of run/scores.py, the
 paired bootstrap, and a report. A new metric is one more entry.
 """
 

@@ -151,10 +151,11 @@ def without_other_kinds(config: DictConfig, words: Collection[str] = (), wrong: 
     """
     problems, container = Problems(), plain(config)
     for group in GROUPS:
+        if not isinstance(container[group], dict):
+            raise InputError(f"{group}={typed(container[group])}: is a group of settings, such as {group}.kind")
+    for group in GROUPS:
         node = container[group]
-        if not isinstance(node, dict):
-            problems.lines.append(f"{group}={typed(node)}: is a group of settings, such as {group}.kind")
-        elif group == "data":
+        if group == "data":
             aside = {name: node.pop(name) for name in NOT_CORPUS if name in node}
             own = problems.attempt(own_settings, group, node, (), words)
             container[group] = {"kind": node.get("kind"), **(node if own is None else own), **aside}
@@ -206,7 +207,8 @@ def build_model(config: DictConfig, tokenizer: Any) -> "EncoderDecoder":
 def build_corpus(config: DictConfig) -> "Corpus":
     """The corpus that the group `data` describes. Raises InputError with a line for each setting that is wrong."""
     node = {name: value for name, value in plain(config.data).items() if name not in NOT_CORPUS}
-    if taken := set(OF_METRICS) & set(node.get("tests") or {}):
+    tests = node.get("tests")
+    if taken := set(OF_METRICS) & set(tests if isinstance(tests, dict) else ()):
         raise InputError(f"data.tests.{min(taken)}: metrics.json has a figure of that name; give another")
     corpus: Corpus = build("data", node)
     return corpus

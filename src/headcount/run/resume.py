@@ -143,7 +143,8 @@ def open_resumed(given: DictConfig, place: Path, held: contextlib.ExitStack) -> 
         held.enter_context(locked(directory))
     config = changed(before, given, directory)
     checkpoint, step, notes = newest_checkpoint(directory)
-    if step > config.steps or (step == config.steps and is_finished(directory)):
+    steps = config.steps if isinstance(config.steps, int) else step  # another is reported by its type
+    if step > steps or (step == steps and is_finished(directory)):
         raise InputError(
             f"{show(checkpoint)} is at step {step} of steps={config.steps}: to train on, raise steps; to score it: "
             f"{command('evaluate', run=show(directory))}"

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -98,9 +99,8 @@ def why_unfinished(directory: Path) -> str:
 
 
 class ProcessLauncher(Launcher):
-    """Runs the jobs of a sweep on this machine, `n_jobs` at once (-1: one a core), each in a process of its own.
-
-    On a machine with several GPUs, each of the jobs at once has its own. A job that fails stops no other.
+    """Runs the jobs of a sweep on this machine, `n_jobs` at once (-1: one a GPU, or one a core where there is none),
+    each in a process of its own. Several GPUs are dealt out in turn. A job that fails stops no other.
     """
 
     def __init__(self, n_jobs: int) -> None:
@@ -116,7 +116,7 @@ class ProcessLauncher(Launcher):
         hydra = self.config.hydra.overrides
         words = [*hydra.task, *(each for each in hydra.hydra if not each.startswith("hydra.mode"))]
         write_plan(sweep, Plan(words, {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()}))
-        at_once = self.n_jobs if self.n_jobs > 0 else cores() + 1 + self.n_jobs  # -1 is a job a core
+        at_once = self.n_jobs if self.n_jobs > 0 else (len(visible_gpus()) or cores()) + 1 + self.n_jobs
         failed, signals = self._run(jobs, max(1, min(at_once, len(jobs))))
         done = sum(map(is_finished, jobs))
         lines = [f"sweep {show(sweep)}: {done} of {len(jobs)} jobs done", *failed]
@@ -152,21 +152,22 @@ class ProcessLauncher(Launcher):
         with forwarded_signals() as (children, signals), ThreadPoolExecutor(at_once) as threads:
 
             def work(path: Path) -> None:
-                if not signals:
-                    place = places.get()
-                    environment = environment_of_a_job(
-                        threads_of(jobs[path], at_once), gpus_of(place, jobs[path].trainer.devices, gpus)
-                    )
-                    run_process(command_of_a_job(jobs[path], path), path, environment, children)
+                place = places.get()
+                try:
+                    own = gpus_of(place, jobs[path].trainer.devices, gpus)
+                    environment = environment_of_a_job(threads_of(jobs[path], at_once), own)
+                    run_process(command_of_a_job(jobs[path], path), path, environment, children, signals)
+                finally:
                     places.put(place)
 
             running = {threads.submit(work, path): path for path in missing}
             say("", len(missing))
             for number, each in enumerate(as_completed(running), 1):
-                path = running[each]
-                each.result()
+                path, error = running[each], each.exception()
+                if error is not None and not isinstance(error, OSError):
+                    raise error
                 if state := "" if is_finished(path) else "stopped" if signals else "failed":
-                    why = state if signals else why_unfinished(path)
+                    why = state if signals else error or why_unfinished(path)
                     failed.append(f"not done: {names[path]}: {why}")
                 say(f"{state or 'done'}: {names[path]}; ", len(missing) - number)
         return failed, signals
@@ -224,7 +225,7 @@ def run_job(config: DictConfig, directory: Path) -> None:
     requeue = signal.getsignal(REQUEUE)
     words = command_of_a_job(whole, directory)
     with forwarded_signals() as (children, signals):
-        run_process(words, directory, environment, children)
+        run_process(words, directory, environment, children, signals)
     if signals:
         if REQUEUE in signals and callable(requeue):  # submitit's own
             requeue(REQUEUE, None)
@@ -234,13 +235,17 @@ def run_job(config: DictConfig, directory: Path) -> None:
 
 
 def run_process(
-    words: Sequence[str], directory: Path, environment: Mapping[str, str], children: "list[subprocess.Popen[bytes]]"
+    words: Sequence[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    children: "list[subprocess.Popen[bytes]]",
+    signals: Sequence[int],
 ) -> None:
     """Run the process of one job to its end; it ends with this one, whichever way that ends. Another process with the
-    same job waits until it has ended."""
+    same job waits until it has ended. children, signals: see `forwarded_signals`."""
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / ".job.lock"), (directory / LOG).open("wb") as log:
-        if is_finished(directory):
+        if is_finished(directory) or signals:
             return
         child = subprocess.Popen(
             words,
@@ -252,6 +257,8 @@ def run_process(
             preexec_fn=partial(end_with_parent, os.getpid()),
         )
         children.append(child)
+        if signals:  # one came since
+            child.send_signal(signals[-1])
         child.wait()
         children.remove(child)
 
@@ -287,7 +294,7 @@ def visible_gpus() -> list[str]:
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
         return [path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*"))]
-    return [name.strip() for name in f"{names},-1".split("-1")[0].split(",") if name.strip()]
+    return list(takewhile(lambda name: name not in ("", "-1"), map(str.strip, names.split(","))))
 
 
 def environment_of_a_job(threads: int | None, gpus: Collection[str]) -> dict[str, str]:
@@ -314,6 +321,9 @@ def forwarded_signals() -> Iterator[tuple["list[subprocess.Popen[bytes]]", list[
         signals.append(number)
         for child in list(children):
             child.send_signal(number)
+        if len(signals) > 2:  # a cluster may send one twice
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     with signals_to(forward):
         yield children, signals

@@ -18,6 +18,7 @@ from headcount.signals import signals_to
 
 logger = logging.getLogger(__name__)
 
+AGAIN = 1.0  # seconds in which a signal that comes again is the same one
 TRY = "Try a smaller optimizer.lr or trainer.gradient_clip_val, more schedule.warmup_steps or trainer.precision=32-true"
 
 
@@ -146,13 +147,18 @@ class StopOnInterrupt(Callback):
 
     def __init__(self) -> None:
         self.exit_code = 0
+        self._since = 0.0  # by the clock
         self._listening = contextlib.ExitStack()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         def stop(number: int) -> None:
-            self.exit_code = 128 + number
-            if trainer.world_size == 1:  # torchrun passes a Ctrl-C on that its processes have had already
+            # Of a cluster, a process and its parent, which hands it on, both get one.
+            if self.exit_code and time.monotonic() - self._since < AGAIN:
+                return
+            if self.exit_code and trainer.world_size == 1:  # torchrun passes a Ctrl-C on that its processes have had
                 self._listening.close()
+                signal.raise_signal(number)
+            self.exit_code, self._since = 128 + number, time.monotonic()
             if trainer.is_global_zero:
                 logger.info("stopping after this step (once more to kill)")
 

@@ -91,7 +91,10 @@ class FilesCorpus:
         if not self.source or not self.target:
             raise ValueError("data.source, data.target: not given; data=files needs both language codes, such as de")
         self.source_language, self.target_language = language_codes(self.source, self.target)
-        columns = self.source_column or self.source, self.target_column or self.target
+        columns = (
+            self.source if self.source_column is None else self.source_column,
+            self.target if self.target_column is None else self.target_column,
+        )
         cut, files = HeldOut(self.held_out, self.max_pairs), {}
         for split in SPLITS:
             table, sides = getattr(self, split), {side: getattr(self, f"{split}_{side}") for side in SIDES}
