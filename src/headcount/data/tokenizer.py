@@ -76,7 +76,7 @@ class Tokenizer:
             tokenizer = cls(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({reason(error)}); give a sentencepiece model file") from None
-        except RuntimeError:
+        except (RuntimeError, UnicodeDecodeError):
             raise InputError(f"{path}: not a sentencepiece model; give the tokenizer.model of a run") from None
         processor = tokenizer._processor
         special = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())

@@ -1,5 +1,7 @@
 """Tables with a sentence pair a row: TSV, CSV, JSON lines, Parquet, Arrow; text columns of data sets of the hub."""
 
+import gzip
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,12 +34,13 @@ def read_table(path: Path, columns: tuple[Column, Column]) -> Dataset:
     read = {".tsv": _delimited, ".csv": _delimited, ".jsonl": _json, ".parquet": _parquet, ".arrow": _arrow}
     try:
         table = read[format_of(path)](path, columns)
+        remedy = "set data.source_column and data.target_column"
+        return text_columns(table, tuple(map(str, columns)), str(path), remedy)  # a name may be any bytes, too
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; give the path of a table") from None
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+    except (OSError, pa.ArrowException, UnicodeError) as error:
         why = printable(first_line(error))
         raise InputError(f"{path}: cannot be read ({why}); is it a whole {format_of(path)} file?") from None
-    return text_columns(table, tuple(map(str, columns)), str(path), "set data.source_column and data.target_column")
 
 
 def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: str) -> Dataset:
@@ -79,11 +82,21 @@ def _delimited(path: Path, columns: tuple[Column, Column]) -> pa.Table:
 
 
 def _json(path: Path, columns: tuple[Column, Column]) -> pa.Table:
-    text = [(name, pa.string()) for name in columns]
-    schema = pa.schema([*text, (NESTED, pa.struct(text))])  # else text that is a date would be read as one
-    table = pa.json.read_json(path, pa.json.ReadOptions(block_size=BLOCK), pa.json.ParseOptions(explicit_schema=schema))
-    # A column of the schema that the file lacks is empty.
-    return table.drop_columns([name for name in schema.names if table[name].null_count == len(table)])
+    """An object a line, by Python's own reader: pyarrow's crashes at some damaged files."""
+    rows = []
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line) if line.strip() else None
+                fields = row if row is None or NESTED not in row else {**row[NESTED], **row}
+            except (ValueError, TypeError, RecursionError):
+                raise InputError(f"{path}, line {number}: no JSON object") from None
+            if fields is not None and not isinstance(fields, dict):
+                raise InputError(f"{path}, line {number}: no JSON object")
+            rows += [] if fields is None else [fields]
+    found = [name for name in columns if any(name in row for row in rows)]
+    names = dict.fromkeys([*found, *(rows[0] if rows else ())])  # the others, for a message
+    return pa.table({name: [row.get(name) if name in found else None for row in rows] for name in names})
 
 
 def _parquet(path: Path, columns: tuple[Column, Column]) -> pa.Table:
