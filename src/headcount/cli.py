@@ -144,11 +144,9 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
             raise InputError(f"--multirun: {name} runs once; leave it out")
         run_job(config, Path(HydraConfig.get().runtime.output_dir))
         return None
-    from headcount import devices, processes
+    from headcount import devices
     from headcount.run.build import load_extensions
 
-    if parent := os.environ.get(processes.END_WITH_PARENT):
-        processes.end_with_parent(int(parent) or None)
     load_extensions(config)
     devices.use_memory_again()
     devices.use_tf32()

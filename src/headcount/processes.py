@@ -18,7 +18,6 @@ from typing import Any
 from headcount.errors import InputError
 from headcount.signals import STOP
 
-END_WITH_PARENT = "HEADCOUNT_END_WITH_PARENT"  # environment variable: number of the parent to end with, 0 for any
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 

@@ -35,7 +35,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from headcount.command_lines import command, quoted
 from headcount.errors import InputError
 from headcount.files import read_json, show, write_text
-from headcount.processes import END_WITH_PARENT, cores, end_with_parent
+from headcount.processes import cores, end_with_parent
 from headcount.run.directory import is_finished
 from headcount.signals import signals_to
 
@@ -302,7 +302,6 @@ def environment_of_a_job(threads: int | None, gpus: Collection[str]) -> dict[str
     environment = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
     environment |= TORCHRUN
     environment["PYTHONSAFEPATH"] = "1"  # no file of the current directory is imported in place of a library's
-    environment.pop(END_WITH_PARENT, None)
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
     if gpus:
