@@ -16,9 +16,10 @@ from omegaconf import OmegaConf
 from headcount.command_lines import CONF
 from headcount.files import write_text
 from headcount.run.build import OF_MODULE, plain, without_other_kinds
+from headcount.run.directory import REMOVED
 from headcount.run.identity import config_hash
 from headcount.run.resolvers import register_resolvers
-from headcount.settings import KINDS
+from headcount.settings import KINDS, Design
 
 WORDS = {str(target).rpartition(":")[2]: word for group in KINDS.values() for word, target in group.items()}
 WORDS |= {"AdamW": "adamw", "NAdam": "nadamw"}  # torch's own
@@ -64,14 +65,21 @@ def renewed(old: dict[str, Any]) -> dict[str, Any]:
     config["trainer"] |= within(trainer, config["trainer"])
     if isinstance(config["trainer"]["strategy"], dict):
         config["trainer"]["strategy"] = "ddp"
+    config["logger"] = "default" if "tensorboard" in old.get("logger", {}) else "csv" if old.get("logger") else "none"
+    for group in ("validation", "checkpoint", "divergence"):
+        config[group] |= within(old.get(group, {}), config[group])
     top = ("seed", "name", "init_from", "threads", "cuda_graphs", "compile", "bleu_tokenizer", "resumed", "pruned")
     config |= within(old, top)
+    if study := old.get("study"):
+        own = within(study, Design.__dataclass_fields__)
+        tables = {name: value for name, value in study.items() if name not in own}
+        config["study"] = own | ({"tables": tables} if tables else {})
     return plain(without_other_kinds(OmegaConf.create(config)))
 
 
 def kind_of(node: dict[str, Any]) -> dict[str, Any]:
     """A group whose class is a word; settings that are gone, and Hydra's own, left out."""
-    gone = ("horizon", "shortlist")
+    gone = ("horizon", "shortlist", *REMOVED)
     settings = {name: value for name, value in node.items() if not name.startswith("_") and name not in gone}
     return {"kind": WORDS[node["_target_"].rpartition(".")[2]], **settings} if "_target_" in node else settings
 
@@ -82,5 +90,8 @@ def within(settings: dict[str, Any], names: Any) -> dict[str, Any]:
 
 if __name__ == "__main__":
     register_resolvers()
-    for directory in sys.argv[1:] or sys.exit(__doc__):
-        migrate(Path(directory))
+    for directory in [each for each in sys.argv[1:] if not each.startswith("-")] or sys.exit(__doc__):
+        try:
+            migrate(Path(directory))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            sys.exit(f"error: {directory}: not a run that can be renewed ({error})")

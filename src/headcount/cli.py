@@ -220,6 +220,7 @@ def _unknown_setting(name: str, command_name: str) -> str:
     began = GlobalHydra.instance().is_initialized()
     with contextlib.nullcontext() if began else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         known = flatten(OmegaConf.to_container(hydra.compose(command_name)))  # type: ignore[arg-type]
+    known.pop(name, None)  # another choice of its group has it
     last = name.rpartition(".")[2]
     near = difflib.get_close_matches(name, known, 2, 0.75) or [each for each in known if each.endswith(f".{last}")][:3]
     advice = f"did you mean {' or '.join(near)}?" if near else f"headcount {command_name} --help lists all"

@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ from headcount.run.resume import AUTO, Resumed, keep_as_last, open_resumed, star
 from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.weights import scored_weights, verdict
 from headcount.settings import typed
+from headcount.signals import signals_to
 from headcount.training.averaging import save_weights
 from headcount.training.module import TranslationTask, seed_everything_at
 
@@ -111,13 +113,11 @@ def train(config: DictConfig, directory: Path) -> str:
             task = fit(run)
             if not run.is_first_process:
                 return ""
-            trained = save(run, task)
-            scores = score_splits(run)
+            with signals_to(partial(stop, run)):
+                trained = save(run, task)
+                scores = score_splits(run)
         except NotFiniteError as error:
             raise run.parts.task["skipped"].diverged(run.parts.trainer.global_step) from error
-        except KeyboardInterrupt:
-            logger.info("stopped. Go on with:\n  %s", again(run))
-            raise
         except OSError as error:
             first = first_error(error)
             first.filename = first.filename or str(run.directory)  # a logger's error names no file
@@ -322,6 +322,12 @@ def save(run: TrainingRun, task: TranslationTask) -> dict[str, Any]:
         logger.info("stopped at step %d; the model so far can be used. Resume with:\n  %s", step, again(run))
         raise SystemExit(code)
     return figures
+
+
+def stop(run: TrainingRun, number: int) -> None:
+    """End the process at once, for what has no state to save. Raises SystemExit."""
+    logger.info("stopped before all splits were scored. Score them with:\n  %s", again(run))
+    raise SystemExit(128 + number)
 
 
 def again(run: TrainingRun) -> str:
