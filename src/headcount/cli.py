@@ -176,9 +176,8 @@ def _read_options() -> None:
         options = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if last == "kind" else []
         if name in KINDS and name != "attention" and not (CONF / name).is_dir() and isinstance(value, str):
             raise InputError(f"{line}: {name} is a group of settings; {name}.kind chooses, and --help lists them")
-        if (
-            options and isinstance(value, str) and value in KINDS.get(group, ())
-        ):  # its file has other numbers than the one that is chosen
+        # The file of that kind has other numbers than the one that is chosen.
+        if options and isinstance(value, str) and value in KINDS.get(group, ()):
             raise InputError(f"{line}: give {group}=, one of {', '.join(options)}")
         if value is None and (CONF / name).is_dir() and not override.is_delete():
             raise InputError(f"{line}: leave it out")

@@ -1,6 +1,7 @@
 """The training objectives: label-smoothed cross-entropy, fused with the projection to the vocabulary, and R-Drop and
 SimCut, which compare two passes of the model."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -56,7 +57,7 @@ class LabelSmoothing:
         return loss, likelihood
 
 
-class TwoPasses(LabelSmoothing):
+class TwoPasses(LabelSmoothing, ABC):
     """Label smoothing and a divergence of two passes, by autograd; before optimizer step `start`, label smoothing
     alone."""
 
@@ -80,9 +81,9 @@ class TwoPasses(LabelSmoothing):
         loss, likelihood = self.compared(log_p, log_q, labels)
         return loss, likelihood.detach()
 
+    @abstractmethod
     def compared(self, log_p: Tensor, log_q: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and negative log-likelihood of the log-probabilities of both passes, each [token, vocab]."""
-        raise NotImplementedError
 
     def smoothed(self, log_p: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Label-smoothed cross-entropy of one pass, and its negative log-likelihood."""

@@ -33,8 +33,11 @@ class Corpus(Protocol):
         """A hash of the text that `load` gives. Every process of every run calls it at its start."""
 
 
-def language_codes(source: str, target: str) -> tuple[str, str]:
-    """The codes of both languages, which are parts of file names. Raises InputError for a code that is not allowed."""
+def language_codes(source: str, target: str, differ: bool = False) -> tuple[str, str]:
+    """The codes of both languages, which are parts of file names. Raises InputError for a code that is not allowed, and
+    with `differ` for one language twice."""
+    if differ and source == target:
+        raise InputError(f"data.source={source} and data.target={target} are the same language; give two")
     for name, code in {"source": source, "target": target}.items():
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,35}", code):
             raise InputError(

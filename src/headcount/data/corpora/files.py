@@ -90,9 +90,8 @@ class FilesCorpus:
     def __post_init__(self) -> None:
         if not self.source or not self.target:
             raise ValueError("data.source, data.target: not given; data=files needs both language codes, such as de")
-        self.source_language, self.target_language = language_codes(self.source, self.target)
-        if self.source == self.target and self.source_column == self.target_column:
-            raise ValueError(f"data.source={self.source} and data.target={self.target} are the same language; give two")
+        one_column = self.source_column == self.target_column
+        self.source_language, self.target_language = language_codes(self.source, self.target, differ=one_column)
         columns = (
             self.source if self.source_column is None else self.source_column,
             self.target if self.target_column is None else self.target_column,

@@ -52,9 +52,7 @@ class HubCorpus:
                 "codes, such as data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or "
                 "for the name a folder, data.root=DIR"
             )
-        if self.source == self.target:
-            raise ValueError(f"data.source={self.source} and data.target={self.target} are the same language; give two")
-        self.source_language, self.target_language = language_codes(self.source, self.target)
+        self.source_language, self.target_language = language_codes(self.source, self.target, differ=True)
         self.cut = HeldOut(self.held_out, self.max_pairs)
         for split in SPLITS:
             if not self.splits.get(split) and split not in self.cut.sizes:
