@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from built import cleaning, sentence_piece
@@ -16,7 +15,7 @@ from conftest import completed, failed
 from datasets import Dataset, DatasetDict
 
 from headcount.data import prepare as prepare_module
-from headcount.data.prepare import encode, in_processes, prepare, read_text, training_text, writing
+from headcount.data.prepare import encode, in_processes, on_disk, prepare, training_text
 from headcount.data.tokenizer import Tokenizer, normalise
 from headcount.errors import InputError
 from headcount.progress import progress_bar
@@ -122,28 +121,25 @@ def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, pro
     assert {path.name for path in tmp_path.iterdir()} == {"report.json", "tokenizer.model", *names}
 
 
-def test_the_tokenizer_learns_from_a_sample(monkeypatch):
+def test_the_tokenizer_learns_from_a_sample():
     texts = [f"sentence number {number}" for number in range(1000)]
     pairs = Dataset.from_dict({"source": texts, "target": [text.upper() for text in texts]}).with_format("arrow")
-    kept, size = np.arange(1000) % 2 == 0, 500 * 2 * len("sentence number 123")
-    for side, every in zip(
-        training_text(pairs, kept, 10 * size), (texts, pairs.with_format(None)["target"]), strict=True
-    ):
-        assert side == every[::2]
-    source, target = training_text(pairs, kept, size // 4)
+    kept = np.arange(1000) % 2 == 0
+    assert training_text(pairs, kept, 1.0) == [texts[::2], [text.upper() for text in texts[::2]]]
+    source, target = training_text(pairs, kept, 0.25)
     assert target == [text.upper() for text in source]
     assert 90 < len(source) < 160
-    monkeypatch.setattr(prepare_module, "CHUNK", 7)
-    assert training_text(pairs, kept, size // 4) == [source, target]
 
 
 def test_sentences_without_a_piece(tmp_path):
-    table = pa.table({"source": ["", ""], "target": ["", ""]})
-    with writing(tmp_path / "text", table.schema) as write:
-        write(table)
+    empty = on_disk(Dataset.from_dict({"source": ["", ""], "target": ["", ""]}), tmp_path / "text")
     tokenizer = sentence_piece(264).train(["ab ab"])
-    assert encode(read_text(tmp_path / "text"), None, tokenizer, None, tmp_path / "test") == 0
+    assert encode(empty, None, tokenizer, None, tmp_path / "test") == 0
     assert pieces_of(tmp_path, "test") == ([[], []], [[], []])
+
+
+def killed(rows):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
@@ -151,7 +147,7 @@ def test_a_killed_process_is_one_line(monkeypatch):
     monkeypatch.setattr(prepare_module, "SMALL", 0)
     torch.set_num_threads(2)
     with pytest.raises(InputError, match="a process that helped to prepare the data was killed"):
-        list(in_processes(lambda rows: os.kill(os.getpid(), signal.SIGKILL), 10))
+        list(in_processes(killed, 10))
 
 
 def test_nothing_is_left_of_a_preparation_that_failed(tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def test_text_that_cannot_be_seen_is_empty_and_within_a_line_it_stays():
     assert [normalise(text) for text in SEEN] == [unicodedata.normalize("NFC", text) for text in SEEN]
     cleaning = Cleaning(enabled=True, max_words=None, max_ratio=None, drop_duplicates=False, drop_leaks=False)
     pairs = Text(pa.array(INVISIBLE + SEEN), pa.array(["b"] * (len(INVISIBLE) + len(SEEN))))
-    assert cleaning.check(pairs, None)[1].reasons[:, 0].tolist() == [True] * len(INVISIBLE) + [False] * len(SEEN)
+    assert cleaning.check(pairs, None).reasons[:, 0].tolist() == [True] * len(INVISIBLE) + [False] * len(SEEN)
 
 
 REFERENCES = {  # text, and whether BLEU by 13a takes its sentences for words

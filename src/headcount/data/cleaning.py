@@ -5,7 +5,6 @@ scores stay comparable (the tokenizer still reads every text in its normalised f
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -21,8 +20,7 @@ from headcount.errors import InputError
 CHECKED = ("empty", "too long", "unequal lengths", "duplicate", "leak")  # a pair counts under the first
 TOO_MANY_PIECES = "too many pieces"
 REASONS = (*CHECKED, TOO_MANY_PIECES)
-OVERLAP = ("source in valid", "target in valid")
-ROWS = ("read", "normalised", *REASONS, *OVERLAP, "kept")
+ROWS = ("read", "normalised", *REASONS, "kept")
 
 # Characters for a syllable or a word. Each counts as two, its width in a terminal, so that Chinese, Japanese and Korean
 # text is about as long as its translation.
@@ -34,10 +32,9 @@ SHORT = 12  # characters up to which lengths are not compared: "OK" is "In Ordnu
 class CleaningReport:
     """Counts of pairs by split and reason.
 
-    counts: split -> row of the table (see `ROWS`) -> pairs. A pair counts under the first reason that holds. Test sets
-    also have the rows of `OVERLAP`: pairs whose source occurs in valid, and pairs of which only the target does.
-    tolerated: reasons that were counted in train, but whose pairs were kept. enabled: False if cleaning was off; then
-    only the rows "read" and "kept" have a meaning.
+    counts: split -> row of the table (see `ROWS`) -> pairs. A pair counts under the first reason that holds; only
+    training pairs can leak. tolerated: reasons that were counted in train, but whose pairs were kept. enabled: False if
+    cleaning was off; then only the rows "read" and "kept" have a meaning.
     """
 
     counts: dict[str, dict[str, int]]
@@ -49,15 +46,12 @@ class CleaningReport:
         rows = [row for row in ROWS if self.enabled or row in ("read", TOO_MANY_PIECES, "kept")]
         cells = [["pairs" if self.enabled else "pairs (cleaning is off)", *self.counts]]
         for row in rows:
-            values = ["-" if _undefined(row, split) else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
+            leaks = row == "leak"
+            values = ["-" if leaks and split != "train" else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
             cells.append([f"{row} (kept)" if row in self.tolerated else row, *values])
         aligned = ("left", *["right"] * len(self.counts))
         lines = [tabulate(cells, tablefmt="plain", disable_numparse=True, colalign=aligned)]
         lines.append("Only train is filtered; valid and test are counted and kept whole.")
-        if overlapping := [split for split, n in self.counts.items() if any(n.get(row) for row in OVERLAP)]:
-            lines.append(
-                f"Overlap of valid with {', '.join(overlapping)}: scores there favour what is chosen on valid."
-            )
         return "\n".join(lines)
 
     def require_pairs(self) -> None:
@@ -72,36 +66,29 @@ class CleaningReport:
                 )
 
 
-def _undefined(row: str, split: str) -> bool:
-    """Only training pairs can leak into other splits, and only test sets can overlap with valid."""
-    return (row == "leak" and split != "train") or (row in OVERLAP and split in ("train", "valid"))
-
-
 class Text(NamedTuple):
-    """Both sides of normalised text."""
+    """Both sides of a text."""
 
     source: pa.Array
     target: pa.Array
 
-    def counts_in(self, other: "Text") -> dict[str, int]:
-        """The number of pairs that share their source with `other`, or only their target, by row of the report."""
-        sources, targets = (
-            _bools(pc.and_(pc.is_in(side, side_of_other), pc.not_equal(side, "")))
-            for side, side_of_other in zip(self, other, strict=True)
-        )
-        return dict(zip(OVERLAP, (int(sources.sum()), int((targets & ~sources).sum())), strict=True))
+    @classmethod
+    def of(cls, table: pa.Table) -> "Text":
+        return cls(*(table[side].combine_chunks() for side in cls._fields))
 
 
 class Findings(NamedTuple):
     """What was found in each pair alone.
 
     normalised: bool [pair], whether normalisation changed it. reasons: bool [pair, reason], by `CHECKED`; False for
-    duplicates. keys: uint64 [pair], equal for equal pairs, and for others with a probability of 1 in 10^19.
+    duplicates. keys: uint64 [pair], equal for equal pairs, and for others with a probability of 1 in 10^19. sizes: int
+    [pair], bytes of UTF-8 of both normalised sides.
     """
 
     normalised: np.ndarray
     reasons: np.ndarray
     keys: np.ndarray
+    sizes: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +102,20 @@ class Cleaning:
     drop_duplicates: bool
     drop_leaks: bool
 
-    def check(self, before: Text, forbidden: Text | None) -> tuple[Text, Findings]:
-        """Check each pair alone: its normalised text (with cleaning off, the text itself), and what was found.
+    def normal(self, text: Text) -> Text:
+        """The normalised text; with cleaning off, the text itself."""
+        if not self.enabled:
+            return text
+        return Text(*(pa.array([normalise(each) for each in side.to_pylist()], pa.string()) for side in text))
 
-        forbidden: text that counts as a leak; None for none.
-        """
-        no = np.zeros(len(before.source), bool)
+    def check(self, before: Text, forbidden: Text | None) -> Findings:
+        """Check each pair alone. forbidden: normalised text that counts as a leak; None for none."""
+        text = self.normal(before)
+        no = np.zeros(len(text.source), bool)
+        sizes = np.sum([pc.binary_length(side).to_numpy() for side in text], axis=0)
         reasons = dict.fromkeys(CHECKED, no)
         if not self.enabled:
-            return before, Findings(no, np.column_stack(list(reasons.values())), no.astype(np.uint64))
-        sources, targets = ([normalise(text) for text in side.to_pylist()] for side in before)
-        text = Text(pa.array(sources, pa.string()), pa.array(targets, pa.string()))
+            return Findings(no, np.column_stack(list(reasons.values())), no.astype(np.uint64), sizes)
         changed = pc.or_(*(pc.not_equal(*sides) for sides in zip(before, text, strict=True)))
         shorter, longer = np.sort([_widths(side) for side in text], axis=0)
         reasons["empty"] = shorter == 0
@@ -136,29 +126,26 @@ class Cleaning:
             reasons["unequal lengths"] = (longer > SHORT) & (longer > self.max_ratio * shorter)
         if forbidden is not None:
             reasons["leak"] = _bools(pc.or_(*(pc.is_in(*sides) for sides in zip(text, forbidden, strict=True))))
-        keys = np.frombuffer(b"".join(map(_key, sources, targets)), np.uint64)
-        return text, Findings(_bools(changed), np.column_stack(list(reasons.values())), keys)
+        keys = np.frombuffer(b"".join(map(_key, *(side.to_pylist() for side in text))), np.uint64)
+        return Findings(_bools(changed), np.column_stack(list(reasons.values())), keys, sizes)
 
-    def keep(self, parts: Sequence[Findings], filters: bool) -> tuple[np.ndarray, dict[str, int]]:
-        """Which pairs of a split are kept, bool [pair], and its counts by row of the report's table.
-
-        parts: the split from its first pair to its last. filters: False for a split that is only counted.
-        """
-        reasons = np.concatenate([np.empty((0, len(CHECKED)), bool), *(part.reasons for part in parts)])
+    def keep(self, found: Findings, filters: bool) -> tuple[np.ndarray, dict[str, int]]:
+        """Which pairs of a split are kept, bool [pair], and its counts by row of the report's table. filters: False for
+        a split that is only counted."""
+        count, reasons = len(found.keys), found.reasons.copy()
         if not self.enabled:
-            return np.ones(len(reasons), bool), {"read": len(reasons), "kept": len(reasons)}
-        keys = np.concatenate([np.empty(0, np.uint64), *(part.keys for part in parts)])
-        duplicate = np.ones(len(keys), bool)
-        duplicate[np.unique(keys, return_index=True)[1]] = False
+            return np.ones(count, bool), {"read": count, "kept": count}
+        duplicate = np.ones(count, bool)
+        duplicate[np.unique(found.keys, return_index=True)[1]] = False
         reasons[:, CHECKED.index("duplicate")] = duplicate
         # A pair counts under the first reason that drops it, or else under the first tolerated one.
         drops = reasons & np.array([reason not in self.tolerated for reason in CHECKED])
         dropped = drops.any(axis=1)
         first = np.where(dropped, drops.argmax(axis=1), reasons.argmax(axis=1))[reasons.any(axis=1)]
         by_reason = {CHECKED[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n}
-        kept = ~dropped if filters else np.ones(len(reasons), bool)
-        normalised = int(sum(part.normalised.sum() for part in parts))
-        return kept, {"read": len(kept), "normalised": normalised, **by_reason, "kept": int(kept.sum())}
+        kept = ~dropped if filters else np.ones(count, bool)
+        normalised = int(found.normalised.sum())
+        return kept, {"read": count, "normalised": normalised, **by_reason, "kept": int(kept.sum())}
 
     @property
     def tolerated(self) -> list[str]:
