@@ -118,10 +118,10 @@ def test_folder_with_further_test_sets_and_a_split_held_out(folder):
 
 
 def test_own_files(folder):
-    paths = {f"{s}_{side}": folder / f"{s}.{e}" for s in SPLITS for side, e in (("source", "en"), ("target", "de.gz"))}
+    paths = {split: [str(folder / f"{split}.en"), str(folder / f"{split}.de.gz")] for split in SPLITS}
     corpus = files("en", "de", **paths)
     train = corpus.load()["train"]
     assert train.to_list()[2] == {"source": "train 2", "target": "train 2 für"}
     assert corpus.fingerprint() == hub("anything", "en", "de", root=folder).fingerprint()
     with pytest.raises(ValueError, match=r"data.test: give the text of the test split in one way"):
-        files("en", "de", **{**paths, "test_source": None})
+        files("en", "de", **{**paths, "test": None})

@@ -26,9 +26,8 @@ def write_text(folder: Path) -> list[str]:
             sides["source"].append(" ".join(f"w{word:x}" for word in words))
             sides["target"].append("".join(chr(0x4E00 + word) * (1 + word % 2) for word in words) + "。")
         for side, lines in sides.items():
-            path = folder / f"{split}.{side}"
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            options.append(f"data.{split}_{side}={path}")
+            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        options.append(f"data.{split}=[{folder / split}.source,{folder / split}.target]")
     return options
 
 

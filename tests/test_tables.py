@@ -120,9 +120,9 @@ def test_a_split_may_be_tables_or_two_files(tmp_path):
         write(tmp_path / name)
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "b").write_text("eins\n")
-    test, other = {"source": tmp_path / "a", "target": tmp_path / "b"}, str(tmp_path / "other.parquet")
-    tests = {"test2017": test, "other": other}
-    splits = corpus(tmp_path, test_source=test["source"], test_target=test["target"], tests=tests).load()
+    test, other = [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "other.parquet")
+    tests = {"test2017": {"source": test[0], "target": test[1]}, "other": other}
+    splits = corpus(tmp_path, test=test, tests=tests).load()
     assert list(splits) == ["train", "valid", "test", "test2017", "other"]
     assert splits["train"].to_list() == splits["valid"].to_list() == splits["other"].to_list() == EXPECTED
     assert splits["test"].to_list() == splits["test2017"].to_list() == EXPECTED[:1]
@@ -156,7 +156,7 @@ def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
         ({"test": "t.txt"}, r"data.test=t.txt: must be two files of text.* or tables that end in one of .tsv, "),
         ({"test": ["t.tsv", "t.csv"]}, r"data.test=.*: must be two files of text"),
         ({}, r"^data.test: give the text of the test split in one way: .*data.held_out.test=2000"),
-        ({"test": "t.tsv", "train_source": "x"}, r"data.train: give the text of the train split in one way"),
+        ({"test": "t.tsv", "train": None}, r"data.train: give the text of the train split in one way"),
         ({"test": "t.tsv", "held_out": {"test": 5}}, r"data.test: give the text of the test split in one way"),
         ({"test": "t.tsv", "source_column": 1}, r"data.source_column=1 and data.target_column=de do not fit train.tsv"),
         ({"test": "t.tsv", "source_column": 2, "target_column": 1}, r"do not fit valid.jsonl"),

@@ -30,9 +30,8 @@ def trained(tiny, text, tmp_path_factory):
         "data.source_column=1",
         "data.target_column=2",
         "data.held_out.valid=10",
-        "data.test_source=test.en",
-        "data.test_target=test.de",
-        "data.tests={test2017:{source:2017.en,target:2017.de},other:other.tsv}",
+        "data.test=[test.en,test.de]",
+        "data.tests={test2017:[2017.en,2017.de],other:other.tsv}",
         "hydra.run.dir=runs/first",
     )
     result = completed("train", *options, *own, cwd=home)

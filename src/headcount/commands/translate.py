@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from headcount.data.corpora.text import MARK, NOT_UTF_8, no_text
+from headcount.data.corpora.text import MARK, NOT_UTF_8, decoded
 from headcount.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, Tokenizer
 from headcount.decoding.search import Translation
 from headcount.decoding.translator import LineError
@@ -78,12 +78,10 @@ def translate_stream(
     lines = enumerate(source, start=1)
     written = 0
     while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
-        if not written and (why := no_text(b"".join(line for _, line in chunk))):
-            raise InputError(f"standard input, line 1: {why}")
         texts, wrong, why = [], None, NOT_UTF_8
         for number, line in chunk:
             try:
-                texts.append(line.decode().lstrip(MARK).rstrip("\r\n"))
+                texts.append(decoded(line).lstrip(MARK).rstrip("\r\n"))
             except UnicodeDecodeError:
                 wrong = number
                 break

@@ -42,8 +42,12 @@ def read_config(directory: Path) -> DictConfig:
     groups = ("data", "tokenizer", "model", "search")
     if not all(isinstance(settings.get(name), dict) for name in groups):
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
+    data = settings["data"]
     for name in REMOVED:
-        settings["data"].pop(name, None)
+        data.pop(name, None)
+    for split in ("train", "valid", "test"):  # once, two files of text were two settings
+        pair = [data.pop(f"{split}_{side}", None) for side in ("source", "target")]
+        data |= {split: pair} if all(pair) else {}
     if "_target_" in settings["model"]:
         raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
     try:

@@ -12,8 +12,8 @@ from datasets import Dataset
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes
-from headcount.data.corpora.files import LocalSplits, SplitFiles, files_at, named_tests
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
+from headcount.data.corpora.files import FilesCorpus, test_files
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import text_columns
 from headcount.errors import InputError, first_line
@@ -61,16 +61,16 @@ class HubCorpus:
                     + ("" if split == "train" else f", or take pairs of train: data.held_out.{split}=2000")
                 )
         self.fields = self.source_field or self.source, self.target_field or self.target
-        self.test_sets = {
-            test: where if isinstance(where, str) else files_at(f"data.tests.{test}", where, self.fields)
-            for test, where in named_tests(self.tests).items()
-        }
+        named = {test_set_name(str(name)): place for name, place in (self.tests or {}).items()}
+        self.named_tests = {name: place for name, place in named.items() if isinstance(place, str)}
+        own = {name: place for name, place in named.items() if name not in self.named_tests}
+        self.test_files = test_files(own, self.fields)
 
     def load(self) -> dict[str, Dataset]:
         if self.root is not None:
             return self._local(Path(self.root)).load()
         wanted = {split: name for split, name in self.splits.items() if split not in self.cut.sizes}
-        wanted |= {test: where for test, where in self.test_sets.items() if isinstance(where, str)}
+        wanted |= self.named_tests
         loaded = self._load_from_hub()
         absent = {split: name for split, name in wanted.items() if name not in loaded}
         if absent:
@@ -84,8 +84,7 @@ class HubCorpus:
             split: text_columns(loaded[str(name)].data.table, self.fields, str(self.path), remedy)
             for split, name in wanted.items()
         }
-        splits |= {test: files.read() for test, files in self.test_sets.items() if isinstance(files, SplitFiles)}
-        return self.cut.cut(splits)
+        return self.cut.cut(splits | {test: files.read() for test, files in self.test_files.items()})
 
     def fingerprint(self) -> str:
         if self.root is not None:
@@ -96,36 +95,35 @@ class HubCorpus:
         further = {
             "fields": self.fields if self.fields != (self.source_language, self.target_language) else None,
             **self.cut.settings,
-            "tests": {test: where if isinstance(where, str) else None for test, where in self.test_sets.items()},
+            "tests": {str(test): self.named_tests.get(str(test)) for test in self.tests or {}},
             # If the path is a folder, the files' names give their splits.
             "names": [file.relative_to(str(self.path)).as_posix() for file in files],
         }
-        own = [path for where in self.test_sets.values() if isinstance(where, SplitFiles) for path in where.paths]
+        own = [path for test in self.test_files.values() for path in test.paths]
         return fingerprint(settings, further, [*files, *own])
 
-    def _local(self, root: Path) -> LocalSplits:
+    def _local(self, root: Path) -> FilesCorpus:
         if not root.is_dir():
             raise InputError(f"data.root={root}: there is no such folder; give one that holds {self._file_names()}")
-        stems = {split: split for split in SPLITS if split not in self.cut.sizes}
-        files = {
-            split: self._in_folder(root, stem) if isinstance(stem, str) else stem
-            for split, stem in {**stems, **self.test_sets}.items()
-        }
-        return LocalSplits((self.source_language, self.target_language), files, self.cut)
+        splits = {split: None if split in self.cut.sizes else self._in_folder(root, split) for split in SPLITS}
+        tests = {str(test): place for test, place in (self.tests or {}).items()}
+        tests |= {test: self._in_folder(root, stem) for test, stem in self.named_tests.items()}
+        columns = {"source_column": self.source_field, "target_column": self.target_field}
+        own = {"source": self.source, "target": self.target, "held_out": self.held_out, "max_pairs": self.max_pairs}
+        return FilesCorpus(**splits, **columns, **own, tests=tests)  # type: ignore[arg-type]
 
-    def _in_folder(self, root: Path, stem: str) -> SplitFiles:
+    def _in_folder(self, root: Path, stem: str) -> list[str]:
         sides = []
         for language in (self.source_language, self.target_language):
             plain, packed = (root / f"{stem}.{language}{suffix}" for suffix in ("", ".gz"))
             if not plain.exists() and not packed.exists():
                 raise InputError(f"data.root={root} has no {plain.name} or {packed.name}; give {self._file_names()}")
-            sides.append(plain if plain.exists() else packed)
-        return SplitFiles(tuple(sides))
+            sides.append(str(plain if plain.exists() else packed))
+        return sides
 
     def _file_names(self) -> str:
         languages = self.source_language, self.target_language
-        stems = [split for split in SPLITS if split not in self.cut.sizes]
-        stems += [stem for stem in self.test_sets.values() if isinstance(stem, str)]
+        stems = [*(split for split in SPLITS if split not in self.cut.sizes), *self.named_tests.values()]
         return ", ".join(f"{stem}.{language}" for stem in stems for language in languages)
 
     def _load_from_hub(self) -> Mapping[str, Dataset]:

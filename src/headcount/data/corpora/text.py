@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import itertools
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,12 +15,9 @@ from headcount.errors import InputError
 
 LINES = 2**15  # read from a file at once
 MARK = "\ufeff"  # byte order mark
-PACKED = re.compile(  # the first bytes of a packed file, by what unpacks it
-    rb"(?P<gunzip>\x1f\x8b)|(?P<unxz>\xfd7zXZ)|(?P<bunzip2>BZh\d)|(?P<unzstd>\x28\xb5\x2f\xfd)|(?P<unzip>PK\x03\x04)|"
-    rb"(?P<p7zip>7z\xbc\xaf)|(?P<unrar>Rar!\x1a)|(?P<unlz4>\x04\x22\x4d\x18)|(?P<tar>.{257}ustar)",
-    re.DOTALL,
+NOT_UTF_8 = (
+    "not valid UTF-8; unpack a packed file, or convert the text from its encoding, as with iconv -f UTF-16 -t UTF-8"
 )
-NOT_UTF_8 = "not valid UTF-8; convert the text from its encoding, as with iconv -f LATIN1 -t UTF-8"
 
 
 def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
@@ -29,17 +25,15 @@ def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
 
     Lines end at "\\n" only: `str.splitlines` would also cut at U+2028 and others that occur inside sentences, and
     so shift all later lines against the other language. A trailing "\\r" and the byte order marks at the beginning of
-    a line are removed. Raises InputError for a file that is missing, unreadable, packed in another way or not UTF-8.
+    a line are removed. Raises InputError for a file that is missing, unreadable or not UTF-8.
     """
     with _opened(path) as file:
         for number in itertools.count(0, lines):
             content = b"".join(itertools.islice(file, lines))
             if not content:
                 return
-            if not number and (why := no_text(content)):
-                raise InputError(f"{path}, line 1: {why}")
             try:
-                text = content.decode()
+                text = decoded(content)
             except UnicodeDecodeError as error:
                 line = number + error.object.count(b"\n", 0, error.start) + 1
                 raise InputError(f"{path}, line {line}: {NOT_UTF_8}") from None
@@ -47,20 +41,6 @@ def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
             if not chunk[-1].lstrip(MARK):  # nothing follows the last line end
                 chunk.pop()
             yield [line.lstrip(MARK).rstrip("\r") for line in chunk]
-
-
-def no_text(content: bytes) -> str:
-    """Why a file that begins so, with its first lines, is no text of one sentence a line, and what to do; else ""."""
-    if packed := PACKED.match(content):
-        return f"is packed; unpack it, as with {packed.lastgroup}"
-    ends = content.count(b"\n")
-    beside = content.count(b"\n\0") + content.endswith(b"\n"), content.count(b"\0\n")
-    marked = content.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
-    if marked or (content.count(0) * 50 > len(content) and ends in beside):
-        return "is in UTF-16 or UTF-32; convert it, as with iconv -f UTF-16 -t UTF-8"
-    if ends < 2 and content.rstrip(b"\r\n").count(b"\r") > ends:
-        return "its lines end with carriage returns alone; convert them, as with tr '\\r' '\\n'"
-    return ""
 
 
 @contextlib.contextmanager
@@ -73,6 +53,13 @@ def _opened(path: str | Path) -> Iterator[Iterable[bytes]]:
         raise InputError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
+
+
+def decoded(content: bytes) -> str:
+    """Text in UTF-8. Raises UnicodeDecodeError, also for a zero byte, as UTF-16 and most packed files have it."""
+    if b"\0" in content:
+        raise UnicodeDecodeError("utf-8", content, content.index(b"\0"), len(content), "zero byte")
+    return content.decode()
 
 
 def read_lines(path: str | Path) -> list[str]:
