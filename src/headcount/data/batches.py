@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,22 +59,12 @@ class Sentences:
     """Piece numbers of many sentences in one array, which may be a memory-mapped file.
 
     pieces: int32. starts, ends: int64 [sentence]; sentence i is `pieces[starts[i]:ends[i]]`. Other data may lie between
-    the sentences. file: all of it is `pieces`, and another process opens it in place of a copy; None: a copy.
+    the sentences.
     """
 
     pieces: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
-    file: Path | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        make, given = (Sentences, self.pieces) if self.file is None else (Sentences.mapped, self.file)
-        return make, (given, self.starts, self.ends)
-
-    @classmethod
-    def mapped(cls, file: Path, starts: np.ndarray, ends: np.ndarray) -> "Sentences":
-        """Those in a file of int32 numbers, memory-mapped."""
-        return cls(np.memmap(file, np.int32, "r").view(np.ndarray), starts, ends, file)
 
     @classmethod
     def of(cls, ids: list[list[int]]) -> "Sentences":

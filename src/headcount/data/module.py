@@ -176,8 +176,8 @@ class TranslationData(pl.LightningDataModule):
                 if self.both_directions and split in BOTH_WAYS:
                     self.data[split] = _with_reversed(self.data[split])
                     starts, ends = ([np.concatenate(side[::way]) for way in (1, -1)] for side in (starts, ends))
-                file = self.prepared / f"{split}.pieces"
-                source, target = (Sentences.mapped(file, *side) for side in zip(starts, ends, strict=True))
+                pieces = np.memmap(self.prepared / f"{split}.pieces", np.int32, "r").view(np.ndarray)
+                source, target = (Sentences(pieces, *side) for side in zip(starts, ends, strict=True))
                 self._sentences[split] = (_hidden(source) if self.hide_source else source), target
         except (OSError, ValueError, TypeError, pa.ArrowException) as error:
             raise InputError(

@@ -186,13 +186,6 @@ class SentencePiece:
                 f"tokenizer.vocab_size={self.vocab_size} is more than the training text can fill; "
                 f"the largest that works is {limit[1]}: set tokenizer.vocab_size={limit[1]} or less, or give more text"
             )
-        if needed := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-            return InputError(
-                f"tokenizer.vocab_size={self.vocab_size} is too small for the characters of the training text; "
-                f"give more than {needed[1]}, or a lower tokenizer.character_coverage"
-            )
-        if "sentences_.empty()" in message:
-            return InputError("the tokenizer has no text to train on; give training pairs that have text")
         return InputError(f"sentencepiece cannot train with tokenizer.vocab_size={self.vocab_size}: {message.strip()}")
 
 

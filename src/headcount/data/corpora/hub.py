@@ -9,16 +9,12 @@ from typing import Annotated, Any
 import datasets
 from annotated_types import Ge
 from datasets import Dataset
-from huggingface_hub import HfApi
-from huggingface_hub.errors import RepositoryNotFoundError
 
 from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
 from headcount.data.corpora.files import FilesCorpus, test_files
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import text_columns
 from headcount.errors import InputError, first_line
-
-HUB_TIMEOUT = 10.0  # seconds in which the hub must answer
 
 
 @dataclass(kw_only=True)
@@ -127,29 +123,15 @@ class HubCorpus:
         return ", ".join(f"{stem}.{language}" for stem in stems for language in languages)
 
     def _load_from_hub(self) -> Mapping[str, Dataset]:
-        path, unreachable, offline = str(self.path), None, datasets.config.HF_HUB_OFFLINE
-        local = Path(path).is_dir()
+        path = str(self.path)
         datasets.disable_progress_bars()
-        # The hub libraries have changed their HTTP library, and with it their exceptions, more than once. So both calls
-        # catch all exceptions, which get the same message.
-        if not local:
-            try:
-                HfApi().dataset_info(path, revision=self.revision, timeout=HUB_TIMEOUT)
-            except Exception as error:
-                # Use the hub's cache at once, without half a minute of retries.
-                unreachable = error
-                datasets.config.HF_HUB_OFFLINE = True
         try:
             with tempfile.TemporaryDirectory() as cache:
-                own: dict[str, Any] = {"cache_dir": cache, "keep_in_memory": True} if local else {}
+                own: dict[str, Any] = {"cache_dir": cache, "keep_in_memory": True} if Path(path).is_dir() else {}
                 return datasets.load_dataset(path, self.name, revision=self.revision, **own)
-        except Exception as error:
-            cause = unreachable or error
-            absent = "it has no public data set of that name" if isinstance(cause, RepositoryNotFoundError) else None
+        except Exception as error:  # of the HTTP library, which has changed more than once, among others
             raise InputError(
-                f"data.path={path} cannot be loaded from the Hugging Face hub ({absent or first_line(cause)}); "
+                f"data.path={path} cannot be loaded from the Hugging Face hub ({first_line(error)}); "
                 "check data.name, the name and the network, or use local files: data.root=DIR with "
                 f"{self._file_names()} (plain or .gz), or data=files"
-            ) from cause
-        finally:
-            datasets.config.HF_HUB_OFFLINE = offline
+            ) from error
