@@ -11,9 +11,10 @@ from typing import Any
 __version__ = version("headcount")
 __all__ = ["load", "open_run"]
 
-# How often a thread of GNU's OpenMP, torch's on Linux, looks before it sleeps at a barrier: one that spins loses a time
-# slice there beside a busy program. Read when torch is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+# How often a thread of GNU's OpenMP, torch's on Linux, looks before it sleeps at a barrier. One that looks longer loses
+# a time slice there beside a busy program; one that sleeps sooner is slow to wake (docs/reliability.md). Read when
+# torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 
 def __getattr__(name: str) -> Any:
