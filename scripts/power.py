@@ -5,12 +5,21 @@ Without arguments the table of docs/results/statistics.md, in minutes. For a stu
 """
 
 import argparse
+import math
 import sys
+from collections.abc import Callable, Sequence
 
-from headcount.errors import InputError
+import numpy as np
+from simulation import Outcome, World, simulate
+from tabulate import tabulate
+
 from headcount.progress import progress_bar
-from headcount.report.statistics.power import power
-from headcount.report.statistics.simulation import World
+from headcount.statistics.planning import percent
+
+HEADERS = (
+    "seeds", "false alarms %", "false equals %", "pairs covered %", "all covered %", "pairs found %", "row found %",
+    "equals found %",
+)  # fmt: skip
 
 PLAN = {
     "seeds": ([3, 5, 10], "runs a row; one line of the table for each number"),
@@ -34,6 +43,59 @@ WORLD = {  # with bootstrap deviations as of real runs on Multi30k: 0.8 BLEU of 
 }
 
 
+def power(
+    world: World,
+    seeds: Sequence[int],
+    rows: int,
+    effect: float,
+    margin: float,
+    studies: int,
+    resamples: int,
+    seed: int,
+    advance: Callable[[], None],
+) -> str:
+    """A table, a line for each number of seeds.
+
+    There are three kinds of studies: in the first no row differs; in the second the last row is better by `effect`; in
+    the third every second row is better by exactly the `margin` of equality. Both are multiples of the deviation
+    between seeds. advance: called after each of the 3 x studies x len(seeds) studies.
+    """
+    unit, row = world.seed_deviation, np.arange(rows, dtype=np.float64)
+    truths = [world.bleu + unit * shift for shift in (0 * row, effect * (row == rows - 1), margin * (row % 2))]
+    table = []
+    for number in seeds:
+        outcomes: list[list[Outcome]] = []
+        for truth in truths:
+            outcomes.append([])
+            for outcome in simulate(world, truth, number, studies, resamples, seed, margin * unit):
+                outcomes[-1].append(outcome)
+                advance()
+        table.append([number, *_columns(*outcomes)])
+    kinds = f"effect {effect * unit:g}, margin {margin * unit:g}; {studies:,} studies of each kind"
+    drawn = f", {resamples:,} resamples each" if world.sentences else ""
+    return f"{rows} rows, {_described(world)}, {kinds}{drawn}\n\n{tabulate(table, headers=HEADERS, stralign='right')}"
+
+
+def _described(world: World) -> str:
+    sentences = f"{world.sentences:,} sentences" if world.sentences else "seeds alone"
+    times = f" times {', '.join(f'{value:g}' for value in world.deviations)}" if world.deviations else ""
+    own = "" if world.corpus_deviation is None else f", corpus-to-corpus deviation {world.corpus_deviation:g}"
+    return f"{sentences}, run-to-run deviation {world.seed_deviation:g}{times}{own}"
+
+
+def _columns(same: Sequence[Outcome], planted: Sequence[Outcome], at_margin: Sequence[Outcome]) -> list[str]:
+    every = [*same, *planted, *at_margin]
+    found = [outcome.found for outcome in planted]
+    return [
+        percent([outcome.alarm for outcome in same]),
+        percent([outcome.false_equal for outcome in at_margin]),
+        percent([outcome.covered for outcome in every]),
+        percent([outcome.covered == 1 for outcome in every]),
+        *([percent(found), percent([share > 0 for share in found])] if not math.isnan(found[0]) else ["", ""]),
+        percent([outcome.equal for outcome in same]),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, (default, about) in (PLAN | WORLD).items():
@@ -42,12 +104,18 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=kind, default=default, nargs="*" if many else None, help=about)
     given = vars(parser.parse_args())
     plan = {name: given.pop(name) for name in PLAN}
+    rows, deviations = plan["rows"], given["deviations"]
+    if min(plan["seeds"], default=0) < 2 or rows < 2 or plan["studies"] < 1 or plan["resamples"] < 2:
+        parser.error("--seeds, --rows and --resamples must be 2 or more, --studies 1 or more")
+    if given["seed_deviation"] <= 0 or plan["margin"] <= 0 or len(deviations) not in (0, rows):
+        parser.error("--seed_deviation and --margin must be more than 0, --deviations one for each row, or none")
     try:
         world = World(**given | {"sentences": given["sentences"] or None})
-        with progress_bar("simulating", 3 * plan["studies"] * len(plan["seeds"])) as advance:
-            power(world, **plan, sink=sys.stdout, advance=lambda: advance(1))
-    except (InputError, ValueError) as error:
+    except ValueError as error:
         parser.error(str(error))
+    with progress_bar("simulating", 3 * plan["studies"] * len(plan["seeds"])) as advance:
+        table = power(world, **plan, advance=lambda: advance(1))
+    sys.stdout.write(table + "\n")
 
 
 if __name__ == "__main__":

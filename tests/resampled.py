@@ -1,6 +1,6 @@
 """False alarms of reports on studies made of kept translations: the generator shares nothing with the analysis.
 
-    python tests/resampled.py [STUDIES]
+    PYTHONPATH=scripts python tests/resampled.py [STUDIES]
 
 A row mixes two kept models, with a share of the better one that gives all rows the same BLEU over all sentences. A run
 of it takes each sentence from one of the two at random, by a share that deviates from the row's as its seed has it. The
@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 from scipy.optimize import brentq
+from simulation import analyse
 from tabulate import tabulate
 
-from headcount.report.statistics.bootstrap import COUNTS, bleu_of, resamples, sentence_counts
-from headcount.report.statistics.comparison import Comparison, compare
-from headcount.report.statistics.power import percent
-from headcount.report.statistics.simulation import analyse
 from headcount.run.kept import Runs, read
+from headcount.statistics.bootstrap import COUNTS, bleu_of, resamples, sentence_counts
+from headcount.statistics.comparison import Comparison, compare
+from headcount.statistics.planning import percent
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 WEAK = "heads_fixed_size_grammar", {"model.num_heads": "1"}

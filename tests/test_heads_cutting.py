@@ -22,8 +22,8 @@ from headcount.heads.likelihood import token_log_probs
 from headcount.heads.orders import ORDERS, Choice, estimated_anew, random_orders, without
 from headcount.heads.results import Results
 from headcount.heads.sections.cutting import subject
-from headcount.report.statistics.bootstrap import bleu_of, sentence_counts
 from headcount.run.opened import make_translator, open_run
+from headcount.statistics.bootstrap import bleu_of, sentence_counts
 
 VOCAB = 20
 NEEDED, USELESS = "cross1.2", ("encoder1.1", "encoder1.2", "decoder1.2", "cross1.1")

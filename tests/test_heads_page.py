@@ -38,8 +38,8 @@ from headcount.heads.results import Results, Row, Study
 from headcount.heads.sections import bleu, cost, cutting, kinds, knock_out, one_left
 from headcount.heads.statistics import Bounds
 from headcount.report.runs import Unfinished
-from headcount.report.statistics.bootstrap import bleu_of
 from headcount.report.table import Table
+from headcount.statistics.bootstrap import bleu_of
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from headcount.heads.recurrence import (
 from headcount.heads.results import Results, Study
 from headcount.heads.sections.over_seeds.summary import held
 from headcount.heads.statistics import effect_table
-from headcount.report.statistics.max_t import EffectTable
+from headcount.statistics.max_t import EffectTable
 
 LAYERS, HEADS = ("encoder1", "cross1"), 4
 NAMES = np.array([f"{layer}.{head}" for layer in LAYERS for head in range(1, HEADS + 1)])

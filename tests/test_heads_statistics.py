@@ -9,7 +9,7 @@ from built import BOUNDS
 
 from headcount.errors import InputError
 from headcount.heads.statistics import effect_table, free_to_cut
-from headcount.report.statistics.max_t import Sample, compared, step_down
+from headcount.statistics.max_t import Sample, compared, step_down
 
 HEADS, PAIRS, PHENOMENA = 6, 30, 3
 NAMES = [f"encoder1.{head}" for head in range(1, HEADS + 1)]

@@ -25,10 +25,10 @@ from headcount.report.page import SECTIONS, make_page
 from headcount.report.read import read_sweep
 from headcount.report.sections import error_rate
 from headcount.report.sections.published import published
-from headcount.report.statistics.planning import like
 from headcount.report.study import Study
 from headcount.report.write import html, keep_runs, results_csv
 from headcount.run.kept import read
+from headcount.statistics.planning import like
 
 EMPTY = {"br", "meta", "img", "hr", "link", "input"}
 

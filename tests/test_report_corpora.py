@@ -22,10 +22,10 @@ from headcount.report.rows import differing_settings
 from headcount.report.sections import effects
 from headcount.report.sections.effects import crossed_settings, main_effects
 from headcount.report.sections.error_rate import section as error_rate
-from headcount.report.statistics.comparison import compare
-from headcount.report.statistics.planning import plans
 from headcount.report.write import keep_runs
 from headcount.run.sweep import Plan, write_plan
+from headcount.statistics.comparison import compare
+from headcount.statistics.planning import plans
 
 SEEDS, LINES = (1, 2, 3, 4), 60
 

@@ -7,7 +7,7 @@ from sacrebleu import corpus_bleu
 from sweeps import changed, sentences
 
 from headcount.report.sections.lengths import by_length
-from headcount.report.statistics.bootstrap import sentence_counts
+from headcount.statistics.bootstrap import sentence_counts
 
 
 @pytest.mark.medium

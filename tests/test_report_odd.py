@@ -14,13 +14,13 @@ from headcount.errors import InputError
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
 from headcount.report.rows import RowName, unnamed_settings
-from headcount.report.statistics.comparison import Difference, compare
 from headcount.report.study import Margins, Study
 from headcount.report.table import of_difference, p_value
 from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
 from headcount.run.kept import read
 from headcount.run.sweep import Plan, write_plan
+from headcount.statistics.comparison import Difference, compare
 
 
 @pytest.mark.parametrize("finished", [("1,0.1", "1,0.2", "4,0.1"), ("1,0.1", "4,0.2"), ("1,0.1", "4,0.1")])

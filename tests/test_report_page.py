@@ -18,10 +18,10 @@ from headcount.report.plot import Plot
 from headcount.report.read import read_sweep
 from headcount.report.sections.cite import ENTRY
 from headcount.report.sections.translations import sentence_bleu, sentence_gaps
-from headcount.report.statistics.bootstrap import sentence_counts
-from headcount.report.statistics.letters import compact_letters
 from headcount.report.write import html
 from headcount.run.arrays import write_arrays
+from headcount.statistics.bootstrap import sentence_counts
+from headcount.statistics.letters import compact_letters
 
 
 def specs_of(page) -> dict[str, dict]:

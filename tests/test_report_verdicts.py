@@ -15,9 +15,9 @@ from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.markdown import markdown
 from headcount.report.read import read_sweep
 from headcount.report.sections.next_steps import next_steps
-from headcount.report.statistics.comparison import compare, interaction
 from headcount.report.study import Study
 from headcount.report.verdicts import Names, needed, pair_verdict, summary
+from headcount.statistics.comparison import compare, interaction
 
 
 def named(folder: Path) -> Names:

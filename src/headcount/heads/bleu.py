@@ -13,9 +13,9 @@ from headcount.heads.ablation import without_each
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.examples import chosen
 from headcount.heads.likelihood import Progress
-from headcount.report.statistics.bootstrap import ORDERS, Floats, bleu_of, sentence_counts
-from headcount.report.statistics.max_t import EffectTable, Sample, compared
 from headcount.run.opened import make_translator
+from headcount.statistics.bootstrap import ORDERS, Floats, bleu_of, sentence_counts
+from headcount.statistics.max_t import EffectTable, Sample, compared
 
 COLUMN = "BLEU"
 

@@ -18,8 +18,8 @@ from headcount.heads.interface import KINDS, heads_named
 from headcount.heads.observed import VIEWS
 from headcount.heads.roles import positional_heads
 from headcount.heads.statistics import effect_table
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import ERROR, EffectTable, Sample, compared
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import ERROR, EffectTable, Sample, compared
 
 PHENOMENA = {
     "subject": ("agreement",),

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from headcount.report.statistics.bootstrap import bleu_of, bootstrapped_bleu, resamples
-from headcount.report.statistics.max_t import DRAWS, ERROR
 from headcount.report.table import interval
+from headcount.statistics.bootstrap import bleu_of, bootstrapped_bleu, resamples
+from headcount.statistics.max_t import DRAWS, ERROR
 
 Floats = NDArray[np.float64]
 RANDOM = "random"

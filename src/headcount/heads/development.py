@@ -17,9 +17,9 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
-from headcount.report.statistics.bootstrap import Floats, resamples
-from headcount.report.statistics.max_t import DRAWS, ERROR
 from headcount.run.opened import load_weights
+from headcount.statistics.bootstrap import Floats, resamples
+from headcount.statistics.max_t import DRAWS, ERROR
 
 CURVES = ("accuracy", "margin", "effect")
 

@@ -20,8 +20,8 @@ from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.likelihood import Progress
 from headcount.heads.observed import VIEWS, Observed, When, lacks_source, observed
 from headcount.heads.spelling import Spelled
-from headcount.report.statistics.max_t import Ratio, ratio
 from headcount.run.opened import weights_digest
+from headcount.statistics.max_t import Ratio, ratio
 
 NONE = -1
 DIRECTIONS = ("forward", "backward")  # from dependent to head, and back

@@ -21,7 +21,7 @@ from headcount.heads.evaluation_set import select
 from headcount.heads.interface import Heads, heads_named
 from headcount.heads.likelihood import ROW_TOKENS, Progress, log_probs
 from headcount.heads.statistics import LOSS, pair_scores, sentence_losses
-from headcount.report.statistics.bootstrap import Floats
+from headcount.statistics.bootstrap import Floats
 
 SPLITS = 100  # random halves
 

@@ -18,8 +18,8 @@ from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.heads.statistics import NO_HARM, Bounds, columns_of, pair_scores, sentence_losses
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import EffectTable, compared
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import EffectTable, compared
 
 
 def pairs_of(heads: Heads, most: int, seed: int) -> NDArray[np.int64]:

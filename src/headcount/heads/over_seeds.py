@@ -19,8 +19,8 @@ from headcount.heads.gold import WHENS
 from headcount.heads.importance import PROXIES, Guide
 from headcount.heads.interface import Head, heads_named
 from headcount.heads.observed import VIEWS
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import ERROR
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import ERROR
 
 Arrays = Mapping[str, NDArray]
 Key = TypeVar("Key")

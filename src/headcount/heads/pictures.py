@@ -19,8 +19,8 @@ from headcount.report.axes import plot
 from headcount.report.blocks import Drawn
 from headcount.report.drawing import INK
 from headcount.report.plot import Plot
-from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import p_value
+from headcount.statistics.max_t import EffectTable
 
 HARM, GAIN = (204, 74, 95), (59, 130, 196)  # visible on light and dark pages
 DEEPEST = 0.75  # opacity: text stays readable above it

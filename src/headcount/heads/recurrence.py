@@ -19,8 +19,8 @@ from headcount.heads.importance import harms
 from headcount.heads.interface import heads_named
 from headcount.heads.over_seeds import Placed, SeedMean, placed, seed_mean
 from headcount.heads.statistics import pair_scores, sentence_losses
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import EffectTable
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import EffectTable
 
 SHARE = 0.5  # of a phenomenon's margin that a specialist's removal costs
 PERMUTATIONS = 200

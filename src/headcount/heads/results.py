@@ -10,7 +10,7 @@ from headcount.heads.claims import Claim, claimed_roles
 from headcount.heads.statistics import Bounds, effect_table
 from headcount.report.blocks import Section
 from headcount.report.runs import Unfinished
-from headcount.report.statistics.max_t import EffectTable
+from headcount.statistics.max_t import EffectTable
 
 SENTENCE, POINTS = "nats a sentence", "points"
 """Units: of the loss of a reference and of the margin of a pair of translations; of accuracy."""

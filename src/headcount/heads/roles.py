@@ -22,8 +22,8 @@ from headcount.heads.interface import KINDS
 from headcount.heads.likelihood import Progress
 from headcount.heads.observed import VIEWS, Attention, Observed, When, lacks_source, observed
 from headcount.heads.spelling import Spelled, padded
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import Ratio, ratio
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import Ratio, ratio
 
 LEVELS = ("pieces", "words")
 WINDOW = 8  # the largest offset with a figure of its own

@@ -16,8 +16,8 @@ from scipy import stats
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.likelihood import Progress, token_log_probs
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import ERROR
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import ERROR
 
 AT_ONCE = 6  # heads that join before truncation is decided anew
 TOLERANCE = 0.01  # of the distance from no head to all; what remains is taken as 0

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from headcount.errors import InputError
 from headcount.heads.likelihood import TokenLogProbs
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import NOISE, EffectTable, Sample, compared
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import NOISE, EffectTable, Sample, compared
 
 ENDPOINTS = ("margin", "accuracy", "sensitivity")
 LOSS = "loss"

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.errors import InputError
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.max_t import DRAWS, ERROR, Sample, compared
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import DRAWS, ERROR, Sample, compared
 
 LEAST = 0.1  # share of an edge that a circuit shows
 ROUNDING = 1e-6  # a smaller standard error is rounding

@@ -9,7 +9,7 @@ import vl_convert
 
 from headcount.report.plot import COLOURS, Plot, short
 from headcount.report.runs import Sweep
-from headcount.report.statistics.comparison import Comparison
+from headcount.statistics.comparison import Comparison
 
 Spec = dict[str, Any]
 Record = dict[str, Any]

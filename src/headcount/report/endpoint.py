@@ -8,8 +8,8 @@ import numpy as np
 from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
 from headcount.report.runs import Row, RunResult, Sweep, finite
-from headcount.report.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
-from headcount.report.statistics.comparison import Comparison, Interaction, compare, interaction, sentence_variance
+from headcount.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
+from headcount.statistics.comparison import Comparison, Interaction, compare, interaction, sentence_variance
 
 ROUNDING = 0.01  # BLEU
 UNSAMPLED = "Intervals are over seeds, on this test set; they do not account for the choice of its sentences."

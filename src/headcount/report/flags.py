@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.report.runs import RunResult, Sweep, finite
-from headcount.report.statistics.comparison import Comparison
 from headcount.report.table import mean
 from headcount.report.verdicts import deviations, listed, quoted
 from headcount.settings import at
+from headcount.statistics.comparison import Comparison
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
 NOTHING = 10.0  # BLEU; below, translations are fragments whose gist is rarely right, and rows rank by how they fail

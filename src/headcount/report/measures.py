@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headcount.evaluation.metrics import METRICS, PRIMARY
-from headcount.report.statistics.comparison import Comparison
 from headcount.report.study import Study
+from headcount.statistics.comparison import Comparison
 
 Scores = Sequence[Sequence[float]]
 

@@ -12,9 +12,9 @@ from headcount.command_lines import CONF, command, hydra_text
 from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
-from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.verdicts import Names
 from headcount.settings import check, flatten, typed
+from headcount.statistics.comparison import Comparison, compare
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from headcount.report.statistics.comparison import Comparison, Difference
 from headcount.report.verdicts import Names, pair_verdict
+from headcount.statistics.comparison import Comparison, Difference
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headcount.report.runs import Row, Sweep
-from headcount.report.statistics.comparison import Comparison, Difference, Verdict
-from headcount.report.statistics.planning import detectable, plans
-from headcount.report.statistics.variances import PairedSpread
+from headcount.statistics.comparison import Comparison, Difference, Verdict
+from headcount.statistics.planning import detectable, plans
+from headcount.statistics.variances import PairedSpread
 
 ONE_SEED = "With one seed a row, this holds for these runs only; the spread between seeds is unknown."
 

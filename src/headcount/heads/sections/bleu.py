@@ -10,8 +10,8 @@ from headcount.heads.results import Results, Subject
 from headcount.heads.sections.knock_out import cells, ends
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval, p_value
+from headcount.statistics.max_t import EffectTable
 
 NOTE = (
     "Greedy translations of {units} test sentences by the model without the head; the whole model has {whole:.1f} "

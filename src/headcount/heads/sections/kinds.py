@@ -8,8 +8,8 @@ from headcount.heads.results import SENTENCE, Results, Subject
 from headcount.heads.sections.knock_out import ends
 from headcount.heads.statistics import LOSS, difference_table
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval, p_value
+from headcount.statistics.max_t import EffectTable
 
 NOTE = (
     "Zero: the output is 0. Mean: it is the head's mean over random tokens of validation sentences. Resample: it is "

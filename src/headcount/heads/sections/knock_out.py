@@ -9,9 +9,9 @@ from headcount.heads.pictures import drawn, effect_map, signed
 from headcount.heads.results import POINTS, SENTENCE, Figures, Results, Row, Subject
 from headcount.heads.statistics import LOSS, free_to_cut
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval, p_value
 from headcount.report.verdicts import listed
+from headcount.statistics.max_t import EffectTable
 
 UNITS = {"accuracy": (POINTS, 0), "margin": (SENTENCE, 2)}
 UNIT_OF = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}

@@ -8,8 +8,8 @@ from headcount.heads.results import Results, Subject
 from headcount.heads.sections.knock_out import UNITS, cells, ends
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval
+from headcount.statistics.max_t import EffectTable
 
 NOTE = (
     "One layer at a time has one head; all other layers are whole. The head is the one with the least loss on these "

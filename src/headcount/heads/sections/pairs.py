@@ -13,8 +13,8 @@ from headcount.heads.statistics import LOSS
 from headcount.report.axes import plot
 from headcount.report.blocks import Plots, Section
 from headcount.report.plot import Plot
-from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table, interval
+from headcount.statistics.max_t import EffectTable
 
 NOTE = (
     "Interaction: the rise of the loss without both heads, less the rises without each alone, in nats a sentence. Red: "

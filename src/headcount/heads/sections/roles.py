@@ -11,8 +11,8 @@ from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
 from headcount.heads.roles import WINDOW, RoleFigures, role_figures
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable, Ratio
 from headcount.report.table import Table, interval
+from headcount.statistics.max_t import EffectTable, Ratio
 
 NOTE = (
     "Offset: the fixed offset with the most maxima on validation sentences, and the share of test queries whose "

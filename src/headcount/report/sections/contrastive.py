@@ -12,11 +12,11 @@ from headcount.report.blocks import Plots, Section
 from headcount.report.charts import BESIDE, INK, MEAN, Rows, Spec, chart, dots, hover, layer, number, quantity, whiskers
 from headcount.report.plot import COLOURS, Plot
 from headcount.report.runs import Row, finite
-from headcount.report.statistics.comparison import ERROR, Comparison, compare
 from headcount.report.study import Study
 from headcount.report.table import Table, interval, p_value, pair
 from headcount.report.verdicts import Names, capital, counted, method, tally
 from headcount.settings import at
+from headcount.statistics.comparison import ERROR, Comparison, compare
 
 ALL = "all"  # the mean over phenomena
 CEILING = 97.0  # percent

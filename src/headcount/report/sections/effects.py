@@ -10,18 +10,11 @@ import numpy as np
 
 from headcount.report.blocks import Section
 from headcount.report.runs import Row
-from headcount.report.statistics.bootstrap import Floats, bootstrapped_bleu
-from headcount.report.statistics.comparison import (
-    ERROR,
-    Comparison,
-    Difference,
-    compare,
-    interaction,
-    sentence_variance,
-)
 from headcount.report.study import Study
 from headcount.report.table import Table, of_difference, p_value
 from headcount.settings import typed
+from headcount.statistics.bootstrap import Floats, bootstrapped_bleu
+from headcount.statistics.comparison import ERROR, Comparison, Difference, compare, interaction, sentence_variance
 
 Levels = Mapping[str, Mapping[str, Sequence[int]]]  # of each setting, the rows of each of its values
 

@@ -4,9 +4,8 @@ import numpy as np
 
 from headcount.progress import progress_bar
 from headcount.report.blocks import Code, Section
-from headcount.report.statistics.planning import like
-from headcount.report.statistics.power import percent
 from headcount.report.study import Study
+from headcount.statistics.planning import like, percent
 
 TITLE = "Error rate of this design"
 

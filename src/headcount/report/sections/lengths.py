@@ -8,10 +8,10 @@ import numpy as np
 from headcount.report.blocks import Plots, Section
 from headcount.report.charts import BESIDE, CHOSEN, Rows, chart, dots, faded, hover, layer, quantity
 from headcount.report.plot import Plot
-from headcount.report.statistics.bootstrap import Floats, bleu_of
-from headcount.report.statistics.comparison import Comparison, compare
 from headcount.report.study import Study
 from headcount.report.table import Table, score
+from headcount.statistics.bootstrap import Floats, bleu_of
+from headcount.statistics.comparison import Comparison, compare
 
 GROUPS = 4
 

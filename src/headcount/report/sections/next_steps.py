@@ -7,9 +7,9 @@ from headcount.command_lines import command
 from headcount.report.blocks import Code, Section
 from headcount.report.endpoint import Endpoint
 from headcount.report.runs import Sweep
-from headcount.report.statistics.planning import plans
 from headcount.report.study import Study
 from headcount.settings import at
+from headcount.statistics.planning import plans
 
 MOST_SEEDS = 20  # per row: no advice for more
 Step = tuple[str, str]  # advice, and its command

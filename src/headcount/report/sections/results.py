@@ -5,10 +5,10 @@ from headcount.evaluation.metrics import METRICS, PRIMARY
 from headcount.report.blocks import Facts, Section
 from headcount.report.endpoint import Endpoint
 from headcount.report.measures import brevity_penalty
-from headcount.report.statistics.comparison import Comparison
-from headcount.report.statistics.letters import compact_letters
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
+from headcount.statistics.comparison import Comparison
+from headcount.statistics.letters import compact_letters
 
 SEVERAL = (
     "Means over seeds ± half a 95 % interval (Student's t, {where}, by a variance that rows may share; not for "

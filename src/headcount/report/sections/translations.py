@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.report.blocks import Section, Sentences
-from headcount.report.statistics.bootstrap import ORDERS, Floats
 from headcount.report.study import Study
 from headcount.report.table import Table
+from headcount.statistics.bootstrap import ORDERS, Floats
 
 NOTE = (
     "Of two rows, the sentences in which every run of one is above every run of the other, by BLEU of the sentence "

@@ -8,8 +8,8 @@ from headcount.heads.sections.knock_out import cells
 from headcount.heads.sections.over_seeds.summary import of_page
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import EffectTable
 from headcount.report.table import Table
+from headcount.statistics.max_t import EffectTable
 
 NOTE = (
     "In each cell the head whose removal costs the most accuracy, and the change in points; a star where the effect "

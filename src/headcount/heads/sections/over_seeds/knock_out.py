@@ -11,8 +11,8 @@ from headcount.heads.sections.knock_out import UNITS
 from headcount.heads.sections.over_seeds.summary import effects, having, held, plot_name, seeds, several
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
-from headcount.report.statistics.max_t import ERROR, EffectTable
 from headcount.report.table import Table, interval, p_value
+from headcount.statistics.max_t import ERROR, EffectTable
 
 NOTE = (
     "Heads of the seeds of a row, matched one-to-one within each layer by their effects on half of the pairs "

@@ -21,8 +21,8 @@ from headcount.heads.sections.over_seeds.summary import (
     text_of,
 )
 from headcount.report.blocks import Section
-from headcount.report.statistics.bootstrap import Floats
 from headcount.report.table import Table
+from headcount.statistics.bootstrap import Floats
 
 NOTE = (
     "The number of runs with at least one head that has the role, with the 95 % interval of the share of runs (Clopper "

@@ -11,8 +11,8 @@ from headcount.heads.interface import heads_named
 from headcount.heads.over_seeds import FAMILY, Placed, SeedCount, SeedMean
 from headcount.heads.recurrence import same_pairs
 from headcount.heads.results import Results, Row, Study
-from headcount.report.statistics.max_t import DRAWS, EffectTable
 from headcount.report.table import interval
+from headcount.statistics.max_t import DRAWS, EffectTable
 
 INTERVALS = (
     "Means over seeds with 95 % t intervals, each for itself; a run is one observation. Fewer than three seeds, and "

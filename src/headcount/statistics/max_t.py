@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.report.statistics.bootstrap import Floats, resamples
+from headcount.statistics.bootstrap import Floats, resamples
 
 ERROR = 0.05  # of the family: 1 - coverage of the intervals, and the probability of one false alarm or more
 DRAWS = 2000

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.report.statistics.bootstrap import COUNTS, ORDERS, Floats, bleu_of, resampled_bleu, resamples
-from headcount.report.statistics.comparison import Comparison, compare, interaction
+from headcount.statistics.bootstrap import COUNTS, ORDERS, Floats, bleu_of, resampled_bleu, resamples
+from headcount.statistics.comparison import Comparison, compare, interaction
 
 PRECISIONS = (0.68, 0.45, 0.30, 0.20)  # of n-grams of order 1 to 4, at a BLEU of 36.8
 GRID = np.linspace(-3, 3, 601)  # shifts of their log-odds

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from headcount.report.statistics.bootstrap import Floats
+from headcount.statistics.bootstrap import Floats
 
 Integers = NDArray[np.int64]
 

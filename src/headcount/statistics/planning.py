@@ -2,13 +2,13 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from headcount.report.statistics.comparison import ERROR, NORMAL_DF, Comparison, compare, quantile
+from headcount.statistics.comparison import ERROR, NORMAL_DF, Comparison, compare, quantile
 
 POWER = 0.8  # the probability of detecting an effect
 SURE = 1.96  # standard errors to each end of a 95 % interval
@@ -106,6 +106,14 @@ def plans(comparison: Comparison) -> tuple[PowerAnalysis, PowerAnalysis, PowerAn
             PowerAnalysis(seeds, max(typical + errors * error, 0.0), df, len(comparison.means), noise, blocks)
         )
     return drafts[0], drafts[1], drafts[2]
+
+
+def percent(values: Sequence[float]) -> str:
+    """Percent, with the interval of Wilson 1927. For a mean of shares, a study is one trial, which is conservative."""
+    n, share, z = len(values), float(np.mean(values)), 1.96
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return f"{100 * share:.1f} [{100 * max(middle - half, 0):.1f}, {100 * min(middle + half, 1):.1f}]"
 
 
 def _critical(rows: int, df: float) -> float:

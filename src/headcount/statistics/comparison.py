@@ -34,8 +34,8 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from headcount.report.statistics.bootstrap import Floats
-from headcount.report.statistics.variances import Spread, moderated, moderated_pairs
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.variances import Spread, moderated, moderated_pairs
 
 Verdict = Literal["differ", "equal", "undecided"]
 
