@@ -20,7 +20,11 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 def __getattr__(name: str) -> Any:
     # Loaded when first asked for: importing a part of the package should not import Lightning and Hydra.
     if name in __all__:
-        from headcount.run import opened
+        if name == "open_run":
+            from headcount.heads.door import open_run
 
-        return getattr(opened, name)
+            return open_run
+        from headcount.run.opened import load
+
+        return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,305 @@
+"""The heads of a run from Python: switch off, patch, read, with labelled arrays.
+
+run = headcount.open_run("runs/latest")
+with run.heads.off("cross2.1", "encoder1.3"):
+    run.translate("The old doctor sleeps.")
+run.loss(sources, targets, off=[[], ["cross2.1"]])
+cache = run.cache("The old doctors sleep.", "Die alten Ärzte schlafen.")
+with run.heads.patch({"encoder2.1": cache}, source="The old doctor sleeps."):
+    run.loss("The old doctor sleeps.", "Der alte Arzt schläft.")
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from headcount.data.batches import Batch, Sentences, collate
+from headcount.errors import InputError
+from headcount.heads.interface import Head, Heads, Layer
+from headcount.heads.likelihood import token_log_probs
+from headcount.heads.observed import added_norms
+from headcount.heads.spelling import Spelled
+from headcount.heads.twin_alignment import Tokens, places
+from headcount.model.attention import AttentionOutput
+from headcount.run import opened
+
+END, BEGIN = "</s>", "<s>"
+HOOKS = {
+    "encoder": "encoder_blocks.{}.attn",
+    "decoder": "decoder_blocks.{}.attn",
+    "cross": "decoder_blocks.{}.cross_attn",
+}
+FIELDS = {"z": "z", "q": "query", "k": "key", "v": "value"}
+Texts = str | Sequence[str]
+
+
+class HeadCache(NamedTuple):
+    """What a head computed for one pair of sentences.
+
+    z [query, d_head]: its output before W_O. pattern [query, key]: its weights, which sum to 1. norm [query, key]: the
+    weight times ||value W_O||: Kobayashi et al. 2020, "Attention is not only a weight", equation 4. query, key, value
+    [position, d_head]: as its kind reads them; `key` is `value` for one that reads no keys. queries, keys: the tokens.
+    """
+
+    z: Tensor
+    pattern: Tensor
+    norm: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    queries: list[str]
+    keys: list[str]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Every head of a run on one pair, with the target fed in: `cache["cross2.1"].pattern`.
+
+    source: the text. predicted: the token and its number that each position of the decoder predicts. residual: the
+    residual stream after each layer, "encoder1" to "decoder2", [position, d_model].
+    """
+
+    source: str
+    predicted: tuple[list[str], Tensor]
+    heads: dict[Head, HeadCache]
+    residual: dict[str, Tensor]
+
+    def __getitem__(self, head: Head | str) -> HeadCache:
+        found = self.heads.get(head if isinstance(head, Head) else Head.parse(head))  # type: ignore[arg-type]
+        if found is None:
+            raise InputError(f"{head}: no head of this model, which has {', '.join(map(str, self.heads))}")
+        return found
+
+    def by_hook(self) -> dict[str, Tensor]:
+        """The same by TransformerLens' names: z, q, k and v [1, position, head, d_head], patterns [1, head, query,
+        key]."""
+        hooks: dict[str, Tensor] = {}
+        for layer in dict.fromkeys(head.place for head in self.heads):
+            own = [cache for head, cache in self.heads.items() if head.place == layer]
+            for short, name in FIELDS.items():
+                hooks[f"{hook_name(layer)}.hook_{short}"] = torch.stack([getattr(each, name) for each in own], 1)[None]
+            hooks[f"{hook_name(layer)}.hook_pattern"] = torch.stack([each.pattern for each in own])[None]
+        return hooks
+
+
+class RunHeads(Heads):
+    """The heads of a run, see `Heads`."""
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__(run.model)
+        self._run = run
+
+    def off(self, *heads: Head | str) -> AbstractContextManager[None]:
+        """Switch heads off: their outputs are zero. Contexts within one another add up."""
+        return self.gated(dict.fromkeys(heads, 0.0))
+
+    def patch(self, outputs: Mapping[Any, Cache], source: str | None = None) -> AbstractContextManager[None]:
+        """Give heads the outputs that they had on another pair.
+
+        source: the sentence that will run; heads of the encoder are then patched word by word, see `Run.align`, and
+        keep their own output at tokens without a counterpart. None: position by position. Raises InputError, in the
+        pass, for another number of tokens.
+        """
+        by_layer: dict[Layer, list[tuple[int, Tensor, NDArray[np.int64]]]] = {}
+        for head, cache in outputs.items():
+            name = self.names[self.number(head)]
+            z = cache[name].z
+            aligned = source is not None and name.kind == "encoder"
+            there = self._run.align(str(source), cache.source) if aligned else np.arange(len(z))
+            by_layer.setdefault(name.place, []).append((name.head - 1, z, there))
+        return self.edited({layer: partial(_patched, layer, values) for layer, values in by_layer.items()})
+
+
+def _patched(layer: Layer, values: Sequence[tuple[int, Tensor, NDArray[np.int64]]], output: Tensor) -> Tensor:
+    output = output.clone()
+    for head, z, there in values:
+        if len(there) != output.shape[2]:
+            raise InputError(f"{layer}.{head + 1}: a patch of {len(there)} tokens for {output.shape[2]}")
+        here = np.flatnonzero(there >= 0)
+        output[:, head, here] = z[there[here]].to(output)
+    return output
+
+
+class Run(opened.Run):
+    """A run whose heads can be measured: see the module."""
+
+    @cached_property
+    def heads(self) -> RunHeads:
+        return RunHeads(self)
+
+    def translate(self, source: str) -> str:
+        """The translation of a line, by the run's search."""
+        return self.translator.translate([source])[0]
+
+    def loss(self, sources: Texts, targets: Texts, off: Sequence[Sequence[Head | str]] | None = None) -> xr.DataArray:
+        """Negative log-likelihood of each target in nats, [sentence]; with `off`, lists of heads that are switched off
+        together, [setting, sentence]. The coordinate `tokens` counts the target's tokens with its end."""
+        gates = torch.stack([self.heads.gates(dict.fromkeys(heads, 0.0)) for heads in (off or [[]])])
+        found = token_log_probs(self.heads, *self._encoded(sources, targets), gates)
+        settings = ["+".join(map(str, heads)) or "whole" for heads in (off or [[]])]
+        coordinates = {"setting": settings, "tokens": ("sentence", found.lengths)}
+        loss = xr.DataArray(-found.sums, coordinates, ("setting", "sentence"), "loss", {"units": "nats"})
+        return loss[0].drop_vars("setting") if off is None else loss
+
+    @torch.no_grad()
+    def cache(self, source: str, target: str) -> Cache:
+        """All that the heads compute while the target is fed in."""
+        batch = self._batch(source, target)
+        sources, targets = self._tokens(batch)
+        into = {"encoder": (sources, sources), "decoder": ([BEGIN, *targets[:-1]],) * 2}
+        into["cross"] = into["decoder"][0], sources
+        found: dict[Layer, dict[str, Tensor]] = {}
+        residual: dict[str, Tensor] = {}
+        model: Any = self.model
+        with ExitStack() as hooks:
+            for layer, module in self.heads.layers.items():
+                attend: Any = module.attend
+                hooks.callback(attend.register_forward_hook(partial(_record, found, layer, module)).remove)
+            for kind in ("encoder", "decoder"):
+                for number, layer in enumerate(getattr(model, kind), start=1):
+                    keep = partial(_record_residual, residual, f"{kind}{number}")
+                    hooks.callback(layer.register_forward_hook(keep).remove)
+            model.attention_weights(batch.source, batch.source_mask, batch.target_in)
+        heads = {}
+        for head in self.heads.names:
+            own = {name: every[head.head - 1] for name, every in found[head.place].items()}
+            heads[head] = HeadCache(**own, queries=into[head.kind][0], keys=into[head.kind][1])
+        return Cache(source, (targets, batch.target_out[0]), heads, residual)
+
+    def attention(self, sources: Texts, targets: Texts, kind: str = "cross") -> xr.Dataset:
+        """Patterns and value-weighted norms of all heads of a kind, [sentence, head, query, key], with their tokens;
+        NaN beyond the end of a sentence."""
+        caches = [self.cache(*pair) for pair in zip(_listed(sources), _listed(targets), strict=True)]
+        heads = [head for head in self.heads.names if head.kind == kind]
+        if not heads or not caches:
+            raise InputError(f"attention of {kind}: no such heads, or no sentences; kinds are {', '.join(HOOKS)}")
+        own = [cache[heads[0]] for cache in caches]
+        longest = max(len(each.queries) for each in own), max(len(each.keys) for each in own)
+        values = {name: np.full((len(caches), len(heads), *longest), np.nan) for name in ("pattern", "norm")}
+        tokens = {
+            name: np.full((len(caches), size), "", object)
+            for name, size in zip(("queries", "keys"), longest, strict=True)
+        }
+        for row, (cache, first) in enumerate(zip(caches, own, strict=True)):
+            tokens["queries"][row, : len(first.queries)] = first.queries
+            tokens["keys"][row, : len(first.keys)] = first.keys
+            for name, array in values.items():
+                inside = (row, slice(None), slice(len(first.queries)), slice(len(first.keys)))
+                array[inside] = torch.stack([getattr(cache[head], name) for head in heads]).cpu().numpy()
+        coordinates = {
+            "head": list(map(str, heads)),
+            "queries": (("sentence", "query"), tokens["queries"]),
+            "keys": (("sentence", "key"), tokens["keys"]),
+        }
+        return xr.Dataset(
+            {name: (("sentence", "head", "query", "key"), array) for name, array in values.items()}, coordinates
+        )
+
+    @torch.no_grad()
+    def logit_attribution(self, source: str, target: str) -> xr.DataArray:
+        """Direct logit attribution: what each head of the decoder adds to the logit of each target token, less its mean
+        over the vocabulary, [head, token]; the last norm keeps the scale that it has. Elhage et al. 2021, "A
+        mathematical framework for Transformer circuits". Raises InputError for a model whose layers norm the sum, or
+        that caps its logits: there, logits are no sum over heads."""
+        model: Any = self.model
+        norm = model.decoder_norm
+        if not isinstance(norm, nn.LayerNorm) or model.output.cap is not None:
+            raise InputError("direct logit attribution needs a run with model.norm=pre and without model.logit_cap")
+        cache = self.cache(source, target)
+        tokens, numbers = cache.predicted
+        last = cache.residual[f"decoder{len(model.decoder)}"]
+        scale = (last.var(dim=-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
+        weight = model.output.weight
+        direction = (weight[numbers] - weight.mean(dim=0)) * norm.weight * scale  # [token, d_model]
+        direction = direction - direction.mean(dim=-1, keepdim=True)  # the norm takes the mean away
+        heads = [head for head in self.heads.names if head.kind != "encoder"]
+        rows = []
+        for head in heads:
+            module = self.heads.layers[head.place]
+            output = module.output.weight.unflatten(1, (module.heads.count, -1))[:, head.head - 1]
+            rows.append((cache[head].z @ output.T * direction).sum(dim=-1))
+        coordinates = {"head": list(map(str, heads)), "token": tokens}
+        return xr.DataArray(torch.stack(rows).cpu().numpy(), coordinates, ("head", "token"), "logit")
+
+    def align(self, source: str, other: str) -> NDArray[np.int64]:
+        """The token of another sentence for each token of a source, its end counted; -1 for none: equal words, and
+        changed words in the same place."""
+        return places(*(self._words(text) for text in (source, other)))
+
+    def run_with_cache(self, source: str, target: str) -> tuple[Tensor, dict[str, Tensor]]:
+        """As TransformerLens': logits [1, target, vocab] and the cache by its names, see `Cache.by_hook`."""
+        return self.run_with_hooks(source, target), self.cache(source, target).by_hook()
+
+    @torch.no_grad()
+    def run_with_hooks(
+        self, source: str, target: str, fwd_hooks: Sequence[tuple[str, Callable[[Tensor, str], Tensor]]] = ()
+    ) -> Tensor:
+        """As TransformerLens': logits [1, target, vocab] with functions (value, name) in the place of the outputs of
+        heads, "decoder_blocks.1.cross_attn.hook_z" [1, position, head, d_head]."""
+        layers = {f"{hook_name(layer)}.hook_z": layer for layer in self.heads.layers}
+        batch = self._batch(source, target)
+        with ExitStack() as hooks:
+            for name, change in fwd_hooks:
+                if name not in layers:
+                    raise InputError(f"{name}: no hook of this model, which has {', '.join(layers)}")
+                hooks.enter_context(self.heads.edited({layers[name]: partial(_hooked, name, change)}))
+            hidden = self.model(batch.source, batch.source_mask, batch.target_in)
+        return self.model.output(hidden)
+
+    def _encoded(self, sources: Texts, targets: Texts) -> tuple[Sentences, Sentences]:
+        own, other = _listed(sources), _listed(targets)
+        if len(own) != len(other):
+            raise InputError(f"{len(own)} sources and {len(other)} targets; give as many")
+        return Sentences.of(self.translator.encode(own)), Sentences.of(self.tokenizer.target.encode(other))
+
+    def _batch(self, source: str, target: str) -> Batch:
+        return collate(*self._encoded(source, target), np.arange(1), 0).to(self.model.device)
+
+    def _tokens(self, batch: Batch) -> tuple[list[str], list[str]]:
+        """The source's tokens, and those that the decoder predicts."""
+        sides = (self.tokenizer.source, batch.source[0]), (self.tokenizer.target, batch.target_out[0])
+        source, target = ([side.vocabulary[number] for number in ids.tolist()[:-1]] + [END] for side, ids in sides)
+        return source, target
+
+    def _words(self, text: str) -> Tokens:
+        side = self.tokenizer.source
+        spelled = Spelled(side, Sentences.of(side.encode([text])), [text])
+        return Tokens(spelled.words[0], spelled.owners(0))
+
+
+def _record(found: Any, layer: Layer, module: Any, _: Any, arguments: Any, output: AttentionOutput) -> None:
+    query, key, value = (each[0].float() for each in arguments[:3])
+    assert output.weights is not None
+    pattern = output.weights[0].float()
+    norm = pattern * added_norms(module, arguments[2])[0][:, None]
+    found[layer] = {"z": output.output[0], "pattern": pattern, "norm": norm, "query": query, "key": key, "value": value}
+
+
+def _record_residual(residual: dict[str, Tensor], name: str, _: Any, arguments: Any, output: Any) -> None:
+    residual[name] = output[0][0]
+
+
+def _hooked(name: str, change: Callable[[Tensor, str], Tensor], output: Tensor) -> Tensor:
+    return change(output.transpose(1, 2), name).transpose(1, 2)
+
+
+def hook_name(layer: Layer) -> str:
+    """TransformerLens' name of an attention; it counts layers from 0."""
+    return HOOKS[layer.kind].format(layer.layer - 1)
+
+
+def _listed(texts: Texts) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def open_run(directory: Any, **settings: Any) -> Run:
+    """A finished run, with its heads: see `headcount.run.opened.open_run`."""
+    return Run(**vars(opened.open_run(directory, **settings)))
