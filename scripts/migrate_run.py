@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from headcount.command_lines import CONF
 from headcount.files import write_text
 from headcount.run.build import OF_MODULE, plain, without_other_kinds
-from headcount.run.directory import REMOVED
+from headcount.run.directory import REMOVED, REMOVED_OF_MUON
 from headcount.run.identity import config_hash
 from headcount.run.resolvers import register_resolvers
 from headcount.settings import KINDS, Design
@@ -79,7 +79,7 @@ def renewed(old: dict[str, Any]) -> dict[str, Any]:
 
 def kind_of(node: dict[str, Any]) -> dict[str, Any]:
     """A group whose class is a word; settings that are gone, and Hydra's own, left out."""
-    gone = ("horizon", "shortlist", *REMOVED)
+    gone = ("horizon", "shortlist", *REMOVED, *REMOVED_OF_MUON)
     settings = {name: value for name, value in node.items() if not name.startswith("_") and name not in gone}
     return {"kind": WORDS[node["_target_"].rpartition(".")[2]], **settings} if "_target_" in node else settings
 

@@ -12,7 +12,6 @@ from torch import nn
 from headcount.training.averaging import ScheduleFreeAverage, own_weights
 from headcount.training.optimizers import orthogonalised, parameter_groups
 
-JORDAN = (3.4445, -4.7750, 2.0315)
 SHAPES = [(16, 16), (24, 16), (16, 24), (16, 16)]
 NAMES = ["adamw", "nadamw", "muon", "schedule_free", "soap"]
 PACKAGES = {"schedule_free": "schedulefree", "soap": "pytorch_optimizer"}
@@ -37,6 +36,8 @@ def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
     given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")
     completed("train", *given, "hydra.run.dir=whole", cwd=tmp_path)
     completed("train", *given, "steps=4", "hydra.run.dir=half", cwd=tmp_path)
+    config = tmp_path / "half" / "config.yaml"  # one of an earlier version has settings that are gone
+    config.write_text(config.read_text().replace("kind: muon\n", "kind: muon\n  nesterov: true\n  ns_steps: 5\n"))
     completed("train", "resume=half", "steps=8", cwd=tmp_path)
     states = [torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True) for run in ("whole", "half")]
     one, other = ({**state["state_dict"]} for state in states)
@@ -101,10 +102,10 @@ def step_alike(optimizers, ours, theirs, steps: int) -> None:
             optimizer.step()
 
 
-@pytest.mark.parametrize(("nesterov", "adjust"), [(True, "original"), (True, "match_rms_adamw"), (False, "original")])
-def test_muon_is_that_of_torch(adjust, nesterov):
+@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+def test_muon_is_that_of_torch(adjust):
     ours, theirs = matrices(), matrices()
-    settings = {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.5, "adjust_lr_fn": adjust, "nesterov": nesterov}
+    settings = {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.5, "adjust_lr_fn": adjust}
     muon = built("optimizer/muon", **settings)([{"params": ours, "hidden": True}, {"params": [vector()]}])
     step_alike((muon, torch.optim.Muon(theirs, **settings)), ours, theirs, 4)
     for one, other, before in zip(ours, theirs, matrices(), strict=True):
@@ -119,9 +120,9 @@ def test_orthogonalised_is_u_v_of_the_svd(shape):
     u, s, v = torch.linalg.svd(batch, full_matrices=False)
     batch = u @ torch.diag_embed(s.clamp(min=0.2 * s.max())) @ v
     # A sequence of coefficients that converges; those of Jordan et al. leave singular values within a band.
-    exact = orthogonalised(batch, 30, (2.0, -1.5, 0.5), torch.float32)
+    exact = orthogonalised(batch, torch.float32, 30, (2.0, -1.5, 0.5))
     assert torch.allclose(exact, u @ v, atol=1e-4)
-    five = torch.linalg.svdvals(orthogonalised(batch, 5, JORDAN, torch.float32))
+    five = torch.linalg.svdvals(orthogonalised(batch, torch.float32))
     assert five.min() > 0.6
     assert five.max() < 1.3
 

@@ -16,7 +16,8 @@ LOG_PROBS[1:] = LOG_PROBS[1:].log()
 
 def found_by(search, model, sentences, limits):
     limits = torch.tensor(limits)
-    hypotheses = search.begin([[sentence] for sentence in sentences], limits, search.width, EOS)
+    width = getattr(search, search.width_setting)
+    hypotheses = search.begin([[sentence] for sentence in sentences], limits, width, EOS)
     return search_loop(model, model.start(sentences), limits, hypotheses, BOS, EOS)
 
 

@@ -8,7 +8,7 @@ from built import built
 from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, spell
 
 from headcount.decoding.beam import Beams, best_extensions, length_penalty
-from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, search_loop, split_finished
+from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, search_loop
 from headcount.errors import InputError
 
 
@@ -86,14 +86,16 @@ def test_company_changes_nothing_and_hypotheses_are_sorted_and_true(beam, seed, 
             assert score == pytest.approx(total / length_penalty(len(tokens) + 1, 1.0), abs=1e-5)
 
 
-def test_what_stays_of_a_large_batch_is_a_multiple_and_no_sentence_is_lost():
-    for done in (torch.arange(48) % 4 == 0, torch.arange(48) % 3 == 0, torch.arange(9) > 2, torch.ones(40).bool()):
-        leaving, kept = split_finished(done)
-        assert sorted([*leaving.tolist(), *kept.tolist()]) == list(range(len(done)))
-        assert done[leaving].all()
-        assert kept.tolist() == sorted(kept.tolist())
-        assert len(kept) % MULTIPLE == 0 or len(kept) == int((~done).sum()) <= 2 * MULTIPLE
-        assert len(kept) - int((~done).sum()) < MULTIPLE
+def test_what_stays_of_a_large_batch_is_a_multiple_and_no_sentence_is_lost(monkeypatch):
+    model, limits, sizes = TableModel(vocab=6, seed=1), torch.arange(48) % 16, []
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda tokens, state: (sizes.append(len(tokens)), step(tokens, state))[1])
+    found = beam_search(model, model.start(list(range(48))), limits, beam=1)
+    assert all(size % MULTIPLE == 0 or size <= 2 * MULTIPLE for size in sizes)
+    assert len(set(sizes)) > 4
+    for sentence, limit in enumerate(limits.tolist()):
+        alone = beam_search(model, model.start([sentence]), torch.tensor([limit]), beam=1)
+        assert [found[sentence]] == alone
 
 
 @pytest.mark.parametrize("vocab", [1, 5, 63, 64, 65, 128, 1000])

@@ -21,7 +21,6 @@ def test_no_function_and_no_file_is_too_long() -> None:
     assert not long
 
 
-@pytest.mark.xfail(strict=False, reason="not all parts are that short yet")
 @pytest.mark.parametrize(("path", "most"), [(training_step, 20), (translation, 35)])
 def test_a_sentence_passes_few_functions(path, most):
     assert len(path()) <= most

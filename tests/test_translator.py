@@ -72,7 +72,7 @@ def test_a_source_takes_a_third_of_its_longest_translation_or_its_own_length(mod
     """Of each beam, with the end: of 4 pieces 9 x 4 + 2 tokens and the end are 39, a third 13; with a ratio of 2, 5."""
     for ratio, share in ((9, 13), (2, 5)):
         search = built("search/beam", beam=2, max_ratio=ratio, max_extra=2, batch_tokens=4 * 2 * share)
-        batches = translator(model, search)._batches([[5] * 4] * 9, [search.limit(4)] * 9, 1)
+        batches = translator(model, search)._batches([[5] * 4] * 9, [search.limit(4)] * 9, 2)
         assert len(batches[0]) == 2  # a quarter of what is left
 
 
@@ -108,9 +108,10 @@ def test_every_search_gives_each_line_what_it_gets_alone(search, model):
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_more_than_the_width_is_refused(search, model):
-    with pytest.raises(InputError, match=rf"nbest={search.width + 1}: .* search\.{search.width_setting}="):
-        translator(model, search).nbest([], search.width + 1)
-    assert translator(model, search).nbest([], search.width) == []
+    width = getattr(search, search.width_setting)
+    with pytest.raises(InputError, match=rf"nbest={width + 1}: .* search\.{search.width_setting}="):
+        translator(model, search).nbest([], width + 1)
+    assert translator(model, search).nbest([], width) == []
 
 
 @pytest.fixture

@@ -98,11 +98,8 @@ def use_tf32() -> None:
 
 
 def use_memory_again() -> None:
-    """Let this process keep the memory it frees.
-
-    A training step allocates and frees the same tensors over and over. Given back to the system each time, their pages
-    are cleared and mapped anew, which takes about a tenth of a small model's training on a CPU. All threads share one
-    heap: otherwise each thread of a search keeps its own, beside the memory that training freed.
+    """Let this process keep the memory it frees: to clear and map the same pages anew at each step takes about a tenth
+    of a small model's training on a CPU. All threads share one heap: otherwise each thread of a search keeps its own.
     """
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):  # the GNU C library
         for parameter, value in MALLOPT.items():

@@ -247,7 +247,7 @@ def tables(config: DictConfig, results: Mapping[str, Mapping[str, Evaluation]], 
 def open_reranker(config: DictConfig, members: Sequence[Run], run: Run) -> Reranker:
     """The n best translations of `run`, scored by its members and by the runs of `rerank`. Raises InputError for a run
     between other languages, and for a weight of what no run scores."""
-    run.translator.search.check(config.nbest)
+    run.translator.search.rows(config.nbest)  # raises InputError
     plain = config.copy()
     plain.search, plain.checkpoint = {}, None
     forward, backward = [member.scorer for member in members], list[TargetScorer]()

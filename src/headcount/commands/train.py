@@ -22,7 +22,7 @@ from headcount.data.module import TranslationData
 from headcount.data.tokenizer import load_tokenizer, save_tokenizer
 from headcount.decoding.beam import greedy
 from headcount.decoding.search import NotFiniteError, SearchMethod
-from headcount.devices import hardware, no_memory, refused_memory, use_threads, versions
+from headcount.devices import choose_device, hardware, no_memory, refused_memory, use_threads, versions
 from headcount.errors import InputError, first_line
 from headcount.files import first_error, remove_parts, show
 from headcount.model.encoder_decoder import EncoderDecoder
@@ -150,7 +150,7 @@ def open_training_run(config: DictConfig, directory: Path, resume: bool, held: c
     if source is not None:
         data.use_tokenizer(load_tokenizer(source))
     data.prepare_data()
-    seed_everything_at(config.seed, 0)
+    seed_everything_at(config.seed, 0, device=choose_device("cpu"))
     model = build_model(config, data.tokenizer)
     if source is not None:
         load_weights(model, resumed.checkpoint if resumed else source / "model.safetensors", source)

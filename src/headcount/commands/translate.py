@@ -56,7 +56,7 @@ def run(config: DictConfig) -> None:
     runs = open_runs(config)
     opened = with_engine(ensemble(list(runs.values())))
     if config.nbest is not None:
-        opened.translator.search.check(config.nbest)
+        opened.translator.search.rows(config.nbest)  # raises InputError
     if sys.stdin.isatty():
         if config.alignments:
             raise InputError("alignments=true: not at a prompt; give the lines with < FILE")

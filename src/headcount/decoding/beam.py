@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Hypotheses, Hypothesis, Limits, SearchMethod, as_hypotheses
+from headcount.decoding.search import Hypotheses, Limits, SearchMethod
 
 MOST_ALPHA = 10  # with more, the score of a long translation leaves the range of float32
 
@@ -65,23 +65,20 @@ class Beams:
         self.done = torch.zeros(sentences, dtype=torch.bool, device=device)
 
     def extend(
-        self, log_probs: Float[Tensor, "sentence beam vocab"]
+        self, log_probs: Float[Tensor, "sentence beam vocab"], cost: Float[Tensor, "sentence vocab"] | None = None
     ) -> tuple[Int[Tensor, "sentence new_beam"], Int[Tensor, "sentence new_beam"]]:
-        # Each hypothesis can end at most once, so of twice the beam enough go on.
-        return self.advance(*best_extensions(self.scores, log_probs, 2 * self.beam))
-
-    def advance(
-        self,
-        best: Float[Tensor, "sentence candidate"],
-        parent: Int[Tensor, "sentence candidate"],
-        token: Int[Tensor, "sentence candidate"],
-    ) -> tuple[Int[Tensor, "sentence new_beam"], Int[Tensor, "sentence new_beam"]]:
-        """Extend by these candidates, in order of preference: the log-probability, parent row and token of each. The
-        new beam is the first candidates that do not end; returns the parent row and the token of each.
+        """The new beam is the first candidates that do not end, in order of their log-probability; returns the parent
+        row and the token of each. cost: of each token, counts in this order, but not in the scores.
 
         With a beam of 2, and "." for the end: of the candidates "a b .", "a c", "d .", "a b e", the first finishes, and
         the new beam is "a c" and "a b e". "d ." is not among the first two, so its end does not count.
         """
+        # Each hypothesis can end at most once, so of twice the beam enough go on.
+        chosen_by = log_probs if cost is None else log_probs - cost[:, None]
+        best, parent, token = best_extensions(self.scores, chosen_by, 2 * self.beam)
+        if cost is not None:
+            gained = log_probs.flatten(1).gather(1, parent * log_probs.shape[2] + token)
+            best = self.scores.gather(1, parent) + gained
         extended = torch.cat([self.tokens.take_along_dim(parent[:, :, None], 1), token[:, :, None]], dim=2)
         is_end = token == self.eos
         self.length += 1
@@ -109,9 +106,9 @@ class Beams:
         for name in ("limits", "done", "tokens", "scores", "finished_tokens", "finished_scores"):
             setattr(self, name, getattr(self, name)[sentences])
 
-    def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
+    def finished(self, sentences: Int[Tensor, "some"]) -> tuple[Tensor, Tensor]:
         """Best first, at most `beam` of each sentence."""
-        return as_hypotheses(self.finished_tokens[sentences], self.finished_scores[sentences], self.eos)
+        return self.finished_tokens[sentences], self.finished_scores[sentences]
 
 
 def best_extensions(

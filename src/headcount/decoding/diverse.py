@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headcount.decoding.beam import Beams, BeamSearch, best_extensions
-from headcount.decoding.search import Hypotheses, Hypothesis, Limits
+from headcount.decoding.beam import Beams, BeamSearch
+from headcount.decoding.search import Hypotheses, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,11 @@ class Groups:
     def extend(
         self, log_probs: Float[Tensor, "sentence row vocab"]
     ) -> tuple[Int[Tensor, "sentence new_row"], Int[Tensor, "sentence new_row"]]:
-        vocab = log_probs.shape[2]
         chosen = torch.zeros_like(log_probs[:, 0])  # [sentence, vocab], how often by the groups so far
         parents, tokens, first = [], [], 0
         for group in self.groups:
             width = group.scores.shape[1]
-            own = log_probs[:, first : first + width]
-            penalised = own - self.diversity * chosen[:, None]
-            _, parent, token = best_extensions(group.scores, penalised, 2 * group.beam)
-            gained = own.flatten(1).gather(1, parent * vocab + token)
-            parent, token = group.advance(group.scores.gather(1, parent) + gained, parent, token)
+            parent, token = group.extend(log_probs[:, first : first + width], self.diversity * chosen)
             chosen.scatter_add_(1, token, (group.scores > float("-inf")).to(chosen.dtype))
             parents.append(first + parent)
             tokens.append(token)
@@ -77,7 +72,9 @@ class Groups:
         for group in self.groups:
             group.select(sentences)
 
-    def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
+    def finished(self, sentences: Int[Tensor, "some"]) -> tuple[Tensor, Tensor]:
         """Those of all groups, best first; two groups may have the same."""
         found = zip(*(group.finished(sentences) for group in self.groups), strict=True)
-        return [sorted((one for group in groups for one in group), key=lambda one: -one.score) for groups in found]
+        tokens, scores = (torch.cat(parts, dim=1) for parts in found)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        return tokens.take_along_dim(order[:, :, None], 1), scores

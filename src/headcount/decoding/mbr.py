@@ -24,6 +24,7 @@ class MinimumBayesRisk(Sampling):
     """
 
     def rows(self, count: int) -> int:
+        super().rows(count)  # raises InputError
         return self.samples  # the utility is a mean over all
 
     @property

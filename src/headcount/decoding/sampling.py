@@ -17,7 +17,6 @@ from headcount.decoding.search import (
     NotFiniteError,
     SearchMethod,
     Translation,
-    as_hypotheses,
 )
 from headcount.devices import cumulative_sum
 
@@ -54,6 +53,7 @@ class Sampling(SearchMethod):
             raise ValueError(f"search.seed={self.seed}: must be 0 or more")
 
     def rows(self, count: int) -> int:
+        super().rows(count)  # raises InputError
         return count  # the first samples are the same, however many follow
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
@@ -133,6 +133,6 @@ class Samples:
         self.noise, self.tokens = self.noise[sentences], self.tokens[sentences]
         self.scores, self.over = self.scores[sentences], self.over[sentences]
 
-    def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
+    def finished(self, sentences: Int[Tensor, "some"]) -> tuple[Tensor, Tensor]:
         """In the order of the samples."""
-        return as_hypotheses(self.tokens[sentences], self.scores[sentences], self.eos)
+        return self.tokens[sentences], self.scores[sentences]

@@ -88,30 +88,9 @@ class Hypotheses(Protocol):
     def select(self, sentences: Int[Tensor, "kept"]) -> None:
         """Keep only these sentences."""
 
-    def finished(self, sentences: Int[Tensor, "some"]) -> list[list[Hypothesis]]:
-        """The finished hypotheses of each of these sentences, in the order of the n-best list."""
-
-
-def as_hypotheses(
-    tokens: Int[Tensor, "sentence row length"], scores: Float[Tensor, "sentence row"], eos: int
-) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence: the tokens before the first end, and the score. Rows of score -inf are none."""
-    return [
-        [Hypothesis(text[: text.index(eos)], score) for text, score in zip(*each, strict=True) if score != -math.inf]
-        for each in zip(tokens.tolist(), scores.tolist(), strict=True)
-    ]
-
-
-def limit_range(limits: Limits) -> tuple[int, int]:
-    return int(limits.min()), int(limits.max())
-
-
-def split_finished(done: Bool[Tensor, "sentence"]) -> tuple[Int[Tensor, "leaving"], Int[Tensor, "kept"]]:
-    """Sentences that leave a batch, and those that stay: all that are not done, and as many others as make a multiple
-    of `MULTIPLE` of a large batch."""
-    leaving, unfinished = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-    spare = -len(unfinished) % MULTIPLE if len(unfinished) > 2 * MULTIPLE else 0
-    return leaving[spare:], torch.cat([unfinished, leaving[:spare]]).sort().values
+    def finished(self, sentences: Int[Tensor, "some"]) -> tuple[Tensor, Tensor]:
+        """The tokens [sentence, row, length] and scores [sentence, row] of the finished hypotheses of these sentences,
+        in the order of the n-best list; tokens count up to the first end, and a row of score -inf is none."""
 
 
 def search_loop(
@@ -128,7 +107,7 @@ def search_loop(
     every = LOOK_EVERY.get(limits.device.type, 8)
     index = torch.arange(len(limits), device=limits.device)  # the sentence of each line of the tensors below
     tokens = torch.full_like(index, bos)[:, None]  # [sentence, row], the newest of each hypothesis
-    first_limit, last_limit = limit_range(limits)
+    first_limit, last_limit = int(limits.min()), int(limits.max())
     for length in range(last_limit + 1):
         log_probs, state = model.step(tokens.flatten(), state)
         log_probs = log_probs.unflatten(0, tokens.shape)
@@ -142,9 +121,15 @@ def search_loop(
         rows, done = parents + first_rows, hypotheses.done
         # To leave moves the caches of all that remain, so in a large batch several sentences leave together.
         if (length % every == every - 1 or length == last_limit) and int(done.sum()) > len(index) // 16:
-            leaving, keep = split_finished(done)
-            for sentence, found in zip(index[leaving].tolist(), hypotheses.finished(leaving), strict=True):
-                results[sentence] = found
+            leaving, keep = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
+            if len(keep) > 2 * MULTIPLE:  # of a large batch, as many stay as make it a multiple
+                spare = -len(keep) % MULTIPLE
+                leaving, keep = leaving[spare:], torch.cat([keep, leaving[:spare]]).sort().values
+            finished = (part.tolist() for part in (index[leaving], *hypotheses.finished(leaving)))
+            for sentence, texts, scores in zip(*finished, strict=True):
+                for row, score in zip(texts, scores, strict=True):
+                    if score != -math.inf:
+                        results[sentence].append(Hypothesis(row[: row.index(eos)], score))
             if not len(keep):
                 break
             index, limits, rows, tokens = index[keep], limits[keep], rows[keep], tokens[keep]
@@ -173,8 +158,9 @@ class SearchMethod(ABC):
     max_source: int | None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.width <= MOST_ROWS:
-            raise ValueError(f"search.{self.width_setting}={self.width}: must be 1 to {MOST_ROWS:,}")
+        width = getattr(self, self.width_setting)
+        if not 1 <= width <= MOST_ROWS:
+            raise ValueError(f"search.{self.width_setting}={width}: must be 1 to {MOST_ROWS:,}")
         within = 0 <= self.max_ratio <= MOST_RATIO and 0 <= self.max_extra <= MOST_EXTRA
         if not within or self.max_ratio + self.max_extra == 0:
             raise ValueError(
@@ -187,12 +173,6 @@ class SearchMethod(ABC):
             raise ValueError(f"search.max_source={self.max_source}: must be 1 or more, or null for no limit")
 
     @property
-    def width(self) -> int:
-        """Rows of a sentence, and so the most translations of it."""
-        width: int = getattr(self, self.width_setting)
-        return width
-
-    @property
     def settings(self) -> dict[str, Any]:
         """The settings that metrics.json records: all but `BOUNDS`."""
         return {name: value for name, value in asdict(self).items() if name not in BOUNDS}
@@ -202,8 +182,12 @@ class SearchMethod(ABC):
         return int(pieces * self.max_ratio) + self.max_extra
 
     def rows(self, count: int) -> int:
-        """Rows that a sentence takes in the batch for `count` translations of it."""
-        return self.width
+        """Rows that a sentence takes in the batch for `count` translations of it. Raises InputError for more of them
+        than the search can give."""
+        width: int = getattr(self, self.width_setting)
+        if not 1 <= count <= width:
+            raise InputError(f"nbest={count}: must be 1 up to search.{self.width_setting}={width}, or raise that")
+        return width
 
     @abstractmethod
     def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
@@ -222,12 +206,6 @@ class SearchMethod(ABC):
                 best.setdefault(next(texts), hypothesis.score)
             chosen.append([Translation(text, score) for text, score in best.items()][:count])
         return chosen
-
-    def check(self, count: int) -> None:
-        """Raises InputError if the search cannot give `count` translations of a sentence."""
-        if not 1 <= count <= self.width:
-            name = f"search.{self.width_setting}"
-            raise InputError(f"nbest={count}: must be 1 up to {name}={self.width}, or raise that")
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items() if value is not None)

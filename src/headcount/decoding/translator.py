@@ -43,6 +43,7 @@ class Translator:
 
     special: ids of padding, beginning and end of sentence. hide_source: the model reads only the end of every source;
     how long a translation may be still follows from the source's pieces. name: of the model, for error messages.
+    longest: most pieces of a source, without its end; None: any number.
     """
 
     forks = True  # whether the model works in forked processes
@@ -62,6 +63,9 @@ class Translator:
         self.pad, self.bos, self.eos = special
         self.hide_source = hide_source
         self.name = name
+        positions = None if hide_source or model.max_length is None else model.max_length - 1
+        bounds = [bound for bound in (search.max_source, positions) if bound is not None]
+        self.longest: int | None = min(bounds, default=None)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """The token ids of each source that the model reads, without the end of sentence."""
@@ -85,7 +89,7 @@ class Translator:
         LineError, before anything is translated, for a line that is too long for the model or the search;
         InputError if a process that searched was killed.
         """
-        self.search.check(count)
+        width = self.search.rows(count)
         texts = [line.strip() for line in lines]
         pieces = self.codec.encode(texts)
         longest, positions = self.longest, self.model.max_length
@@ -102,10 +106,10 @@ class Translator:
         if progress is not None:
             progress(sum(not ids for ids in pieces))
         alone = hooked(self.model)
-        batches = [[row] for row, ids in enumerate(pieces) if ids] if alone else self._batches(pieces, limits, count)
+        batches = [[row] for row, ids in enumerate(pieces) if ids] if alone else self._batches(pieces, limits, width)
         sources = [[] for _ in pieces] if self.hide_source else pieces
         jobs = [(count, [sources[row] for row in rows], [limits[row] for row in rows]) for rows in batches]
-        in_turn = alone or self.model.device.type != "cpu"
+        in_turn = alone or len(jobs) < 2 or self.model.device.type != "cpu"
         found = starmap(self._search, jobs) if in_turn else parallel_map(self._search, jobs, self.forks)
         for rows, hypotheses in zip(batches, found, strict=True):
             for row, best in zip(rows, self.search.choose(hypotheses, count, self.codec.decode), strict=True):
@@ -114,15 +118,9 @@ class Translator:
                 progress(len(rows))
         return translations
 
-    @property
-    def longest(self) -> int | None:
-        """Most pieces of a source, without its end; None: any number."""
-        positions = None if self.hide_source else self.model.max_length
-        bounds = self.search.max_source, None if positions is None else positions - 1
-        return min((bound for bound in bounds if bound is not None), default=None)
-
-    def _batches(self, pieces: list[list[int]], limits: list[int], count: int) -> list[list[int]]:
-        """The lines of each batch; a line without pieces is in none. limits: most tokens of each translation.
+    def _batches(self, pieces: list[list[int]], limits: list[int], width: int) -> list[list[int]]:
+        """The lines of each batch; a line without pieces is in none. limits: most tokens of each translation. width:
+        rows of a line.
 
         A line takes a share of search.batch_tokens by the keys and values of its translations, which have three tokens
         for each of the source where a model never ends them and the limit is the usual one.
@@ -132,7 +130,6 @@ class Translator:
         end at nearly the same time.
         """
         most = self.search.batch_tokens * LARGER_BATCHES.get(self.model.device.type, 1)
-        width = self.search.rows(count)
         shares = [width * max(len(ids) + 1, (limit + 1) // 3) for ids, limit in zip(pieces, limits, strict=True)]
         rows = sorted((row for row, ids in enumerate(pieces) if ids), key=lambda row: -shares[row])
         left, batches = sum(shares[row] for row in rows), []

@@ -89,7 +89,7 @@ class CTranslate2Translator(Translator):
 
     def _search(self, count: int, sources: list[list[int]], limits: list[int]) -> list[list[Hypothesis]]:
         assert isinstance(self.model, Transformer)
-        if hooked(self.model) or self.model.gates:
+        if hooked(self.model) or any(name.endswith("head_gate") for name, _ in self.model.named_buffers()):
             raise InputError("engine=ctranslate2: gates and hooks do not act in it; translate without it")
         results = self.engine.translate_batch(
             [[self.subwords[number] for number in ids] for ids in sources],

@@ -7,7 +7,6 @@ from headcount.export.attention import common_shape
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.attention_kinds import LuongDot
 from headcount.model.feed_forward import FEED_FORWARDS
-from headcount.model.layers import RESIDUALS
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import POSITIONS
 from headcount.model.transformer import Transformer
@@ -34,7 +33,7 @@ def kinds(model: Transformer) -> dict[str, str]:
     """The option of norm, positions and feed_forward."""
     first: Any = model.encoder[0]
     return {
-        "norm": chosen(first.residuals[0], RESIDUALS),
+        "norm": "pre" if first.residuals[0].norm_first else "post",
         "positions": chosen(model.positions["source"], POSITIONS),
         "feed_forward": chosen(first.feed_forward, FEED_FORWARDS),
     }

@@ -38,14 +38,6 @@ class LayerState(NamedTuple):
     own: Tensor | None = None
     cross: Tensor | None = None
 
-    def select(self, rows: Tensor, sentences: Tensor | None) -> "LayerState":
-        """The state of these rows; sentences: the sentences that remain, None if all do."""
-        own, cross = (state if state is None else state.index_select(0, rows) for state in (self.own, self.cross))
-        if sentences is None:
-            return self._replace(own=own, cross=cross)
-        past = None if self.past is None else self.past.select(sentences)
-        return LayerState(self.memory.select(sentences), past, own, cross)
-
 
 class DecoderState(NamedTuple):
     """The state of a search between two steps.

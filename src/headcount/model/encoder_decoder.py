@@ -80,15 +80,9 @@ class EncoderDecoder(nn.Module, ABC):
         """Weights of every head, never averaged, when `target` is translated from `source`; of the layers that run, in
         eval mode all."""
 
-    @property
-    def gates(self) -> list[Tensor]:
-        """The gates of heads that are set."""
-        found = (getattr(part, "head_gate", None) for part in self.modules())
-        return [gate for gate in found if gate is not None]
-
     def check_gates(self) -> None:
         """Raises InputError for gates of each sentence, which what puts sentences in another order gives to others."""
-        if any(gate.dim() > 1 for gate in self.gates):
+        if any(name.endswith("head_gate") and gate.dim() > 1 for name, gate in self.named_buffers()):
             raise InputError(
                 "gates or patches of each sentence: translations and scores put sentences in the order of their "
                 "length; give gates [head], and translate or score one sentence at a time"

@@ -1,6 +1,6 @@
 """Encoder and decoder layers: attention and feed-forward sublayers, each inside a residual connection.
 
-The connection around a sublayer f is `after(x, f(before(x)))`: see `PreNorm` and `PostNorm`.
+The connection around a sublayer f is `after(x, f(before(x)))`: see `Residual`.
 """
 
 from collections.abc import Callable
@@ -18,56 +18,35 @@ Scope = tuple[Tensor | None, TokenPositions]
 """What the queries of a pass may attend to: the mask, True = may attend, and the positions of queries and keys."""
 
 
-def in_product_precision(x: Tensor) -> Tensor:
-    """x in the precision of the matrix products that read it: cast once, and not by each of them."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
-
-
 class Residual(nn.Module):
-    """The norm and the dropout of a residual connection around a sublayer."""
+    """The norm and the dropout of a residual connection around a sublayer f.
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    norm "pre": x + dropout(f(norm(x))), Xiong et al. 2020, "On layer normalization in the Transformer architecture";
+    "post": norm(x + dropout(f(x))), Vaswani et al. 2017, section 3.1.
+    """
+
+    def __init__(self, d_model: int, dropout: float, norm: str) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
         self.dropout = Dropout(dropout)
-
-
-class PreNorm(Residual):
-    """x + dropout(f(norm(x))): Xiong et al. 2020, "On layer normalization in the Transformer architecture".
-
-    No layer normalises the sum, so a stack of these layers ends in a norm of its own.
-    """
-
-    final_norm = nn.LayerNorm
+        self.norm_first = norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
-        return in_product_precision(self.norm(x))
+        """What f reads, in the precision of its matrix products: cast once, and not by each of them."""
+        x = self.norm(x) if self.norm_first else x
+        return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
-        return x + self.dropout(update)
-
-
-class PostNorm(Residual):
-    """norm(x + dropout(f(x))): Vaswani et al. 2017, section 3.1."""
-
-    final_norm = nn.Identity
-
-    def before(self, x: Tensor) -> Tensor:
-        return in_product_precision(x)
-
-    def after(self, x: Tensor, update: Tensor) -> Tensor:
-        return self.norm(x + self.dropout(update))
-
-
-RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
+        """x and the output of f together."""
+        x = x + self.dropout(update)
+        return x if self.norm_first else self.norm(x)
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
     def __init__(
-        self, self_attention: MultiHeadAttention, feed_forward: nn.Module, residual: Callable[[], PreNorm | PostNorm]
+        self, self_attention: MultiHeadAttention, feed_forward: nn.Module, residual: Callable[[], Residual]
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
@@ -93,7 +72,7 @@ class DecoderLayer(nn.Module):
         self_attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention,
         feed_forward: nn.Module,
-        residual: Callable[[], PreNorm | PostNorm],
+        residual: Callable[[], Residual],
     ) -> None:
         super().__init__()
         self.self_attention = self_attention

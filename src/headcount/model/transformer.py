@@ -13,7 +13,7 @@ from headcount.model.cache import DecoderState, KeysValues, LayerState
 from headcount.model.dropout import Dropout, LayerDropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
 from headcount.model.feed_forward import FEED_FORWARDS
-from headcount.model.layers import RESIDUALS, DecoderLayer, EncoderLayer, in_product_precision
+from headcount.model.layers import DecoderLayer, EncoderLayer, Residual
 from headcount.model.multi_head import HeadPlan, MultiHeadAttention, plan_heads
 from headcount.model.positions import POSITIONS
 from headcount.model.settings import Factor, Heads, Layers, Natural, Probability, Size
@@ -88,7 +88,7 @@ class Transformer(EncoderDecoder):
         own = partial(MultiHeadAttention, d_model, attend=self_attention, rotary=rotary, **options)
         cross = partial(MultiHeadAttention, d_model, attend=cross_attention, **options)
         hidden = partial(FEED_FORWARDS[feed_forward], d_model, d_feed_forward, activation_dropout)
-        self._add_layers(plans, own, cross, hidden, partial(RESIDUALS[norm], d_model, dropout))
+        self._add_layers(plans, own, cross, hidden, partial(Residual, d_model, dropout, norm))
         self.output = OutputLayer(d_model, vocab_size, logit_cap)
         self._initialise(init, embedding_std, tied_embeddings)
 
@@ -99,7 +99,8 @@ class Transformer(EncoderDecoder):
         decoder = [DecoderLayer(own(heads), cross(others), hidden(), residual) for heads, others in pairs]
         self.encoder: Any = nn.ModuleList(encoder)
         self.decoder: Any = nn.ModuleList(decoder)
-        self.encoder_norm, self.decoder_norm = (residual().final_norm(self.d_model) for _ in range(2))
+        final_norm: Any = nn.LayerNorm if residual().norm_first else nn.Identity  # of a sum that no layer normalises
+        self.encoder_norm, self.decoder_norm = final_norm(self.d_model), final_norm(self.d_model)
         self._compiled: dict[nn.Module, Any] = {}
         self.max_length = getattr(self.positions["source"], "max_length", None)
 
@@ -132,10 +133,8 @@ class Transformer(EncoderDecoder):
         most.accumulated_recompile_limit = max(most.accumulated_recompile_limit, 16 * len(layers))
         self._compiled = {each: torch.compile(each, backend=backend, dynamic=True) for each in layers}
 
-    def _layers_to_run(self, stack: Iterable[Layer]) -> list[Layer]:
-        """The layers of a pass over whole sentences, in order: without those left out; in training, the compiled."""
-        if not self.training:
-            return list(stack)
+    def _training_layers(self, stack: Iterable[Layer]) -> list[Layer]:
+        """The layers of a training pass, in order: without those left out, and compiled."""
         layers = self.layer_dropout(stack) if self.layer_dropout.p else stack
         return [self._compiled.get(each, each) for each in layers]
 
@@ -164,11 +163,12 @@ class Transformer(EncoderDecoder):
         x = self._embed("source", self.source_embedding, source)
         mask = None if source_mask is None else source_mask[:, None, None, :]
         here = torch.arange(source.shape[1], device=source.device)
-        for layer in self._layers_to_run(self.encoder):
+        for layer in self._training_layers(self.encoder) if self.training else self.encoder:
             x, layer_weights = layer(x, mask, TokenPositions(here, here, None), weights is not None)
             if weights is not None:
                 weights.encoder.append(layer_weights)
-        return in_product_precision(self.encoder_norm(x))
+        x = self.encoder_norm(x)
+        return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
 
     def decode(
         self,
@@ -186,7 +186,7 @@ class Transformer(EncoderDecoder):
         own = (causal, TokenPositions(here, here, None, causal=True))
         mask = None if source_mask is None else source_mask[:, None, None, :]
         cross = (mask, TokenPositions(here, there, None))
-        for layer in self._layers_to_run(self.decoder):
+        for layer in self._training_layers(self.decoder) if self.training else self.decoder:
             state = LayerState(layer.cross_attention.project(memory))
             x, own_weights, cross_weights, _ = layer(x, state, own, cross, weights is not None)
             if weights is not None:
@@ -235,8 +235,12 @@ class Transformer(EncoderDecoder):
 
     def reorder(self, state: DecoderState, rows: Tensor, sentences: Tensor) -> DecoderState:
         ancestors = state.ancestors.flatten(0, 1).index_select(0, rows).unflatten(0, (len(sentences), -1))
-        source, kept = state.source, None
-        if len(sentences) < len(state.ancestors):
-            kept, source = sentences, source if source is None else source.index_select(0, sentences)
-        layers = [layer.select(rows, kept) for layer in state.layers]
+        source, layers, some_left = state.source, [], len(sentences) < len(state.ancestors)
+        if some_left and source is not None:
+            source = source.index_select(0, sentences)
+        for memory, past, *states in state.layers:
+            own, cross = (each if each is None else each.index_select(0, rows) for each in states)
+            if some_left:
+                memory, past = memory.select(sentences), past and past.select(sentences)
+            layers.append(LayerState(memory, past, own, cross))
         return state._replace(layers=layers, source=source, ancestors=ancestors)

@@ -15,8 +15,9 @@ from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import point, read_json, show, write_text
 
-# Settings of `data` in runs of earlier versions that no kept run has used.
+# Settings of `data` and of optimizer=muon in runs of earlier versions, which every kept run has as they act today.
 REMOVED = ("batch_ramp", "batch_ramp_start", "pad_to", "streaming")
+REMOVED_OF_MUON = ("nesterov", "ns_steps", "ns_coefficients", "ns_dtype")
 MOMENT = 1.0  # seconds to wait for a lock
 
 
@@ -48,6 +49,9 @@ def read_config(directory: Path) -> DictConfig:
     for split in ("train", "valid", "test"):  # once, two files of text were two settings
         pair = [data.pop(f"{split}_{side}", None) for side in ("source", "target")]
         data |= {split: pair} if all(pair) else {}
+    optimizer = settings.get("optimizer")
+    if isinstance(optimizer, dict) and optimizer.get("kind") == "muon":
+        settings["optimizer"] = {name: optimizer[name] for name in optimizer if name not in REMOVED_OF_MUON}
     if "_target_" in settings["model"]:
         raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
     try:

@@ -1,8 +1,7 @@
 """Weight averaging: mean of the last checkpoints, exponential moving average, the best checkpoint, or the average of
 a schedule-free optimizer.
 
-The window of an average is a share of the planned run, `steps`, so a short run does not average its initial
-weights. The window is as long where a run stops early.
+The window of an average is a share of the planned run, `steps`, so a short run does not average its initial weights.
 """
 
 import math
@@ -25,8 +24,7 @@ MONITORED = {"bleu": ("valid/bleu", 1), "loss": ("valid/loss", -1)}  # Lightning
 
 
 class Averaging(Callback):
-    """Follows a run and gives averaged weights at its end. metric: the validation figure that compares them with the
-    last weights, a key of MONITORED."""
+    """Follows a run and gives averaged weights at its end. metric: of MONITORED, compares them with the last ones."""
 
     metric = "loss"
 
@@ -36,22 +34,20 @@ class Averaging(Callback):
 
 
 class CheckpointAverage(Averaging):
-    """The mean of the last few checkpoints (Vaswani et al. 2017, section 6.1), which lie over a share of the run.
+    """The mean of the last few checkpoints (Vaswani et al. 2017, section 6.1), files of `checkpoints/average`.
 
-    share: of the run's steps, over which the last `last` snapshots are spread. every: optimizer steps between two
-    snapshots, instead of a share. The snapshots are files (`checkpoints/average/<step>.safetensors`), so that they
-    outlive an interruption.
+    share: of the run's steps, over which `last` of them are spread. every: optimizer steps between two, instead.
     """
 
     def __init__(self, *, last: Annotated[int, Ge(1)], share: ShareOfRun, every: Annotated[int, Ge(1)] | None) -> None:
         self.last = self.count = last
         self.share = share
-        self.every = every
+        self.every = every or 0
         self.directory = Path()
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         self.directory = Path(trainer.default_root_dir) / "checkpoints" / "average"
-        if self.every is None:
+        if not self.every:
             window = max(1, round(self.share * trainer.max_steps))
             self.every = max(1, round(window / self.last))
             self.count = min(self.last, max(1, window // self.every))
@@ -62,9 +58,8 @@ class CheckpointAverage(Averaging):
                 path.unlink()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        step, every = trainer.global_step, cast("int", self.every)
-        new_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if trainer.is_global_zero and new_step and self.count > 1 and step % every == 0:
+        step, new_step = trainer.global_step, (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if trainer.is_global_zero and new_step and self.count > 1 and step % self.every == 0:
             self.snapshot(pl_module.model, step)
 
     def weights(self, model: torch.nn.Module, step: int) -> Weights:
@@ -82,20 +77,17 @@ class CheckpointAverage(Averaging):
     def _window(self, step: int) -> list[Path]:
         # Not beyond `step`: after a resume from an earlier checkpoint, later snapshots belong to an abandoned run. And
         # only multiples of `every`: others are from a stop, or from a run that was planned shorter.
-        every = cast("int", self.every)
-        steps = {int(path.stem): path for path in sorted(self.directory.glob("*.safetensors"))}
-        window = [taken for taken in steps if step - every * self.count < taken <= step]
-        return [steps[taken] for taken in window if taken % every == 0 or taken == step][-self.count :]
+        ages = {path: step - int(path.stem) for path in sorted(self.directory.glob("*.safetensors"))}
+        window = [path for path, age in ages.items() if 0 <= age < self.every * self.count]
+        return [path for path in window if ages[path] == 0 or int(path.stem) % self.every == 0][-self.count :]
 
 
 class ExponentialAverage(Averaging):
     """Exponential moving average of the weights (Polyak and Juditsky 1992), in the form of Kingma and Ba 2015, section
-    7.2, which corrects the bias of the first steps. Each optimizer step replaces the share 1 - decay of it; one that
-    is skipped (`headcount.training.callbacks`) leaves it as it is.
+    7.2, which corrects the bias of the first steps. Each optimizer step that is not skipped replaces the share
+    1 - decay of it. It is kept in float32, for float64 weights in float64.
 
-    share: the mean covers about this share of the run's steps: the decay is 1 - 1 / (share x steps). decay: instead of
-    a share; 0.999 is a mean over about the last thousand steps. The mean is kept in float32, for float64 weights in
-    float64.
+    share: of the run's steps that the mean covers: the decay is 1 - 1 / (share x steps). decay: instead of a share.
     """
 
     def __init__(self, *, share: ShareOfRun, decay: Annotated[float, Gt(0), Lt(1)] | None) -> None:
@@ -114,12 +106,11 @@ class ExponentialAverage(Averaging):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         if self.decay is None:
             self.decay = 1 - 1 / max(1.0, self.share * trainer.max_steps)
-        named = dict(pl_module.model.named_parameters())
-        exact = {name: torch.promote_types(weight.dtype, torch.float32) for name, weight in named.items()}
-        mean = self.mean or {name: torch.zeros_like(weight, dtype=exact[name]) for name, weight in named.items()}
-        # A checkpoint's mean comes to the CPU, wherever the model is.
-        self.mean = {name: tensor.to(pl_module.device) for name, tensor in mean.items()}
-        self._followed = [named[name].detach() for name in mean]
+        for name, weight in pl_module.model.named_parameters():
+            exact = torch.promote_types(weight.dtype, torch.float32)
+            mean = self.mean[name] if name in self.mean else torch.zeros_like(weight, dtype=exact)
+            self.mean[name] = mean.to(weight.device)  # a checkpoint's comes to the CPU
+        self._followed = [pl_module.model.get_parameter(name).detach() for name in self.mean]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not pl_module.skipped.in_a_row
@@ -134,9 +125,8 @@ class ExponentialAverage(Averaging):
 
 
 class BestCheckpoint(Averaging):
-    """The weights of the best validation: the highest BLEU of greedy search, or the lowest loss (`metric`). Before the
-    first validation, the present weights. They are part of the checkpoint, so they always belong to its `best`.
-    """
+    """The weights of the best validation: the highest BLEU of greedy search, or the lowest loss (`metric`); before the
+    first one, the present weights."""
 
     def __init__(self, *, metric: Literal["bleu", "loss"]) -> None:
         self.metric = metric
@@ -163,16 +153,12 @@ class BestCheckpoint(Averaging):
 
 class ScheduleFreeAverage(Averaging):
     """The average that the optimizer schedulefree.AdamWScheduleFree keeps: Defazio et al. 2024, "The road less
-    scheduled", equations 3 to 5. In training the model is y = (1 - beta) z + beta x, where gradients are taken; its
-    average x is what is validated, and kept.
-
-    The optimizer's own eval() and train() compute x from y and back, which rounds y. Here y itself is put back, so that
-    a validation changes nothing.
+    scheduled", equations 3 to 5. In training the model is y = (1 - beta) z + beta x; its average x is validated, and
+    kept. The optimizer's own eval() and train() compute x from y and back, which rounds y; here y itself is put back.
     """
 
-    def __init__(self) -> None:
-        self.trainer: Trainer | None = None
-        self.trained: list[Tensor] = []  # y, while the model is x
+    trainer: Trainer
+    trained: list[Tensor]  # y, while the model is x
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         self.trainer = trainer
@@ -196,7 +182,7 @@ class ScheduleFreeAverage(Averaging):
         return {name: self._average(parameter).cpu() for name, parameter in model.named_parameters()}
 
     def _average(self, parameter: Tensor) -> Tensor:
-        optimizer = cast("Trainer", self.trainer).optimizers[0]
+        optimizer = self.trainer.optimizers[0]
         beta, _ = optimizer.param_groups[0]["betas"]
         state = optimizer.state.get(parameter, {})
         return parameter.lerp(state["z"].to(parameter), 1 - 1 / beta) if "z" in state else parameter.detach().clone()
@@ -215,9 +201,7 @@ def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 def mean_weights(checkpoints: Iterable[Weights]) -> Weights:
     """The mean of each tensor over the checkpoints, summed in float64 so that their order hardly matters."""
     total: Weights = {}
-    count = 0
-    for weights in checkpoints:
-        count += 1
-        exact = {name: tensor.double() for name, tensor in weights.items()}
-        total = {name: total[name] + tensor for name, tensor in exact.items()} if total else exact
+    for count, weights in enumerate(checkpoints, start=1):
+        for name, tensor in weights.items():
+            total[name] = total[name] + tensor.double() if count > 1 else tensor.double()
     return {name: (tensor / count).float() for name, tensor in total.items()}

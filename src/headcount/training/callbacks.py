@@ -25,8 +25,8 @@ TRY = "Try a smaller optimizer.lr or trainer.gradient_clip_val, more schedule.wa
 class SkippedSteps:
     """Skips the optimizer steps whose gradient norm is not finite: weights, optimizer and averages stay as they were.
 
-    The step still counts: its batch is used up, and the schedule goes on. Gradients are the same on all processes, so
-    all skip the same steps. stop_after: skipped steps in a row that end training.
+    The step still counts: its batch is used up, and the schedule goes on. stop_after: skipped steps in a row that end
+    training.
     """
 
     def __init__(self, stop_after: Annotated[int, Ge(1)]) -> None:
@@ -61,12 +61,9 @@ class SkippedSteps:
 
 
 class TrainingProgress(Callback):
-    """Progress display: forty times in a run, mean loss since the last line, learning rate, real tokens a second and
-    time left.
-
-    It also counts, over all ranks and across interruptions: `tokens` (source and target, no padding), `seconds` from
-    the first step to the last with validation, and `step_seconds` without. skipped: shown once there are some.
-    """
+    """Progress display: forty times in a run, mean loss since the last line, learning rate, real tokens a second, steps
+    skipped and time left. It also counts, over all ranks and across interruptions: `tokens` (source and target, no
+    padding), `seconds` with validation, and `step_seconds` without."""
 
     def __init__(self, skipped: SkippedSteps) -> None:
         self.skipped = skipped
@@ -77,12 +74,10 @@ class TrainingProgress(Callback):
         self._shown = (0.0, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "seconds": self.seconds, "step_seconds": self.step_seconds}
+        return {name: getattr(self, name) for name in ("tokens", "seconds", "step_seconds")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.tokens = state_dict["tokens"]
-        self.seconds = state_dict["seconds"]
-        self.step_seconds = state_dict["step_seconds"]
+        vars(self).update(state_dict)
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._lap = time.perf_counter()
@@ -103,14 +98,12 @@ class TrainingProgress(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._count(step=False)
 
-    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        self._count(step=False)
+    on_train_end = on_validation_end
 
     def _count(self, step: bool) -> None:
         now = time.perf_counter()
-        if self._lap:
-            self.seconds += now - self._lap
-            self.step_seconds += now - self._lap if step else 0.0
+        self.seconds += now - self._lap
+        self.step_seconds += now - self._lap if step else 0.0
         self._lap = now
 
     def _show(self, step: int, steps: int, module: Any) -> None:
@@ -139,11 +132,7 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
 class StopOnInterrupt(Callback):
     """Ctrl-C, or a signal of a cluster (`headcount.signals.STOP`), lets the step in hand finish, and a validation
     before it, then ends training in good order; a second one kills. `exit_code` is what the process should end with: 0
-    unless it was stopped.
-
-    Left to itself, Lightning would exit in the middle of a step, with half an update in the weights. `close` puts back
-    the handlers that were there before. It is called when the last checkpoint is written, since a signal waits for it.
-    """
+    unless it was stopped. `close` puts the handlers from before back, once the last checkpoint is written."""
 
     def __init__(self) -> None:
         self.exit_code = 0

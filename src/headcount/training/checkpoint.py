@@ -14,6 +14,10 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from headcount.files import naming, replacing
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
 
+Steps = Annotated[int, Ge(1)]
+Minutes = Annotated[float, Gt(0)]
+Step = Annotated[int, Ge(0)]
+
 
 def check_checkpoint(path: Path) -> None:
     """Compare what a checkpoint holds with its checksums, a CRC-32 of each member of the zip archive that it is. Raises
@@ -24,8 +28,7 @@ def check_checkpoint(path: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> Any:
-    """The content of a checkpoint; tensors are mapped from the file, and nothing in it can run. Raises one of many
-    errors for another file."""
+    """The content of a checkpoint, from which nothing can run. Raises one of many errors for another file."""
     return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
@@ -41,24 +44,16 @@ class CheckpointFile(TorchCheckpointIO):
 
 class LastCheckpoint(Callback):
     """Writes the full training state to `checkpoints/last.ckpt` every `every` optimizer steps, at the first step
-    `every_minutes` after the last checkpoint (None: never for that), and at the end. The checkpoint before it stays
-    beside it as `last-1.ckpt`.
+    `every_minutes` after the last checkpoint, by the clock of the first process, and at the end. The checkpoint before
+    it stays beside it as `last-1.ckpt`. To be the last of the callbacks.
 
-    A step with a validation is saved after it, so that a resumed run does nothing twice and leaves nothing out,
-    whenever it was killed. To be the last of the callbacks. After a skipped step training may have diverged: the state
-    is written after the next step that is not skipped, or where training ends.
+    A step with a validation is saved after it, so that a resumed run does nothing twice and leaves nothing out. After a
+    skipped step training may have diverged: the state is written after the next one that is not skipped, or at the end.
 
-    keep: optimizer steps after which the weights are kept as well, in `checkpoints/step-N.safetensors`, so that the
-    heads can be followed through training; 0 keeps the initial weights.
+    keep: steps whose weights are kept as well, in `checkpoints/step-N.safetensors`; 0: the initial ones.
     """
 
-    def __init__(
-        self,
-        *,
-        every: Annotated[int, Ge(1)],
-        every_minutes: Annotated[float, Gt(0)] | None,
-        keep: list[Annotated[int, Ge(0)]],
-    ) -> None:
+    def __init__(self, *, every: Steps, every_minutes: Minutes | None, keep: list[Step]) -> None:
         self.every = every
         self.every_minutes = every_minutes
         self.keep = frozenset(keep)
@@ -84,7 +79,11 @@ class LastCheckpoint(Callback):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         self._keep(trainer, pl_module)
-        self._due = self._due or trainer.global_step % self.every == 0 or self._is_late(trainer)
+        late = False
+        if self.every_minutes is not None:
+            late = time.monotonic() - self._saved_at >= 60 * self.every_minutes
+            late = bool(trainer.strategy.broadcast(late)) if trainer.world_size > 1 else late
+        self._due = self._due or late or trainer.global_step % self.every == 0
         if (batch_idx + 1) % cast("int", trainer.val_check_batch):
             self._save_if_due(trainer, pl_module)
 
@@ -111,17 +110,10 @@ class LastCheckpoint(Callback):
             trainer.save_checkpoint(last)
         self._saved, self._saved_at, self._due = trainer.global_step, time.monotonic(), False
 
-    def _is_late(self, trainer: Trainer) -> bool:
-        """Whether `every_minutes` have gone by, by the clock of the first process."""
-        if self.every_minutes is None:
-            return False
-        late = time.monotonic() - self._saved_at >= 60 * self.every_minutes
-        return bool(trainer.strategy.broadcast(late)) if trainer.world_size > 1 else late
-
     def _keep(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.global_step in self.keep and trainer.is_global_zero:
-            model = pl_module.model
-            path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{trainer.global_step}.safetensors"
+            model, step = pl_module.model, trainer.global_step
+            path = Path(trainer.default_root_dir) / "checkpoints" / f"step-{step}.safetensors"
             path.parent.mkdir(exist_ok=True)
             own = [each for each in trainer.callbacks if isinstance(each, ScheduleFreeAverage)]  # type: ignore[attr-defined]
-            save_weights(own[0].weights(model, trainer.global_step) if own else own_weights(model), path)
+            save_weights(own[0].weights(model, step) if own else own_weights(model), path)

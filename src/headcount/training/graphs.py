@@ -7,6 +7,7 @@ knows of graphs: this callback puts `RecordedPasses` in the place of the model's
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -45,8 +46,8 @@ class RecordedPasses:
     """The forward pass of a model, by a graph of its shape where there is one. The backward pass is in a graph as well.
 
     The first batch of a shape runs without a graph, the second is recorded: up to `MAX_GRAPHS`, and while half of the
-    GPU's memory is free. Graphs share their memory, since they never run at the same time. Dropout follows torch's
-    seed; its masks have the padded shape, so they are others than without graphs.
+    GPU's memory is free. Graphs share their memory. Dropout masks have the padded shape, and so differ from those
+    without graphs.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -58,10 +59,12 @@ class RecordedPasses:
         self.pool: Any = None  # the memory of all graphs
 
     def __call__(self, source: Tensor, source_mask: Tensor | None, target: Tensor) -> Tensor:
-        inputs = source, source_mask, target
         if not (self.model.training and torch.is_grad_enabled()):
-            return cast("Tensor", self.plain(*inputs))
-        fixed = self.padded(*inputs)
+            return cast("Tensor", self.plain(source, source_mask, target))
+        # Padded, for few shapes: the mask leaves out what is added to the source, and no position of the target sees
+        # what comes after it.
+        mask = torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask
+        fixed = [F.pad(each, (0, -each.shape[1] % MULTIPLE)) for each in (source, mask, target)]
         shape = fixed[0].shape, fixed[2].shape
         self.seen[shape] += 1
         if shape not in self.graphs and self.seen[shape] > 1 and len(self.graphs) < MAX_GRAPHS:
@@ -70,41 +73,26 @@ class RecordedPasses:
                 self.pool = self.pool or torch.cuda.graph_pool_handle()
                 self.graphs[shape] = Graph(self.plain, fixed, self.parameters, self.pool)
         if shape not in self.graphs:
-            return cast("Tensor", self.plain(*inputs))
-        output = cast("Tensor", _Replay.apply(self.graphs[shape], fixed, *self.parameters))
-        return output[:, : target.shape[1]]
-
-    @staticmethod
-    def padded(source: Tensor, source_mask: Tensor | None, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Both sides to a multiple of `MULTIPLE` tokens, for few shapes; the mask leaves out what is added to the
-        source, and no position of the target sees what comes after it."""
-        mask = torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask
-        more = [-each.shape[1] % MULTIPLE for each in (source, target)]
-        return F.pad(source, (0, more[0])), F.pad(mask, (0, more[0])), F.pad(target, (0, more[1]))
+            return cast("Tensor", self.plain(source, source_mask, target))
+        return cast("Tensor", _Replay.apply(self.graphs[shape], fixed, *self.parameters))[:, : target.shape[1]]
 
 
 class Graph:
     """The two recorded passes of one shape. output: what the forward pass writes. by_output: the gradient that the
-    backward pass reads. gradients: what it writes, for each parameter; None where the model does not use it."""
+    backward pass reads. gradients: what it writes, None for a parameter that the model does not use."""
 
     def __init__(
         self, passes: Callable[..., Tensor], inputs: Sequence[Tensor], parameters: Sequence[Tensor], pool: Any
     ) -> None:
         self.inputs = [each.clone() for each in inputs]
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        # Other threads, such as the one which pins memory, go on meanwhile. What autocast has converted before is not
-        # there any more when the graph is replayed.
+        record: Any = partial(torch.cuda.graph, pool=pool, capture_error_mode="thread_local")  # while others pin memory
+        # What autocast has converted before is not there any more when the graph is replayed.
         dtype, mixed = torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda")
-        with (
-            torch.autocast("cuda", dtype, enabled=mixed, cache_enabled=False),
-            torch.cuda.graph(self.forward, pool, capture_error_mode="thread_local"),
-        ):
+        with torch.autocast("cuda", dtype, enabled=mixed, cache_enabled=False), record(self.forward):
             output = passes(*self.inputs)
         self.by_output = torch.empty_like(output)
-        with (
-            torch.autocast("cuda", enabled=False),
-            torch.cuda.graph(self.backward, pool, capture_error_mode="thread_local"),
-        ):
+        with torch.autocast("cuda", enabled=False), record(self.backward):
             self.gradients = torch.autograd.grad(output, parameters, self.by_output, allow_unused=True)
         self.output = output.detach()
 

@@ -49,17 +49,15 @@ class LabelSmoothing:
         cap: float | None = None,
     ) -> tuple[Tensor, Tensor]:
         """(loss, negative log-likelihood) of the logits hidden @ weight.T, each summed over tokens, in nats; the mean
-        over the passes that have a cross-entropy. The loss has a gradient, the log-likelihood has none.
-
-        hidden: one pass after the other. cap: of the logits, see `soft_capped`.
-        """
+        over the passes that have a cross-entropy. The loss has a gradient, the log-likelihood has none. hidden: one
+        pass after the other. cap: of the logits, see `soft_capped`."""
         loss, likelihood = _ProjectedCrossEntropy.apply(hidden, weight, labels, self.smoothing, cap)
         return loss, likelihood
 
 
 class TwoPasses(LabelSmoothing, ABC):
-    """Label smoothing and a divergence of two passes, by autograd; before optimizer step `start`, label smoothing
-    alone."""
+    """Label smoothing and, from optimizer step `start` on, a divergence of two passes, with weight alpha, by autograd.
+    A step costs two of the plain loss."""
 
     passes = 2
 
@@ -67,10 +65,9 @@ class TwoPasses(LabelSmoothing, ABC):
         super().__init__(smoothing=smoothing)
         self.alpha = alpha
         self.start = start
-        self._before = LabelSmoothing(smoothing=smoothing)
 
     def at(self, step: int) -> LabelSmoothing:
-        return self if step >= self.start else self._before
+        return self if step >= self.start else LabelSmoothing(smoothing=self.smoothing)
 
     def __call__(
         self, hidden: Tensor, weight: Tensor, labels: Tensor, cap: float | None = None
@@ -93,11 +90,9 @@ class TwoPasses(LabelSmoothing, ABC):
 
 class RDrop(TwoPasses):
     """R-Drop: two passes with different dropout, and the divergence of their predictions; Liang et al. 2021, "R-Drop:
-    regularized dropout for neural networks", equation 4, halved so that a step is as large as one of label smoothing.
+    regularized dropout for neural networks", equation 4, halved so that a step is as large as one of label smoothing:
 
     (loss_1 + loss_2) / 2 + alpha / 4 (KL(p_1 || p_2) + KL(p_2 || p_1))
-
-    alpha: weight of the divergence; the paper takes 5 for small translation data. A step costs two of the plain loss.
     """
 
     def compared(self, log_p: Tensor, log_q: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,12 +103,9 @@ class RDrop(TwoPasses):
 
 class SimCut(TwoPasses):
     """SimCut: a second pass lacks the embeddings of some tokens, and both predictions are pulled together; Gao et al.
-    2022, "Bi-SimCut: a simple strategy for boosting neural machine translation".
+    2022, "Bi-SimCut: a simple strategy for boosting neural machine translation":
 
     loss_1 + alpha KL(p_1 || p_2), with the gradient of both
-
-    alpha: weight of the divergence, 3 in the paper. p_cut: probability that the second pass lacks the embedding of a
-    token, 0.05 there. A step costs two of the plain loss.
     """
 
     def __init__(
@@ -156,10 +148,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         loss = -(1 - s) log p_y - s/V sum_v log p_v          d loss / d logits = p - s/V - (1 - s) onehot(y)
 
     The term s/V is the same for every word, so its share of the gradients is a sum over the rows of W or over the
-    tokens, without another pass over the logits. p_y - 1 + s is computed as s minus the sum of all other p, which is
-    exact where p_y is near 1 - s; p_y rounded to bf16 would not be.
-
-    With a cap c, logits are c tanh(W h / c), of which each has the slope 1 - (logit / c)^2: s/V is in that product.
+    tokens. p_y - 1 + s is computed as s minus the sum of all other p, since p_y may be rounded to bf16. With a cap c,
+    logits are c tanh(W h / c), of which each has the slope 1 - (logit / c)^2: s/V is in that product.
 
     In mixed precision, logits and p have the lower precision, p_y - 1 + s and sums float32. Without gradients, as in
     validation, all have the precision of the weights.

@@ -4,7 +4,6 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from pytorch_lightning.core.optimizer import LightningOptimizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from headcount.data.batches import Batch
 from headcount.decoding.translator import Translator
@@ -26,8 +25,6 @@ from headcount.training.optimizers import parameter_groups
 logger = logging.getLogger(__name__)
 
 LIKELIHOOD = LabelSmoothing(smoothing=0)  # validation uses only its likelihood
-
-OptimizerFactory = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
 
 class TranslationTask(pl.LightningModule):
@@ -46,7 +43,7 @@ class TranslationTask(pl.LightningModule):
         *,
         model: EncoderDecoder,
         loss: LabelSmoothing,
-        optimizer: OptimizerFactory,
+        optimizer: Callable[[list[dict[str, Any]]], torch.optim.Optimizer],
         schedule: Callable[[int], float],
         skipped: SkippedSteps,
         translator: Translator,
@@ -69,6 +66,7 @@ class TranslationTask(pl.LightningModule):
         self.samples = samples
         self.seed = seed
         self.rate = 0.0  # the learning rate of the last optimizer step
+        self._weights = list(model.parameters())  # once: in each step that would take a millisecond
         self._of_step: list[Tensor] = []  # likelihood of each micro-batch, divided by the tokens of the step
         self._recent: Tensor | float = 0.0  # likelihood and target tokens since `recent_loss` was asked [2]
         self._valid_sums: list[Tensor] = []
@@ -89,7 +87,7 @@ class TranslationTask(pl.LightningModule):
     ) -> None:
         optimizer_closure()  # forward and backward: whether the gradients are finite is known before the step
         # Lightning's own refuses a fused optimizer in all mixed precision; only float16 has scaled gradients to beware.
-        norm = torch.nn.utils.clip_grad_norm_(self._all_parameters, self.trainer.gradient_clip_val or math.inf)
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, self.trainer.gradient_clip_val or math.inf)
         self.rate = optimizer.param_groups[0]["lr"]
         loss, step, self._of_step = torch.stack(self._of_step).sum(), self.trainer.global_step, []
         if (step + 1) % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
@@ -99,15 +97,9 @@ class TranslationTask(pl.LightningModule):
             optimizer.step()
 
     def _write(self, figures: dict[str, Any], step: int) -> None:
-        """Write a row of the learning curves. Lightning would do so after the checkpoint of the step, and a run that is
-        killed in between would lack it."""
+        """Write a row of the learning curves; Lightning would do so after the checkpoint of the step."""
         for curves in self.loggers:
             curves.log_metrics(figures, step)
-
-    @cached_property
-    def _all_parameters(self) -> list[nn.Parameter]:
-        """They are collected once: in each step that would take a millisecond."""
-        return list(self.parameters())
 
     def configure_gradient_clipping(self, *arguments: Any, **keywords: Any) -> None:
         """Nothing is left to do: they are clipped before the step."""
@@ -122,8 +114,7 @@ class TranslationTask(pl.LightningModule):
         return batch.to(device, non_blocking=True)  # Lightning's own would wait for it
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        # Dropout as a function of (seed, position, rank): a resumed run continues exactly as if never stopped,
-        # and no generator state has to be saved for it.
+        # Dropout follows from seed, position and rank, so a resumed run needs no state of a generator.
         seed_everything_at(self.seed, 1 + batch_idx, self.global_rank, device=self.device)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -137,8 +128,7 @@ class TranslationTask(pl.LightningModule):
         return loss / batch.step_tokens * parts
 
     def recent_loss(self) -> float:
-        """Mean negative log-likelihood of a target token since the last call, in the batches of this process; nan where
-        there were none."""
+        """Mean negative log-likelihood of a target token since the last call, in this process; nan without one."""
         nats, tokens = self._recent.tolist() if isinstance(self._recent, Tensor) else (0.0, 0.0)
         self._recent = 0.0
         return nats / tokens if tokens else math.nan
@@ -183,21 +173,15 @@ class TranslationTask(pl.LightningModule):
     def _translate_shared(self) -> list[str]:
         """The validation sentences translated, each rank its share, all on every rank."""
         world, rank = self.trainer.world_size, self.trainer.global_rank
-        share = self.translator.translate(self.sources[rank::world])
-        if world == 1:
-            return share
-        shares: list[list[str]] = [[] for _ in range(world)]
-        dist.all_gather_object(shares, share)
+        shares = [self.translator.translate(self.sources[rank::world])] * world
+        if world > 1:
+            dist.all_gather_object(shares, shares[rank])
         return [shares[row % world][row // world] for row in range(len(self.sources))]
 
 
-def seed_everything_at(*numbers: int, device: torch.device | None = None) -> None:
-    """Seed torch's generators with a mix of the numbers; device: only those of the CPU and of this device: all others
-    would take half a millisecond."""
+def seed_everything_at(*numbers: int, device: torch.device) -> None:
+    """Seed torch's generators of the CPU and of `device` with a mix of the numbers: to seed all takes much longer."""
     seed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    if device is None:
-        torch.manual_seed(seed)
-        return
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(seed)

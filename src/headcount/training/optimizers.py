@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from math import sqrt
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Lt
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headcount.devices import multiplies_bf16
 from headcount.model.encoder_decoder import EncoderDecoder
 
-EPS = 1e-7  # least norm that is divided by
+STEPS, COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)  # of `orthogonalised`, as Jordan et al. 2024 chose them
 
 NotNegative = Annotated[float, Ge(0)]
 Decay = Annotated[float, Ge(0), Lt(1)]  # of a moving average
@@ -20,8 +20,8 @@ Decay = Annotated[float, Ge(0), Lt(1)]  # of a moving average
 
 def parameter_groups(model: EncoderDecoder, optimizer: Callable[..., Any]) -> list[dict[str, Any]]:
     """Parameter groups: the matrices of linear layers, embeddings and recurrent cells, then all other parameters,
-    without weight decay, which would only fight the purpose of biases, norms, positions and scores. For an optimizer
-    with `hidden_apart`, the matrices of linear layers but the output come first, in a group marked "hidden"."""
+    without weight decay. For an optimizer with `hidden_apart`, the matrices of linear layers but the output come first,
+    in a group marked "hidden"."""
     layers = [part for part in model.modules() if isinstance(part, nn.Linear | nn.Embedding | nn.RNNBase)]
     of_layers = {id(p) for part in layers for p in part.parameters(recurse=False) if p.dim() == 2}
     matrices = [p for p in model.parameters() if id(p) in of_layers]
@@ -34,11 +34,8 @@ def parameter_groups(model: EncoderDecoder, optimizer: Callable[..., Any]) -> li
 
 
 class AdamW(torch.optim.AdamW):
-    """AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularization".
-
-    params: parameter groups; those with "hidden": True have the rate `lr`, the others `other_lr`: embeddings, output,
-    biases and norms. weight_decay: of all groups that name none. The other settings are torch's.
-    """
+    """AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; as torch's, but groups of parameters
+    without "hidden": True have the rate `other_lr`: embeddings, output, biases and norms."""
 
     hidden_apart = True
 
@@ -64,11 +61,10 @@ class Muon(torch.optim.Optimizer):
 
     where s = sqrt(max(1, rows / columns)) ("original"), or 0.2 sqrt(max(rows, columns)), with which the root mean
     square of a step is that of AdamW ("match_rms_adamw": Liu et al. 2025, "Muon is scalable for LLM training", section
-    2.2). Without `nesterov`, M is orthogonalised. Matrices of one shape are one batch, each orthogonalised on its own.
+    2.2). Matrices of one shape are one batch, each orthogonalised on its own.
 
     params: parameter groups; those with "hidden": True have Muon, at rate `lr`, the others AdamW, at rate `adamw_lr`
-    with `betas`, `eps`, `fused`. weight_decay: of all groups that name none. ns_dtype: of the matrix products, which
-    are float32 on a processor that does not multiply bf16 natively: there, bf16 would take many times as long.
+    with `betas`, `eps`, `fused`. weight_decay: of all groups that name none.
     """
 
     hidden_apart = True
@@ -79,22 +75,14 @@ class Muon(torch.optim.Optimizer):
         *,
         lr: NotNegative,
         momentum: Decay,
-        nesterov: bool,
         weight_decay: NotNegative,
         adjust_lr_fn: Literal["original", "match_rms_adamw"],
-        ns_steps: Annotated[int, Ge(1)],
-        ns_coefficients: tuple[float, float, float],
-        ns_dtype: Literal["bfloat16", "float32"],
         adamw_lr: NotNegative,
         betas: tuple[Decay, Decay],
         eps: NotNegative,
         fused: bool,
     ) -> None:
-        self.nesterov = nesterov
         self.adjust_lr_fn = adjust_lr_fn
-        self.ns_steps = ns_steps
-        self.ns_coefficients = ns_coefficients
-        self.ns_dtype = getattr(torch, ns_dtype)
         others = [group for group in params if not group.get("hidden")]
         adamw = {"betas": (betas[0], betas[1]), "eps": eps, "weight_decay": weight_decay, "fused": fused}
         self.adamw = torch.optim.AdamW(others, lr=adamw_lr, **adamw)  # type: ignore[arg-type]
@@ -115,41 +103,39 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def _step(self, group: dict[str, Any]) -> None:
-        weights = [weight for weight in group["params"] if weight.grad is not None]
-        if not weights:
-            return
-        torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
-        gradients = [cast("Tensor", weight.grad) for weight in weights]
-        means = updates = [self.state[weight]["momentum_buffer"] for weight in weights]
-        torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
-        if self.nesterov:
-            updates = list(torch._foreach_lerp(gradients, means, group["momentum"]))
         by_shape = defaultdict(list)
-        for pair in zip(weights, updates, strict=True):
-            by_shape[pair[0].shape].append(pair)
-        emulated = weights[0].device.type == "cpu" and not multiplies_bf16()
-        dtype = torch.float32 if emulated else self.ns_dtype
-        for (rows, columns), pairs in by_shape.items():
-            same, of_same = zip(*pairs, strict=True)
-            steps = orthogonalised(torch.stack(of_same), self.ns_steps, self.ns_coefficients, dtype).to(same[0].dtype)
+        for weight in group["params"]:
+            if weight.grad is not None:
+                by_shape[weight.shape].append(weight)
+        for (rows, columns), weights in by_shape.items():
+            for weight in weights:
+                if not self.state[weight]:
+                    self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+            gradients = [weight.grad for weight in weights]
+            means = [self.state[weight]["momentum_buffer"] for weight in weights]
+            torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
+            updates = list(torch._foreach_lerp(gradients, means, group["momentum"]))
+            # bf16 would take many times as long on a processor that does not multiply it natively.
+            emulated = weights[0].device.type == "cpu" and not multiplies_bf16()
+            steps = orthogonalised(torch.stack(updates), torch.float32 if emulated else torch.bfloat16)
             original = self.adjust_lr_fn == "original"
             scale = sqrt(max(1.0, rows / columns)) if original else 0.2 * sqrt(max(rows, columns))
-            torch._foreach_add_(same, steps.unbind(), alpha=-group["lr"] * scale)
+            torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(weights, steps.to(weights[0].dtype).unbind(), alpha=-group["lr"] * scale)
 
 
-def orthogonalised(matrices: Tensor, steps: int, coefficients: Sequence[float], dtype: torch.dtype) -> Tensor:
+def orthogonalised(
+    matrices: Tensor, dtype: torch.dtype, steps: int = STEPS, coefficients: Sequence[float] = COEFFICIENTS
+) -> Tensor:
     """Each matrix U S V^T as about U V^T, [matrix, row, column] in `dtype`: a Newton-Schulz iteration.
 
-    X <- a X + b (X X^T) X + c (X X^T)^2 X, `steps` times, from X of Frobenius norm 1. With the coefficients of Jordan
-    et al. 2024, singular values end between 0.7 and 1.2 (those that began below 0.001 or so: lower).
+    X <- a X + b (X X^T) X + c (X X^T)^2 X, `steps` times, from X of Frobenius norm 1. Singular values end between 0.7
+    and 1.2 (those that began below 0.001 or so: lower).
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
     x = (matrices.mT if tall else matrices).to(dtype)
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=EPS)
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(steps):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

@@ -1,7 +1,5 @@
-"""Learning rate schedules: a factor on the optimizer's rate, by optimizer step, counted from 0.
-
-All begin with a linear warm-up over `warmup_steps`.
-"""
+"""Learning rate schedules: a factor on the optimizer's rate, by optimizer step, counted from 0. All begin with a linear
+warm-up over `warmup_steps`."""
 
 import logging
 import math
@@ -15,20 +13,24 @@ Positive = Annotated[int, Ge(1)]
 Share = Annotated[float, Ge(0), Le(1)]  # of the peak rate
 
 
-class _WarmUp:
+class Constant:
+    """Up to 1 at `warmup_steps`, then constant."""
+
     def __init__(self, *, warmup_steps: Positive) -> None:
         self.warmup_steps = warmup_steps
 
+    def __call__(self, step: int) -> float:
+        return min(1.0, (step + 1) / self.warmup_steps)
 
-class InverseSquareRoot(_WarmUp):
-    """Up to 1 at `warmup_steps`, then proportional to 1 / sqrt(step): Vaswani et al. 2017, equation 3, without its
-    constant."""
+
+class InverseSquareRoot(Constant):
+    """Up to 1 at `warmup_steps`, then proportional to 1 / sqrt(step): `Noam` without its constant."""
 
     def __call__(self, step: int) -> float:
         return min((step + 1) / self.warmup_steps, (self.warmup_steps / (step + 1)) ** 0.5)
 
 
-class Noam(_WarmUp):
+class Noam(Constant):
     """d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5): Vaswani et al. 2017, equation 3. The optimizer's rate is a
     factor on it, 1 in the paper."""
 
@@ -40,10 +42,9 @@ class Noam(_WarmUp):
         return float(self.d_model**-0.5 * min((step + 1) ** -0.5, (step + 1) * self.warmup_steps**-1.5))
 
 
-class _ToTheEnd(_WarmUp):
-    """Up to 1 at `warmup_steps`, then down to `final` at `steps`. Steps count from 0, so `steps` comes after the last
-    one, whose rate is above `final`. A run that is no longer than its warm-up has nothing else, and a warning says so.
-    """
+class Linear(Constant):
+    """Up to 1 at `warmup_steps`, then down a straight line to `final` at `steps`, which comes after the last step:
+    Devlin et al. 2019, "BERT". A run that is no longer than its warm-up has nothing else, and a warning says so."""
 
     def __init__(self, *, steps: int, warmup_steps: Positive, final: Share) -> None:
         super().__init__(warmup_steps=warmup_steps)
@@ -57,30 +58,25 @@ class _ToTheEnd(_WarmUp):
 
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps or self.steps <= self.warmup_steps:
-            return min(1.0, (step + 1) / self.warmup_steps)
-        return self.final + (1 - self.final) * self._left(min(step, self.steps))
+            return super().__call__(step)
+        return self.final + (1 - self.final) * self.left(min(step, self.steps))
 
-    def _left(self, step: int) -> float:
+    def left(self, step: int) -> float:
         """The share of the way down that is left, 1 after the warm-up and 0 at `steps`."""
         return (self.steps - step) / (self.steps - self.warmup_steps)
 
 
-class Cosine(_ToTheEnd):
-    """Up to 1 at `warmup_steps`, then down half a cosine to `final` at `steps`: Loshchilov and Hutter 2017, "SGDR",
-    equation 5, without restarts."""
+class Cosine(Linear):
+    """As `Linear`, but down half a cosine: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts."""
 
-    def _left(self, step: int) -> float:
+    def left(self, step: int) -> float:
         done = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
         return (1 + math.cos(math.pi * done)) / 2
 
 
-class Linear(_ToTheEnd):
-    """Up to 1 at `warmup_steps`, then down a straight line to `final` at `steps`: Devlin et al. 2019, "BERT"."""
-
-
-class Trapezoid(_ToTheEnd):
-    """Up to 1 at `warmup_steps`, constant, then down a straight line to `final` at `steps`, over the last share
-    `decay` of them: Hägele et al. 2024, "Scaling laws and compute-optimal training beyond fixed training durations".
+class Trapezoid(Linear):
+    """As `Linear`, but constant until the last share `decay` of the run's steps: Hägele et al. 2024, "Scaling laws and
+    compute-optimal training beyond fixed training durations".
 
     Until the fall begins, the rates of a shorter run and of a longer one are the same. Raises ValueError for a fall
     that would begin in the warm-up.
@@ -96,12 +92,5 @@ class Trapezoid(_ToTheEnd):
             )
         self.decay = decay
 
-    def _left(self, step: int) -> float:
+    def left(self, step: int) -> float:
         return min(1.0, (self.steps - step) / (self.decay * self.steps))
-
-
-class Constant(_WarmUp):
-    """Up to 1 at `warmup_steps`, then constant."""
-
-    def __call__(self, step: int) -> float:
-        return min(1.0, (step + 1) / self.warmup_steps)
