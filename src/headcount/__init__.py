@@ -11,20 +11,15 @@ from typing import Any
 __version__ = version("headcount")
 __all__ = ["load", "open_run"]
 
-# How often a thread of GNU's OpenMP, torch's on Linux, looks before it sleeps at a barrier. One that looks longer loses
-# a time slice there beside a busy program; one that sleeps sooner is slow to wake (docs/reliability.md). Read when
-# torch is imported.
+# How often a thread of GNU's OpenMP, torch's on Linux, looks before it sleeps at a barrier: longer, and it loses a time
+# slice beside a busy program; shorter, and it is slow to wake (docs/reliability.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 
 def __getattr__(name: str) -> Any:
     # Loaded when first asked for: importing a part of the package should not import Lightning and Hydra.
     if name in __all__:
-        if name == "open_run":
-            from headcount.heads.door import open_run
+        from headcount.heads import door
 
-            return open_run
-        from headcount.run.opened import load
-
-        return load
+        return getattr(door, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

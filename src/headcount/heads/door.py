@@ -30,6 +30,7 @@ from headcount.heads.spelling import Spelled
 from headcount.heads.twin_alignment import Tokens, places
 from headcount.model.attention import AttentionOutput
 from headcount.run import opened
+from headcount.run.opened import load as load
 
 END, BEGIN = "</s>", "<s>"
 HOOKS = {
