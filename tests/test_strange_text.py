@@ -40,7 +40,6 @@ ENCODED = {  # encoding, and a text that its beginning or its first odd line bet
     "utf-16-le": "собака видит\nкот и пёс\n",
     "utf-32-be": "one line",
     "latin-1": "the dog\nder B\u00e4r\n",
-    "windows-1251": "dog\nсобака видит\n",
     "gb18030": "dog\n小狗看见\n",
 }
 
