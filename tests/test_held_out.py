@@ -76,12 +76,6 @@ def test_all_pairs_of_a_source_leave_train_together():
     assert {*splits["valid"], *splits["test"]} < set(rows)
 
 
-def test_the_target_alone_does_not_take_a_pair_with_it():
-    rows = [("a", "x"), ("b", "x"), ("c", "x")]
-    splits = cut(rows, test=1)
-    assert sorted(splits["train"] + splits["test"]) == rows
-
-
 def test_sources_that_the_tokenizer_normalises_alike_are_one():
     variants = (str, "  {} ".format, lambda text: text.replace(" ", "\t"), lambda text: text.replace("ä", "a\u0308"))
     rows = [(vary(f"Sätze {row}"), vary(f"target {row}")) for row in range(60) for vary in variants]

@@ -1,7 +1,5 @@
 """Subword sampling: other pieces each time, the same text, a function of the seed."""
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -35,20 +33,6 @@ def test_a_function_of_the_seed_whatever_was_drawn_before(tokenizer):
     sample_pieces(tokenizer, TEXT, segmentation, (9,))
     assert sample_pieces(tokenizer, TEXT, segmentation, (1, 2, 3)) == first
     assert sample_pieces(tokenizer, TEXT, segmentation, (1, 2, 4)) != first
-
-
-@pytest.mark.medium
-def test_another_process_samples_the_same(tokenizer, tmp_path):
-    tokenizer, segmentation = tokenizer
-    tokenizer.save(tmp_path / "tokenizer.model")
-    program = (
-        "from pathlib import Path; from headcount.data.subword_regularization import *\n"
-        "from headcount.data.tokenizer import load_tokenizer\n"
-        f"tokenizer = load_tokenizer(Path({str(tmp_path)!r}))\n"
-        f"print(sample_pieces(tokenizer, {TEXT!r}, {segmentation!r}, (1, 2, 3)))"
-    )
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert output.strip() == str(sample_pieces(tokenizer, TEXT, segmentation, (1, 2, 3)))
 
 
 def test_bpe_dropout_leaves_merges_out_as_often_as_asked():

@@ -1,9 +1,9 @@
 """Tables with one sentence pair a row, in every format."""
 
-import gzip
 import json
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from built import files
@@ -15,29 +15,22 @@ PAIRS = [("one", "eins"), ('he said "yes", twice', "er sagte „ja“"), ("NA", 
 EXPECTED = [{"source": source, "target": target} for source, target in PAIRS]
 
 
-def quoted(text):
-    return '"' + text.replace('"', '""') + '"'
-
-
 def write(path, pairs=PAIRS):
     """A table of three columns, in the format that its name says."""
     rows = [{"id": str(row), "en": en, "de": de} for row, (en, de) in enumerate(pairs)]
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
-        return path
-    if path.suffix == ".arrow":
-        table = pa.Table.from_pylist(rows)
-        with (pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file)(path, table.schema) as writer:
-            writer.write_table(table)
-        return path
-    text = {
-        ".tsv": lambda: [f"{i}\t{en}\t{de}" for i, en, de in [("id", "en", "de"), *(r.values() for r in rows)]],
-        ".csv": lambda: ["id,en,de", *(f"{r['id']},{quoted(r['en'])},{quoted(r['de'])}" for r in rows)],
-        ".jsonl": lambda: [json.dumps(r, ensure_ascii=r["id"] == "1") for r in rows],
-    }
-    lines = text[path.with_name(path.name.removesuffix(".gz")).suffix]()
-    content = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    table, kind = pa.Table.from_pylist(rows), path.name.split(".")[1]
+    with pa.output_stream(path) as file:  # packed if the name ends in .gz
+        if kind == "parquet":
+            pq.write_table(table, file, row_group_size=3)
+        elif kind == "csv":
+            pa.csv.write_csv(table, file)
+        elif kind == "arrow":
+            with (pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file)(file, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            of_tsv = ["\t".join(row) for row in (rows[0], *map(dict.values, rows))]
+            lines = of_tsv if kind == "tsv" else [json.dumps(row, ensure_ascii=row["id"] == "1") for row in rows]
+            file.write("".join(f"{line}\n" for line in lines).encode())
     return path
 
 

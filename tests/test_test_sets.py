@@ -55,16 +55,6 @@ def test_each_has_its_row_its_figures_and_its_text(trained, text):
 
 
 @pytest.mark.medium
-def test_training_pairs_leak_into_none(trained):
-    (report,) = trained[0].glob("data/prepared/*/report.json")
-    counts = json.loads(report.read_text())["counts"]
-    assert list(counts) == ["train", "valid", *TESTS]
-    assert counts["train"]["read"] == 130
-    assert counts["train"]["leak"] >= 20 - 10  # of the 20, some may be among those held out
-    assert counts["other"]["kept"] == 20
-
-
-@pytest.mark.medium
 def test_one_evaluation_of_several(trained):
     home, _ = trained
     before = json.loads((home / "runs" / "first" / "metrics.json").read_text())

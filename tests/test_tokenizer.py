@@ -64,14 +64,6 @@ def test_training_twice_gives_the_same_bytes(tokenizer, model_type, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
 
 
-def test_save_and_load(tokenizer, tmp_path):
-    tokenizer.save(tmp_path / "tokenizer.model")
-    loaded = Tokenizer.load(tmp_path / "tokenizer.model")
-    assert loaded.vocab_size == tokenizer.vocab_size == 300
-    assert loaded.encode(TEXT) == tokenizer.encode(TEXT)
-    assert loaded.fingerprint() == tokenizer.fingerprint()
-
-
 def test_files_that_are_no_tokenizer(tmp_path):
     with pytest.raises(InputError, match=r"nothing.model: cannot be read"):
         Tokenizer.load(tmp_path / "nothing.model")
