@@ -145,13 +145,10 @@ def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
         assert next(line for line in table.splitlines() if line.startswith("run ")).split()[-1] == "TER"
 
 
-# What lowercase.perl, normalize-punctuation.perl and tokenizer.perl make of the lines, typed by hand.
-MOSES_HYPOTHESES = {
+MOSES = {  # what lowercase.perl, normalize-punctuation.perl and tokenizer.perl make of the lines, typed by hand
     "Ein Mann geht, im Park.": "ein mann geht , im park .",
     "Zwei Hunde spielen im roten Gras.": "zwei hunde spielen im roten gras .",
     "Er sagt „nein“.": "er sagt &quot; nein &quot; .",
-}
-MOSES_REFERENCES = {
     "Ein Mann geht im Park.": "ein mann geht im park .",
     "Zwei Hunde Spielen im Gras herum.": "zwei hunde spielen im gras herum .",
     "Er sagt: „Schön!“": "er sagt : &quot; schön ! &quot;",
@@ -159,14 +156,13 @@ MOSES_REFERENCES = {
 
 
 def test_moses_bleu_is_that_of_tokens_typed_by_hand():
-    score = metrics.moses_bleu(list(MOSES_HYPOTHESES), list(MOSES_REFERENCES), "de")
-    hypotheses, references = list(MOSES_HYPOTHESES.values()), list(MOSES_REFERENCES.values())
-    by_hand = corpus_bleu(hypotheses, [references], tokenize="none", force=True)
-    assert score.value == pytest.approx(by_hand.score)
-    assert score.length_ratio == pytest.approx(20 / 20)
-    apart = [unicodedata.normalize("NFD", line) for line in MOSES_REFERENCES]
-    assert metrics.moses_bleu(list(MOSES_REFERENCES), apart, "de").value == pytest.approx(100)
-    assert score.value < 99
-    assert "case:lc" in score.signature
-    assert "tok:moses-de.sacremoses-" in score.signature
+    lines, tokens = list(MOSES), list(MOSES.values())
+    found = metrics.moses_bleu(lines[:3], lines[3:], "de")
+    by_hand = corpus_bleu(tokens[:3], [tokens[3:]], tokenize="none", force=True)
+    assert found.value == pytest.approx(by_hand.score) != pytest.approx(100, abs=1)
+    assert found.length_ratio == pytest.approx(20 / 20)
+    apart = [unicodedata.normalize("NFD", line) for line in lines]
+    assert metrics.moses_bleu(lines, apart, "de").value == pytest.approx(100)
+    assert "case:lc" in found.signature
+    assert "tok:moses-de.sacremoses-" in found.signature
     assert metrics.moses_tokens(["The man's dog"], "en") == ["the man &apos;s dog"]
