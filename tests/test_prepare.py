@@ -36,7 +36,7 @@ class Untidy:
         seen = [(text(), text()) for _ in range(150)]
         self.splits = {
             split: [draw.choice(seen) if draw.random() < 0.3 else (text(), text()) for _ in range(count)]
-            for split, count in {"train": 500, "valid": 7, "test": 11, "more": 5}.items()
+            for split, count in {"train": 500, "valid": 7, "test": 11, "more": 50}.items()
         }
 
     def load(self) -> DatasetDict:
