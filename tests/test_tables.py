@@ -119,6 +119,9 @@ def test_a_split_may_be_tables_or_two_files(tmp_path):
     both = [str(tmp_path / name) for name in ("train.tsv", "more.tsv")]
     assert corpus(tmp_path, train=both, test=other).load()["train"].to_list() == EXPECTED * 2
     assert corpus(tmp_path, train=both, test=other, max_pairs=5).load()["train"].to_list() == EXPECTED + EXPECTED[:1]
+    (tmp_path / "more.tsv").write_text("en\tde\n")
+    with pytest.raises(InputError, match=r"more.tsv: holds no pairs; a split needs at least one"):
+        corpus(tmp_path, train=both, test=other).load()
 
 
 def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
@@ -158,11 +161,3 @@ def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
 def test_settings_that_do_not_go_together(settings, message):
     with pytest.raises(ValueError, match=message):
         files("en", "de", **{"train": "train.tsv", "valid": "valid.jsonl"} | settings)
-
-
-def test_a_file_without_pairs(tmp_path):
-    write(tmp_path / "train.tsv")
-    write(tmp_path / "valid.jsonl")
-    (tmp_path / "test.tsv").write_text("en\tde\n")
-    with pytest.raises(InputError, match=r"test.tsv: holds no pairs; a split needs at least one"):
-        corpus(tmp_path, test=str(tmp_path / "test.tsv")).load()

@@ -5,6 +5,7 @@ import pytest
 import sentencepiece
 from built import sentence_piece
 
+from headcount.data.subword_regularization import BpeDropout, SampledSegmentation, sample_pieces
 from headcount.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, normalise
 from headcount.errors import InputError
 
@@ -107,3 +108,26 @@ def test_decoded_text_is_one_line(tokenizer):
     byte = {number: tokenizer._processor.piece_to_id(f"<0x{number:02X}>") for number in (0x41, 0x0A, 0x0D, 0x85, 0xC2)}
     spelled = [byte[number] for number in (0x41, 0x0A, 0x41, 0x0D, 0x41, 0xC2, 0x85, 0x41)]
     assert tokenizer.decode([spelled, [byte[0x0A]]]) == ["A A A A", ""]
+
+
+SEGMENTATIONS = {
+    "bpe": BpeDropout(probability=0.3, start_epoch=0),
+    "unigram": SampledSegmentation(alpha=0.2, candidates=16, start_epoch=0),
+}
+
+
+def test_sampled_pieces_say_the_same_text_and_are_a_function_of_the_seed(tokenizer, model_type):
+    segmentation = SEGMENTATIONS[model_type]
+    cuts = [sample_pieces(tokenizer, TEXT, segmentation, (1, epoch)) for epoch in range(5)]
+    for cut in cuts:
+        assert tokenizer.decode(cut) == TEXT
+    assert len({str(cut) for cut in cuts}) == len(cuts)
+    assert sample_pieces(tokenizer, TEXT, segmentation, (1, 2)) == cuts[2]  # whatever was drawn before
+
+
+def test_bpe_dropout_leaves_merges_out_as_often_as_asked():
+    # Three letters and one merge, of two of them.
+    tokenizer = sentence_piece(264, "bpe").train(["ab ab ab ab"])
+    (whole,) = tokenizer.encode(["ab"])
+    cuts = sample_pieces(tokenizer, ["ab"] * 4000, SEGMENTATIONS["bpe"], (1,))
+    assert sum(len(cut) == len(whole) for cut in cuts) / 4000 == pytest.approx(1 - 0.3, abs=0.03)
