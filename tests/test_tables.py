@@ -1,9 +1,9 @@
 """Tables with one sentence pair a row, in every format."""
 
-import gzip
 import json
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from built import files
@@ -15,29 +15,22 @@ PAIRS = [("one", "eins"), ('he said "yes", twice', "er sagte „ja“"), ("NA", 
 EXPECTED = [{"source": source, "target": target} for source, target in PAIRS]
 
 
-def quoted(text):
-    return '"' + text.replace('"', '""') + '"'
-
-
 def write(path, pairs=PAIRS):
     """A table of three columns, in the format that its name says."""
     rows = [{"id": str(row), "en": en, "de": de} for row, (en, de) in enumerate(pairs)]
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
-        return path
-    if path.suffix == ".arrow":
-        table = pa.Table.from_pylist(rows)
-        with (pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file)(path, table.schema) as writer:
-            writer.write_table(table)
-        return path
-    text = {
-        ".tsv": lambda: [f"{i}\t{en}\t{de}" for i, en, de in [("id", "en", "de"), *(r.values() for r in rows)]],
-        ".csv": lambda: ["id,en,de", *(f"{r['id']},{quoted(r['en'])},{quoted(r['de'])}" for r in rows)],
-        ".jsonl": lambda: [json.dumps(r, ensure_ascii=r["id"] == "1") for r in rows],
-    }
-    lines = text[path.with_name(path.name.removesuffix(".gz")).suffix]()
-    content = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    table, kind = pa.Table.from_pylist(rows), path.name.split(".")[1]
+    with pa.output_stream(path) as file:  # packed if the name ends in .gz
+        if kind == "parquet":
+            pq.write_table(table, file, row_group_size=3)
+        elif kind == "csv":
+            pa.csv.write_csv(table, file)
+        elif kind == "arrow":
+            with (pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file)(file, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            of_tsv = ["\t".join(row) for row in (rows[0], *map(dict.values, rows))]
+            lines = of_tsv if kind == "tsv" else [json.dumps(row, ensure_ascii=row["id"] == "1") for row in rows]
+            file.write("".join(f"{line}\n" for line in lines).encode())
     return path
 
 
@@ -87,15 +80,12 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
     ("name", "content", "columns", "message"),
     [
         ("t.tsv", b"en\tde\na\tb\na\n", ("en", "de"), r"t.tsv: cannot be read \(.*Expected 2 columns, got 1"),
-        ("t.tsv", b"a\tb\na\tb\tc\n", (1, 2), r"t.tsv: cannot be read \(.*Expected 2 columns, got 3"),
         ("t.tsv", b"en\tfr\na\tb\n", ("en", "de"), r"t.tsv has no column de.* it has en, fr: set data.source_col"),
         ("t.tsv", b"a\tb\n", (1, 3), r"t.tsv has no column 3.* it has 1, 2: set"),
         ("t.tsv", b"en\tde\na\t\xff\n", ("en", "de"), r"t.tsv: cannot be read \(.*UTF8"),
         ("t.csv", b'en,de\n"a\nb",c\nd\n', ("en", "de"), r"t.csv: cannot be read \(.*Expected 2 columns, got 1"),
-        ("t.csv", b"\xfd7zXZ\0\0\4", ("en", "de"), r"t.csv: cannot be read"),
         ("t.jsonl", b'{"en": "a", "de": "b"}\n{"en": "a"\n', ("en", "de"), r"t.jsonl, line 2: no JSON object"),
         ("t.jsonl", b'\n["a", "b"]\n', ("en", "de"), r"t.jsonl, line 2: no JSON object"),
-        ("t.jsonl", b'{"en": "a", "fr": "b"}\n', ("en", "de"), r"t.jsonl has no column de.* it has en, fr"),
         ("t.jsonl", b'{"en": "a", "de": 5}\n', ("en", "de"), r"column de holds int64 and no text"),
         ("t.jsonl", b'{"en": "a", "de": "\\ud83d"}\n', ("en", "de"), r"t.jsonl: cannot be read \(.*surrogate"),
         ("t.parquet", b"PAR1 or not", ("en", "de"), r"t.parquet: cannot be read"),
@@ -129,6 +119,9 @@ def test_a_split_may_be_tables_or_two_files(tmp_path):
     both = [str(tmp_path / name) for name in ("train.tsv", "more.tsv")]
     assert corpus(tmp_path, train=both, test=other).load()["train"].to_list() == EXPECTED * 2
     assert corpus(tmp_path, train=both, test=other, max_pairs=5).load()["train"].to_list() == EXPECTED + EXPECTED[:1]
+    (tmp_path / "more.tsv").write_text("en\tde\n")
+    with pytest.raises(InputError, match=r"more.tsv: holds no pairs; a split needs at least one"):
+        corpus(tmp_path, train=both, test=other).load()
 
 
 def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
@@ -168,11 +161,3 @@ def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
 def test_settings_that_do_not_go_together(settings, message):
     with pytest.raises(ValueError, match=message):
         files("en", "de", **{"train": "train.tsv", "valid": "valid.jsonl"} | settings)
-
-
-def test_a_file_without_pairs(tmp_path):
-    write(tmp_path / "train.tsv")
-    write(tmp_path / "valid.jsonl")
-    (tmp_path / "test.tsv").write_text("en\tde\n")
-    with pytest.raises(InputError, match=r"test.tsv: holds no pairs; a split needs at least one"):
-        corpus(tmp_path, test=str(tmp_path / "test.tsv")).load()

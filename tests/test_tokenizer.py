@@ -5,6 +5,7 @@ import pytest
 import sentencepiece
 from built import sentence_piece
 
+from headcount.data.subword_regularization import BpeDropout, SampledSegmentation, sample_pieces
 from headcount.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, normalise
 from headcount.errors import InputError
 
@@ -64,14 +65,6 @@ def test_training_twice_gives_the_same_bytes(tokenizer, model_type, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
 
 
-def test_save_and_load(tokenizer, tmp_path):
-    tokenizer.save(tmp_path / "tokenizer.model")
-    loaded = Tokenizer.load(tmp_path / "tokenizer.model")
-    assert loaded.vocab_size == tokenizer.vocab_size == 300
-    assert loaded.encode(TEXT) == tokenizer.encode(TEXT)
-    assert loaded.fingerprint() == tokenizer.fingerprint()
-
-
 def test_files_that_are_no_tokenizer(tmp_path):
     with pytest.raises(InputError, match=r"nothing.model: cannot be read"):
         Tokenizer.load(tmp_path / "nothing.model")
@@ -98,7 +91,7 @@ def test_vocabulary_too_large_names_the_largest_that_works(model_type):
 
 
 def test_vocabulary_too_small_for_the_characters(model_type):
-    with pytest.raises(InputError, match=r"tokenizer\.vocab_size=270 is too small"):
+    with pytest.raises(InputError, match=r"cannot train with tokenizer\.vocab_size=270: .*required_chars"):
         sentence_piece(270, model_type).train(TEXT)
 
 
@@ -115,3 +108,26 @@ def test_decoded_text_is_one_line(tokenizer):
     byte = {number: tokenizer._processor.piece_to_id(f"<0x{number:02X}>") for number in (0x41, 0x0A, 0x0D, 0x85, 0xC2)}
     spelled = [byte[number] for number in (0x41, 0x0A, 0x41, 0x0D, 0x41, 0xC2, 0x85, 0x41)]
     assert tokenizer.decode([spelled, [byte[0x0A]]]) == ["A A A A", ""]
+
+
+SEGMENTATIONS = {
+    "bpe": BpeDropout(probability=0.3, start_epoch=0),
+    "unigram": SampledSegmentation(alpha=0.2, candidates=16, start_epoch=0),
+}
+
+
+def test_sampled_pieces_say_the_same_text_and_are_a_function_of_the_seed(tokenizer, model_type):
+    segmentation = SEGMENTATIONS[model_type]
+    cuts = [sample_pieces(tokenizer, TEXT, segmentation, (1, epoch)) for epoch in range(5)]
+    for cut in cuts:
+        assert tokenizer.decode(cut) == TEXT
+    assert len({str(cut) for cut in cuts}) == len(cuts)
+    assert sample_pieces(tokenizer, TEXT, segmentation, (1, 2)) == cuts[2]  # whatever was drawn before
+
+
+def test_bpe_dropout_leaves_merges_out_as_often_as_asked():
+    # Three letters and one merge, of two of them.
+    tokenizer = sentence_piece(264, "bpe").train(["ab ab ab ab"])
+    (whole,) = tokenizer.encode(["ab"])
+    cuts = sample_pieces(tokenizer, ["ab"] * 4000, SEGMENTATIONS["bpe"], (1,))
+    assert sum(len(cut) == len(whole) for cut in cuts) / 4000 == pytest.approx(1 - 0.3, abs=0.03)
