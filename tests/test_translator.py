@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 import torch
-from built import ONE_LAYER, built
+from built import ONE_LAYER, built, random_model
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.ensemble import Ensemble
@@ -28,12 +28,7 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    torch.manual_seed(4)
-    model = built("model/nano", vocab_size=30, **ONE_LAYER)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3)  # far from uniform, so that different sources get different translations
-    return model.eval()
+    return random_model(30, encoder_layers=1, decoder_layers=1)
 
 
 def translator(model: Transformer, search: SearchMethod) -> Translator:
@@ -85,9 +80,17 @@ SEARCHES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ensemble() -> Ensemble:
+    """Models of any size go together."""
+    return Ensemble([random_model(30), random_model(30, head_size=4), random_model(30, norm="post")])
+
+
 @pytest.mark.medium
+@pytest.mark.parametrize("translates", ["model", "ensemble"])
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_every_search_gives_each_line_what_it_gets_alone(search, model):
+def test_every_search_gives_each_line_what_it_gets_alone(search, translates, request):
+    model = request.getfixturevalue(translates)
     lines = ["abc", "", "zyxwvutsrq", "b", "hello", "q" * 12, "abc", "  "]
     small, done = dataclasses.replace(search, batch_tokens=60), []
     together = translator(model, small).nbest(lines, 3, done.append)
