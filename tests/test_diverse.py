@@ -6,6 +6,7 @@ from toy import BOS, EOS, TableModel, found_by, log_prob
 
 SENTENCES = [0, 1, 2, 3], [6, 2, 5, 9]  # and their limits
 
+
 @pytest.mark.parametrize("diversity", [0.0, 3.0])
 @pytest.mark.parametrize("count", [1, 3])
 def test_one_group_is_beam_search(diversity, count):

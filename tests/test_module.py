@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from built import built, cleaning, sentence_piece
 from clauses import CLAUSES
 from datasets import Dataset, DatasetDict
+from processes import wait_until
 from torch.utils.data import DataLoader
 
 from headcount.data.module import TranslationData
@@ -195,13 +195,6 @@ def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_p
     assert late.loads == 0
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
     part = prepared.prepared.with_suffix(".part") / "checked"
     part.parent.mkdir()
@@ -273,47 +266,10 @@ def test_a_hidden_source_is_its_end_alone(prepared, tmp_path):
     assert all((batch.target_out != PAD).sum() > len(batch.rows) for batch in batches)
 
 
-class CountTokens(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.seen: list[list[int]] = []
-
-    def training_step(self, batch, batch_idx):
-        self.seen.append(batch.rows.tolist())
-        return self.weight.sum()
-
-    def validation_step(self, batch, batch_idx):
-        return None
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-@pytest.mark.medium
-def test_lightning_trains_across_epochs_by_steps(tmp_path):
-    data = made(tmp_path / "data", accumulation=2)
-    data.start_step = 3
-    expected = [batch.rows.tolist() for batch in stream(data, 2 * (data.epochs.steps_of(0) + 4))]
-    task = CountTokens()
-    off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler")
-    settings = {"accumulate_grad_batches": 2, "accelerator": "cpu", "default_root_dir": tmp_path}
-    trainer = pl.Trainer(max_steps=data.epochs.steps_of(0) + 4, **settings, **dict.fromkeys(off, False))
-    trainer.fit(task, datamodule=data)
-    assert task.seen == expected
-
-
 def test_text_that_leaves_nothing(tmp_path):
     with pytest.raises(InputError, match=r"no pair of the train split is left: 151 read, .*relax data\.max_length"):
         module(tmp_path, max_length=2).prepare_data()
     assert not [path for path in (tmp_path / "prepared").iterdir() if path.suffix not in (".lock", ".part")]
-
-
-def test_pieces_are_memory_mapped(prepared):
-    source, _ = prepared._sentences["train"]
-    assert isinstance(source.pieces, np.ndarray)
-    assert not source.pieces.flags.owndata
-    assert not source.pieces.flags.writeable
 
 
 @pytest.mark.medium
@@ -396,7 +352,6 @@ def each_row(batch):
 
 
 @pytest.mark.medium
-@pytest.mark.medium
 @pytest.mark.parametrize("settings", [{}, {"hide_source": True}, {"both_directions": True}])
 @pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
 def test_another_process_gets_the_same_batches_without_a_copy_of_the_text(tmp_path, segmentation, settings):
@@ -438,20 +393,16 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
         assert sorted(rows) == list(range(len(given)))
 
 
-@pytest.mark.medium
-def test_both_directions_need_one_vocabulary(tmp_path):
-    pair = built("tokenizer/separate", vocab_size=300)
-    with pytest.raises(
-        ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer\.kind=joint"
-    ):
-        module(tmp_path, both_directions=True, tokenizer=pair)
-
-
-def test_both_directions_need_a_source(tmp_path):
-    with pytest.raises(ValueError, match=r"data\.both_directions=true: the source says .* data\.hide_source=true"):
-        module(tmp_path, both_directions=True, hide_source=True)
-
-
-def test_sampling_must_fit_the_tokenizer(tmp_path):
-    with pytest.raises(ValueError, match=r"needs tokenizer\.model_type=unigram"):
-        module(tmp_path, segmentation=SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"both_directions": True, "tokenizer": "separate"}, "needs one vocabulary .* give tokenizer.kind=joint"),
+        ({"both_directions": True, "hide_source": True}, "the source says .* data.hide_source=true"),
+        ({"segmentation": SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0)}, "needs .*_type=unigram"),
+    ],
+)
+def test_settings_must_fit_together(settings, message, tmp_path):
+    if "tokenizer" in settings:
+        settings = settings | {"tokenizer": built("tokenizer/separate", vocab_size=300)}
+    with pytest.raises(ValueError, match=message):
+        module(tmp_path, **settings)

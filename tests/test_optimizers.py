@@ -18,32 +18,11 @@ NAMES = ["adamw", "nadamw", "muon", "schedule_free", "soap"]
 PACKAGES = {"schedule_free": "schedulefree", "soap": "pytorch_optimizer"}
 
 
-def quick(names: list[str], *few: str) -> list:
-    """Names for a test, of which only a few are for the quick tests."""
-    return [name if name in few else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
 def options(name: str) -> tuple[str, ...]:
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
     averaging = "none" if name == "schedule_free" else "ema"
     return (f"optimizer={name}", "schedule.kind=constant", f"averaging.kind={averaging}", "schedule.warmup_steps=2")
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("name", quick(NAMES, "muon"))
-def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
-    # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
-    given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")
-    completed("train", *given, "hydra.run.dir=whole", cwd=tmp_path)
-    completed("train", *given, "steps=4", "hydra.run.dir=half", cwd=tmp_path)
-    completed("train", "resume=half", "steps=8", cwd=tmp_path)
-    states = [torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True) for run in ("whole", "half")]
-    one, other = ({**state["state_dict"]} for state in states)
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[parameter], other[parameter]) for parameter in one)
-    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "half")]
-    assert weights[0] == weights[1]
 
 
 @pytest.mark.medium

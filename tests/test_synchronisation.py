@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from headcount.data.batches import Sentences, collate
 from headcount.decoding import search as searching
 from headcount.decoding.search import search_loop
-from headcount.decoding.translator import Translator
 from headcount.training.averaging import ExponentialAverage
 from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
 from headcount.training.loss import LabelSmoothing, RDrop, SimCut
@@ -162,10 +161,3 @@ def test_attention_on_a_device_takes_the_causal_order_and_not_its_mask(monkeypat
         model(source, mask, source)
         without_mask = (mask is None, False)
         assert taken == [without_mask] * 2 + [(True, True), without_mask] * 2  # encoder; own and cross of the decoder
-
-
-def test_a_gpu_searches_larger_batches():
-    for device, size in {"cpu": 10, "cuda": 80}.items():
-        model = SimpleNamespace(device=torch.device(device))
-        translator = SimpleNamespace(model=model, search=built("search/beam", beam=1, batch_tokens=20))
-        assert len(Translator._batches(translator, [[5]] * 200, [3] * 200, 1)[0]) == size

@@ -10,7 +10,7 @@ from built import ONE_LAYER, built, random_model
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.sampling import Sampling
-from headcount.decoding.search import Hypothesis, SearchMethod, Translation
+from headcount.decoding.search import SearchMethod, Translation
 from headcount.decoding.translator import LineError, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
@@ -116,24 +116,12 @@ def test_more_than_the_width_is_refused(search, model):
     assert translator(model, search).nbest([], search.width) == []
 
 
-@pytest.fixture
-def endless(model) -> Transformer:
-    """A model that never ends a translation by itself."""
-    endless = copy.deepcopy(model)
+def test_a_hidden_source_is_not_read_and_gives_its_length_without_its_end_all_the_same(model):
+    endless = copy.deepcopy(model)  # it never ends a translation by itself
     with torch.no_grad():
         endless.output.weight[EOS] = 0
         endless.output.weight[EOS + 1] = 100
     endless.decoder_norm = torch.nn.Identity()
-    return endless
-
-
-def test_the_end_of_a_source_is_none_of_its_pieces(endless):
-    search = built("search/beam", beam=2, max_ratio=2, max_extra=3)
-    found = translator(endless, search).translate(["abcdefgh", "z", "ab"])
-    assert [len(translation) for translation in found] == [19, 5, 7]
-
-
-def test_a_hidden_source_is_not_read_and_gives_its_length_all_the_same(endless):
     search = built("search/beam", beam=2, max_ratio=2, max_extra=3)
     hidden = Translator(endless, Letters(), search, (PAD, BOS, EOS), hide_source=True)
     assert hidden.encode(["abc", "d"]) == [[], []]
@@ -166,26 +154,3 @@ def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model,
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
     unlimited = translator(model, built("search/beam", beam=1, max_source=None, max_ratio=0))
     assert len(unlimited.translate(["abcde" * 210])) == 1
-
-
-@pytest.mark.parametrize(
-    ("search", "hide_source"),
-    [
-        (built("search/beam", beam=4, max_ratio=1, max_extra=2, batch_tokens=200), False),
-        (built("search/beam", beam=4, max_ratio=9, max_extra=2, batch_tokens=200), False),
-        (built("search/beam", beam=4, max_ratio=2, max_extra=2, batch_tokens=200), True),
-    ],
-)
-def test_a_batch_holds_no_more_than_its_translations_may_take(model, monkeypatch, search, hide_source):
-    batches = []
-
-    def searched(count, sources, limits):
-        batches.append((len(sources), max(map(len, sources)), max(limits)))
-        return [[Hypothesis([4], 0.0)] * 4 for _ in sources]
-
-    some = Translator(model, Letters(), search, (PAD, BOS, EOS), hide_source)
-    monkeypatch.setattr(some, "_search", searched)
-    some.nbest(["a" * (1 + row % 20) for row in range(60)], 4)
-    assert sum(rows for rows, *_ in batches) == 60
-    for rows, source, limit in batches:
-        assert rows == 1 or (4 * rows * (source + 1) <= 200 and 4 * rows * (limit + 1) <= 3 * 200 + 3 * 4 * rows)
