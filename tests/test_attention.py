@@ -1,4 +1,6 @@
-"""Attention: shapes, masks, gates, and the fast path against the one that returns its weights."""
+"""Attention: shapes, masks, dropout, and the fast path against the one that returns its weights.
+
+test_heads and test_heads_prune have the gates of heads."""
 
 import pytest
 import torch
@@ -84,26 +86,6 @@ def test_equals_torch_multi_head_attention_with_the_same_weights():
     torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("kv_heads", "kept", "kept_kv"),
-    [(None, [0, 1, 3], [0, 1, 3]), (1, [0, 1, 3], [0]), (2, [1, 2], [0, 1]), (2, [3], [1])],
-)
-def test_a_zero_gate_equals_a_head_cut_out(kv_heads, kept, kept_kv):
-    attention = make_attention(kv_heads=kv_heads)
-    x = torch.randn(2, 5, 12).double()
-    attention.head_gate = torch.zeros(4).double()
-    attention.head_gate[kept] = 1
-    masked = attended(attention, x, attention.project(x)).output
-    small = make_attention(num_heads=len(kept), kv_heads=len(kept_kv))
-    with torch.no_grad():
-        for name, heads in (("query", kept), ("key", kept_kv), ("value", kept_kv)):
-            getattr(small, name).weight.copy_(getattr(attention, name).weight[rows_of(heads)])
-            getattr(small, name).bias.copy_(getattr(attention, name).bias[rows_of(heads)])
-        small.output.weight.copy_(attention.output.weight[:, rows_of(kept)])
-        small.output.bias.copy_(attention.output.bias)
-    torch.testing.assert_close(masked, attended(small, x, small.project(x)).output, rtol=0, atol=1e-12)
-
-
 def unit(x: torch.Tensor) -> torch.Tensor:
     """Queries or keys with a root mean square of one."""
     return x / x.square().mean(dim=-1, keepdim=True).sqrt()
@@ -129,18 +111,6 @@ def test_qk_norm_is_its_equation(kind):
     expected = attention.output((weights @ value).transpose(1, 2).flatten(2))
     found = attended(attention, x, attention.project(x))
     torch.testing.assert_close(found.output, expected, rtol=0, atol=1e-5)
-
-
-def test_gates_may_differ_from_row_to_row():
-    attention = make_attention()
-    x = torch.randn(2, 5, 12).double()
-    attention.head_gate = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 0]]).double()
-    both = attended(attention, x, attention.project(x)).output
-    for row, gate in enumerate(attention.head_gate.clone()):
-        attention.head_gate = gate
-        one = x[row : row + 1]
-        torch.testing.assert_close(both[row : row + 1], attended(attention, one, attention.project(one)).output)
-    assert "head_gate" not in attention.state_dict()
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
