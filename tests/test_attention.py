@@ -68,24 +68,6 @@ def test_torchs_kernel_equals_the_path_that_shows_weights(causal, monkeypatch):
     assert (shown.weights.masked_select(~mask.expand_as(shown.weights)) == 0).all()
 
 
-def test_equals_torch_multi_head_attention_with_the_same_weights():
-    ours = make_attention()
-    theirs = torch.nn.MultiheadAttention(12, 4, batch_first=True).double().eval()
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
-        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
-        theirs.out_proj.weight.copy_(ours.output.weight)
-        theirs.out_proj.bias.copy_(ours.output.bias)
-    x, context = torch.randn(3, 5, 12).double(), torch.randn(3, 6, 12).double()
-    mask = random_mask(3, 6)
-    output, weights, _ = attended(ours, x, ours.project(context), mask[:, None, None], need_weights=True)
-    expected, expected_weights = theirs(
-        x, context, context, key_padding_mask=~mask, need_weights=True, average_attn_weights=False
-    )
-    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
-
-
 def unit(x: torch.Tensor) -> torch.Tensor:
     """Queries or keys with a root mean square of one."""
     return x / x.square().mean(dim=-1, keepdim=True).sqrt()

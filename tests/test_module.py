@@ -1,11 +1,8 @@
 import itertools
 import logging
 import multiprocessing
-import os
 import pickle
 import sys
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +11,8 @@ import torch
 from built import built, cleaning, sentence_piece
 from clauses import CLAUSES
 from datasets import Dataset, DatasetDict
+from filelock import FileLock
 from processes import wait_until
-from torch.utils.data import DataLoader
 
 from headcount.data.module import TranslationData
 from headcount.data.subword_regularization import BpeDropout, SampledSegmentation
@@ -148,49 +145,34 @@ def test_settings_that_do_not_change_the_data_share_a_folder(prepared, tmp_path,
     assert made(tmp_path, **change).prepared == prepared.prepared
 
 
-class Slow(Toy):
-    """Leaves a file for every time that it is read, and the first one takes for ever."""
-
-    def __init__(self, folder: Path, first_never_ends: bool) -> None:
-        super().__init__()
-        self.folder, self.first_never_ends = folder, first_never_ends
-
-    def load(self) -> DatasetDict:
-        first = not any(self.folder.iterdir())
-        (self.folder / str(os.getpid())).touch()
-        while first and self.first_never_ends:
-            time.sleep(0.05)
-        return super().load()
-
-
-def prepare_in_process(directory, corpus, log):
-    logging.basicConfig(filename=log, level=logging.INFO, force=True)
-    module(directory, corpus).prepare_data()
-
-
 @pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-@pytest.mark.parametrize("killed", [False, True])
-def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_path, killed):
+def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_path):
     reads, log = tmp_path / "reads", tmp_path / "log"
-    reads.mkdir()
-    fork = multiprocessing.get_context("fork")
-    several = [fork.Process(target=prepare_in_process, args=(tmp_path, Slow(reads, killed), log)) for _ in range(3)]
-    for process in several:
-        process.start()
-    if killed:  # in the middle of its work; one of those that wait takes over
-        wait_until(lambda: log.exists() and log.read_text().count("another process prepares this corpus; waiting") == 2)
-        (builder,) = (process for process in several if (reads / str(process.pid)).exists())
-        builder.kill()
-        several.remove(builder)
+
+    class Noted(Toy):
+        def load(self) -> DatasetDict:
+            with reads.open("a") as file:
+                file.write("x")
+            return super().load()
+
+    def prepare() -> None:
+        logging.basicConfig(filename=log, level=logging.INFO, force=True)
+        module(tmp_path, Noted()).prepare_data()
+
+    lock = module(tmp_path)._folder().with_suffix(".lock")
+    lock.parent.mkdir()
+    several = [multiprocessing.get_context("fork").Process(target=prepare) for _ in range(3)]
+    with FileLock(lock):  # as long as somebody else prepares it
+        for process in several:
+            process.start()
+        said = "another process prepares this corpus; waiting"
+        wait_until(lambda: log.exists() and log.read_text().count(said) == 3, seconds=60)
+        assert not reads.exists()
     for process in several:
         process.join(60)
-    assert [process.exitcode for process in several] == [0] * len(several)
-    assert len(list(reads.iterdir())) == 1 + killed
-    assert not list((tmp_path / "prepared").glob("*.part"))
-    late = Toy()
-    module(tmp_path, late).prepare_data()
-    assert late.loads == 0
+    assert [process.exitcode for process in several] == [0] * 3
+    assert reads.read_text() == "x"
 
 
 def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
@@ -341,14 +323,6 @@ def test_another_process_gets_the_same_batches_without_a_copy_of_the_text(tmp_pa
     assert len(sent) < (data.prepared / "train.arrow").stat().st_size / 10
     there = itertools.islice(pickle.loads(sent), 20)
     assert equal(list(there), list(itertools.islice(here, 20)))
-
-
-@pytest.mark.slow
-def test_workers_that_are_not_forked_give_the_same_batches(tmp_path):
-    data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
-    source = data.train_dataloader().dataset
-    loader = DataLoader(source, batch_size=None, num_workers=2, multiprocessing_context="spawn")
-    assert equal(list(itertools.islice(loader, 20)), list(itertools.islice(source, 20)))
 
 
 @pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])

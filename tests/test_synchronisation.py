@@ -102,13 +102,9 @@ def test_steps_of_a_search_wait_for_nothing(search, monkeypatch):
     limits = torch.full((3,), 20, device="meta")
     state = model.start(torch.ones(3, 4, dtype=torch.long, device="meta"), None)
     hypotheses = method.begin([[5, 6, 7]] * 3, torch.full((3,), 20), 1, 3)
-    for name, value in vars(hypotheses).items():
-        if isinstance(value, Tensor):
-            setattr(hypotheses, name, value.to("meta"))
-    for group in getattr(hypotheses, "groups", ()):
-        for name, value in vars(group).items():
-            if isinstance(value, Tensor):
-                setattr(group, name, value.to("meta"))
+    for part in (hypotheses, *getattr(hypotheses, "groups", ())):
+        tensors = {name: value for name, value in vars(part).items() if isinstance(value, Tensor)}
+        vars(part).update({name: value.to("meta") for name, value in tensors.items()})
     model_step = model.step
 
     def counted(tokens, state):
