@@ -288,19 +288,11 @@ def test_wrong_settings_say_what_is_allowed(settings, message):
         new_model(node, 11)
 
 
-def test_a_layer_without_heads_adds_a_bias_alone_and_trains():
-    model, (source, mask, target) = make(**WITHOUT), batch()
-    attention = model.encoder[0].self_attention
-    x = torch.randn(3, 6, 16).double()
-    positions = TokenPositions(torch.arange(6), torch.arange(6), None)
+def test_a_layer_without_heads_adds_a_bias_alone():
+    attention, mask = make(**WITHOUT).encoder[0].self_attention, batch()[1]
+    x, positions = torch.randn(3, 6, 16).double(), TokenPositions(torch.arange(6), torch.arange(6), None)
     output = attention(x, attention.project(x), mask[:, None, None], positions).output
     assert output.equal(attention.output.bias.expand(3, 6, 16))
-    before = [parameter.clone() for parameter in model.parameters() if parameter.numel()]
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    model.output(model(source, mask, target)).square().mean().backward()
-    optimizer.step()
-    after = [parameter for parameter in model.parameters() if parameter.numel()]
-    assert not any(one.equal(other) for one, other in zip(before, after, strict=True))
 
 
 @pytest.mark.medium
