@@ -36,18 +36,10 @@ def a_batch(device: str = "meta"):
 
 def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationTask:
     task = task_without_data(model, loss)
-    task._trainer = SimpleNamespace(
-        global_step=3,
-        world_size=1,
-        accumulate_grad_batches=1,
-        log_every_n_steps=log_every,
-        gradient_clip_val=1.0,
-        global_rank=0,
-        is_global_zero=True,
-        max_steps=100,
-        should_stop=False,
-        strategy=SimpleNamespace(reduce=lambda tokens, **options: tokens),
-    )
+    counts = {"global_step": 3, "max_steps": 100, "log_every_n_steps": log_every, "accumulate_grad_batches": 1}
+    alone = {"world_size": 1, "global_rank": 0, "is_global_zero": True}
+    strategy = SimpleNamespace(reduce=lambda tokens, **options: tokens)
+    task._trainer = SimpleNamespace(**counts, **alone, strategy=strategy, gradient_clip_val=1.0, should_stop=False)
     return task
 
 
