@@ -27,10 +27,11 @@ LOSSES = {
 }
 
 
-def a_batch(device: str = "meta"):
-    """A batch of one pair shorter than the other, on its way to the device."""
-    sentences = Sentences.of([[5, 6, 7], [8, 9]])
-    batch = collate(sentences, sentences, np.arange(2), 7)
+def a_batch(device: str = "meta", lengths: tuple[int, ...] = (3, 2)):
+    """A batch of pairs of so many tokens, on its way to the device."""
+    draw = np.random.default_rng(1)
+    sentences = Sentences.of([draw.integers(4, VOCABULARY, length).tolist() for length in lengths])
+    batch = collate(sentences, sentences, np.arange(len(lengths)), sum(lengths) + len(lengths))
     return TranslationTask.transfer_batch_to_device(None, batch, torch.device(device), 0)
 
 
