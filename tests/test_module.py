@@ -165,12 +165,11 @@ def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_p
     assert reads.read_text() == "x"
 
 
-def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
-    part = prepared.prepared.with_suffix(".part") / "checked"
-    part.parent.mkdir()
-    prepared.prepared.rename(part)
-    (part / ".00000.arrow.0123456789abcdef.part").write_text("half of it")
+def test_files_of_a_killed_process_are_removed(prepared, tmp_path):
+    left = prepared.prepared.with_name(f".{prepared.prepared.name}.0123456789abcdef.part")
+    prepared.prepared.rename(left)
     assert made(tmp_path).report == prepared.report
+    assert not left.exists()
 
 
 def test_a_damaged_folder_is_named(prepared, tmp_path):
