@@ -65,11 +65,13 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
 
 def test_a_source_takes_a_third_of_its_longest_translation_or_its_own_length(model):
     """Of each beam, with the end: of 4 pieces 9 x 4 + 2 tokens and the end are 39, a third 13; with a ratio of 2, 5."""
+    pieces = [[5], *[[5] * 4] * 20]
     for ratio, share in ((9, 13), (2, 5)):
         search = built("search/beam", beam=2, max_ratio=ratio, max_extra=2, batch_tokens=4 * 2 * share)
-        batches = translator(model, search)._batches([[5] * 4] * 20, [search.limit(4)] * 20, 1)
+        batches = translator(model, search)._batches(pieces, [search.limit(len(each)) for each in pieces], 1)
         assert [len(rows) for rows in batches[:4]] == [4, 4, 3, 2]  # in the end a quarter of what is left
-        assert sorted(row for rows in batches for row in rows) == list(range(20))
+        assert sorted(row for rows in batches for row in rows) == list(range(21))
+        assert batches[-1][-1] == 0  # longest first
 
 
 SEARCHES = [
