@@ -1,4 +1,6 @@
-"""Attention: shapes, masks, gates, and the fast path against the one that returns its weights."""
+"""Attention: shapes, masks, dropout, and the fast path against the one that returns its weights.
+
+test_heads and test_heads_prune have the gates of heads."""
 
 import pytest
 import torch
@@ -66,44 +68,6 @@ def test_torchs_kernel_equals_the_path_that_shows_weights(causal, monkeypatch):
     assert (shown.weights.masked_select(~mask.expand_as(shown.weights)) == 0).all()
 
 
-def test_equals_torch_multi_head_attention_with_the_same_weights():
-    ours = make_attention()
-    theirs = torch.nn.MultiheadAttention(12, 4, batch_first=True).double().eval()
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
-        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
-        theirs.out_proj.weight.copy_(ours.output.weight)
-        theirs.out_proj.bias.copy_(ours.output.bias)
-    x, context = torch.randn(3, 5, 12).double(), torch.randn(3, 6, 12).double()
-    mask = random_mask(3, 6)
-    output, weights, _ = attended(ours, x, ours.project(context), mask[:, None, None], need_weights=True)
-    expected, expected_weights = theirs(
-        x, context, context, key_padding_mask=~mask, need_weights=True, average_attn_weights=False
-    )
-    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("kv_heads", "kept", "kept_kv"),
-    [(None, [0, 1, 3], [0, 1, 3]), (1, [0, 1, 3], [0]), (2, [1, 2], [0, 1]), (2, [3], [1])],
-)
-def test_a_zero_gate_equals_a_head_cut_out(kv_heads, kept, kept_kv):
-    attention = make_attention(kv_heads=kv_heads)
-    x = torch.randn(2, 5, 12).double()
-    attention.head_gate = torch.zeros(4).double()
-    attention.head_gate[kept] = 1
-    masked = attended(attention, x, attention.project(x)).output
-    small = make_attention(num_heads=len(kept), kv_heads=len(kept_kv))
-    with torch.no_grad():
-        for name, heads in (("query", kept), ("key", kept_kv), ("value", kept_kv)):
-            getattr(small, name).weight.copy_(getattr(attention, name).weight[rows_of(heads)])
-            getattr(small, name).bias.copy_(getattr(attention, name).bias[rows_of(heads)])
-        small.output.weight.copy_(attention.output.weight[:, rows_of(kept)])
-        small.output.bias.copy_(attention.output.bias)
-    torch.testing.assert_close(masked, attended(small, x, small.project(x)).output, rtol=0, atol=1e-12)
-
-
 def unit(x: torch.Tensor) -> torch.Tensor:
     """Queries or keys with a root mean square of one."""
     return x / x.square().mean(dim=-1, keepdim=True).sqrt()
@@ -131,18 +95,6 @@ def test_qk_norm_is_its_equation(kind):
     torch.testing.assert_close(found.output, expected, rtol=0, atol=1e-5)
 
 
-def test_gates_may_differ_from_row_to_row():
-    attention = make_attention()
-    x = torch.randn(2, 5, 12).double()
-    attention.head_gate = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 0]]).double()
-    both = attended(attention, x, attention.project(x)).output
-    for row, gate in enumerate(attention.head_gate.clone()):
-        attention.head_gate = gate
-        one = x[row : row + 1]
-        torch.testing.assert_close(both[row : row + 1], attended(attention, one, attention.project(one)).output)
-    assert "head_gate" not in attention.state_dict()
-
-
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize(("kv_heads", "group"), [(1, 4), (2, 2)])
 @pytest.mark.parametrize("attend", [ScaledDotProduct, OwnTemperature])
@@ -160,23 +112,17 @@ def test_shared_keys_equal_keys_repeated_for_each_head(attend, kv_heads, group, 
     direction = torch.randn(2, 5, 12).double()
     # Which keys are real, who may see what, in a sentence or in all, each head for itself.
     for mask in (None, *(random_mask(*shape, 7) for shape in ((2, 1, 1), (1, 1, 5), (2, 1, 5), (2, 4, 5), (1, 4, 1)))):
-        gradients = []
-        outcomes = []
+        outcomes, gradients = [], []
         for attention in (shared, full):
-            attention.zero_grad()
-            outcomes.append(attended(attention, x, attention.project(context), mask, need_weights))
-            outcomes[-1].output.backward(direction)
-            gradients.append({name: parameter.grad for name, parameter in attention.named_parameters()})
-        ours, theirs = outcomes
-        torch.testing.assert_close(ours.output, theirs.output, rtol=0, atol=1e-12)
-        assert (ours.weights is not None) == (theirs.weights is not None) == need_weights
-        if need_weights:
-            torch.testing.assert_close(ours.weights, theirs.weights, rtol=0, atol=1e-12)
-        for name, gradient in gradients[0].items():
-            expected = gradients[1][name]
+            output, weights, _ = attended(attention, x, attention.project(context), mask, need_weights)
+            assert (weights is not None) == need_weights
+            outcomes.append([output, weights] if need_weights else [output])
+            gradients.append(list(torch.autograd.grad(output, [*attention.parameters()], direction)))
+        torch.testing.assert_close(*outcomes, rtol=0, atol=1e-12)
+        for place, (name, _) in enumerate(full.named_parameters()):
             if name.startswith(("key", "value")):  # what each copy got, summed
-                expected = expected.unflatten(0, (kv_heads, group, 3)).sum(1).flatten(0, 1)
-            torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+                gradients[1][place] = gradients[1][place].unflatten(0, (kv_heads, group, 3)).sum(1).flatten(0, 1)
+        torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "p"), [(4, 4, 0.3), (4, 2, 0.9), (2, 1, 0.5), (1, 1, 0.5), (0, 0, 0.5)])

@@ -33,52 +33,42 @@ def given(heads=2, d_head=3):
 
 def one_score(attend, head, q, k):
     """The score of one query against one key, as the paper has it."""
-    size = range(len(q))
     if isinstance(attend, LuongGeneral):
-        return sum(q[i] * attend.weight[head, i, j] / math.sqrt(len(q)) * k[j] for i in size for j in size)
+        return q @ attend.weight[head] @ k / math.sqrt(len(q))
     if isinstance(attend, Additive):
-        return sum(attend.vector[head, i] * math.tanh(q[i] + k[i]) for i in size)
-    dot = sum(q[i] * k[i] for i in size)
-    return dot / math.sqrt(len(q)) if isinstance(attend, ScaledDotProduct) else dot
+        return attend.vector[head] @ torch.tanh(q + k)
+    return q @ k / math.sqrt(len(q)) if isinstance(attend, ScaledDotProduct) else q @ k
+
+
+def check_weights_and_output(found, b, h, t, expected, value):
+    torch.testing.assert_close(found.weights[b, h, t], expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(found.output[b, h, t], expected @ value[b, h], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_softmax_attention_is_its_equation(kind):
     attend, (query, key, value, mask) = of(kind).requires_grad_(False), given()
-    output, weights, state = attend(query, key, value, mask, WHOLE, None, True)
-    assert state is None
+    found = attend(query, key, value, mask, WHOLE, None, True)
+    assert found.state is None
     for b, h, t in torch.cartesian_prod(*map(torch.arange, (2, 2, 4))).tolist():
-        seen = [u for u in range(5) if mask[b, 0, t, u]]
-        exps = {u: math.exp(one_score(attend, h, query[b, h, t], key[b, h, u])) for u in seen}
-        expected = [exps.get(u, 0.0) / sum(exps.values()) for u in range(5)]
-        assert weights[b, h, t].tolist() == pytest.approx(expected, abs=1e-9)
-        context = [sum(expected[u] * float(value[b, h, u, i]) for u in range(5)) for i in range(3)]
-        assert output[b, h, t].tolist() == pytest.approx(context, abs=1e-9)
+        scores = torch.stack([one_score(attend, h, query[b, h, t], k) for k in key[b, h]])
+        expected = scores.masked_fill(~mask[b, 0, t], -math.inf).softmax(0)
+        check_weights_and_output(found, b, h, t, expected, value)
 
 
 def test_the_window_is_its_recurrence():
     """Equations 46 to 51, a step at a time."""
     window, (query, key, value, mask) = of("gaussian_window").requires_grad_(False), given()
-    output, weights, state = window(query, key, value, mask, WHOLE, None, True)
-    assert state is None
+    found = window(query, key, value, mask, WHOLE, None, True)
+    assert found.state is None
     for b, h in torch.cartesian_prod(torch.arange(2), torch.arange(2)).tolist():
-        centres = [0.0] * 3
+        centres = torch.zeros(3)
         for t in range(4):
-            sums = [
-                float(window.bias[h, 0, p])
-                + sum(float(query[b, h, t, i] * window.weight[h, i, p]) / math.sqrt(3) for i in range(3))
-                for p in range(9)
-            ]
-            heights, widths = ([math.exp(x) for x in sums[start : start + 3]] for start in (0, 3))
-            centres = [centre + math.exp(step) for centre, step in zip(centres, sums[6:], strict=True)]
-            expected = [
-                sum(a * math.exp(-w * (c - u) ** 2) for a, w, c in zip(heights, widths, centres, strict=True))
-                * float(mask[b, 0, t, u - 1])
-                for u in range(1, 6)
-            ]
-            assert weights[b, h, t].tolist() == pytest.approx(expected, abs=1e-9)
-            context = [sum(expected[u] * float(value[b, h, u, i]) for u in range(5)) for i in range(3)]
-            assert output[b, h, t].tolist() == pytest.approx(context, abs=1e-9)
+            sums = query[b, h, t] @ window.weight[h] / math.sqrt(3) + window.bias[h, 0]
+            heights, widths, steps = sums.exp().chunk(3)
+            centres = centres + steps
+            of_each = [(heights * torch.exp(-widths * (centres - u) ** 2)).sum() for u in range(1, 6)]
+            check_weights_and_output(found, b, h, t, torch.stack(of_each) * mask[b, 0, t], value)
 
 
 @pytest.mark.medium

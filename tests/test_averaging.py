@@ -9,8 +9,6 @@ from built import built
 from safetensors.torch import save_file
 from toy import one_number
 
-from headcount.training.averaging import mean_weights
-
 
 def snapshots(average, folder, *steps: int):
     """The average with snapshots of these steps on disk, whose weight is the number of the step."""
@@ -118,12 +116,6 @@ def test_a_moving_mean_of_bfloat16_weights_moves():
         module.model.weight.data.fill_(value)
         average.on_train_batch_end(trainer, module, None, None, 0)
     assert average.weights(module.model, 2001)["weight"].item() == pytest.approx(1.25, abs=0.001)
-
-
-def test_mean_weights_by_hand():
-    mean = mean_weights([{"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([3.0, 6.0])}])
-    assert mean["a"].tolist() == [2, 4]
-    assert mean["a"].dtype == torch.float32
 
 
 LOSSES = [4.0, 3.0, 2.5, 2.0, 6.0]

@@ -35,17 +35,6 @@ def batch(rows: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.medium
-def test_a_gate_that_is_set_acts_in_a_graph_that_was_made_before():
-    model = random_model(12, encoder_layers=1, decoder_layers=1)
-    compiled, given = torch.compile(model, backend=Counted(), fullgraph=True), batch(*SHAPES[0])
-    before = compiled(*given)
-    attention = model.decoder[0].cross_attention
-    attention.head_gate = 1 - torch.eye(attention.heads.count)[0]
-    torch.testing.assert_close(compiled(*given), model(*given))
-    assert not torch.allclose(compiled(*given), before)
-
-
-@pytest.mark.medium
 def test_layers_with_different_heads_are_compiled():
     """However many layers there are: torch's own limit is lowered to show it."""
     settings = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_heads": [1, 4]}

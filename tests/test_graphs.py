@@ -3,25 +3,17 @@
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from built import built, random_model, task_without_data
 from conftest import completed
 from safetensors.torch import load_file
-from test_synchronisation import LOSSES, SIZES, VOCABULARY
+from test_synchronisation import LOSSES, SIZES, VOCABULARY, a_batch
 
-from headcount.data.batches import Sentences, collate
 from headcount.training import graphs
 from headcount.training.graphs import CudaGraphs, RecordedPasses
 
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
-
-
-def batch_of(*lengths: int):
-    random = np.random.default_rng(sum(lengths))
-    sentences = Sentences.of([random.integers(4, VOCABULARY, length).tolist() for length in lengths])
-    return collate(sentences, sentences, np.arange(len(lengths)), sum(lengths) + len(lengths))
 
 
 @pytest.fixture
@@ -67,8 +59,8 @@ def test_a_step_with_graphs_is_the_step_without(device, request):
     model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0, "tied_embeddings": False}).train().to(device)
     task = task_without_data(model, loss)
     plain, passes = model.forward, RecordedPasses(model)
-    batches = [batch_of(3, 5, 2), batch_of(9, 9), batch_of(2, 5, 3), batch_of(4, 5, 2), batch_of(9, 8)]
-    for number, batch in enumerate(each.to(device) for each in batches * 2):
+    batches = [a_batch(device, lengths) for lengths in ((3, 5, 2), (9, 9), (2, 5, 3), (4, 5, 2), (9, 8))]
+    for number, batch in enumerate(batches * 2):
         model.forward = plain
         expected = gradients(model, task, batch, loss)
         model.forward = passes

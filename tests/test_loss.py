@@ -1,12 +1,11 @@
 """The losses against torch's and their equations, token cutoff, and dropout."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from built import built, task_without_data
+from test_synchronisation import a_batch
 
-from headcount.data.batches import Sentences, collate
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.model.dropout import Dropout
 from headcount.training import loss as loss_module
@@ -108,8 +107,7 @@ def test_a_second_pass_leaves_out_other_layers_or_lacks_tokens(layer_dropout, p_
     sizes = {"d_model": 8, "d_feed_forward": 8, "num_heads": 2, "encoder_layers": 4, "decoder_layers": 4}
     torch.manual_seed(0)
     model = built("model/nano", vocab_size=12, **sizes, dropout=0.0, layer_dropout=layer_dropout)
-    sentences = Sentences.of([[5, 6, 7], [8, 9, 10]])
-    batch = collate(sentences, sentences, np.arange(2), 8)
+    batch = a_batch("cpu", (3, 3))
     task_without_data(model)._losses(batch, loss)
     one, other = given
     assert not torch.allclose(one, other, atol=1e-2)

@@ -1,21 +1,18 @@
 import itertools
 import logging
 import multiprocessing
-import os
 import pickle
 import sys
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from built import built, cleaning, sentence_piece
 from clauses import CLAUSES
 from datasets import Dataset, DatasetDict
-from torch.utils.data import DataLoader
+from filelock import FileLock
+from processes import wait_until
 
 from headcount.data.module import TranslationData
 from headcount.data.subword_regularization import BpeDropout, SampledSegmentation
@@ -103,16 +100,6 @@ def test_prepared_splits(prepared):
     assert (prepared.source_language, prepared.target_language) == ("en", "de")
 
 
-def test_batches_hold_the_text(prepared):
-    for batch in prepared.val_dataloader():
-        for row, ids, mask in zip(batch.rows.tolist(), batch.source.tolist(), batch.source_mask.tolist(), strict=True):
-            pair = prepared.data["valid"][row]
-            assert prepared.tokenizer.decode([ids]) == [" ".join(pair["source"].split())]
-            assert sum(mask) == len(prepared.tokenizer.encode([pair["source"]])[0]) + 1
-    rows = [batch.rows for batch in prepared.split_batches("test")]
-    assert sorted(torch.cat(rows).tolist()) == list(range(15))
-
-
 def test_a_second_start_reads_what_the_first_one_made(prepared, tmp_path, caplog):
     corpus = Toy()
     again = module(tmp_path, corpus)
@@ -145,69 +132,44 @@ def test_a_setting_that_changes_the_data_makes_another_folder(prepared, tmp_path
 
 @pytest.mark.parametrize("change", [{"batch_tokens": 80}, {"seed": 2}, {"hide_source": True}, {"workers": 1}])
 def test_settings_that_do_not_change_the_data_share_a_folder(prepared, tmp_path, change):
-    corpus = Toy()
-    made(tmp_path, corpus, **change)
-    assert corpus.loads == 0
-
-
-class Slow(Toy):
-    """Leaves a file for every time that it is read, and the first one takes for ever."""
-
-    def __init__(self, folder: Path, first_never_ends: bool) -> None:
-        super().__init__()
-        self.folder, self.first_never_ends = folder, first_never_ends
-
-    def load(self) -> DatasetDict:
-        first = not any(self.folder.iterdir())
-        (self.folder / str(os.getpid())).touch()
-        while first and self.first_never_ends:
-            time.sleep(0.05)
-        return super().load()
-
-
-def prepare_in_process(directory, corpus, log):
-    logging.basicConfig(filename=log, level=logging.INFO, force=True)
-    module(directory, corpus).prepare_data()
+    assert made(tmp_path, **change).prepared == prepared.prepared
 
 
 @pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-@pytest.mark.parametrize("killed", [False, True])
-def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_path, killed):
+def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(tmp_path):
     reads, log = tmp_path / "reads", tmp_path / "log"
-    reads.mkdir()
-    fork = multiprocessing.get_context("fork")
-    several = [fork.Process(target=prepare_in_process, args=(tmp_path, Slow(reads, killed), log)) for _ in range(3)]
-    for process in several:
-        process.start()
-    if killed:  # in the middle of its work; one of those that wait takes over
-        wait_until(lambda: log.exists() and log.read_text().count("another process prepares this corpus; waiting") == 2)
-        (builder,) = (process for process in several if (reads / str(process.pid)).exists())
-        builder.kill()
-        several.remove(builder)
+
+    class Noted(Toy):
+        def load(self) -> DatasetDict:
+            with reads.open("a") as file:
+                file.write("x")
+            return super().load()
+
+    def prepare() -> None:
+        logging.basicConfig(filename=log, level=logging.INFO, force=True)
+        module(tmp_path, Noted()).prepare_data()
+
+    lock = module(tmp_path)._folder().with_suffix(".lock")
+    lock.parent.mkdir()
+    several = [multiprocessing.get_context("fork").Process(target=prepare) for _ in range(3)]
+    with FileLock(lock):  # as long as somebody else prepares it
+        for process in several:
+            process.start()
+        said = "another process prepares this corpus; waiting"
+        wait_until(lambda: log.exists() and log.read_text().count(said) == 3, seconds=60)
+        assert not reads.exists()
     for process in several:
         process.join(60)
-    assert [process.exitcode for process in several] == [0] * len(several)
-    assert len(list(reads.iterdir())) == 1 + killed
-    assert not list((tmp_path / "prepared").glob("*.part"))
-    late = Toy()
-    module(tmp_path, late).prepare_data()
-    assert late.loads == 0
+    assert [process.exitcode for process in several] == [0] * 3
+    assert reads.read_text() == "x"
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_files_of_a_killed_process_are_no_obstacle(prepared, tmp_path):
-    part = prepared.prepared.with_suffix(".part") / "checked"
-    part.parent.mkdir()
-    prepared.prepared.rename(part)
-    (part / ".00000.arrow.0123456789abcdef.part").write_text("half of it")
+def test_files_of_a_killed_process_are_removed(prepared, tmp_path):
+    left = prepared.prepared.with_name(f".{prepared.prepared.name}.0123456789abcdef.part")
+    prepared.prepared.rename(left)
     assert made(tmp_path).report == prepared.report
+    assert not left.exists()
 
 
 def test_a_damaged_folder_is_named(prepared, tmp_path):
@@ -249,11 +211,12 @@ def test_figures_of_the_first_epoch(tmp_path):
 
 
 @pytest.mark.parametrize("from_environment", [True, False])
-def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeypatch, from_environment):
-    alone = made(tmp_path, accumulation=2)
+@pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.3, start_epoch=0)])
+def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeypatch, segmentation, from_environment):
+    alone = made(tmp_path, accumulation=2, segmentation=segmentation)
     shares = []
     for rank in range(2):
-        data = made(tmp_path)
+        data = made(tmp_path, segmentation=segmentation)
         if from_environment:
             monkeypatch.setenv("RANK", str(rank))
             monkeypatch.setenv("WORLD_SIZE", "2")
@@ -273,51 +236,14 @@ def test_a_hidden_source_is_its_end_alone(prepared, tmp_path):
     assert all((batch.target_out != PAD).sum() > len(batch.rows) for batch in batches)
 
 
-class CountTokens(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.seen: list[list[int]] = []
-
-    def training_step(self, batch, batch_idx):
-        self.seen.append(batch.rows.tolist())
-        return self.weight.sum()
-
-    def validation_step(self, batch, batch_idx):
-        return None
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-@pytest.mark.medium
-def test_lightning_trains_across_epochs_by_steps(tmp_path):
-    data = made(tmp_path / "data", accumulation=2)
-    data.start_step = 3
-    expected = [batch.rows.tolist() for batch in stream(data, 2 * (data.epochs.steps_of(0) + 4))]
-    task = CountTokens()
-    off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler")
-    settings = {"accumulate_grad_batches": 2, "accelerator": "cpu", "default_root_dir": tmp_path}
-    trainer = pl.Trainer(max_steps=data.epochs.steps_of(0) + 4, **settings, **dict.fromkeys(off, False))
-    trainer.fit(task, datamodule=data)
-    assert task.seen == expected
-
-
 def test_text_that_leaves_nothing(tmp_path):
     with pytest.raises(InputError, match=r"no pair of the train split is left: 151 read, .*relax data\.max_length"):
         module(tmp_path, max_length=2).prepare_data()
     assert not [path for path in (tmp_path / "prepared").iterdir() if path.suffix not in (".lock", ".part")]
 
 
-def test_pieces_are_memory_mapped(prepared):
-    source, _ = prepared._sentences["train"]
-    assert isinstance(source.pieces, np.ndarray)
-    assert not source.pieces.flags.owndata
-    assert not source.pieces.flags.writeable
-
-
 @pytest.mark.medium
-def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
+def test_sampled_pieces_say_the_same_text_and_each_epoch_cuts_anew(tmp_path):
     data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
     whole = stream(data, data.epochs.steps_of(0) + 5)
     assert sorted(torch.cat([batch.rows for batch in whole[: data.epochs.steps_of(0)]]).tolist()) == list(range(150))
@@ -328,12 +254,7 @@ def test_sampled_pieces_say_the_same_text_and_repeat_after_a_stop(tmp_path):
         assert batch.tokens == int((batch.source != PAD).sum() + (batch.target_out != PAD).sum())
     by_row = {int(row): ids for batch in whole[: data.epochs.steps_of(0)] for row, ids in each_row(batch)}
     again = {int(row): ids for batch in whole[data.epochs.steps_of(0) :] for row, ids in each_row(batch)}
-    assert any(by_row[row] != again[row] for row in again)  # the next epoch cuts anew
-    resumed = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
-    resumed.start_step = 3
-    for batch, expected in zip(iter(resumed.train_dataloader()), whole[3:], strict=False):
-        assert torch.equal(batch.source, expected.source)
-        assert torch.equal(batch.target_out, expected.target_out)
+    assert any(by_row[row] != again[row] for row in again)
 
 
 @pytest.mark.medium
@@ -377,25 +298,10 @@ def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation, hide_source):
     assert data.epochs.plan(0).tokens == pytest.approx(sum(batch.tokens for batch in batches), 0.1)
 
 
-@pytest.mark.medium
-def test_processes_agree_about_drawn_batches(tmp_path, monkeypatch):
-    shares = []
-    for rank in range(2):
-        monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        data = made(tmp_path, segmentation=BpeDropout(probability=0.3, start_epoch=0))
-        shares.append(stream(data, 3 * data.epochs.steps_of(0)))
-    assert [len(share) for share in shares] == [3 * data.epochs.steps_of(0)] * 2
-    assert [batch.step_tokens for batch in shares[0]] == [batch.step_tokens for batch in shares[1]]
-    rows = [row for share in shares for batch in share[: data.epochs.steps_of(0)] for row in batch.rows.tolist()]
-    assert sorted(rows) == list(range(150))
-
-
 def each_row(batch):
     return zip(batch.rows, ([piece for piece in ids if piece != PAD] for ids in batch.source.tolist()), strict=True)
 
 
-@pytest.mark.medium
 @pytest.mark.medium
 @pytest.mark.parametrize("settings", [{}, {"hide_source": True}, {"both_directions": True}])
 @pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
@@ -406,14 +312,6 @@ def test_another_process_gets_the_same_batches_without_a_copy_of_the_text(tmp_pa
     assert len(sent) < (data.prepared / "train.arrow").stat().st_size / 10
     there = itertools.islice(pickle.loads(sent), 20)
     assert equal(list(there), list(itertools.islice(here, 20)))
-
-
-@pytest.mark.slow
-def test_workers_that_are_not_forked_give_the_same_batches(tmp_path):
-    data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
-    source = data.train_dataloader().dataset
-    loader = DataLoader(source, batch_size=None, num_workers=2, multiprocessing_context="spawn")
-    assert equal(list(itertools.islice(loader, 20)), list(itertools.islice(source, 20)))
 
 
 @pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
@@ -438,20 +336,17 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
         assert sorted(rows) == list(range(len(given)))
 
 
-@pytest.mark.medium
-def test_both_directions_need_one_vocabulary(tmp_path):
-    pair = built("tokenizer/separate", vocab_size=300)
-    with pytest.raises(
-        ValueError, match=r"data\.both_directions=true: needs one vocabulary .* give tokenizer\.kind=joint"
-    ):
-        module(tmp_path, both_directions=True, tokenizer=pair)
+PAIR = built("tokenizer/separate", vocab_size=300)
 
 
-def test_both_directions_need_a_source(tmp_path):
-    with pytest.raises(ValueError, match=r"data\.both_directions=true: the source says .* data\.hide_source=true"):
-        module(tmp_path, both_directions=True, hide_source=True)
-
-
-def test_sampling_must_fit_the_tokenizer(tmp_path):
-    with pytest.raises(ValueError, match=r"needs tokenizer\.model_type=unigram"):
-        module(tmp_path, segmentation=SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"both_directions": True, "tokenizer": PAIR}, "needs one vocabulary .* give tokenizer.kind=joint"),
+        ({"both_directions": True, "hide_source": True}, "the source says .* data.hide_source=true"),
+        ({"segmentation": SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0)}, "needs .*_type=unigram"),
+    ],
+)
+def test_settings_must_fit_together(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        module(tmp_path, **settings)

@@ -1,4 +1,4 @@
-"""Optimizers: each learns a toy corpus and resumes exactly; Muon against torch's own and against the SVD."""
+"""Optimizers: each learns a toy corpus (test_finite resumes them); Muon against torch's own and against the SVD."""
 
 import csv
 from types import SimpleNamespace
@@ -13,45 +13,18 @@ from headcount.training.averaging import ScheduleFreeAverage, own_weights
 from headcount.training.optimizers import orthogonalised, parameter_groups
 
 SHAPES = [(16, 16), (24, 16), (16, 24), (16, 16)]
-NAMES = ["adamw", "nadamw", "muon", "schedule_free", "soap"]
 PACKAGES = {"schedule_free": "schedulefree", "soap": "pytorch_optimizer"}
 
 
-def quick(names: list[str], *few: str) -> list:
-    """Names for a test, of which only a few are for the quick tests."""
-    return [name if name in few else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
-def options(name: str) -> tuple[str, ...]:
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["adamw", "nadamw", "muon", "schedule_free", "soap"])
+def test_the_loss_falls(name, tiny, tmp_path):
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
-    averaging = "none" if name == "schedule_free" else "ema"
-    return (f"optimizer={name}", "schedule.kind=constant", f"averaging.kind={averaging}", "schedule.warmup_steps=2")
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("name", quick(NAMES, "muon"))
-def test_a_stopped_run_resumes_as_if_never_stopped(name, tiny, tmp_path):
-    # One of the two stops between two validations, and leaves layers out: some weights have no gradient in a step.
-    given = (*tiny, *options(name), "validation.every=3", "model.layer_dropout=0.3", "model.decoder_layers=2")
-    completed("train", *given, "hydra.run.dir=whole", cwd=tmp_path)
-    completed("train", *given, "steps=4", "hydra.run.dir=half", cwd=tmp_path)
-    config = tmp_path / "half" / "config.yaml"  # one of an earlier version has settings that are gone
-    config.write_text(config.read_text().replace("kind: muon\n", "kind: muon\n  nesterov: true\n  ns_steps: 5\n"))
-    completed("train", "resume=half", "steps=8", cwd=tmp_path)
-    states = [torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True) for run in ("whole", "half")]
-    one, other = ({**state["state_dict"]} for state in states)
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[parameter], other[parameter]) for parameter in one)
-    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "half")]
-    assert weights[0] == weights[1]
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("name", NAMES)
-def test_the_loss_falls(name, tiny, tmp_path):
-    learn = (*tiny, *options(name), "steps=40", "validation.every=20", "optimizer.lr=0.01")
-    completed("train", *learn, "hydra.run.dir=run", cwd=tmp_path)
+    averaging = "averaging.kind=none" if name == "schedule_free" else "averaging.kind=ema"
+    learn = (f"optimizer={name}", "optimizer.lr=0.01", averaging, "steps=40", "validation.every=20")
+    constant = ("schedule.kind=constant", "schedule.warmup_steps=2", "hydra.run.dir=run")
+    completed("train", *tiny, *learn, *constant, cwd=tmp_path)
     with (tmp_path / "run" / "logs" / "metrics.csv").open(encoding="utf-8") as file:
         first, last = (float(row["valid/loss"]) for row in csv.DictReader(file) if row["valid/loss"])
     assert last < first - 0.2
@@ -136,37 +109,39 @@ def test_all_parameters_but_hidden_matrices_have_adamw_at_a_rate_of_their_own(na
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
+def names_of_groups(model: nn.Module, optimizer: str) -> list[set[str]]:
+    """The names of the parameters of each group; the last one has no weight decay."""
+    groups = parameter_groups(model, built(f"optimizer/{optimizer}"))
+    assert groups[-1]["weight_decay"] == 0
+    own = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = [[own[id(parameter)] for parameter in group["params"]] for group in groups]
+    assert sorted(name for group in names for name in group) == sorted(own.values())
+    return [set(group) for group in names]
+
+
 @pytest.mark.parametrize("model", ["nano", "rnn_luong"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_muon_has_the_matrices_of_linear_layers_but_not_the_output(model, tied):
     sizes = ONE_LAYER if model == "nano" else {"d_model": 16, "num_heads": 2}
     made = built(f"model/{model}", vocab_size=12, tied_embeddings=tied, **sizes)
-    hidden, rest, others = parameter_groups(made, built("optimizer/muon"))
-    own = {id(p): name for name, p in made.named_parameters()}
-    names = [{own[id(p)] for p in group["params"]} for group in (hidden, rest, others)]
-    assert set.union(*names) == set(own.values())
-    assert sum(map(len, names)) == len(own)
-    assert all(p.dim() == 2 for p in hidden["params"])
-    assert {name for name in own.values() if "embedding" in name or name.startswith("output")} <= names[1]
-    assert any("query" in name for name in names[0])
-    assert others["weight_decay"] == 0
+    hidden, rest, _ = names_of_groups(made, "muon")
+    named = dict(made.named_parameters())
+    assert all(named[name].dim() == 2 for name in hidden)
+    assert {name for name in named if "embedding" in name or name.startswith("output")} <= rest
+    assert any("query" in name for name in hidden)
 
 
 @pytest.mark.parametrize("kind", ["additive", "luong_general", "gaussian_window"])
 def test_positions_and_what_scores_have_of_their_own_are_not_decayed(kind):
     kinds = {f"{side}_attention": built(f"attention/{kind}") for side in ("self", "cross")}
     made = built("model/nano", vocab_size=12, positions="learned", **ONE_LAYER, **kinds)
-    *decayed, others = parameter_groups(made, built("optimizer/adamw"))
-    own = {id(p): name for name, p in made.named_parameters()}
-    left = {own[id(p)] for p in others["params"]}
-    assert {name for name in own.values() if "positions" in name or ".attend." in name} <= left
-    assert {own[id(p)].rsplit(".", 1)[1] for group in decayed for p in group["params"]} == {"weight"}
+    *decayed, others = names_of_groups(made, "adamw")
+    assert {name for name, _ in made.named_parameters() if "positions" in name or ".attend." in name} <= others
+    assert {name.rsplit(".", 1)[1] for name in set.union(*decayed)} == {"weight"}
 
 
 def test_matrices_of_recurrent_cells_are_decayed():
     made = built("model/rnn_luong", vocab_size=12, d_model=16, num_heads=2)
-    *matrices, others = parameter_groups(made, built("optimizer/adamw"))
-    decayed = {id(p) for group in matrices for p in group["params"]}
-    names = {name for name, p in made.named_parameters() if id(p) in decayed}
-    assert {"encoder.weight_hh_l0", "decoder.weight_ih_l0"} <= names
-    assert all(p.dim() == 1 or p.dim() == 3 for p in others["params"])
+    *decayed, others = names_of_groups(made, "adamw")
+    assert {"encoder.weight_hh_l0", "decoder.weight_ih_l0"} <= set.union(*decayed)
+    assert all(dict(made.named_parameters())[name].dim() in (1, 3) for name in others)

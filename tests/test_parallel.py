@@ -18,6 +18,11 @@ from headcount.processes import can_fork
 forked = pytest.mark.skipif(not can_fork(), reason="this process cannot fork")
 
 
+@pytest.fixture(autouse=True)
+def two_threads():
+    torch.set_num_threads(2)
+
+
 def where(number: int) -> tuple[int, int, int]:
     """The number, and the process and the number of threads that were given to it."""
     return number, os.getpid(), torch.get_num_threads()
@@ -49,7 +54,6 @@ def test_threads_take_the_place_of_processes():
 
 def test_only_the_main_thread_forks():
     """Another one, as of a server, could copy a lock that a third holds."""
-    torch.set_num_threads(2)
     found: list[tuple[int, int, int]] = []
     thread = threading.Thread(target=lambda: found.extend(parallel_map(where, jobs(3), forks=True)))
     thread.start()
@@ -61,7 +65,6 @@ def test_only_the_main_thread_forks():
 @forked
 def test_a_process_computes_after_this_one_did_with_several_threads():
     """Threads of OpenMP are not in a forked process; work that waits for them never ends."""
-    torch.set_num_threads(2)
     matrix = torch.randn(600, 600)
     expected = (matrix @ matrix).softmax(dim=1)  # begins the threads of this process
     for product in parallel_map(lambda number: (matrix @ matrix).softmax(dim=1), jobs(2), forks=True):
@@ -76,7 +79,6 @@ def fail(number: int) -> int:
 
 @pytest.mark.parametrize("forks", [True, False])
 def test_a_failure_is_raised_after_what_came_before_it(forks):
-    torch.set_num_threads(2)
     results = parallel_map(fail, jobs(9), forks)
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(NotFiniteError, match=r"^runs/a: its probabilities are not finite") as raised:
@@ -96,7 +98,6 @@ def process_or_long(number: int) -> int:
 
 @forked
 def test_a_process_killed_between_jobs_ends_one_that_works():
-    torch.set_num_threads(2)
     results = parallel_map(process_or_long, jobs(2), forks=True)
     os.kill(next(results), signal.SIGKILL)
     with pytest.raises(InputError, match=KILLED):
@@ -106,7 +107,6 @@ def test_a_process_killed_between_jobs_ends_one_that_works():
 
 @forked
 def test_an_end_in_the_middle_ends_the_processes_in_their_jobs():
-    torch.set_num_threads(2)
     results = parallel_map(process_or_long, jobs(5), forks=True)
     next(results)
     processes = multiprocessing.active_children()
@@ -116,7 +116,6 @@ def test_an_end_in_the_middle_ends_the_processes_in_their_jobs():
 
 @forked
 def test_signals_to_stop_are_left_to_the_parent():
-    torch.set_num_threads(2)
 
     def signalled(number: int) -> int:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):

@@ -6,19 +6,12 @@ from collections import Counter
 import pytest
 import torch
 from built import built
-from toy import BOS, EOS, TableModel, every_translation, log_prob, spell
+from toy import BOS, EOS, TableModel, every_translation, found_by, log_prob, spell
 
-from headcount.decoding.search import Hypothesis, Translation, search_loop
+from headcount.decoding.search import Hypothesis, Translation
 
 LOG_PROBS = torch.tensor([-math.inf, 0.1, 0.4, 0.3, 0.05, 0.15])
 LOG_PROBS[1:] = LOG_PROBS[1:].log()
-
-
-def found_by(search, model, sentences, limits):
-    limits = torch.tensor(limits)
-    width = getattr(search, search.width_setting)
-    hypotheses = search.begin([[sentence] for sentence in sentences], limits, width, EOS)
-    return search_loop(model, model.start(sentences), limits, hypotheses, BOS, EOS)
 
 
 def agrees(counts: dict, probabilities: dict) -> bool:
@@ -36,7 +29,7 @@ def agrees(counts: dict, probabilities: dict) -> bool:
 @pytest.mark.medium
 def test_translations_come_as_often_as_the_model_says():
     model, limit, samples = TableModel(vocab=5, seed=11), 3, 4000
-    (found,) = found_by(built("search/sample", samples=samples, seed=3), model, [0], [limit])
+    (found,) = found_by(built("search/sample", samples=samples, seed=3), model, [0], [limit], samples)
     probabilities = {tuple(tokens): math.exp(score) for score, tokens in every_translation(model, 0, limit)}
     # One that has reached its limit must end, whatever the model thinks of that.
     for tokens in probabilities:
@@ -91,24 +84,17 @@ def test_the_ends_of_the_interval_draw_what_is_possible():
 def test_the_sharpest_is_greedy(settings):
     model, limits = TableModel(vocab=7, seed=9), [8, 3, 5]
     greedy = found_by(built("search/beam", beam=1, alpha=0), model, [0, 1, 2], limits)
-    found = found_by(built("search/sample", samples=4, **settings), model, [0, 1, 2], limits)
+    found = found_by(built("search/sample", samples=4, **settings), model, [0, 1, 2], limits, 4)
     assert [[tokens for tokens, _ in hypotheses] for hypotheses in found] == [[best.tokens] * 4 for (best,) in greedy]
     assert [h[0].score for h in found] == pytest.approx([best.score for (best,) in greedy], abs=1e-5)
 
 
-@pytest.mark.medium
-def test_company_changes_nothing_and_a_seed_everything():
-    model = TableModel(vocab=7, seed=5)
-    sentences = list(range(40))
-    limits = [1 + 7 * sentence % 13 for sentence in sentences]
-    together = found_by(built("search/sample", samples=3), model, sentences, limits)
-    assert found_by(built("search/sample", samples=3), model, sentences, limits) == together
-    assert found_by(built("search/sample", samples=3, seed=2), model, sentences, limits) != together
-    for sentence, limit in zip(sentences, limits, strict=True):
-        assert found_by(built("search/sample", samples=3), model, [sentence], [limit]) == [together[sentence]]
-        # The first samples are the same, however many follow.
-        assert found_by(built("search/sample", samples=1), model, [sentence], [limit])[0] == together[sentence][:1]
-        assert all(len(tokens) <= limit for tokens, _ in together[sentence])
+def test_a_seed_gives_the_same_samples_however_many_follow():
+    three, other_seed = built("search/sample", samples=3), built("search/sample", samples=3, seed=2)
+    given = TableModel(vocab=7, seed=5), [0, 1, 2], [8, 3, 12]
+    found = found_by(three, *given, 3)
+    assert found_by(three, *given, 3) == found != found_by(other_seed, *given, 3)
+    assert found_by(three, *given, 1) == [samples[:1] for samples in found]
 
 
 def test_samples_are_given_as_drawn():

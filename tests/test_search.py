@@ -5,23 +5,19 @@ import math
 import pytest
 import torch
 from built import built
-from toy import BOS, EOS, BrokenModel, TableModel, every_translation, log_prob, spell
+from toy import BOS, EOS, BrokenModel, TableModel, every_translation, found_by, log_prob, spell
 
-from headcount.decoding.beam import Beams, best_extensions, length_penalty
-from headcount.decoding.search import MULTIPLE, Hypothesis, Translation, search_loop
+from headcount.decoding.beam import BeamSearch, best_extensions, length_penalty
+from headcount.decoding.diverse import DiverseBeamSearch
+from headcount.decoding.search import MULTIPLE
 from headcount.errors import InputError
-
-
-def beam_search(model, state, limits, *, beam, alpha=1.0, count=1):
-    beams = Beams(limits, beam, eos=EOS, alpha=alpha, count=count)
-    return search_loop(model, state, limits, beams, BOS, EOS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize(("seed", "count"), [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (8, 4), (8, 12)])
 def test_a_wide_beam_is_exhaustive(seed, count, alpha):
     model, limits = TableModel(vocab=5, seed=seed), [4, 0, 3, 1]
-    found = beam_search(model, model.start([0, 1, 2, 3]), torch.tensor(limits), beam=5**4, alpha=alpha, count=count)
+    found = found_by(built("search/beam", beam=5**4, alpha=alpha), model, [0, 1, 2, 3], limits, count)
     for sentence, limit in enumerate(limits):
         expected = every_translation(model, sentence, limit, alpha)[:count]
         assert [tokens for tokens, _ in found[sentence][:count]] == [tokens for _, tokens in expected]
@@ -31,8 +27,7 @@ def test_a_wide_beam_is_exhaustive(seed, count, alpha):
 def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spelling():
     model, limit = TableModel(vocab=6, seed=2), 3
     search = built("search/beam", beam=4**4, alpha=0)
-    limits = torch.tensor([limit])
-    found = search_loop(model, model.start([5]), limits, search.begin([[5]], limits, 40, EOS), BOS, EOS)
+    found = found_by(search, model, [5], [limit], 40)
     (translations,) = search.choose(found, 40, spell)
     best: dict[str, float] = {}
     for score, tokens in every_translation(model, 5, limit):
@@ -46,17 +41,10 @@ def test_n_best_texts_are_sorted_and_distinct_and_have_the_score_of_the_best_spe
     assert search.choose(found, 1, spell) == [translations[:1]]
 
 
-def test_of_one_text_the_best_score_counts():
-    found = [[Hypothesis([2], -1.0), Hypothesis([3], -2.0), Hypothesis([4], -3.0)], [Hypothesis([], -1.0)]]
-    search = built("search/beam", beam=3)
-    assert search.choose(found, 2, spell) == [[Translation("a", -1.0), Translation("b", -3.0)], [Translation("", -1.0)]]
-    assert search.choose(found, 1, spell) == [[Translation("a", -1.0)], [Translation("", -1.0)]]
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_beam_1_is_greedy(seed):
     model = TableModel(vocab=6, seed=seed)
-    found = beam_search(model, model.start([7]), torch.tensor([12]), beam=1)
+    found = found_by(built("search/beam", beam=1), model, [7], [12])
     history, expected = (7, BOS), []
     while len(expected) < 12:
         token = int(model.log_probs(history).argmax())
@@ -70,32 +58,50 @@ def test_beam_1_is_greedy(seed):
 FEW, MANY = [9, 2, 5, 9, 1], [1 + 7 * sentence % 13 for sentence in range(48)]  # limits; the many end one by one
 
 
-@pytest.mark.parametrize(("beam", "seed", "limits"), [(2, 3, FEW), (3, 3, FEW), (5, 3, FEW), (3, 5, MANY)])
-def test_company_changes_nothing_and_hypotheses_are_sorted_and_true(beam, seed, limits):
-    model, limits = TableModel(vocab=7, seed=seed, sharpness=2.0), torch.tensor(limits)
-    together = beam_search(model, model.start(list(range(len(limits)))), limits, beam=beam)
-    for sentence in range(len(limits)):
-        alone = beam_search(model, model.start([sentence]), limits[sentence : sentence + 1], beam=beam)
-        assert together[sentence] == alone[0]
-        scores = [hypothesis.score for hypothesis in alone[0]]
-        assert scores == sorted(scores, reverse=True)
-        assert len({tuple(hypothesis.tokens) for hypothesis in alone[0]}) == len(scores) <= beam
-        for tokens, score in alone[0]:
-            assert len(tokens) <= limits[sentence]
-            total = log_prob(model, sentence, tokens)
-            assert score == pytest.approx(total / length_penalty(len(tokens) + 1, 1.0), abs=1e-5)
+SEARCHES = [
+    built("search/beam", beam=1),
+    built("search/beam", beam=4),
+    built("search/beam", beam=4, alpha=0),
+    built("search/diverse", beam=6, groups=3),
+    built("search/sample", samples=3),
+    built("search/sample", samples=3, top_p=0.9),
+    built("search/sample", samples=3, top_k=2),
+    built("search/mbr", samples=3),
+]
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("limits", [FEW, MANY])
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_company_changes_nothing_and_hypotheses_are_sorted_and_true(search, limits):
+    model = TableModel(vocab=7, seed=5, sharpness=2.0)
+    width = getattr(search, search.width_setting)
+    count = min(2, width)
+    together = found_by(search, model, list(range(len(limits))), limits, count)
+    for sentence, limit in enumerate(limits):
+        (alone,) = found_by(search, model, [sentence], [limit], count)
+        assert together[sentence] == alone
+        assert len(alone) <= width
+        if isinstance(search, BeamSearch):
+            scores = [score for _, score in alone]
+            assert scores == sorted(scores, reverse=True)
+            distinct = {tuple(tokens) for tokens, _ in alone}
+            assert len(distinct) == len(alone) or isinstance(search, DiverseBeamSearch)
+        for tokens, score in alone:
+            assert len(tokens) <= limit
+            penalty = length_penalty(len(tokens) + 1, getattr(search, "alpha", 0))
+            assert score == pytest.approx(log_prob(model, sentence, tokens) / penalty, abs=1e-5)
 
 
 def test_what_stays_of_a_large_batch_is_a_multiple_and_no_sentence_is_lost(monkeypatch):
-    model, limits, sizes = TableModel(vocab=6, seed=1), torch.arange(48) % 16, []
+    model, limits, sizes = TableModel(vocab=6, seed=1), [sentence % 16 for sentence in range(48)], []
     step = model.step
     monkeypatch.setattr(model, "step", lambda tokens, state: (sizes.append(len(tokens)), step(tokens, state))[1])
-    found = beam_search(model, model.start(list(range(48))), limits, beam=1)
+    found = found_by(built("search/beam", beam=1), model, list(range(48)), limits)
     assert all(size % MULTIPLE == 0 or size <= 2 * MULTIPLE for size in sizes)
     assert len(set(sizes)) > 4
-    for sentence, limit in enumerate(limits.tolist()):
-        alone = beam_search(model, model.start([sentence]), torch.tensor([limit]), beam=1)
-        assert [found[sentence]] == alone
+    for sentence, limit in enumerate(limits):
+        assert [found[sentence]] == found_by(built("search/beam", beam=1), model, [sentence], [limit])
 
 
 @pytest.mark.parametrize("vocab", [1, 5, 63, 64, 65, 128, 1000])
@@ -116,21 +122,9 @@ def test_the_best_extensions_are_those_of_a_full_sort(vocab, count):
 
 
 def test_length_penalty_is_equation_14():
-    assert length_penalty(1, 0.6) == 1
-    assert length_penalty(7, 1.0) == 2
-    assert length_penalty(19, 0.5) == 2
+    assert [length_penalty(*given) for given in ((1, 0.6), (7, 1.0), (19, 0.5))] == [1, 2, 2]
 
 
-SEARCHES = [
-    built("search/beam", beam=1),
-    built("search/beam", beam=4),
-    built("search/beam", beam=4, alpha=0),
-    built("search/diverse", beam=4, groups=2),
-    built("search/sample", samples=3),
-    built("search/sample", samples=3, top_p=0.9),
-    built("search/sample", samples=3, top_k=2),
-    built("search/mbr", samples=3),
-]
 WRONG = {
     "all NaN": (math.nan, slice(None)),
     "one NaN": (math.nan, slice(4, 5)),
@@ -143,10 +137,8 @@ WRONG = {
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_search_ends_and_says_so_where_probabilities_are_not_finite(search, wrong):
-    model, limits = BrokenModel(*WRONG[wrong]), torch.tensor([9, 12])
-    hypotheses = search.begin([[0], [1]], limits, 1, EOS)
     with pytest.raises(InputError, match=r"not finite numbers .* take an earlier checkpoint"):
-        search_loop(model, model.start([0, 1]), limits, hypotheses, BOS, EOS)
+        found_by(search, BrokenModel(*WRONG[wrong]), [0, 1], [9, 12])
 
 
 WRONG_SETTINGS = [

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from headcount.data.batches import Sentences, collate
 from headcount.decoding import search as searching
 from headcount.decoding.search import search_loop
-from headcount.decoding.translator import Translator
 from headcount.training.averaging import ExponentialAverage
 from headcount.training.callbacks import StopOnInterrupt, TrainingProgress
 from headcount.training.loss import LabelSmoothing, RDrop, SimCut
@@ -28,27 +27,20 @@ LOSSES = {
 }
 
 
-def a_batch(device: str = "meta"):
-    """A batch of one pair shorter than the other, on its way to the device."""
-    sentences = Sentences.of([[5, 6, 7], [8, 9]])
-    batch = collate(sentences, sentences, np.arange(2), 7)
+def a_batch(device: str = "meta", lengths: tuple[int, ...] = (3, 2)):
+    """A batch of pairs of so many tokens, on its way to the device."""
+    draw = np.random.default_rng(1)
+    sentences = Sentences.of([draw.integers(4, VOCABULARY, length).tolist() for length in lengths])
+    batch = collate(sentences, sentences, np.arange(len(lengths)), sum(lengths) + len(lengths))
     return TranslationTask.transfer_batch_to_device(None, batch, torch.device(device), 0)
 
 
 def trained(model: nn.Module, loss: object, log_every: int = 50) -> TranslationTask:
     task = task_without_data(model, loss)
-    task._trainer = SimpleNamespace(
-        global_step=3,
-        world_size=1,
-        accumulate_grad_batches=1,
-        log_every_n_steps=log_every,
-        gradient_clip_val=1.0,
-        global_rank=0,
-        is_global_zero=True,
-        max_steps=100,
-        should_stop=False,
-        strategy=SimpleNamespace(reduce=lambda tokens, **options: tokens),
-    )
+    counts = {"global_step": 3, "max_steps": 100, "log_every_n_steps": log_every, "accumulate_grad_batches": 1}
+    alone = {"world_size": 1, "global_rank": 0, "is_global_zero": True}
+    strategy = SimpleNamespace(reduce=lambda tokens, **options: tokens)
+    task._trainer = SimpleNamespace(**counts, **alone, strategy=strategy, gradient_clip_val=1.0, should_stop=False)
     return task
 
 
@@ -103,13 +95,9 @@ def test_steps_of_a_search_wait_for_nothing(search, monkeypatch):
     limits = torch.full((3,), 20, device="meta")
     state = model.start(torch.ones(3, 4, dtype=torch.long, device="meta"), None)
     hypotheses = method.begin([[5, 6, 7]] * 3, torch.full((3,), 20), 1, 3)
-    for name, value in vars(hypotheses).items():
-        if isinstance(value, Tensor):
-            setattr(hypotheses, name, value.to("meta"))
-    for group in getattr(hypotheses, "groups", ()):
-        for name, value in vars(group).items():
-            if isinstance(value, Tensor):
-                setattr(group, name, value.to("meta"))
+    for part in (hypotheses, *getattr(hypotheses, "groups", ())):
+        tensors = {name: value for name, value in vars(part).items() if isinstance(value, Tensor)}
+        vars(part).update({name: value.to("meta") for name, value in tensors.items()})
     model_step = model.step
 
     def counted(tokens, state):
@@ -162,10 +150,3 @@ def test_attention_on_a_device_takes_the_causal_order_and_not_its_mask(monkeypat
         model(source, mask, source)
         without_mask = (mask is None, False)
         assert taken == [without_mask] * 2 + [(True, True), without_mask] * 2  # encoder; own and cross of the decoder
-
-
-def test_a_gpu_searches_larger_batches():
-    for device, size in {"cpu": 10, "cuda": 80}.items():
-        model = SimpleNamespace(device=torch.device(device))
-        translator = SimpleNamespace(model=model, search=built("search/beam", beam=1, batch_tokens=20))
-        assert len(Translator._batches(translator, [[5]] * 200, [3] * 200, 1)[0]) == size

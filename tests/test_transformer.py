@@ -1,10 +1,10 @@
 """The Transformer against torch's own layers, and its invariants."""
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Mapping
 
 import pytest
 import torch
-import torch.nn.functional as F
 from built import built, composed
 from invariants import check_cached_decoding, check_padding_changes_nothing, check_reorder
 from omegaconf import OmegaConf
@@ -119,16 +119,6 @@ def test_equals_torch_transformer_with_copied_weights_outputs_and_gradients(norm
     direction = torch.randn_like(ours)
     ours.backward(direction)
     theirs.backward(direction)
-    for mine, other in zip([*model.encoder, *model.decoder], [*encoder.layers, *decoder.layers], strict=True):
-        attention = mine.self_attention
-        stacked = torch.cat([getattr(attention, name).weight.grad for name in ("query", "key", "value")])
-        torch.testing.assert_close(stacked, other.self_attn.in_proj_weight.grad, rtol=0, atol=1e-9)
-        first, second = mine.feed_forward[0].weight.grad, mine.feed_forward[3].weight.grad
-        torch.testing.assert_close(first, other.linear1.weight.grad, rtol=0, atol=1e-9)
-        torch.testing.assert_close(second, other.linear2.weight.grad, rtol=0, atol=1e-9)
-        norms = [residual.norm.weight.grad for residual in mine.residuals]
-        for number, gradient in enumerate(norms, start=1):
-            torch.testing.assert_close(gradient, getattr(other, f"norm{number}").weight.grad, rtol=0, atol=1e-9)
     # The gradient that reaches the embeddings has gone through everything.
     expected = torch.zeros_like(model.source_embedding.weight)
     expected.index_add_(0, source.flatten(), embedded.grad.flatten(0, 1) * 4)
@@ -184,8 +174,6 @@ def test_each_side_turns_its_self_attention_and_no_other():
     model = make(positions="rotary", encoder_heads=[2, 4], decoder_heads=[1, 8])
     assert [layer.self_attention.rotate.d_head for layer in (*model.encoder, *model.decoder)] == [8, 4, 16, 2]
     assert all(layer.cross_attention.rotate is None for layer in model.decoder)
-    embedded = model.source_embedding(torch.tensor([[5, 6]]))
-    torch.testing.assert_close(model._embed("source", model.source_embedding, torch.tensor([[5, 6]])), embedded * 4)
 
 
 @pytest.mark.medium
@@ -196,11 +184,10 @@ def test_layers_that_are_left_out_are_as_if_not_there():
     for seed in range(8):
         torch.manual_seed(seed)
         encoder, decoder = ([*model.layer_dropout(layers)] for layers in (model.encoder, model.decoder))
-        small = make(encoder_layers=3, decoder_layers=3)
-        small.load_state_dict(model.state_dict())
-        for side, kept in (("encoder", encoder), ("decoder", decoder)):
-            places = [index for index, layer in enumerate(getattr(model, side)) if layer in kept]
-            setattr(small, side, nn.ModuleList(getattr(small, side)[index] for index in places))
+        small = copy.deepcopy(model)
+        small.layer_dropout.p = 0.0
+        small.encoder = nn.ModuleList(small.encoder[i] for i, layer in enumerate(model.encoder) if layer in encoder)
+        small.decoder = nn.ModuleList(small.decoder[i] for i, layer in enumerate(model.decoder) if layer in decoder)
         torch.manual_seed(seed)
         model.zero_grad()
         output = model(source, mask, target)
@@ -214,32 +201,12 @@ def test_layers_that_are_left_out_are_as_if_not_there():
     assert [len(weights) for weights in model.attention_weights(source, mask, target)] == [3, 3, 3]
 
 
-@pytest.mark.medium
 @pytest.mark.parametrize("settings", OPTIONS)
-def test_every_option_learns(settings):
-    """The loss on one batch falls by a fifth in a few optimizer steps, measured without dropout."""
-    torch.manual_seed(0)
-    model, (source, mask, target) = transformer(**settings), batch()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-
-    def loss() -> torch.Tensor:
-        hidden = model(source, mask, target[:, :-1])
-        return F.cross_entropy(model.output(hidden).flatten(0, 1), target[:, 1:].flatten())
-
-    before = loss_without_dropout(model, loss)
-    for _ in range(8):
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
-    assert loss_without_dropout(model, loss) < 0.8 * before
-
-
-@torch.no_grad()
-def loss_without_dropout(model: Transformer, loss: Callable[[], torch.Tensor]) -> float:
-    model.eval()
-    value = loss().item()
-    model.train()
-    return value
+def test_every_weight_has_a_finite_gradient(settings):
+    model, (source, mask, target) = make(**settings | {"layer_dropout": 0.0}).train(), batch()
+    model.output(model(source, mask, target)).square().sum().backward()
+    # Several processes would wait for a gradient that is missing.
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
 
 
 @pytest.mark.parametrize("feed_forward", ["relu", "swiglu"])
@@ -257,7 +224,7 @@ def test_embeddings_have_the_scale_and_the_deviation_asked_for():
     torch.manual_seed(0)
     tokens = torch.tensor([[5, 6]])
     for settings, scale, deviation in (({}, 4, 0.25), ({"embedding_scale": 3.0, "embedding_std": 0.01}, 3, 0.01)):
-        model = transformer(vocab_size=2000, positions="rotary", dropout=0.0, **settings)
+        model = transformer(vocab_size=2000, positions="rotary", dropout=0.0, **settings)  # it adds nothing to them
         embedded = model._embed("source", model.source_embedding, tokens)
         torch.testing.assert_close(embedded, model.source_embedding(tokens) * scale)
         assert model.output.weight.std().item() == pytest.approx(deviation, rel=0.03)
@@ -272,21 +239,14 @@ def test_a_cap_acts_on_every_logit():
 
 
 def test_attention_weights_are_those_of_every_head():
-    model = make(encoder_heads=[2, 4], decoder_heads=1, cross_heads=8)
-    source, mask, target = batch()
+    model, (source, mask, target) = make(encoder_heads=[2, 4], decoder_heads=1, cross_heads=8), batch()
     weights = model.attention_weights(source, mask, target)
-    assert [w.shape[1] for w in weights.encoder] == [2, 4]
-    assert [w.shape[1] for w in weights.decoder] == [1, 1]
-    assert [w.shape for w in weights.cross] == [(3, 8, 5, 6)] * 2
+    assert [[layer.shape[1] for layer in kind] for kind in weights] == [[2, 4], [1, 1], [8, 8]]
     assert model.head_counts == {"encoder_heads": [2, 4], "decoder_heads": [1, 1], "cross_heads": [8, 8]}
+    assert make(kv_heads=2).head_counts == make().head_counts | {"kv_heads": [2]}
     for layer in weights.cross:
         assert (layer[1, :, :, 4:] == 0).all()
         torch.testing.assert_close(layer.sum(-1), torch.ones(3, 8, 5).double())
-    for layer in weights.decoder:
-        assert (layer.triu(1) == 0).all()
-    shared = make(kv_heads=2)
-    assert shared.head_counts == make().head_counts | {"kv_heads": [2]}
-    assert [w.shape[1] for kind in shared.attention_weights(source, mask, target) for w in kind] == [4] * 6
 
 
 def test_tied_embeddings_are_one_matrix():
@@ -306,13 +266,6 @@ def test_sinusoidal_positions_are_those_of_the_paper_and_grow():
             assert encoded[position, 2 * i + 1].item() == pytest.approx(angle.cos().item(), abs=1e-6)
 
 
-def test_learned_positions_end():
-    model = make(positions="learned", max_positions=5)
-    source, mask, target = batch()
-    with pytest.raises(ValueError, match=r"6 tokens.*model\.max_positions=5"):
-        model(source, mask, target)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -325,13 +278,7 @@ def test_learned_positions_end():
         ({"local_heads": 5}, r"local_heads=5: must be 0 to 4, the heads"),
         (WINDOW | {"positions": "rotary"}, "positions=rotary: acts on keys, which GaussianWindow does not read"),
         (WINDOW | {"qk_norm": "learned"}, "qk_norm: acts on keys, which GaussianWindow does not read"),
-        ({"head_size": 0, "kv_heads": 0}, "head_size=0: must be greater than or equal to 1 or null\nmodel.kv_heads=0"),
-        ({"norm": "middle"}, "norm=middle: must be 'pre' or 'post'"),
         ({"d_model": 0, "encoder_layers": 257}, "d_model=0: must be greater.*\n.*encoder_layers=257: must be less"),
-        ({"logit_cap": 0.0, "qk_norm": "fixed"}, "logit_cap=0.0: must be greater than 0 or null"),
-        ({"layer_dropout": 1.0}, "layer_dropout=1.0: must be less than 1"),
-        ({"gain": 0.0, "cross_attention": "luong_dot"}, "gain=0.0: must be greater than 0 or null"),
-        ({"gaussians": 0, "cross_attention": "gaussian_window"}, "gaussians=0: must be greater than or equal to 1"),
     ],
 )
 def test_wrong_settings_say_what_is_allowed(settings, message):
@@ -341,23 +288,11 @@ def test_wrong_settings_say_what_is_allowed(settings, message):
         new_model(node, 11)
 
 
-def test_a_layer_without_heads_adds_a_bias_alone_and_trains():
-    model = make(**WITHOUT)
-    source, mask, target = batch()
-    attention = model.encoder[0].self_attention
-    x = torch.randn(3, 6, 16).double()
-    positions = TokenPositions(torch.arange(6), torch.arange(6), None)
+def test_a_layer_without_heads_adds_a_bias_alone():
+    attention, mask = make(**WITHOUT).encoder[0].self_attention, batch()[1]
+    x, positions = torch.randn(3, 6, 16).double(), TokenPositions(torch.arange(6), torch.arange(6), None)
     output = attention(x, attention.project(x), mask[:, None, None], positions).output
     assert output.equal(attention.output.bias.expand(3, 6, 16))
-    before = [parameter.clone() for parameter in model.parameters() if parameter.numel()]
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    model.output(model(source, mask, target)).square().mean().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())  # or several processes would wait
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
-    optimizer.step()
-    after = [parameter for parameter in model.parameters() if parameter.numel()]
-    changed = [not one.equal(other) for one, other in zip(before, after, strict=True)]
-    assert all(changed)
 
 
 @pytest.mark.medium

@@ -5,12 +5,12 @@ import dataclasses
 
 import pytest
 import torch
-from built import ONE_LAYER, built
+from built import ONE_LAYER, built, random_model
 
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.decoding.ensemble import Ensemble
 from headcount.decoding.sampling import Sampling
-from headcount.decoding.search import Hypothesis, SearchMethod, Translation
+from headcount.decoding.search import SearchMethod, Translation
 from headcount.decoding.translator import LineError, Translator
 from headcount.errors import InputError
 from headcount.model.transformer import Transformer
@@ -28,12 +28,7 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    torch.manual_seed(4)
-    model = built("model/nano", vocab_size=30, **ONE_LAYER)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3)  # far from uniform, so that different sources get different translations
-    return model.eval()
+    return random_model(30, encoder_layers=1, decoder_layers=1)
 
 
 def translator(model: Transformer, search: SearchMethod) -> Translator:
@@ -70,10 +65,13 @@ def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
 
 def test_a_source_takes_a_third_of_its_longest_translation_or_its_own_length(model):
     """Of each beam, with the end: of 4 pieces 9 x 4 + 2 tokens and the end are 39, a third 13; with a ratio of 2, 5."""
+    pieces = [[5], *[[5] * 4] * 20]
     for ratio, share in ((9, 13), (2, 5)):
         search = built("search/beam", beam=2, max_ratio=ratio, max_extra=2, batch_tokens=4 * 2 * share)
-        batches = translator(model, search)._batches([[5] * 4] * 9, [search.limit(4)] * 9, 2)
-        assert len(batches[0]) == 2  # a quarter of what is left
+        batches = translator(model, search)._batches(pieces, [search.limit(len(each)) for each in pieces], 2)
+        assert [len(rows) for rows in batches[:4]] == [4, 4, 3, 2]  # in the end a quarter of what is left
+        assert sorted(row for rows in batches for row in rows) == list(range(21))
+        assert batches[-1][-1] == 0  # longest first
 
 
 SEARCHES = [
@@ -85,9 +83,17 @@ SEARCHES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ensemble() -> Ensemble:
+    """Models of any size go together."""
+    return Ensemble([random_model(30), random_model(30, head_size=4), random_model(30, norm="post")])
+
+
 @pytest.mark.medium
+@pytest.mark.parametrize("translates", ["model", "ensemble"])
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_every_search_gives_each_line_what_it_gets_alone(search, model):
+def test_every_search_gives_each_line_what_it_gets_alone(search, translates, request):
+    model = request.getfixturevalue(translates)
     lines = ["abc", "", "zyxwvutsrq", "b", "hello", "q" * 12, "abc", "  "]
     small, done = dataclasses.replace(search, batch_tokens=60), []
     together = translator(model, small).nbest(lines, 3, done.append)
@@ -114,24 +120,12 @@ def test_more_than_the_width_is_refused(search, model):
     assert translator(model, search).nbest([], width) == []
 
 
-@pytest.fixture
-def endless(model) -> Transformer:
-    """A model that never ends a translation by itself."""
-    endless = copy.deepcopy(model)
+def test_a_hidden_source_is_not_read_and_gives_its_length_without_its_end_all_the_same(model):
+    endless = copy.deepcopy(model)  # it never ends a translation by itself
     with torch.no_grad():
         endless.output.weight[EOS] = 0
         endless.output.weight[EOS + 1] = 100
     endless.decoder_norm = torch.nn.Identity()
-    return endless
-
-
-def test_the_end_of_a_source_is_none_of_its_pieces(endless):
-    search = built("search/beam", beam=2, max_ratio=2, max_extra=3)
-    found = translator(endless, search).translate(["abcdefgh", "z", "ab"])
-    assert [len(translation) for translation in found] == [19, 5, 7]
-
-
-def test_a_hidden_source_is_not_read_and_gives_its_length_all_the_same(endless):
     search = built("search/beam", beam=2, max_ratio=2, max_extra=3)
     hidden = Translator(endless, Letters(), search, (PAD, BOS, EOS), hide_source=True)
     assert hidden.encode(["abc", "d"]) == [[], []]
@@ -164,26 +158,3 @@ def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model,
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
     unlimited = translator(model, built("search/beam", beam=1, max_source=None, max_ratio=0))
     assert len(unlimited.translate(["abcde" * 210])) == 1
-
-
-@pytest.mark.parametrize(
-    ("search", "hide_source"),
-    [
-        (built("search/beam", beam=4, max_ratio=1, max_extra=2, batch_tokens=200), False),
-        (built("search/beam", beam=4, max_ratio=9, max_extra=2, batch_tokens=200), False),
-        (built("search/beam", beam=4, max_ratio=2, max_extra=2, batch_tokens=200), True),
-    ],
-)
-def test_a_batch_holds_no_more_than_its_translations_may_take(model, monkeypatch, search, hide_source):
-    batches = []
-
-    def searched(count, sources, limits):
-        batches.append((len(sources), max(map(len, sources)), max(limits)))
-        return [[Hypothesis([4], 0.0)] * 4 for _ in sources]
-
-    some = Translator(model, Letters(), search, (PAD, BOS, EOS), hide_source)
-    monkeypatch.setattr(some, "_search", searched)
-    some.nbest(["a" * (1 + row % 20) for row in range(60)], 4)
-    assert sum(rows for rows, *_ in batches) == 60
-    for rows, source, limit in batches:
-        assert rows == 1 or (4 * rows * (source + 1) <= 200 and 4 * rows * (limit + 1) <= 3 * 200 + 3 * 4 * rows)

@@ -1,10 +1,12 @@
 """The choice of the weights that are scored: average or last."""
 
+import math
+
 import pytest
 import torch
 from toy import one_number
 
-from headcount.run.weights import choose_weights, verdict
+from headcount.run.weights import choose_weights
 
 
 def chosen(last: float, average: float | None, measure=lambda weight: {"loss": abs(weight - 3)}):
@@ -16,29 +18,24 @@ def chosen(last: float, average: float | None, measure=lambda weight: {"loss": a
     return weights["weight"].item(), figures
 
 
-def test_an_average_that_lags_behind_is_not_kept():
-    kept, figures = chosen(last=3.5, average=1.0)
-    assert kept == 3.5
-    assert figures == {"scored": "last", "valid_loss": {"average": 2.0, "last": 0.5}}
-    assert verdict(figures) == "weights kept: the last ones (on validation: loss 2.0000 averaged, 0.5000 last)"
-
-
-def test_an_average_that_does_better_is_kept():
-    kept, figures = chosen(last=3.5, average=3.25)
-    assert kept == 3.25
-    assert figures == {"scored": "average", "valid_loss": {"average": 0.25, "last": 0.5}}
-
-
-@pytest.mark.parametrize("average", [None, 3.5])
-def test_an_average_that_is_the_last_weights_has_no_figure(average):
+@pytest.mark.parametrize(
+    ("average", "scored", "of_average"),
+    [
+        (1.0, "last", 2.0),  # it lags behind
+        (3.25, "average", 0.25),
+        (None, "last", None),
+        (3.5, "last", None),  # it is the last weights
+    ],
+)
+def test_the_lower_loss_is_kept(average, scored, of_average):
     kept, figures = chosen(last=3.5, average=average)
-    assert kept == 3.5
-    assert figures == {"scored": "last", "valid_loss": {"average": None, "last": 0.5}}
+    assert kept == (average if scored == "average" else 3.5)
+    assert figures == {"scored": scored, "valid_loss": {"average": of_average, "last": 0.5}}
 
 
 def test_an_average_without_a_number_is_not_kept():
-    assert chosen(last=3.5, average=float("nan"))[0] == 3.5
-    assert chosen(last=float("nan"), average=3.5)[0] == 3.5
+    assert chosen(last=3.5, average=math.nan)[0] == 3.5
+    assert chosen(last=math.nan, average=3.5)[0] == 3.5
 
 
 @pytest.mark.parametrize(

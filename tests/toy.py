@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from headcount.decoding.beam import length_penalty
+from headcount.decoding.search import Hypothesis, SearchMethod, TranslationModel, search_loop
 
 BOS, EOS = 0, 1
 
@@ -21,8 +22,8 @@ class TableModel:
         self.seed = seed
         self.sharpness = sharpness
 
-    def start(self, sentences: list[int]) -> list[tuple[int, ...]]:
-        return [(sentence,) for sentence in sentences]
+    def start(self, source: Tensor, source_mask: None) -> list[tuple[int, ...]]:
+        return [(sentence,) for sentence in source.tolist()]
 
     def log_probs(self, history: tuple[int, ...]) -> Tensor:
         generator = torch.Generator().manual_seed(hash((self.seed, history)) % 2**31)
@@ -59,6 +60,15 @@ class BrokenModel(TableModel):
         if steps > self.good:
             log_probs[self.tokens] = self.wrong
         return log_probs
+
+
+def found_by(
+    search: SearchMethod, model: TranslationModel, sentences: list[int], limits: list[int], count: int = 1
+) -> list[list[Hypothesis]]:
+    """The hypotheses that a search for `count` translations finds of some sentences of a table."""
+    most = torch.tensor(limits)
+    hypotheses = search.begin([[sentence] for sentence in sentences], most, count, EOS)
+    return search_loop(model, model.start(torch.tensor(sentences), None), most, hypotheses, BOS, EOS)
 
 
 def one_number(value: float) -> torch.nn.Linear:
