@@ -40,11 +40,12 @@ def translated() -> dict[str, np.ndarray]:
 
 
 def attended() -> dict[str, np.ndarray]:
-    arrays = {"head": np.array(HEADS), "0.source": np.array(HOSTILE), "0.translation": np.array("der Hund")}
-    for kind, count in {"encoder": 2, "cross": 1}.items():
-        arrays |= {f"0.{kind}.{side}": np.array(["</s>", HOSTILE]) for side in ("query", "key")}
-        arrays[f"0.{kind}.1"] = np.stack([np.array([[1.0, 0.0], [0.5, 0.5]], np.float16)] * count)
-    return arrays
+    """Arrays of `attention`: a sentence of one piece and its end, a longer one behind it in length."""
+    weights = np.zeros((1, 2, 3, 3), np.float16)
+    weights[0, :, :2, :2] = [[1.0, 0.0], [0.5, 0.5]]
+    pieces = {f"{side}_pieces": np.array([["</s>", HOSTILE, ""]]) for side in ("source", "target")}
+    texts = {"source": np.array([HOSTILE]), "target": np.array(["der Hund"])}
+    return {"head": np.array(HEADS), **texts, **pieces, "encoder_1": weights, "cross_1": weights[:, :1]}
 
 
 def translated_without() -> dict[str, np.ndarray]:

@@ -55,7 +55,7 @@ def test_a_role_is_claimed_where_attention_and_effect_agree(found):
     assert [(claim.head, claim.relation, claim.direction) for claim in claimed] == [
         ("encoder1.2", "subject", "forward")
     ]
-    assert claimed[0].rate == claimed[0].elsewhere == 1
+    assert claimed[0].rate == 1
     assert claimed[0].phenomenon == "agreement"
     assert claimed[0].relative == pytest.approx(1, abs=0.1)
     assert claimed[0].fixed < 0.3 > claimed[0].matched
@@ -197,4 +197,3 @@ def test_a_run_of_both_directions_is_measured_in_its_own(tmp_path):
     assert len(found["importance"]["loss"]) == 32
     assert len(set(found["importance"]["phenomenon"].tolist())) == 8
     assert found["gold"]["valid.targets"].shape == (32,)
-    assert "alignment" in (tmp_path / "run" / "heads" / "heads.md").read_text(encoding="utf-8")

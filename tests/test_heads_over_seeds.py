@@ -13,7 +13,7 @@ from scipy.stats import ttest_1samp
 from test_heads_development import planted as trained
 from test_heads_gold import HEADS, ablation
 
-from headcount.heads.cutting_curves import Curve, Limit
+from headcount.heads.cutting_curves import Curve
 from headcount.heads.development import CURVES, Emergence, emergence
 from headcount.heads.gold import gold
 from headcount.heads.importance import Guide
@@ -36,7 +36,6 @@ from headcount.heads.sections.over_seeds import twins
 from headcount.heads.sections.over_seeds.summary import of_page, text_of
 from headcount.heads.statistics import effect_table
 from headcount.heads.twin_shares import Shares, largest_share
-from headcount.report.blocks import Section
 from headcount.report.markdown import markdown
 from headcount.report.table import Table, interval
 
@@ -86,7 +85,7 @@ def test_runs_with_a_head_are_counted_once_and_by_layer():
 def curve(name, loss, left=(0, 1, 2, 4)):
     bleu = np.array([10.0, 20])
     values = np.full(len(left), float(loss))
-    return Curve(name, 4, np.array(left), values, (), np.zeros((len(left), 0)), np.array([2, 4]), bleu + loss)
+    return Curve(name, np.array(left), values, np.zeros(0), np.array([2, 4]), bleu + loss)
 
 
 def test_bands_are_over_seeds_and_random_orders_are_averaged_within_a_run():
@@ -102,16 +101,12 @@ def test_bands_are_over_seeds_and_random_orders_are_averaged_within_a_run():
     assert [(band.order, band.left.tolist()) for band in bands([*runs, other], "loss")] == [("greedy", [0, 2])]
 
 
-def test_heads_that_can_go_and_what_goes_first():
-    runs = [[Limit("greedy", cut, cut + 1, reason)] for cut, reason in ((2, "order: 14 of 30"), (4, "case; order"))]
-    nothing = [Limit("greedy", 0, None, "no phenomenon is above chance in the whole model")]
-    (found,) = cuts([*runs, [Limit("greedy", 6, None, None)], nothing], ["case", "order", "pronoun"])
-    assert (found.heads.runs, found.heads.mean, found.heads.least, found.heads.most) == (3, 4, 2, 6)
-    assert (found.first, found.all_gone) == ({"order": 2, "case": 1}, 1)
-    (few,) = cuts([[Limit("greedy", cut, cut + 1, "")] for cut in (0, 0, 1, 3, 0)], most=3)
-    assert (few.heads.low, few.heads.mean) == (0, 0.8)
-    (most,) = cuts([[Limit("greedy", cut, cut + 1, "")] for cut in (3, 3, 2, 0, 3)], most=3)
-    assert (most.heads.high, most.heads.mean) == (3, 2.2)
+def test_heads_that_can_go():
+    found = cuts([{"greedy": cut, "gradient": 0} for cut in (0, 0, 1, 3)] + [{"greedy": 0}], most=3)
+    assert list(found) == ["greedy"]
+    assert (found["greedy"].runs, found["greedy"].low, found["greedy"].mean) == (5, 0, 0.8)
+    most = cuts([{"greedy": cut} for cut in (3, 3, 2, 0, 3)], most=3)["greedy"]
+    assert (most.high, most.mean) == (3, 2.2)
 
 
 def test_seeds_that_agree_on_what_appears_first():
@@ -205,10 +200,10 @@ def test_where_the_cue_goes_over_seeds():
         for name, head in (("patched", 2), ("layers", 1)):
             each[name][head, order] = each["base"][order] - 8 * share + np.tile([0.05, -0.05], 30)
     runs = [Results(str(n), Path("runs/a"), ("en", "de"), {"twins": each}, BOUNDS) for n, each in enumerate(parts)]
-    found = study_page(Study(Path("runs/sweep"), "heads", {"2": runs}, {run.name: 1 for run in runs}))
+    found = study_page(Study(Path("runs/sweep"), "heads", {"2": runs}))
     (table,) = tables(found, "Where the cue goes")
     assert dict(table.cells)["order"] == "50 [50, 50] %: cross1 3"
-    equal = study_page(Study(Path("runs/sweep"), "heads", {"2": runs[:1] * 3}, {"0": 1}))
+    equal = study_page(Study(Path("runs/sweep"), "heads", {"2": runs[:1] * 3}))
     assert dict(tables(equal, "Where the cue goes")[0].cells)["order"] == "50 %: cross1 3"
     assert not equal.findings
     rows = {(row.head, row.endpoint, row.column): row.estimate for row in found.rows}
@@ -234,7 +229,7 @@ def study(attended) -> Study:
     runs = [Results(str(n), Path("runs/a"), ("en", "de"), each, BOUNDS) for n, each in enumerate(parts)]
     for run in runs:
         run.parts["ablation"]["grade"] = run.parts["ablation"]["phenomenon"]
-    return Study(Path("runs/sweep"), "heads", {"2": runs[:5], "1": runs[5:]}, {run.name: 1 for run in runs})
+    return Study(Path("runs/sweep"), "heads", {"2": runs[:5], "1": runs[5:]})
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +256,7 @@ def test_few_pages_without_effects_have_a_deep_cell(monkeypatch, deep):
     run = Results("a", Path("a"), ("en", "de"), {"twins": {"phenomenon": np.array(["a"])}}, BOUNDS)
     for _ in range(40):
         drawn = []
-        found = twins.subject(Study(Path("a"), "heads", {row: [run] * 5 for row in "1248"}, {"a": 1}))
+        found = twins.subject(Study(Path("a"), "heads", {row: [run] * 5 for row in "1248"}))
         sure = [cell for each in drawn for line in each.cells for cell in line if cell.sure]
         pages.append(bool(sure or found.findings))
     assert np.mean(pages) == 1 if deep else np.mean(pages) <= 0.07
@@ -289,19 +284,6 @@ def test_roles_are_counted_over_seeds_and_the_section_names_the_runs_it_holds_fo
 
 
 @pytest.mark.medium
-def test_the_span_of_attention_of_the_heads_of_a_kind(page):
-    (section,) = (section for section in page.page.sections if section.title == "Roles over seeds")
-    (spans,) = (block for block in section.blocks if isinstance(block, Section))
-    cells = {line[0]: line[1:] for line in spans.blocks[-1].cells}
-    assert len(cells) == 5 * 3
-    rows = {(row.endpoint, row.column): row for row in page.rows if row.head == "2"}
-    least, most, even = (rows[f"role.distance.{end}", "encoder"] for end in ("least", "most", "even"))
-    assert 1 <= least.estimate < most.estimate <= even.estimate + 0.1
-    assert cells["encoder: distance, pieces"][0].startswith(f"{least.estimate:.1f} to {most.estimate:.1f} (")
-    assert f"(even {even.estimate:.1f})" in cells["encoder: distance, pieces"][0]
-
-
-@pytest.mark.medium
 def test_the_aligning_head_of_each_run_is_on_the_page(page):
     (table,) = tables(page, "Which cross head aligns")
     cells = {line[0]: line[1:] for line in table.cells}
@@ -318,7 +300,6 @@ def test_sections_without_their_parts_are_left_out(page):
         "Over how many heads is a function spread?",
         "Roles over seeds",
         "Which cross head aligns",
-        "The head that each run misses most",
     ]
 
 
@@ -366,7 +347,7 @@ def test_what_differs_within_a_run_is_tested_for_all_runs_of_a_page(monkeypatch)
     found = replace(table, p=p, verdict=np.where(p <= 0.05, "differs", "undecided"))
     monkeypatch.setattr(Results, "effects", lambda *_: found)
     for runs, differ in ((1, 2), (10, 1), (1000, 0)):
-        page = of_page(Study(Path("a"), "heads", {"2": [run] * runs}, {"a": 1}), run, "margin")
+        page = of_page(Study(Path("a"), "heads", {"2": [run] * runs}), run, "margin")
         assert (page.verdict == "differs").sum() == differ
 
 

@@ -103,7 +103,7 @@ def test_specialists_are_counted_by_layer():
     runs = [run(seed, permuted(seed)) for seed in range(4)]
     runs.append(run(4, np.full((8, 3), 0.5)))
     tables = [effect_table(each) for each in runs]
-    order, negation = (specialist("4", tables, name).placed for name in ("order", "negation"))
+    order, negation = (specialist(tables, name) for name in ("order", "negation"))
     assert (order.count.found, order.count.runs) == (4, 5)
     assert (order.layers, negation.layers) == ({"cross1": 4}, {"encoder1": 4})
     # Clopper and Pearson for 4 of 5.
@@ -150,11 +150,11 @@ def test_spread_is_the_number_of_heads_with_equal_effects():
     assert np.isnan([participation(np.zeros((3, 5))), participation(-np.ones((3, 5)))]).all()
     few = [run(seed, permuted(seed), noise=0.001) for seed in range(3)]
     many = [run(seed, np.full((8, 3), 0.5), noise=0.001) for seed in range(3)]
-    one, all_ = spread("few", few, "order"), spread("many", many, "order")
+    one, all_ = spread(few, "order"), spread(many, "order")
     assert one.heads.mean == pytest.approx(1, abs=0.01)
     assert all_.heads.mean == pytest.approx(8, abs=0.01)
     assert all_.share.mean == pytest.approx(1, abs=0.01)
-    none = spread("none", [run(0, np.full((8, 3), -1.0))], "order")
+    none = spread([run(0, np.full((8, 3), -1.0))], "order")
     assert (none.heads.runs, none.layers["cross1"].runs) == (0, 0)
     assert {layer: share.mean for layer, share in one.layers.items()} == pytest.approx(
         {"encoder1": 0, "cross1": 1}, abs=0.01
@@ -181,5 +181,5 @@ def test_runs_measured_on_different_designs_are_refused():
 def test_a_section_says_where_runs_have_sentences_of_their_own(own):
     runs = [{**run(seed, permuted(seed)), "sentences": np.array(str(seed * own))} for seed in (0, 1)]
     each = [Results(str(n), Path("a"), ("en", "de"), {"ablation": arrays}, BOUNDS) for n, arrays in enumerate(runs)]
-    study = Study(Path("a"), "heads", {"4": each}, {"0": 0, "1": 1})
+    study = Study(Path("a"), "heads", {"4": each})
     assert held(study, study.rows) == ("Not all runs were measured on the same sentences." if own else "")

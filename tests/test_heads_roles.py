@@ -16,18 +16,8 @@ from headcount.heads.interface import Heads
 from headcount.heads.observed import Attention, observed
 from headcount.heads.patching import TWINS
 from headcount.heads.paths import PATHS
-from headcount.heads.roles import (
-    OFFSETS,
-    ROLES,
-    by_offset,
-    measure_means,
-    measured,
-    positional_heads,
-    rare_words,
-    role_figures,
-    roles,
-)
-from headcount.heads.spelling import Spelled, padded, spelling
+from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, positional_heads, rare_words, role_figures, roles
+from headcount.heads.spelling import Spelled, spelling
 
 ODD = [
     "Über die schönen Straßen fährt Müllers Bär.",
@@ -130,7 +120,7 @@ def test_shares_are_the_attention_weights_and_the_lengths_of_what_they_add(chang
 
 def test_between_words_is_the_sum_over_keys_and_the_mean_over_queries():
     share = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.1, 0.0], [0.2, 0.2, 0.2]])[None, None, None]
-    spelled = padded([np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)])
+    spelled = torch.tensor([[[1.0, 0], [1, 0], [0, 1]]])
     found = Attention(share, 1 - share.sum(dim=-1)).words(spelled, spelled)
     assert found.share.flatten().tolist() == pytest.approx([0.45, 0.15, 0.4, 0.2])
     assert found.rest.flatten().tolist() == pytest.approx([0.4, 0.4])
@@ -138,22 +128,21 @@ def test_between_words_is_the_sum_over_keys_and_the_mean_over_queries():
 
 def test_measures_and_profiles_equal_loops():
     torch.manual_seed(0)
-    whole = torch.rand(2, 3, 2, 12, 14).softmax(dim=-1)
-    attention = Attention(whole[..., :-1], whole[..., -1])
+    whole = torch.rand(3, 2, 12, 14).softmax(dim=-1)
     asked = (torch.rand(3, 12) > 0.3).float()
     marks = (torch.rand(3, 13, 3) > 0.5).float()
-    found, profile = measured(attention, asked, marks), by_offset(attention.share)
+    found, profile = measured(whole[..., :-1], whole[..., -1], asked, marks), by_offset(whole[..., :-1])
     expected, offsets = torch.zeros_like(found), torch.zeros_like(profile)
-    for view, row, head, query in np.ndindex(2, 3, 2, 12):
-        share = whole[view, row, head, query, :-1]
+    for row, head, query in np.ndindex(3, 2, 12):
+        share = whole[row, head, query, :-1]
         for key in range(13):
-            offsets[row, view, head, OFFSETS.index(int(np.clip(key - query, OFFSETS[0], OFFSETS[-1])))] += share[key]
+            offsets[row, head, OFFSETS.index(int(np.clip(key - query, OFFSETS[0], OFFSETS[-1])))] += share[key]
         if asked[row, query]:
-            rest = whole[view, row, head, query, -1]
-            expected[row, view, head] += torch.stack(
+            rest = whole[row, head, query, -1]
+            expected[row, head] += torch.stack(
                 [
                     sum(share[key] * abs(query - key) for key in range(13)),
-                    -(whole[view, row, head, query] * whole[view, row, head, query].log()).sum(),
+                    -(whole[row, head, query] * whole[row, head, query].log()).sum(),
                     share.max(),
                     rest,
                     *((share @ marks[row])[:2]),
@@ -173,33 +162,12 @@ def test_rare_words_are_at_most_a_tenth_of_the_text():
 @pytest.mark.medium
 def test_a_head_on_the_word_before_is_positional_and_others_are_not():
     arrays = roles(planted.analysis(planted.planted_model()), lambda done: None)
-    for level in ("pieces", "words"):
-        found = role_figures(arrays, level)
-        assert found.offset[[0, 5]].tolist() == [-1, 0]
-        assert [found.heads[head] for head in np.flatnonzero(found.positional)] == ["encoder1.1", "cross1.2"]
-        assert positional_heads(arrays) == {"encoder1.1": -1, "cross1.2": 0}
-        assert found.figures["previous"].value[0] > 0.9
-        assert found.figures["same"].low[5] > 0.95 > found.figures["same"].high[4]
-        assert found.figures["distance"].value[0] < 1.5
+    found = role_figures(arrays)
+    assert found.offset[[0, 5]].tolist() == [-1, 0]
+    assert [found.heads[head] for head in np.flatnonzero(found.positional)] == ["encoder1.1", "cross1.2"]
+    assert positional_heads(arrays) == {"encoder1.1": -1, "cross1.2": 0}
+    assert found.figures["previous"].value[0] > 0.9
+    assert found.figures["same"].low[5] > 0.95 > found.figures["same"].high[4]
+    assert found.figures["distance"].value[0] < 1.5
     random = role_figures(roles(planted.analysis(planted.random_model()), lambda done: None))
     assert not random.positional.any()
-
-
-@pytest.mark.medium
-def test_an_even_head_has_the_figures_of_even_attention():
-    arrays = roles(planted.analysis(planted.even_model()), lambda done: None)
-    kinds = ["encoder", "decoder", "cross"]
-    for level in ("pieces", "words"):
-        even = arrays[f"{level}.even"][:, [kinds.index(kind) for kind in arrays["kind"]], :6]
-        assert np.allclose(arrays[f"{level}.measures"][:, 0, :, :6], even, atol=1e-4)
-    heads, even = measure_means(arrays)
-    for name in ("distance", "entropy", "punctuation", "rare"):
-        assert np.allclose(heads[name], even[name], atol=1e-4)
-
-
-@pytest.mark.medium
-def test_means_of_measures_are_those_of_the_table_of_roles():
-    arrays = roles(planted.analysis(planted.planted_model()), lambda done: None)
-    means, found = measure_means(arrays)[0], role_figures(arrays).figures
-    for name in ("distance", "entropy", "confidence", "rest", "punctuation", "rare"):
-        assert np.allclose(means[name], found[name].value)

@@ -135,12 +135,6 @@ def test_accuracy_without_a_changed_pair_is_not_known_exactly():
     assert table.high[0, 2] > 10
 
 
-def test_other_groups_of_pairs_are_other_columns():
-    arrays = ablation_arrays()
-    cells = np.array(["order hard" if name == "order" else "case easy" for name in arrays["phenomenon"]])
-    assert effect_table(arrays, groups=cells).columns == ("loss", "case easy", "order hard")
-
-
 def test_an_unknown_kind_or_endpoint_is_refused():
     with pytest.raises(InputError, match="mean: no kind of ablation of these results"):
         effect_table(ablation_arrays(), "mean")

@@ -15,15 +15,13 @@ from torch import nn
 
 from headcount.data.batches import Sentences
 from headcount.data.tokenizer import BOS, EOS
-from headcount.errors import InputError
 from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.evaluation_set import evaluation_set, stratified
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.page import run_page
-from headcount.heads.patching import TwinPairs, Twins, each_head, twin_effects, twins
+from headcount.heads.patching import Tokens, TwinPairs, Twins, each_head, places, twin_effects, twins
 from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of, reaches
 from headcount.heads.results import Results
-from headcount.heads.twin_alignment import Tokens, places
 from headcount.heads.twin_shares import circuits, move_shares, twin_shares
 
 VOCAB = 30
@@ -375,9 +373,6 @@ def test_the_arrays_of_a_corpus_give_shares_by_phenomenon(analysis):
     assert arrays["layers"][cross] == pytest.approx(arrays["twin"], abs=1e-5)
     shares = twin_shares(arrays, "layer")
     assert shares.share[cross] == pytest.approx(1, abs=1e-3)
-    assert twin_shares(arrays, group="grade").phenomena == ("easy", "hard")
-    with pytest.raises(InputError, match="rows=cell: must be head or layer"):
-        twin_shares(arrays, "cell")
 
 
 def lengths(analysis):

@@ -19,7 +19,7 @@ from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Heads, Layer
 from headcount.heads.likelihood import ROW_TOKENS, Fill, Progress, TokenLogProbs, token_log_probs
 
-KINDS = ("zero", "mean", "resample")
+KINDS = ("zero", "mean", "resample", "only")
 BANK = 4096  # outputs of each head that resampling draws from
 
 

@@ -1,14 +1,17 @@
-"""Cards of heads: the figures of each, the translations that change without it, and its attention."""
+"""Cards of heads: the translations that change without each, and its attention."""
 
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from headcount.heads.analysis import Arrays
-from headcount.heads.results import Figures, Results
+from headcount.heads.interface import heads_named
+from headcount.heads.results import Results
+from headcount.heads.roles import SIDES
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # a weight from 0 to 1 as one of 36
 
@@ -28,25 +31,22 @@ class Card:
     """A head. same: the translations that stay the same without it; None if none was tried."""
 
     head: str
-    figures: Sequence[tuple[str, str]]
-    changes: Sequence[Change]
-    same: int | None
+    changes: Sequence[Change] = ()
+    same: int | None = None
 
 
-def cards(results: Results, figures: Sequence[Figures]) -> list[Card]:
+def cards(results: Results) -> list[Card]:
     """A card for each head, in the order of the model."""
     examples = results.get("examples")
-    return [_card(head, [line for each in figures for line in each.get(head, ())], examples) for head in results.heads]
+    return [Card(head) if examples is None else _card(head, examples) for head in results.heads]
 
 
-def _card(head: str, figures: Sequence[tuple[str, str]], examples: Arrays | None) -> Card:
-    if examples is None:
-        return Card(head, figures, (), None)
+def _card(head: str, examples: Arrays) -> Card:
     without = examples["without"][examples["head"].tolist().index(head)].tolist()
     changes = [
         _change(examples, number, text) for number, text in enumerate(without) if text != examples["whole"][number]
     ]
-    return Card(head, figures, changes, len(without) - len(changes))
+    return Card(head, changes, len(without) - len(changes))
 
 
 def _change(examples: Arrays, number: int, without: str) -> Change:
@@ -68,28 +68,19 @@ def marked(before: str, after: str) -> tuple[Markup, Markup]:
 
 
 def attention(results: Results) -> list[dict[str, Any]]:
-    """The sentences of the part `attention` for the script of the page: source, translation, of each kind the tokens of
-    queries and keys, and of each head its weights, a digit each (base 36), a text a query."""
+    """The sentences of the part `attention` for the script of the page: source, the tokens of queries and keys of each
+    kind, and of each head its weights, a digit each (base 36), a text a query."""
     arrays = results.get("attention")
-    if arrays is None:
-        return []
-    count = sum(name.endswith(".source") for name in arrays)
-    return [_sentence(arrays, number) for number in range(count)]
+    return [] if arrays is None else [_sentence(arrays, number) for number in range(len(arrays["source"]))]
 
 
 def _sentence(arrays: Arrays, number: int) -> dict[str, Any]:
-    weights, tokens = {}, {}
-    for name, values in arrays.items():
-        place, _, rest = name.partition(".")
-        kind, _, layer = rest.partition(".")
-        if place == str(number) and layer.isdigit():
-            for head, each in enumerate(values, start=1):
-                weights[f"{kind}{layer}.{head}"] = ["".join(map(_digit, row)) for row in each.tolist()]
-        elif place == str(number) and layer in ("query", "key"):
-            tokens[f"{kind}.{layer}"] = values.tolist()
-    texts = {name: str(arrays[f"{number}.{name}"]) for name in ("source", "translation")}
-    return {**texts, "tokens": tokens, "weights": weights}
-
-
-def _digit(weight: float) -> str:
-    return DIGITS[round(min(max(weight, 0), 1) * (len(DIGITS) - 1))]
+    pieces = {side: [piece for piece in arrays[f"{side}_pieces"][number].tolist() if piece] for side in SIDES["cross"]}
+    tokens = {kind: [pieces[side] for side in sides] for kind, sides in SIDES.items()}
+    weights = {}
+    for head in heads_named(arrays["head"]):
+        queries, keys = map(len, tokens[head.kind])
+        own = arrays[f"{head.kind}_{head.layer}"][number, head.head - 1, :queries, :keys].astype(float)
+        digits = np.rint(own.clip(0, 1) * (len(DIGITS) - 1)).astype(int)
+        weights[str(head)] = ["".join(DIGITS[digit] for digit in row) for row in digits.tolist()]
+    return {"source": str(arrays["source"][number]), "tokens": tokens, "weights": weights}

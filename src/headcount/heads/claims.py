@@ -57,16 +57,14 @@ class Claim:
     """A head and a relation, in the direction and by the view with the surest gain.
 
     rate: share of links whose other end has the largest share of attention; fixed, matched, others: the baselines; gain
-    over the largest one, and low, the lower end of its simultaneous interval. elsewhere: the rate on links that the
-    best fixed offset misses, nan if there are none. phenomenon: the one of the relation that suffers most without the
-    head; harm: its loss of margin in nats; relative: as a share of the whole model's; p: corrected for all heads and
-    phenomena. positional: the head is positional, see `positional_heads`.
+    over the largest one, and low, the lower end of its simultaneous interval. phenomenon: the one of the relation that
+    suffers most without the head; harm: its loss of margin in nats; relative: as a share of the whole model's; p:
+    corrected for all heads and phenomena. positional: the head is positional, see `positional_heads`.
     """
 
     head: str
     relation: str
     direction: str
-    view: str
     links: int
     rate: float
     fixed: float
@@ -74,7 +72,6 @@ class Claim:
     others: float
     gain: float
     low: float
-    elsewhere: float
     phenomenon: str
     harm: float
     relative: float
@@ -132,12 +129,11 @@ def _claim(
     effects: EffectTable,
     positional: bool,
 ) -> Claim:
-    relation, direction, view = cell
+    relation, direction, _ = cell
     rate = float(found.right[number].mean())
     baselines = {
         name: float(np.broadcast_to(getattr(found, name), found.right.shape)[number].mean()) for name in BASELINES
     }
-    missed = found.right[number, found.fixed == 0]
     row = effects.rows.index(head)
     columns = [effects.columns.index(name) for name in PHENOMENA[relation] if name in effects.columns]
     column = max(columns, key=lambda column: effects.harm[row, column] / max(effects.whole[column], LEAST_MARGIN))
@@ -146,13 +142,11 @@ def _claim(
         head=head,
         relation=relation,
         direction=direction,
-        view=view,
         links=len(found.sentence),
         rate=rate,
         **baselines,
         gain=rate - max(baselines.values()),
         low=lowest(gains, number, cell),
-        elsewhere=float(missed.mean()) if len(missed) else float("nan"),
         phenomenon=effects.columns[column],
         harm=harm,
         relative=harm / whole if whole > 0 else 0.0,

@@ -77,9 +77,8 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: 
     if not results:
         raise InputError(f"sweep={sweep.directory}: {notes[-1]}")
     rows = {row.label: [results[run.name] for run in row.runs if run.name in results] for row in sweep.rows}
-    seeds = {run.name: run.seed for run in sweep.runs}
     rows = {label: found for label, found in rows.items() if found}
-    return Study(sweep.directory, sweep.design.label or "row", rows, seeds, sweep.unfinished, tuple(notes))
+    return Study(sweep.directory, sweep.design.label or "row", rows, sweep.unfinished, tuple(notes))
 
 
 def following(results: Results) -> str:
@@ -87,9 +86,9 @@ def following(results: Results) -> str:
     the orders would be chosen by the sentences that rank them; where that was not measured, or leaves all, look at the
     run."""
     cutting, run = results.get("cutting"), show(results.directory)
-    for limit in free_by_bleu(cutting, results.bounds.bleu) if cutting is not None else ():
-        if limit.order == ORDER and 0 < limit.cut < len(results.heads):
-            return command("heads", f"prune={len(results.heads) - limit.cut}", f"order={ORDER}", run=run)
+    cut = 0 if cutting is None else free_by_bleu(cutting, results.bounds.bleu).get(ORDER, 0)
+    if 0 < cut < len(results.heads):
+        return command("heads", f"prune={len(results.heads) - cut}", f"order={ORDER}", run=run)
     return command("export", "format=page", run=run)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, stratified
 from headcount.heads.likelihood import Progress
-from headcount.report.attention_maps import attention_maps
+from headcount.report.attention_arrays import attention_arrays
 
 SENTENCES = 40  # translated without each head
 SHOWN = 8  # whose attention is kept
@@ -35,19 +35,11 @@ def examples(analysis: Analysis, progress: Progress) -> Arrays:
 
 
 def attention(analysis: Analysis, progress: Progress) -> Arrays:
-    """Attention weights while the run translates: for sentence I the arrays I.source, I.translation, I.KIND.query and
-    I.KIND.key, the tokens, and I.KIND.LAYER, the weights [head, query, key]."""
-    test = analysis.test
-    arrays: Arrays = {"head": analysis.heads.labels}
-    for number, row in enumerate(chosen(test, SHOWN).tolist()):
-        maps = attention_maps(analysis.run, test.rows[row]["source"])
-        arrays |= {f"{number}.source": np.array(maps.source), f"{number}.translation": np.array(maps.target)}
-        for layer in maps.layers:
-            tokens = {"query": list(layer.queries), "key": list(layer.keys)}
-            arrays |= {f"{number}.{layer.kind}.{name}": np.array(text) for name, text in tokens.items()}
-            arrays[f"{number}.{layer.kind}.{layer.number}"] = layer.weights.numpy().astype(np.float16)
-        progress(1)
-    return arrays
+    """Attention weights while the run translates a few sentences, see `attention_arrays`; also head, the names."""
+    sources = list(analysis.test.rows.select(chosen(analysis.test, SHOWN))["source"])
+    arrays = attention_arrays(analysis.run, sources, analysis.run.translator.translate(sources), progress)
+    small = {name: each.astype(np.float16) if each.ndim == 4 else each for name, each in arrays.items()}
+    return {**small, "head": analysis.heads.labels}
 
 
 EXAMPLES = Part(
@@ -56,4 +48,4 @@ EXAMPLES = Part(
     examples,
     steps=lambda analysis: len(chosen(analysis.test, SENTENCES)) * (1 + len(analysis.heads)),
 )
-ATTENTION = Part("attention", "attention of every head", attention, steps=lambda analysis: SHOWN)
+ATTENTION = Part("attention", "attention of every head", attention, steps=lambda analysis: SHOWN, version=2)

@@ -98,10 +98,10 @@ def _kept(analysis: Analysis, part: Part, weights: str, measured: bool) -> Array
     start = time.perf_counter()
     with progress_bar(part.about, part.steps(analysis)) as progress:
         arrays = part.measure(analysis, progress)
-    arrays |= {"key": np.array(key), "seconds": np.array(time.perf_counter() - start)}
+    arrays["key"] = np.array(key)
     arrays["sentences"] = np.array(hashlib.sha256("\n".join(analysis.test.rows["source"]).encode()).hexdigest()[:16])
     write_arrays(path, arrays)
-    logger.info("%s: %.0f s", part.about, arrays["seconds"])
+    logger.info("%s: %.0f s", part.about, time.perf_counter() - start)
     return arrays
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.batching import in_order_of_length
-from headcount.data.tokenizer import EOS, PAD
+from headcount.data.tokenizer import EOS
 from headcount.errors import InputError
 from headcount.heads.analysis import Analysis
 from headcount.heads.interface import KINDS, Heads, Layer
@@ -39,6 +39,11 @@ class Attention(NamedTuple):
     share: Tensor
     rest: Tensor
 
+    @property
+    def by_weight(self) -> tuple[Tensor, Tensor]:
+        """share [batch, head, query, key] and rest [batch, head, query] by weight."""
+        return self.share[0], self.rest[0]
+
     def words(self, queries: Tensor, keys: Tensor) -> "Attention":
         """Between words: the sum over the pieces of the key, the mean over those of the query (Clark et al. 2019,
         section 4.1). queries, keys: `Spelled.batch` [batch, piece, word]."""
@@ -51,35 +56,18 @@ class Attention(NamedTuple):
 class Observed:
     """Attention on a batch of sentences.
 
-    rows [batch]: the sentences. source, target [batch, piece]: True for a piece, not an end or padding. shares: by
-    kind, [view, batch, head, query, key] of all positions.
+    rows [batch]: the sentences. source [batch, piece]: True for a piece, not an end or padding. shares: by kind, [view,
+    batch, head, query, key] of all positions.
     """
 
     rows: NDArray[np.int64]
     source: Tensor
-    target: Tensor
     shares: dict[str, Tensor]
 
     def pieces(self, kind: str, when: When = "before") -> Attention:
         """Between pieces, of all heads of a kind. when: of queries of the decoder."""
-        return self._of_text(kind, self.shares[kind], when)
-
-    def even(self, kind: str, when: When = "before") -> Attention:
-        """As `pieces`, of a single head that attends to all keys alike."""
-        return self._of_text(kind, _normal(self._allowed(kind)[None, :, None].float()), when)
-
-    def _allowed(self, kind: str) -> Tensor:
-        """Whether a query may attend to a key, [batch, query, key], all positions counted."""
-        queries, keys = self.shares[kind].shape[-2:]
-        if kind == "decoder":
-            return torch.ones(queries, keys, device=self.source.device).tril().expand(len(self.rows), -1, -1)
-        lengths = self.source.sum(dim=1)[:, None]
-        inside = torch.arange(keys, device=lengths.device) <= lengths
-        return inside[:, None].expand(-1, queries, -1)
-
-    def _of_text(self, kind: str, shares: Tensor, when: When) -> Attention:
         read = kind != "encoder" and when == "after"
-        shares = shares[..., 1:, :] if read else shares[..., :-1, :]
+        shares = self.shares[kind][..., 1:, :] if read else self.shares[kind][..., :-1, :]
         text = shares[..., 1:] if kind == "decoder" else shares[..., :-1] * self.source[:, None, None]
         return Attention(text, 1 - text.sum(dim=-1))
 
@@ -95,8 +83,7 @@ def observed(heads: Heads, source: Sentences, target: Sentences) -> Iterator[Obs
     for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS):
         batch = collate(source, target, rows, 0).to(heads.model.device)
         source_pieces = (batch.source_mask & batch.source.ne(EOS))[:, :-1]
-        target_pieces = (batch.target_out.ne(PAD) & batch.target_out.ne(EOS))[:, :-1]
-        yield Observed(rows, source_pieces, target_pieces, _shares(heads, batch))
+        yield Observed(rows, source_pieces, _shares(heads, batch))
 
 
 def _shares(heads: Heads, batch: Batch) -> dict[str, Tensor]:

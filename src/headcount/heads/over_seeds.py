@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from headcount.heads.cutting_curves import Curve, Limit
+from headcount.heads.cutting_curves import Curve
 from headcount.heads.development import CURVES, Emergence
 from headcount.heads.gold import WHENS
 from headcount.heads.importance import PROXIES, Guide
@@ -130,9 +130,8 @@ def _line(curves: Sequence[Curve], order: str, endpoint: str) -> dict[int, float
     values: dict[int, list[float]] = {}
     for curve in curves:
         if curve.name == order:
-            left = curve.bleu_left if endpoint == "bleu" else curve.left
-            for count, value in zip(left.tolist(), getattr(curve, endpoint).tolist(), strict=True):
-                values.setdefault(count, []).append(value)
+            for left, value in zip(*curve.points(endpoint), strict=True):
+                values.setdefault(int(left), []).append(float(value))
     return {count: float(np.mean(each)) for count, each in values.items()}
 
 
@@ -143,28 +142,10 @@ def _band(order: str, lines: Sequence[Mapping[int, float]], most: float) -> Band
     return Band(order, len(lines), np.array(left, dtype=np.int64), mean, low, high)
 
 
-@dataclass(frozen=True)
-class Cut:
-    """The heads that an order can cut, over seeds. heads: their number; first: the runs in which each phenomenon is
-    among those lost first. all_gone: the runs that lose nothing at any point of their curve."""
-
-    order: str
-    heads: SeedMean
-    first: Mapping[str, int]
-    all_gone: int
-
-
-def cuts(runs: Sequence[Sequence[Limit]], phenomena: Sequence[str] = (), most: float = np.inf) -> list[Cut]:
-    """The limits of the runs of a row, for the orders that every run has; a run of which nothing is counted is left
-    out. phenomena: their names. most: the heads of a run."""
-    by_order = [{limit.order: limit for limit in run} for run in runs]
-    found = []
-    for order in [order for order in by_order[0] if all(order in each for each in by_order)]:
-        own = [each[order] for each in by_order if each[order].counted]
-        first = Counter(name for limit in own for name in phenomena if name in (limit.reason or ""))
-        heads = seed_mean([limit.cut for limit in own], 0, most)
-        found.append(Cut(order, heads, dict(first.most_common()), sum(limit.reason is None for limit in own)))
-    return found
+def cuts(runs: Sequence[Mapping[str, int]], most: float) -> dict[str, SeedMean]:
+    """The heads that each order can cut that every run of a row has. most: the heads of a run."""
+    shared = [order for order in runs[0] if all(order in run for run in runs)]
+    return {order: seed_mean([run[order] for run in runs], 0, most) for order in shared}
 
 
 @dataclass(frozen=True)

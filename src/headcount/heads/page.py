@@ -3,7 +3,6 @@
 import csv
 import io
 import logging
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
@@ -46,8 +45,7 @@ def run_page(results: Results, debug: bool = False) -> HeadsPage:
     source, target = results.languages
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
     page = made(f"Heads of {results.name}", about, found, flags)
-    every = cards(results, [each.figures for each in found])
-    return HeadsPage(page, rows(found), findings(found), every, attention(results))
+    return HeadsPage(page, rows(found), findings(found), cards(results), attention(results))
 
 
 def study_page(study: Study, debug: bool = False) -> HeadsPage:
@@ -109,13 +107,12 @@ def heads_csv(lines: Iterable[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([field.name for field in fields(Row)])
-    for row in lines:
-        writer.writerow([_cell(value) for value in astuple(row)])
+    writer.writerows(map(_cell, astuple(row)) for row in lines)
     return text.getvalue()
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or value != value:  # NaN
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 

@@ -13,11 +13,13 @@ encoder, the output at the aligned token is taken, see `places`; other tokens ke
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
@@ -29,15 +31,60 @@ from headcount.heads.interface import Edit, Heads, Layer
 from headcount.heads.likelihood import LOGITS_AT_ONCE, ROW_TOKENS, Progress
 from headcount.heads.observed import lacks_source
 from headcount.heads.spelling import Spelled
-from headcount.heads.twin_alignment import Tokens, places
 from headcount.run.opened import Run
 
+NONE = -1  # no token of the twin
 PAIR_TOKENS = 512  # padded tokens of a batch of pairs, which each setting multiplies
 Outputs = dict[Layer, Tensor]
 """Outputs of the heads of each layer, [row, head, query, d_head]. Rows: in the encoder [pair]; in the decoder
 [translation x pair], the right translations first."""
 Values = Callable[[Layer, Tensor], Tensor]
 """What takes the place of the outputs of a layer under some settings: it fits [setting, row, head, query, d_head]."""
+
+
+class Tokens(NamedTuple):
+    """A sentence as words, and the word of each of its tokens, in order, without its end."""
+
+    words: Sequence[str]
+    owner: NDArray[np.int64]
+
+    def span(self, first: int, end: int) -> tuple[int, int]:
+        """The first token and the end of the words from `first` to `end` - 1."""
+        start, stop = np.searchsorted(self.owner, [first, end]).tolist()
+        return start, stop
+
+
+def places(sentence: Tokens, twin: Tokens) -> NDArray[np.int64]:
+    """The token of the twin for each token of a sentence, its end counted; -1 for none.
+
+    Words are aligned by difflib, changed words to those in their place one by one, or as a block if their numbers
+    differ. Tokens are spread evenly over those of the other word or block; a single one is put at the last, where a
+    verb follows "did not". Words without a counterpart have none.
+    """
+    found = np.full(len(sentence.owner) + 1, NONE, dtype=np.int64)
+    for kind, *block in SequenceMatcher(None, sentence.words, twin.words, autojunk=False).get_opcodes():
+        for i, j, k, m in _units(*block) if kind in ("equal", "replace") else ():
+            start, end = sentence.span(i, j)
+            found[start:end] = spread(end - start, *twin.span(k, m))
+    found[-1] = len(twin.owner)
+    return found
+
+
+def _units(i: int, j: int, k: int, m: int) -> list[tuple[int, int, int, int]]:
+    """The words from i to j and from k to m as pairs of single words, if there are as many."""
+    if j - i != m - k:
+        return [(i, j, k, m)]
+    return [(i + step, i + step + 1, k + step, k + step + 1) for step in range(j - i)]
+
+
+def spread(count: int, start: int, end: int) -> NDArray[np.int64]:
+    """`count` of the places from start to end - 1, evenly, the first and the last among them; a single one is the last;
+    -1 where there is no place."""
+    if start == end:
+        return np.full(count, NONE, dtype=np.int64)
+    if count == 1:
+        return np.array([end - 1])
+    return np.rint(np.linspace(start, end - 1, count)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -69,7 +116,7 @@ class TwinPairs:
         )
         right, wrong = target_out.chunk(2)
         parted = (right != wrong).cummax(dim=1).values  # before, both have the same log-probabilities
-        place = torch.full(own.source.shape, -1)
+        place = torch.full(own.source.shape, NONE)
         for row, number in enumerate(rows):
             place[row, : len(self.places[number])] = torch.from_numpy(self.places[number])
         decisive = target_out.where(parted.repeat(2, 1), PAD)

@@ -29,18 +29,17 @@ CELL = (0.62, 0.22)  # inches
 
 @dataclass(frozen=True)
 class MapCell:
-    """A cell of a map. text: the value. title: the value in words. shade: opacity and colour of its background."""
+    """A cell of a map. text: the value. title: the value in words. depth: of its colour, from -1, blue, to 1, red."""
 
     text: str
     title: str
     sure: bool
-    colour: tuple[int, int, int]
-    opacity: float
+    depth: float
 
     @property
-    def background(self) -> str:
-        red, green, blue = self.colour
-        return f"rgba({red},{green},{blue},{self.opacity:.2f})"
+    def rgba(self) -> tuple[int, int, int, float]:
+        opacity = DEEPEST * min(abs(self.depth), 1) ** 0.6 * (1 if self.sure else 0.35)
+        return *(HARM if self.depth > 0 else GAIN), round(opacity, 2)
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,10 @@ def _share(shares: Shares, row: int, column: int) -> MapCell:
     share, low, high = (100 * float(each[row, column]) for each in (shares.share, shares.low, shares.high))
     where = f"{shares.rows[row]}, {shares.phenomena[column]}"
     if math.isnan(share):
-        return MapCell("–", f"{where}: the model does not distinguish these twins", False, GAIN, 0.0)
+        return MapCell("–", f"{where}: the model does not distinguish these twins", False, 0.0)
     sure = bool(shares.clear[row, column])
     title = f"{where}: {share:+z.0f} % of the way to the twin [{low:z.0f}, {high:z.0f}]"
-    opacity = DEEPEST * min(abs(share) / 100, 1) ** 0.6 * (1 if sure else 0.35)
-    return MapCell(signed(share, 0), title, sure, GAIN if share > 0 else HARM, opacity)
+    return MapCell(signed(share, 0), title, sure, -share / 100)
 
 
 def _scale(harm: NDArray) -> float:
@@ -109,8 +107,7 @@ def _cell(table: EffectTable, row: int, column: int, scale: float, unit: str, di
         f"{table.rows[row]} off, {table.columns[column]}: {value:+z.{digits}f} {unit} [{low:z.{digits}f}, "
         f"{high:z.{digits}f}], p {p_value(table.p[row, column])}, {table.verdict[row, column]}"
     )
-    opacity = DEEPEST * min(abs(harm) / scale, 1) ** 0.6 * (1 if sure else 0.35)
-    return MapCell(signed(value, digits), title, bool(sure), HARM if harm > 0 else GAIN, opacity)
+    return MapCell(signed(value, digits), title, bool(sure), harm / scale)
 
 
 def signed(value: float, digits: int) -> str:
@@ -135,18 +132,11 @@ def picture(head_map: HeadMap) -> Plot:
     def draw(axes: Axes) -> None:
         for row, cells in enumerate(head_map.cells):
             for column, cell in enumerate(cells):
-                colour = (*(part / 255 for part in cell.colour), cell.opacity)
-                axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, linewidth=0))
-                axes.text(
-                    column,
-                    row,
-                    cell.text,
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color=INK,
-                    alpha=1 if cell.sure else 0.5,
-                )
+                *colour, opacity = cell.rgba
+                shade = (*(part / 255 for part in colour), opacity)
+                axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=shade, linewidth=0))
+                alpha = 1 if cell.sure else 0.5
+                axes.text(column, row, cell.text, ha="center", va="center", fontsize=7, color=INK, alpha=alpha)
         axes.set_xlim(-0.5, columns - 0.5)
         axes.set_ylim(rows - 0.5, -0.5)
         axes.set_xticks(range(columns), head_map.columns, rotation=40, ha="left", fontsize=8)

@@ -60,22 +60,11 @@ class MatchedEffects:
 
 
 @dataclass(frozen=True)
-class Specialist:
-    """Runs of a row that have a head for a phenomenon: its removal costs at least the stated share of the margin, with
-    p <= 5 % within the run."""
-
-    row: str
-    phenomenon: str
-    placed: Placed
-
-
-@dataclass(frozen=True)
 class Spread:
     """Over how many heads the effects on loss or on a phenomenon are spread. heads: the effective number of heads of a
     run, see `participation`, mean over runs. share: the same as a share of all heads. layers: the share of the harm in
     each layer; help counts as 0."""
 
-    row: str
     column: str
     heads: SeedMean
     share: SeedMean
@@ -173,18 +162,19 @@ def lettered(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{place}.{ascii_lowercase[n % 26] * (1 + n // 26)}" for place, n in parts)
 
 
-def specialist(row: str, tables: Sequence[EffectTable], phenomenon: str, share: float = SHARE) -> Specialist:
-    """Count the runs with a head for a phenomenon."""
+def specialist(tables: Sequence[EffectTable], phenomenon: str) -> Placed:
+    """Count the runs with a head for a phenomenon: its removal costs `SHARE` of the margin or more, and the effect
+    differs from 0 within the run."""
     found = []
     for table in tables:
         column = table.columns.index(phenomenon)
-        large = shares(table.harm, table.whole)[:, column] >= share
+        large = shares(table.harm, table.whole)[:, column] >= SHARE
         heads = np.flatnonzero(large & (table.verdict[:, column] == "differs"))
         found.append([table.rows[head] for head in heads])
-    return Specialist(row, phenomenon, placed(phenomenon, found))
+    return placed(phenomenon, found)
 
 
-def spread(row: str, runs: Sequence[Arrays], column: str) -> Spread:
+def spread(runs: Sequence[Arrays], column: str) -> Spread:
     """The effective number of heads by harm in a column, and the layers of that harm, over the runs of a row, from the
     arrays of `ablation`."""
     harm = [harms(run, column) for run in runs]
@@ -193,7 +183,6 @@ def spread(row: str, runs: Sequence[Arrays], column: str) -> Spread:
     by_layer = [by_place(run["head"].tolist(), each.mean(axis=1)) for run, each in zip(runs, harm, strict=True)]
     layers = dict.fromkeys(layer for each in by_layer for layer in each)
     return Spread(
-        row,
         column,
         seed_mean(heads, 1, float(number.max())),
         seed_mean(heads / number, 0, 1),

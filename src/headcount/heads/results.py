@@ -1,7 +1,7 @@
 """Results of one run on disk, RUN/heads/*.npz, and the subjects of a page that are computed from them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from headcount.statistics.max_t import EffectTable
 
 SENTENCE, POINTS = "nats a sentence", "points"
 """Units: of the loss of a reference and of the margin of a pair of translations; of accuracy."""
-Figures = dict[str, list[tuple[str, str]]]
-"""Names and values of figures, by head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,24 +69,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject of the page. rows: of heads.csv. findings: sentences, the most striking one first. figures: a few of
-    each head, for its card."""
+    """A subject of the page. rows: of heads.csv. findings: sentences, the most striking one first."""
 
     section: Section
     rows: tuple[Row, ...] = ()
     findings: tuple[str, ...] = ()
-    figures: Figures = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Results of the runs of a sweep. label: the name of what its rows differ in. rows: the runs by label of their row.
-    seeds: by name of the run."""
+    """Results of the runs of a sweep. label: the name of what its rows differ in. rows: the runs by label of a row."""
 
     directory: Path
     label: str
     rows: Mapping[str, Sequence[Results]]
-    seeds: Mapping[str, int]
     unfinished: tuple[Unfinished, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -20,12 +20,12 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import VIEWS, Attention, Observed, When, lacks_source, observed
-from headcount.heads.spelling import Spelled, padded
+from headcount.heads.observed import Observed, When, lacks_source, observed
+from headcount.heads.spelling import Spelled
+from headcount.run.arrays import padded
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import Ratio, ratio
 
-LEVELS = ("pieces", "words")
 WINDOW = 8  # the largest offset with a figure of its own
 OFFSETS = tuple(range(-WINDOW - 1, WINDOW + 2))  # the first and the last: all that are farther
 MEASURES = ("distance", "entropy", "confidence", "rest", "punctuation", "rare", "rarest")
@@ -38,21 +38,19 @@ NEAR = {"previous": -1, "same": 0, "next": 1}
 
 
 def roles(analysis: Analysis, progress: Progress) -> Arrays:
-    """Attention of each head on the test sentences, as sums over the queries of each sentence.
+    """Attention of each head between pieces on the test sentences, as sums over the queries of each sentence.
 
-    For LEVEL in pieces, words: LEVEL.queries [sentence, kind], their number. LEVEL.measures [sentence, view, head,
-    measure], see `measured`; LEVEL.even [sentence, kind, measure], those of a head that attends to all alike.
-    LEVEL.weight, LEVEL.maxima [sentence, view, head, offset]: share of attention at each offset, and the number of
-    queries whose maximum is there; LEVEL.valid [view, head, offset]: the maxima on the validation sentences. Views:
-    weight, norm. Also head, kind (of each head), view, measure, offset, the names.
+    queries [sentence, kind]: their number. measures [sentence, head, measure]: see `measured`. weight, maxima
+    [sentence, head, offset]: share of attention at each offset, and the number of queries whose maximum is there; valid
+    [head, offset]: the maxima on the validation sentences. Also head, kind (of each head), measure, offset, the names.
     """
     frequencies = [word_frequencies(analysis.train[side]) for side in ("source", "target")]
     arrays = _measured(analysis, analysis.test, frequencies, progress)
     valid = _measured(analysis, analysis.valid, frequencies, progress)
-    arrays |= {f"{level}.valid": valid[f"{level}.maxima"].sum(axis=0, dtype=np.int64) for level in LEVELS}
+    arrays["valid"] = valid["maxima"].sum(axis=0, dtype=np.int64)
     heads = analysis.heads.names
     names: dict[str, Sequence[object]] = {"head": [str(head) for head in heads], "kind": [head.kind for head in heads]}
-    names |= {"view": VIEWS, "measure": MEASURES, "offset": OFFSETS}
+    names |= {"measure": MEASURES, "offset": OFFSETS}
     return arrays | {name: np.array(values) for name, values in names.items()}
 
 
@@ -62,6 +60,7 @@ ROLES = Part(
     roles,
     steps=lambda analysis: len(analysis.test) + len(analysis.valid),
     lacks=lacks_source,
+    version=2,
 )
 
 
@@ -75,7 +74,7 @@ class Marked:
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
         """[batch, word, mark], 0 or 1."""
-        return padded([self._marks(self._words[row]) for row in rows.tolist()])
+        return torch.from_numpy(padded([self._marks(self._words[row]) for row in rows.tolist()]))
 
     def _marks(self, text: Sequence[str]) -> NDArray[np.float32]:
         counts = [self._frequencies.get(word, 0) for word in text]
@@ -122,17 +121,7 @@ def _measured(
     return {name: whole[name].astype(kind) for name, kind in TYPES.items()}
 
 
-TYPES = {
-    f"{level}.{name}": kind
-    for level in LEVELS
-    for name, kind in {
-        "queries": np.int32,
-        "measures": np.float32,
-        "even": np.float32,
-        "weight": np.float16,
-        "maxima": np.uint16,
-    }.items()
-}
+TYPES = {"queries": np.int32, "measures": np.float32, "weight": np.float16, "maxima": np.uint16}
 
 
 def batch_measures(batch: Observed, words: Mapping[str, Tensor], marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -140,58 +129,45 @@ def batch_measures(batch: Observed, words: Mapping[str, Tensor], marks: Mapping[
     parts: dict[str, list[Tensor]] = {}
     for kind in KINDS:
         of_query, of_key = (words[side] for side in SIDES[kind])
-        mark = marks[SIDES[kind][1]]
-        attention, even = batch.pieces(kind, WHEN[kind]), batch.even(kind, WHEN[kind])
-        levels = {
-            "pieces": (attention, even, of_query.sum(dim=2), of_key @ mark),
-            "words": (attention.words(of_query, of_key), even.words(of_query, of_key), of_query.amax(dim=1), mark),
-        }
-        for level, (each, flat, asked, marked) in levels.items():
-            asked = asked.gt(0).float()
-            found = {"queries": asked.sum(dim=1), "measures": measured(each, asked, marked)}
-            found |= {"even": measured(flat, asked, marked)[:, 0, 0]}
-            found |= dict(zip(("weight", "maxima"), profiles(each, asked), strict=True))
-            for name, values in found.items():
-                parts.setdefault(f"{level}.{name}", []).append(values)
-    by_head = ("measures", "weight", "maxima")
-    return {
-        name: torch.cat(values, dim=2) if name.endswith(by_head) else torch.stack(values, dim=1)
-        for name, values in parts.items()
-    }
+        marked, asked = of_key @ marks[SIDES[kind][1]], of_query.sum(dim=2).gt(0).float()
+        share, rest = batch.pieces(kind, WHEN[kind]).by_weight
+        found = (asked.sum(dim=1), measured(share, rest, asked, marked), *profiles(share, asked))
+        for name, values in zip(TYPES, found, strict=True):
+            parts.setdefault(name, []).append(values)
+    queries = torch.stack(parts.pop("queries"), dim=1)
+    return {"queries": queries} | {name: torch.cat(values, dim=1) for name, values in parts.items()}
 
 
-def measured(attention: Attention, asked: Tensor, marks: Tensor) -> Tensor:
-    """Measures of each head, summed over the queries of a sentence, [batch, view, head, measure].
+def measured(share: Tensor, rest: Tensor, asked: Tensor, marks: Tensor) -> Tensor:
+    """Measures of each head, summed over the queries of a sentence, [batch, head, measure].
 
-    distance: positions between query and key times the share, ends left out. entropy: in nats. confidence: the largest
-    share but for ends (Voita et al. 2019, section 4). rest: the share on the end of the source or the beginning of the
-    target. punctuation, rare: the share there. rarest: whether the maximum is the rarest word. asked [batch, query]: 1
-    for a query that counts. marks [batch, key, mark].
+    share [batch, head, query, key], rest [batch, head, query]: see `Attention`. distance: positions between query and
+    key times the share, ends left out. entropy: in nats. confidence: the largest share but for ends (Voita et al. 2019,
+    section 4). rest: the share on the end of the source or the beginning of the target. punctuation, rare: the share
+    there. rarest: whether the maximum is the rarest word. asked [batch, query]: 1 for a query that counts. marks
+    [batch, key, mark].
     """
-    share, rest = attention
     place = torch.arange(max(share.shape[-2:]), device=share.device)
     distance = (place[: share.shape[-2], None] - place[: share.shape[-1]]).abs()
     whole = torch.cat([share, rest[..., None].clamp_min(0)], dim=-1)
     largest = share.max(dim=-1)
-    on = torch.einsum("vbhqk,bkm->mvbhq", share, marks[..., :2])
-    rarest = marks[None, :, None, :, 2].expand(*share.shape[:3], -1).gather(-1, largest.indices)
+    on = torch.einsum("bhqk,bkm->mbhq", share, marks[..., :2])
+    rarest = marks[:, None, :, 2].expand(*share.shape[:2], -1).gather(-1, largest.indices)
     columns = [(share * distance).sum(dim=-1), torch.special.entr(whole).sum(dim=-1), largest.values, rest, *on, rarest]
-    sums = torch.einsum("mvbhq,bq->bvhm", torch.stack(columns), asked)
-    return sums
+    return torch.einsum("mbhq,bq->bhm", torch.stack(columns), asked)
 
 
-def profiles(attention: Attention, asked: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of attention, and the number of maxima, at each offset, [batch, view, head, offset]."""
-    share = attention.share * asked[:, None, :, None]
-    largest = torch.zeros_like(share).scatter_(-1, attention.share.argmax(dim=-1, keepdim=True), 1.0)
-    return by_offset(share), by_offset(largest * asked[:, None, :, None])
+def profiles(share: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of attention, and the number of maxima, at each offset, [batch, head, offset]."""
+    largest = torch.zeros_like(share).scatter_(-1, share.argmax(dim=-1, keepdim=True), 1.0)
+    return by_offset(share * asked[:, None, :, None]), by_offset(largest * asked[:, None, :, None])
 
 
 def by_offset(share: Tensor) -> Tensor:
-    """Sums [batch, view, head, offset] over the diagonals of [view, batch, head, query, key]."""
+    """Sums [batch, head, offset] over the diagonals of [batch, head, query, key]."""
     near = [share.diagonal(offset, dim1=-2, dim2=-1).sum(dim=-1) for offset in OFFSETS[1:-1]]
     below, above = share.tril(OFFSETS[0]).sum(dim=(-2, -1)), share.triu(OFFSETS[-1]).sum(dim=(-2, -1))
-    return torch.stack([below, *near, above], dim=-1).transpose(0, 1)
+    return torch.stack([below, *near, above], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -219,49 +195,29 @@ class RoleFigures:
         return np.exp(self.figures["entropy"].value)
 
 
-def role_figures(arrays: Mapping[str, NDArray], level: str = "pieces", view: str = "weight") -> RoleFigures:
-    """The figures of all heads from the arrays of `roles`, with intervals by bootstrap over sentences.
-
-    level: between pieces or words. view: by weight or by norm.
-    """
-    look = arrays["view"].tolist().index(view)
+def role_figures(arrays: Mapping[str, NDArray]) -> RoleFigures:
+    """The figures of all heads from the arrays of `roles`, with intervals by bootstrap over sentences."""
     kinds = [KINDS.index(kind) for kind in arrays["kind"]]
-    queries = arrays[f"{level}.queries"][:, kinds].astype(np.float64)
-    measures = dict(
-        zip(MEASURES, np.moveaxis(arrays[f"{level}.measures"][:, look].astype(np.float64), -1, 0), strict=True)
-    )
-    best, maxima = fixed_offset(arrays, level, view)
-    at = {name: arrays[f"{level}.weight"][:, look, :, OFFSETS.index(offset)] for name, offset in NEAR.items()}
+    queries = arrays["queries"][:, kinds].astype(np.float64)
+    measures = dict(zip(MEASURES, np.moveaxis(arrays["measures"].astype(np.float64), -1, 0), strict=True))
+    best, maxima = fixed_offset(arrays)
+    at = {name: arrays["weight"][:, :, OFFSETS.index(offset)] for name, offset in NEAR.items()}
     figures = {name: ratio(sums, queries) for name, sums in {"positional": maxima, **at, **measures}.items()}
     figures["distance"] = ratio(measures["distance"], queries - measures["rest"])
     return RoleFigures(tuple(arrays["head"].tolist()), arrays["offset"][best], figures)
 
 
-def measure_means(arrays: Mapping[str, NDArray]) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Means over queries of the `MEASURES` of each head, and of heads that attend to all alike, [head]; between pieces
-    by weight. distance: of the attention but for ends."""
-    kinds = [KINDS.index(kind) for kind in arrays["kind"]]
-    queries = arrays["pieces.queries"].sum(axis=0, dtype=np.float64)[kinds]
-    heads = arrays["pieces.measures"][:, VIEWS.index("weight")].sum(axis=0, dtype=np.float64)
-    found = []
-    for sums in (heads, arrays["pieces.even"].sum(axis=0, dtype=np.float64)[kinds]):
-        means = {name: sums[:, number] / queries for number, name in enumerate(MEASURES)}
-        found.append(means | {"distance": means["distance"] / (1 - means["rest"])})
-    return found[0], found[1]
-
-
-def fixed_offset(arrays: Mapping[str, NDArray], level: str, view: str) -> tuple[NDArray[np.int64], NDArray]:
+def fixed_offset(arrays: Mapping[str, NDArray]) -> tuple[NDArray[np.int64], NDArray]:
     """The place in `OFFSETS` with the most maxima of each head on validation sentences, [head], and the maxima there on
     each test sentence, [sentence, head]."""
-    look = arrays["view"].tolist().index(view)
-    best = arrays[f"{level}.valid"][look, :, 1:-1].argmax(axis=-1) + 1
-    return best, arrays[f"{level}.maxima"][:, look, np.arange(len(best)), best]
+    best = arrays["valid"][:, 1:-1].argmax(axis=-1) + 1
+    return best, arrays["maxima"][:, np.arange(len(best)), best]
 
 
 def positional_heads(arrays: Mapping[str, NDArray]) -> dict[str, int]:
-    """The offset of each head with 90 % of its maxima there (Voita et al. 2019, section 5.1), between pieces by weight;
-    the other heads are left out."""
-    best, maxima = fixed_offset(arrays, "pieces", "weight")
-    queries = arrays["pieces.queries"].sum(axis=0, dtype=np.int64)[[KINDS.index(kind) for kind in arrays["kind"]]]
+    """The offset of each head with 90 % of its maxima there (Voita et al. 2019, section 5.1); the other heads are
+    left out."""
+    best, maxima = fixed_offset(arrays)
+    queries = arrays["queries"].sum(axis=0, dtype=np.int64)[[KINDS.index(kind) for kind in arrays["kind"]]]
     sure = maxima.sum(axis=0, dtype=np.int64) >= POSITIONAL * queries
     return {str(arrays["head"][n]): int(arrays["offset"][best[n]]) for n in np.flatnonzero(sure & (queries > 0))}

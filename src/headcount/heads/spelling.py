@@ -14,6 +14,7 @@ from torch import Tensor
 from headcount.data.batches import Sentences
 from headcount.data.tokenizer import SPACE_MARK, Tokenizer, normalise
 from headcount.grammar.corpus import words
+from headcount.run.arrays import padded
 
 
 def spelling(sizes: NDArray[np.int64], text: str) -> NDArray[np.float32]:
@@ -52,7 +53,7 @@ class Spelled:
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
         """`spelling` of these sentences, [batch, piece, word], zeros for padding."""
-        return padded([self._spelling(row) for row in rows.tolist()])
+        return torch.from_numpy(padded([self._spelling(row) for row in rows.tolist()]))
 
     def owners(self, row: int) -> NDArray[np.int64]:
         """The word of each piece of a sentence: of several, the one with most of its bytes."""
@@ -61,12 +62,3 @@ class Spelled:
 
     def _spelling(self, row: int) -> NDArray[np.float32]:
         return spelling(self._sizes[self._sentences.row(row)], self._texts[row])
-
-
-def padded(arrays: Sequence[NDArray[np.float32]]) -> Tensor:
-    """Arrays of different sizes as one, [array, ...], zeros for padding."""
-    longest = np.max([array.shape for array in arrays], axis=0)
-    whole = np.zeros((len(arrays), *longest), dtype=np.float32)
-    for place, array in zip(whole, arrays, strict=True):
-        place[tuple(map(slice, array.shape))] = array
-    return torch.from_numpy(whole)

@@ -41,48 +41,23 @@ NO_HARM = Bounds(loss=0, margin=0, accuracy=0, bleu=0)
 
 
 def effect_table(
-    arrays: Mapping[str, NDArray],
-    kind: str = "zero",
-    endpoint: str = "margin",
-    bounds: Bounds = NO_HARM,
-    groups: NDArray | None = None,
-    seed: int = 0,
+    arrays: Mapping[str, NDArray], kind: str = "zero", endpoint: str = "margin", bounds: Bounds = NO_HARM
 ) -> EffectTable:
     """Effects of each head on loss and on each phenomenon, from the arrays of `ablation`.
 
     kind: of ablation: zero, mean, resample or only. endpoint of the phenomena: "margin", the mean of log p(right) -
     log p(wrong) in nats; "accuracy" in points; or, of zero ablation, "sensitivity", which a shift towards one answer
     does not change: the share of pairs whose margin is larger with the source than with its twin, in points. Loss is in
-    nats a sentence. groups: a name for each pair, instead of its phenomenon. bounds: for verdicts of "non-inferior".
-    Raises InputError for an unknown kind or endpoint.
+    nats a sentence. bounds: for verdicts of "non-inferior". Raises InputError for an unknown kind or endpoint.
     """
-    names = tuple(arrays["head"].tolist())
-    return compared(names, samples(arrays, kind, endpoint, bounds, groups), seed=seed)
-
-
-def difference_table(arrays: Mapping[str, NDArray], kind: str, seed: int = 0) -> EffectTable:
-    """Effects of zero ablation less those of another kind, on the same sentences, on loss and margins."""
-    both = [(sentence_losses(arrays, each), pair_scores(arrays, each, "margin")) for each in ("zero", kind)]
-    losses, scores = (
-        np.concatenate([one[:1], one[:1] + one[1:] - other[1:]]) for one, other in zip(*both, strict=True)
-    )
-    tokens = float(arrays["zero.lengths"].mean())
-    columns = columns_of(losses, scores, arrays["row"], arrays["phenomenon"], NO_HARM, tokens)
-    return compared(tuple(arrays["head"].tolist()), columns, seed=seed)
-
-
-def samples(
-    arrays: Mapping[str, NDArray], kind: str, endpoint: str, bounds: Bounds, groups: NDArray | None = None
-) -> list[Sample]:
-    """The columns of `effect_table`."""
     if f"{kind}.reference" not in arrays:
         raise InputError(f"{kind}: no kind of ablation of these results")
     if endpoint not in ENDPOINTS:
         raise InputError(f"{endpoint}: no endpoint of phenomena; choose margin, accuracy or sensitivity")
     losses, scores = sentence_losses(arrays, kind), pair_scores(arrays, kind, endpoint)
-    labels = arrays["phenomenon"] if groups is None else groups
     tokens = float(arrays[f"{kind}.lengths"].mean())
-    return columns_of(losses, scores, arrays["row"], labels, bounds, tokens, endpoint)
+    columns = columns_of(losses, scores, arrays["row"], arrays["phenomenon"], bounds, tokens, endpoint)
+    return compared(tuple(arrays["head"].tolist()), columns)
 
 
 def columns_of(

@@ -8,11 +8,11 @@ side may replace each other.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.errors import InputError
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import DRAWS, ERROR, Sample, compared
 
@@ -73,13 +73,10 @@ def move_shares(
     return Shares(table.rows, phenomena, share, low, high, table.whole, table.units)
 
 
-def twin_shares(arrays: Mapping[str, NDArray], rows: str = "head", group: str = "phenomenon", seed: int = 0) -> Shares:
-    """Shares of each head, or of each layer (rows "layer"), from the arrays of `twins`; group: "phenomenon" or another
-    array [pair]. Raises InputError for other rows."""
-    if rows not in ("head", "layer"):
-        raise InputError(f"rows={rows}: must be head or layer")
+def twin_shares(arrays: Mapping[str, NDArray], rows: Literal["head", "layer"] = "head") -> Shares:
+    """Shares of each head, or of each layer, from the arrays of `twins`."""
     patched = arrays["patched" if rows == "head" else "layers"]
-    return move_shares(arrays[rows].tolist(), patched, arrays["base"], arrays["twin"], arrays[group], seed=seed)
+    return move_shares(arrays[rows].tolist(), patched, arrays["base"], arrays["twin"], arrays["phenomenon"])
 
 
 def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> tuple[str, float]:
@@ -96,12 +93,11 @@ def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> tuple[str, 
     return str(arrays["head"][moves.sum(axis=1).argmax()]), float(np.mean(shares))
 
 
-def encoder_limit(arrays: Mapping[str, NDArray], seed: int = 0) -> Shares:
+def encoder_limit(arrays: Mapping[str, NDArray]) -> Shares:
     """The share of the twin's whole encoder output at the aligned tokens: the most that encoder heads can have. It is
     below 1 where twins differ in length."""
-    name = "encoder output"
     patched = arrays["memory"][None]
-    return move_shares([name], patched, arrays["base"], arrays["twin"], arrays["phenomenon"], seed=seed)
+    return move_shares(["encoder output"], patched, arrays["base"], arrays["twin"], arrays["phenomenon"])
 
 
 @dataclass(frozen=True)
@@ -115,20 +111,20 @@ class Edge:
     high: float
 
 
-def edges(arrays: Mapping[str, NDArray], seed: int = 0) -> tuple[list[tuple[str, str]], Shares]:
+def edges(arrays: Mapping[str, NDArray]) -> tuple[list[tuple[str, str]], Shares]:
     """All direct paths of `paths`, those to the output included, as sender and receiver, and their shares."""
     heads = [name for name in arrays["sender"].tolist() if name != "source"]
     ends = list(zip(arrays["path_sender"].tolist(), arrays["path_receiver"].tolist(), strict=True))
     ends += [(name, "output") for name in heads]
     moved = np.concatenate([arrays["path"], arrays["direct"][: len(heads)]])
     names = [f"{sender} > {receiver}" for sender, receiver in ends]
-    return ends, move_shares(names, moved, arrays["base"], arrays["twin"], arrays["phenomenon"], seed=seed)
+    return ends, move_shares(names, moved, arrays["base"], arrays["twin"], arrays["phenomenon"])
 
 
-def circuits(arrays: Mapping[str, NDArray], least: float = LEAST, seed: int = 0) -> dict[str, list[Edge]]:
+def circuits(arrays: Mapping[str, NDArray], least: float = LEAST) -> dict[str, list[Edge]]:
     """For each phenomenon the paths whose share is at least `least` and whose interval excludes 0, in the order of the
     arrays."""
-    ends, shares = edges(arrays, seed)
+    ends, shares = edges(arrays)
     figures = (shares.share, shares.low, shares.high)
     found = {}
     for column, phenomenon in enumerate(shares.phenomena):

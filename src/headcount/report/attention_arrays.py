@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headcount.errors import InputError, reason
 from headcount.report.attention_maps import attention_maps
-from headcount.run.arrays import write_arrays
+from headcount.run.arrays import padded, write_arrays
 from headcount.run.opened import Run
 
 Arrays = dict[str, NDArray[Any]]
@@ -35,10 +35,10 @@ def attention_arrays(
     return {
         "source": np.array([maps.source for maps in found]),
         "target": np.array([maps.target for maps in found]),
-        "source_pieces": _padded([np.array(layer.keys) for layer in crosses]),
-        "target_pieces": _padded([np.array(layer.queries) for layer in crosses]),
+        "source_pieces": padded([np.array(layer.keys) for layer in crosses]),
+        "target_pieces": padded([np.array(layer.queries) for layer in crosses]),
     } | {
-        layer.name: _padded([maps.layers[number].weights.numpy() for maps in found])
+        layer.name: padded([maps.layers[number].weights.numpy() for maps in found])
         for number, layer in enumerate(found[0].layers)
     }
 
@@ -51,12 +51,3 @@ def write(run: Run, sources: Sequence[str], targets: Sequence[str], out: Path, p
     except OSError as error:
         raise InputError(f"attention={out}: can't be written to ({reason(error)}); name another") from error
     return out
-
-
-def _padded(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """One array of all, which are as large as the largest, and zero or empty beyond their own size."""
-    shape = tuple(max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True))
-    whole = np.zeros((len(parts), *shape), dtype=np.result_type(*parts))
-    for row, part in zip(whole, parts, strict=True):
-        row[tuple(map(slice, part.shape))] = part
-    return whole

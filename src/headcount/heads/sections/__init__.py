@@ -1,18 +1,6 @@
 """Subjects of the page of a run, a file each, and their list: `subject(results)` gives one, or None where its part was
 not measured."""
 
-from headcount.heads.sections import (
-    bleu,
-    cost,
-    cutting,
-    development,
-    kinds,
-    knock_out,
-    one_left,
-    pairs,
-    proxies,
-    roles,
-    twins,
-)
+from headcount.heads.sections import bleu, cutting, development, knock_out, pairs, proxies, roles, twins
 
-SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, one_left, kinds, development, cost)
+SUBJECTS = (knock_out, bleu, roles, twins, proxies, pairs, cutting, development)

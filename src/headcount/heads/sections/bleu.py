@@ -36,9 +36,8 @@ def subject(results: Results) -> Subject | None:
         *("loss, nats a sentence", "95 % interval") * bool(loss),
     )
     lines = tuple(_line(table, loss, row) for row in np.argsort(-table.harm[:, 0], kind="stable"))
-    figures = {line[0]: [("BLEU without it", f"{line[1]} {line[2]}, {line[4]}")] for line in lines}
     section = Section("BLEU without each head", (Table(headers, lines, note, frozenset({0, 4})),))
-    return Subject(section, tuple(cells(table, "zero", "bleu", "")), tuple(_findings(table)), figures)
+    return Subject(section, tuple(cells(table, "zero", "bleu", "")), tuple(_findings(table)))
 
 
 def _line(table: EffectTable, loss: EffectTable | None, row: int) -> tuple[str, ...]:

@@ -6,15 +6,16 @@ import numpy as np
 
 from headcount.heads.ablation import KINDS
 from headcount.heads.pictures import drawn, effect_map, signed
-from headcount.heads.results import POINTS, SENTENCE, Figures, Results, Row, Subject
+from headcount.heads.results import POINTS, SENTENCE, Results, Row, Subject
 from headcount.heads.statistics import LOSS, free_to_cut
 from headcount.report.blocks import Section
-from headcount.report.table import Table, interval, p_value
+from headcount.report.table import interval, p_value
 from headcount.report.verdicts import listed
 from headcount.statistics.max_t import EffectTable
 
 UNITS = {"accuracy": (POINTS, 0), "margin": (SENTENCE, 2)}
-UNIT_OF = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
+UNIT_OF = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE}
+UNIT_OF |= {"bleu": "BLEU", "interaction": SENTENCE}
 NOTE = (
     "A row is a head whose output is set to 0 while all else stays as it is. Red: worse without the head; blue: "
     "better. Pale and hatched: not significant. Accuracy also falls where the model shifts towards one answer, "
@@ -26,12 +27,11 @@ LIMIT = (
     "An output of 0 is one that the model has never met, and other heads may take over the work of a head that is "
     "missing. One run is one seed: heads of another seed have other places."
 )
-MOST = 20  # rows of the table
 LARGE = 10  # points of accuracy
 
 
 def subject(results: Results) -> Subject | None:
-    """The map, the largest effects, and a row of heads.csv for each cell of each kind of ablation."""
+    """The map, and a row of heads.csv for each cell of each kind of ablation."""
     loss = results.effects("zero", "margin")
     if loss is None:
         return None
@@ -47,13 +47,10 @@ def subject(results: Results) -> Subject | None:
         )
         for name, table in tables.items()
     ] or [effect_map("knock_out_loss", LOSS, f"Change of the loss without each head, {SENTENCE}", loss, SENTENCE, 2)]
-    first = next(iter(tables.values()), loss)
-    section = Section(
-        "What is lost without each head",
-        (_verdict(tables.get("margin", first)), drawn(maps), NOTE, _largest(tables, loss), LIMIT),
-    )
-    found = tuple(_findings(tables, told)) or tuple(_any_effect(tables.get("margin", loss)))
-    return Subject(section, tuple(_rows(results)), found, _figures(first, loss))
+    section = Section("What is lost without each head", (_verdict(loss), drawn(maps), NOTE, LIMIT))
+    changing = (f"{_changing(loss)}.",) if (loss.verdict == "differs").any() else ()
+    found = tuple(_findings(tables, told)) or changing
+    return Subject(section, tuple(_rows(results)), found)
 
 
 def _verdict(table: EffectTable) -> str:
@@ -102,26 +99,6 @@ def _findings(tables: Mapping[str, EffectTable], table: EffectTable | None) -> I
     )
 
 
-def _any_effect(table: EffectTable) -> Iterator[str]:
-    """The largest effect on the loss, else on a margin, where no accuracy falls."""
-    sure = table.verdict == "differs"
-    if not sure.any():
-        return
-    column = table.columns.index(LOSS)
-    cells = np.where(sure, np.abs(table.estimate), -np.inf)
-    cell = (
-        (int(cells[:, column].argmax()), column)
-        if sure[:, column].any()
-        else np.unravel_index(cells.argmax(), cells.shape)
-    )
-    row, column = map(int, cell)
-    what = "the loss" if table.columns[column] == LOSS else f"the margin of {table.columns[column]}"
-    yield (
-        f"{_changing(table)}. Without {table.rows[row]}, {what} changes by {signed(table.estimate[row, column], 2)} "
-        f"{SENTENCE} {interval(ends(table, row, column))}, p {p_value(table.p[row, column])}."
-    )
-
-
 def _finding(tables: Mapping[str, EffectTable], told: EffectTable, row: int, column: int) -> str:
     table, margin = tables["accuracy"], tables["margin"]
     before, change = table.whole[column], table.estimate[row, column]
@@ -138,31 +115,6 @@ def _finding(tables: Mapping[str, EffectTable], told: EffectTable, row: int, col
 def ends(table: EffectTable, row: int, column: int) -> tuple[float, float]:
     """The interval of a cell."""
     return float(table.low[row, column]), float(table.high[row, column])
-
-
-def _largest(tables: Mapping[str, EffectTable], loss: EffectTable) -> Table:
-    """The effects on phenomena that differ from 0 in any table, the largest first; without any, those on the loss."""
-    differs = np.any([table.verdict == "differs" for table in tables.values()], axis=0) if tables else np.zeros(0)
-    if tables:
-        differs[:, next(iter(tables.values())).columns.index(LOSS)] = False
-    if not differs.any():
-        tables, differs = {LOSS: loss}, loss.verdict == "differs"
-    first = next(iter(tables.values()))
-    cells = sorted(map(tuple, np.argwhere(differs)), key=lambda cell: -abs(first.estimate[cell]))
-    lines = [(first.rows[row], first.columns[column], *_line(tables, row, column)) for row, column in cells[:MOST]]
-    headers = ["head", "column"]
-    for name in tables:
-        headers += [f"{name}, {UNITS.get(name, (SENTENCE, 2))[0]}", "95 % interval", "p"]
-    more = f"The largest {MOST} of {len(cells)}; all are in heads.csv." if len(cells) > MOST else ""
-    return Table(tuple(headers), tuple(lines), more, frozenset({0, 1}))
-
-
-def _line(tables: Mapping[str, EffectTable], row: int, column: int) -> Iterator[str]:
-    for name, table in tables.items():
-        digits = 1 if name == "accuracy" else 2
-        yield signed(table.estimate[row, column], digits)
-        yield interval(ends(table, row, column), digits)
-        yield p_value(table.p[row, column])
 
 
 def _rows(results: Results) -> Iterator[Row]:
@@ -185,17 +137,3 @@ def cells(table: EffectTable, kind: str, endpoint: str, loss: str) -> Iterator[R
             estimate, low, high, p = (float(array[row, column]) for array in arrays)
             verdict, unit = str(table.verdict[row, column]), UNIT_OF[measure]
             yield Row(table.rows[row], f"{kind}.{measure}", name, estimate, low, high, p, verdict, unit=unit)
-
-
-def _figures(table: EffectTable, loss: EffectTable) -> Figures:
-    place = loss.columns.index(LOSS)
-    figures: Figures = {}
-    for row, head in enumerate(table.rows):
-        between, verdict = interval(ends(loss, row, place)), loss.verdict[row, place]
-        lines = [("loss without it", f"{signed(loss.estimate[row, place], 2)} {SENTENCE} {between}, {verdict}")]
-        for column, name in enumerate(table.columns):
-            if name != LOSS and table.verdict[row, column] == "differs":
-                between = interval(ends(table, row, column), 1)
-                lines.append((name, f"{signed(table.estimate[row, column], 1)} points {between}"))
-        figures[head] = lines
-    return figures

@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from headcount.heads.interactions import Redundancy, interaction_table, matrix, redundancies
-from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
+from headcount.heads.results import SENTENCE, Results, Row, Subject
+from headcount.heads.sections.knock_out import cells
 from headcount.heads.shapley import TOLERANCE, values
 from headcount.heads.statistics import LOSS
 from headcount.report.axes import plot
@@ -50,9 +51,8 @@ def subject(results: Results) -> Subject | None:
             REDUNDANT.format(**vars(results.bounds)),
             _redundant(redundant),
         ]
-        rows += _rows(table)
+        rows += cells(table, "pairs", "interaction", "interaction")
         findings += _findings(redundant)
-    figures: Figures = {}
     if shapley is not None:
         found = sorted(values(shapley), key=lambda each: -each.value)
         lines = tuple((each.head, f"{each.value:z.2f}", interval((each.low, each.high))) for each in found)
@@ -60,10 +60,7 @@ def subject(results: Results) -> Subject | None:
             Section("Shapley values", (Table(("head", f"value, {SENTENCE}", "95 % interval"), lines, SHARE),))
         )
         rows += [Row(each.head, "shapley", LOSS, each.value, each.low, each.high, unit=SENTENCE) for each in found]
-        figures = {
-            each.head: [("Shapley value", f"{lines[n][1]} {SENTENCE} {lines[n][2]}")] for n, each in enumerate(found)
-        }
-    return Subject(Section("Heads together", tuple(blocks)), tuple(rows), tuple(findings), figures)
+    return Subject(Section("Heads together", tuple(blocks)), tuple(rows), tuple(findings))
 
 
 def _matrix(arrays: Mapping[str, NDArray], table: EffectTable) -> Plot:
@@ -104,14 +101,6 @@ def _redundant(found: Sequence[Redundancy]) -> Table | str:
     )  # fmt: skip
     more = f"The first {MOST} of {len(found)}." if len(found) > MOST else ""
     return Table(headers, lines, more, frozenset({0, 1})) if lines else "No such pair is shown."
-
-
-def _rows(table: EffectTable) -> Iterator[Row]:
-    for row, column in np.ndindex(*table.estimate.shape):
-        estimate, low, high, p = (float(each[row, column]) for each in (table.estimate, table.low, table.high, table.p))
-        verdict = str(table.verdict[row, column])
-        names = table.rows[row], "pairs.interaction", table.columns[column]
-        yield Row(*names, estimate, low, high, p, verdict, unit=SENTENCE)
 
 
 def _findings(found: Sequence[Redundancy]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from headcount.heads.importance import PROXIES, Guide, guide
 from headcount.heads.interface import heads_named
-from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
+from headcount.heads.results import SENTENCE, Results, Row, Subject
 from headcount.heads.statistics import LOSS
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
@@ -44,7 +44,7 @@ def subject(results: Results) -> Subject | None:
     table = Table(("harm to", *(NAMES[proxy] for proxy in PROXIES), "reliability of the harm"), lines, RANKS)
     section = Section("Is importance by gradient a good guide?", (NOTE, Plots((_plot(found),)), table))
     rows = tuple(row for row in _rows(found) if not np.isnan(row.estimate))
-    return Subject(section, rows, tuple(_findings(found)), _figures(found))
+    return Subject(section, rows, tuple(_findings(found)))
 
 
 def _text(rank: float) -> str:
@@ -95,12 +95,3 @@ def _findings(found: Guide) -> Iterator[str]:
     least, most = _text(min(known)), _text(max(known))
     between = least if len(known) == 1 else f"{least} to {most}, by the phenomenon"
     yield f"{text}; importance for the loss and true harm to the margin of a phenomenon, of {between}."
-
-
-def _figures(found: Guide) -> Figures:
-    values = found.proxies["loss_importance"][:, 0]
-    ranks = (-values).argsort().argsort() + 1
-    return {
-        head: [("importance for the loss", f"{values[row]:.2f} {SENTENCE}, number {ranks[row]} of {len(ranks)}")]
-        for row, head in enumerate(found.heads)
-    }

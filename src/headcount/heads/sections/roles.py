@@ -7,7 +7,7 @@ import numpy as np
 from headcount.heads.claims import Claim
 from headcount.heads.gold import WHENS, Alignment, alignment
 from headcount.heads.observed import VIEWS
-from headcount.heads.results import SENTENCE, Figures, Results, Row, Subject
+from headcount.heads.results import SENTENCE, Results, Row, Subject
 from headcount.heads.roles import WINDOW, RoleFigures, role_figures
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
@@ -58,7 +58,7 @@ def subject(results: Results) -> Subject | None:
         blocks.append(aligned[0])
     findings = (*([_claimed(held)] if claims else []), *(aligned[1] if aligned else ()))
     section = Section("Role and effect", tuple(blocks))
-    return Subject(section, tuple(_rows(found)), findings, _figures(found, held))
+    return Subject(section, tuple(_rows(found)), findings)
 
 
 def _table(found: RoleFigures, effects: EffectTable | None, held: Sequence[Claim]) -> Table:
@@ -187,21 +187,3 @@ def _rows(found: RoleFigures) -> Iterator[Row]:
             estimate, low, high = (float(each[row]) for each in (ratio.value, ratio.low, ratio.high))
             if np.isfinite(estimate):
                 yield Row(head, "role", name, estimate, low, high, unit=UNITS.get(name, "share"))
-
-
-def _figures(found: RoleFigures, held: Sequence[Claim]) -> Figures:
-    figures: Figures = {}
-    for row, head in enumerate(found.heads):
-        share = found.figures["positional"].value[row]
-        where = "positional" if found.positional[row] else "not positional"
-        lines = [
-            ("best offset", f"{found.offset[row]:+d}, with {share:.0%} of maxima: {where}"),
-            ("effective number of keys", f"{found.effective[row]:.1f}"),
-        ]
-        lines += [
-            ("role", f"{claim.relation}, {claim.direction}: {claim.rate:.0%} of links followed")
-            for claim in held
-            if claim.head == head
-        ]
-        figures[head] = lines
-    return figures

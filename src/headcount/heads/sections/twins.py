@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.heads.pictures import drawn, graph, share_map, signed
-from headcount.heads.results import Figures, Results, Row, Subject
+from headcount.heads.results import Results, Row, Subject
 from headcount.heads.twin_shares import LEAST, Edge, Shares, circuits, encoder_limit, twin_shares
 from headcount.report.blocks import Plots, Section
 from headcount.report.table import Table
@@ -43,7 +43,7 @@ def subject(results: Results) -> Subject | None:
         blocks.append(_paths(found, len(paths["base"])))
         rows += _path_rows(found)
     section = Section("Heads that carry the cue", tuple(blocks))
-    return Subject(section, tuple(rows), tuple(_findings(shares)), _figures(shares))
+    return Subject(section, tuple(rows), tuple(_findings(shares)))
 
 
 def _paths(found: Mapping[str, Sequence[Edge]], pairs: int) -> Section:
@@ -102,12 +102,3 @@ def _findings(shares: Shares) -> Iterator[str]:
         led = [(name, each) for name, each in zip(shares.phenomena, clear.T, strict=True) if each.max() >= LARGE]
         best = [f"{name} {shares.rows[each.argmax()]} ({100 * each.max():.0f} %)" for name, each in led]
         yield f"The largest share of each cue, where it is {LARGE:.0%} or more: {', '.join(best) or 'none'}."
-
-
-def _figures(shares: Shares) -> Figures:
-    figures: Figures = {}
-    for row, column in np.argwhere(shares.clear):
-        ends = _ends(shares.low[row, column], shares.high[row, column])
-        line = (f"twin, {shares.phenomena[column]}", f"{100 * shares.share[row, column]:z.0f} % of the way {ends}")
-        figures.setdefault(shares.rows[row], []).append(line)
-    return figures

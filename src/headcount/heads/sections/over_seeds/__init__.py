@@ -2,7 +2,6 @@
 
 from headcount.heads.sections.over_seeds import (
     alignment,
-    by_run,
     cutting,
     development,
     knock_out,
@@ -13,4 +12,4 @@ from headcount.heads.sections.over_seeds import (
     twins,
 )
 
-STUDY_SUBJECTS = (recurrence, knock_out, spread, twins, roles, alignment, proxies, cutting, development, by_run)
+STUDY_SUBJECTS = (recurrence, knock_out, spread, twins, roles, alignment, proxies, cutting, development)

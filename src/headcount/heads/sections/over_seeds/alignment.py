@@ -1,10 +1,8 @@
 """Alignment over seeds: how often the head that aligns best is the first of the last layer, and what that costs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from matplotlib.axes import Axes
-
-from headcount.heads.over_seeds import Aligned, Alignments, aligned, alignments
+from headcount.heads.over_seeds import Alignments, aligned, alignments
 from headcount.heads.results import Row, Study, Subject
 from headcount.heads.sections.over_seeds.summary import (
     INTERVALS,
@@ -16,9 +14,7 @@ from headcount.heads.sections.over_seeds.summary import (
     mean_row,
     text_of,
 )
-from headcount.report.axes import plot, style_of
-from headcount.report.blocks import Plots, Section
-from headcount.report.plot import Plot
+from headcount.report.blocks import Section
 from headcount.report.table import Table
 
 NOTE = (
@@ -51,7 +47,7 @@ def subject(study: Study) -> Subject | None:
     note = " ".join(filter(None, (INTERVALS, held(study, rows))))
     titles = ("error, %", *headers(study, rows))
     table = Table(titles, tuple(_lines(found)), note, frozenset(range(len(titles))))
-    section = Section("Which cross head aligns", (NOTE, Plots((_plot(runs, study.label),)), table))
+    section = Section("Which cross head aligns", (NOTE, table))
     return Subject(section, tuple(_rows(found)), tuple(_findings(found, study.label)))
 
 
@@ -64,29 +60,6 @@ def _lines(found: Found) -> Iterator[tuple[str, ...]]:
     yield ("share of cross heads that are", *(f"{each.chance:.2f}" for each in every))
     layers = (", ".join(f"{layer} {runs}" for layer, runs in each.layers.items()) for each in every)
     yield ("layer of the best head, runs", *layers)
-
-
-def _plot(runs: Mapping[str, Sequence[Aligned]], label: str) -> Plot:
-    def draw(axes: Axes) -> None:
-        for place, own in enumerate(runs.values()):
-            for number, each in enumerate(own):
-                at = place + 0.5 * ((number + 0.5) / len(own) - 0.5)
-                ends = [100 * each.errors[each.best], 100 * each.errors[each.first]]
-                axes.plot([at, at], ends, color="grey", linewidth=0.8)
-                for index, (words, value) in enumerate(
-                    zip(("best head", "first of the last layer"), ends, strict=True)
-                ):
-                    colour, marker = style_of(index)
-                    named = words if place == number == 0 else None
-                    axes.plot([at], [value], marker, color=colour, markersize=5, label=named)
-        axes.set_xticks(range(len(runs)), list(runs))
-        axes.set_xlabel(label)
-        axes.set_ylabel("alignment error rate, %")
-        axes.legend(loc="best")
-
-    return plot(
-        "alignment", f"alignment error of the best cross head and of the first of the last layer, by {label}", draw
-    )
 
 
 def _rows(found: Found) -> Iterator[Row]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from headcount.heads.cutting_curves import RANDOM, above_chance, curves, free_by_bleu
-from headcount.heads.over_seeds import Band, Cut, bands, cuts
+from headcount.heads.cutting_curves import RANDOM, curves, free_by_bleu
+from headcount.heads.over_seeds import Band, SeedMean, bands, cuts
 from headcount.heads.results import Results, Row, Study, Subject
-from headcount.heads.sections.cutting import NAMES, PLOTS, UNITS
+from headcount.heads.sections.cutting import ENDPOINTS, NAMES, UNITS
 from headcount.heads.sections.over_seeds.summary import having, held, mean_row, plot_name, range_of, seeds
 from headcount.report.axes import plot, style_of
 from headcount.report.blocks import Plots, Section
@@ -25,24 +25,19 @@ NOTE = (
 LIMITS = (
     "Heads that can go: mean over seeds with its 95 % t interval, and the range over seeds. By BLEU: before the upper "
     "end of the interval of the loss, within the run, reaches {bleu} BLEU; BLEU is measured at a few points of a "
-    "curve, so this is a lower bound. By phenomena: before the accuracy of a first one can no longer be distinguished "
-    "from chance; a run without any above chance is left out"
+    "curve, so this is a lower bound."
 )
-ENDPOINTS = {**PLOTS, "bleu": "BLEU, greedy search"}
 
 
 @dataclass(frozen=True)
 class Found:
-    """A row of the sweep. heads: of the model. pairs: of a phenomenon, the fewest. bound: of BLEU. bands: by
-    endpoint."""
+    """A row of the sweep. heads: of the model. bound: of BLEU. bands: by endpoint. cut: by order."""
 
     runs: int
     heads: int
-    pairs: int
     bound: float
     bands: Mapping[str, Sequence[Band]]
-    by_bleu: Sequence[Cut]
-    by_phenomenon: Sequence[Cut]
+    cut: Mapping[str, SeedMean]
 
 
 def subject(study: Study) -> Subject | None:
@@ -64,34 +59,21 @@ def subject(study: Study) -> Subject | None:
 def over_runs(runs: Sequence[Results]) -> Found:
     """Bands and limits of the runs of a row."""
     arrays = [run.parts["cutting"] for run in runs]
-    names, counts = np.unique(arrays[0]["phenomenon"], return_counts=True)
     every = [curves(each) for each in arrays]
-    found = {name: bands(every, name) for name in ENDPOINTS if len(names) or name != "worst"}
-    heads = len(arrays[0]["head"])
-    by_phenomenon = cuts([above_chance(each) for each in arrays], names.tolist(), heads) if len(names) else ()
-    by_bleu = cuts([free_by_bleu(run.parts["cutting"], run.bounds.bleu) for run in runs], most=heads)
-    return Found(len(runs), heads, min(counts.tolist(), default=0), runs[0].bounds.bleu, found, by_bleu, by_phenomenon)
+    found = {name: bands(every, name) for name in ENDPOINTS if len(getattr(every[0][0], name))}
+    heads, bound = len(arrays[0]["head"]), runs[0].bounds.bleu
+    limits = cuts([free_by_bleu(each, run.bounds.bleu) for each, run in zip(arrays, runs, strict=True)], heads)
+    return Found(len(runs), heads, bound, found, limits)
 
 
 def _table(found: Mapping[str, Found], label: str, note: str) -> Table:
-    lines = tuple(line for row, each in found.items() for line in _lines(row, each))
-    pairs, bound = next((each.pairs, each.bound) for each in found.values())
-    titles = (label, "order", "heads", "by BLEU", *(("by phenomena", "the first") if pairs else ()))
-    limits = LIMITS.format(bleu=bound) + (f" (with {pairs} pairs that is no proof of chance)." if pairs else ".")
-    return Table(titles, lines, " ".join(filter(None, (limits, note))), frozenset({0, 1, 5}))
-
-
-def _lines(row: str, found: Found) -> Iterator[tuple[str, ...]]:
-    by_phenomenon = {each.order: each for each in found.by_phenomenon}
-    for each in found.by_bleu:
-        line = (row, NAMES.get(each.order, each.order), str(found.heads), range_of(each.heads))
-        lost = by_phenomenon.get(each.order)
-        yield (*line, range_of(lost.heads), _first(lost)) if lost else line
-
-
-def _first(each: Cut) -> str:
-    none = {"none": each.all_gone} if each.all_gone else {}
-    return ", ".join(f"{name} {runs}" for name, runs in {**each.first, **none}.items())
+    lines = tuple(
+        (row, NAMES.get(order, order), str(each.heads), range_of(heads))
+        for row, each in found.items()
+        for order, heads in each.cut.items()
+    )
+    limits = LIMITS.format(bleu=next(each.bound for each in found.values()))
+    return Table((label, "order", "heads", "by BLEU"), lines, " ".join(filter(None, (limits, note))), frozenset({0, 1}))
 
 
 def _plots(row: str, found: Found, label: str) -> Plots:
@@ -119,9 +101,8 @@ def _rows(found: Mapping[str, Found]) -> Iterator[Row]:
         for endpoint, own in each.bands.items():
             for band in own:
                 yield from _points(label, endpoint, band)
-        for name, limits in (("bleu", each.by_bleu), ("phenomenon", each.by_phenomenon)):
-            for limit in limits:
-                yield mean_row(label, f"cut.{limit.order}", name, limit.heads, "heads")
+        for order, heads in each.cut.items():
+            yield mean_row(label, f"cut.{order}", "bleu", heads, "heads")
 
 
 def _points(label: str, endpoint: str, band: Band) -> Iterator[Row]:
@@ -143,7 +124,7 @@ def _points(label: str, endpoint: str, band: Band) -> Iterator[Row]:
 
 def _findings(found: Mapping[str, Found], label: str) -> Iterator[str]:
     # All rows, and not the best order alone: which one that is was not chosen on other sentences.
-    means = {row: [each.heads.mean for each in own.by_bleu] for row, own in found.items() if own.by_bleu}
+    means = {row: [each.mean for each in own.cut.values()] for row, own in found.items() if own.cut}
     each = [f"{label} {row}: {min(own):.1f} to {max(own):.1f} of {found[row].heads}" for row, own in means.items()]
     if each:
         bound = next(iter(found.values())).bound

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headcount.heads.pictures import DEEPEST, GAIN, HARM, HeadMap, MapCell, drawn, signed
+from headcount.heads.pictures import HeadMap, MapCell, drawn, signed
 from headcount.heads.recurrence import Match, MatchedEffects, match, matched_effects
 from headcount.heads.results import SENTENCE, Row, Study, Subject
 from headcount.heads.sections.knock_out import UNITS
@@ -89,8 +89,7 @@ def _cell(found: MatchedEffects, head: int, column: int, depth: float, name: str
         f"differs in {sure} of {found.runs} seeds"
     )
     text = signed(value, digits) + (f" / {sure}" if sure else "")
-    opacity = DEEPEST * min(abs(depth), 1) ** 0.6 * (1 if sure else 0.35)
-    return MapCell(text, title, bool(sure), HARM if depth > 0 else GAIN, opacity)
+    return MapCell(text, title, bool(sure), depth)
 
 
 def _rows(name: str, found: MatchedEffects) -> Iterator[Row]:

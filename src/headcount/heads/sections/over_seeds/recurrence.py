@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headcount.heads.recurrence import SHARE, Specialist, specialist
+from headcount.heads.over_seeds import Placed
+from headcount.heads.recurrence import SHARE, specialist
 from headcount.heads.results import Study, Subject
 from headcount.heads.sections.over_seeds.summary import (
     count_row,
@@ -32,24 +33,23 @@ def subject(study: Study) -> Subject | None:
     names = [name for name in next(iter(tables.values()))[0].columns if name != LOSS] if tables else []
     if not names:
         return None
-    found = {label: [specialist(label, own, name) for name in names] for label, own in tables.items()}
-    cells = [(name, *(placed_of(own[n].placed) for own in found.values())) for n, name in enumerate(names)]
+    found = {label: [specialist(own, name) for name in names] for label, own in tables.items()}
+    cells = [(name, *(placed_of(own[n]) for own in found.values())) for n, name in enumerate(names)]
     titles = ("phenomenon", *headers(study, rows))
     table = Table(titles, tuple(cells), held(study, rows), frozenset(range(len(titles))))
-    every = [each for own in found.values() for each in own]
     return Subject(
         Section("How often is there a head for a phenomenon?", (FOUND, table)),
-        tuple(count_row(each.row, "recurrence", each.phenomenon, each.placed.count) for each in every),
+        tuple(count_row(label, "recurrence", each.role, each.count) for label, own in found.items() for each in own),
         tuple(_findings({row: own for row, own in found.items() if several(rows[row])}, study.label)),
     )
 
 
-def _findings(found: Mapping[str, Sequence[Specialist]], label: str) -> Iterator[str]:
+def _findings(found: Mapping[str, Sequence[Placed]], label: str) -> Iterator[str]:
     """All rows, since none of them is the one to show; of one seed nothing recurs."""
     each = []
     for row, own in found.items():
-        names = [one.phenomenon for one in own if one.placed.count.found == one.placed.count.runs]
-        if (runs := own[0].placed.count.runs) > 1:
+        names = [one.role for one in own if one.count.found == one.count.runs]
+        if (runs := own[0].count.runs) > 1:
             each.append(f"{label} {row}: {', '.join(names) or 'none'} ({seeds(runs)})")
     if each:
         yield f"Phenomena that have a head in every run: {'; '.join(each)}."

@@ -2,27 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headcount.heads.claims import PHENOMENA
-from headcount.heads.interface import KINDS, heads_named
-from headcount.heads.over_seeds import Placed, SeedMean, placed, seed_mean
-from headcount.heads.results import Results, Row, Study, Subject
-from headcount.heads.roles import NEAR, measure_means, positional_heads
-from headcount.heads.sections.over_seeds.summary import (
-    Rows,
-    count_row,
-    having,
-    headers,
-    held,
-    mean_row,
-    placed_of,
-    text_of,
-)
+from headcount.heads.interface import heads_named
+from headcount.heads.over_seeds import Placed, placed
+from headcount.heads.results import Results, Study, Subject
+from headcount.heads.roles import NEAR, positional_heads
+from headcount.heads.sections.over_seeds.summary import Rows, count_row, having, headers, held, placed_of
 from headcount.report.blocks import Section
 from headcount.report.table import Table
-from headcount.statistics.bootstrap import Floats
 
 NOTE = (
     "The number of runs with at least one head that has the role, with the 95 % interval of the share of runs (Clopper "
@@ -33,22 +20,8 @@ POSITIONAL = (
     "Positional heads: 90 % or more of the maxima are at one offset (Voita et al. 2019). Offsets of cross heads are to "
     "the position of the word that they predict."
 )
-SPANS = (
-    "The least and the most of all heads of a kind in a run, between pieces; each is a mean over seeds. Even: "
-    "attention that is alike on all pieces. Effective keys: exp(entropy). Of more heads, the "
-    "most is larger by chance as well."
-)
-FIGURES = {
-    "distance": ("distance, pieces", 1, 1),
-    "entropy": ("effective keys", 1, 1),
-    "rest": ("on ends, %", 0, 100),
-    "punctuation": ("on punctuation, %", 0, 100),
-    "rare": ("on rare words, %", 0, 100),
-}  # words, digits and scale of each measure
-RANGES = {"distance": (0, np.inf), "entropy": (1, np.inf)}  # all others are shares
 Heads = Mapping[str, Sequence[str]]
 """The heads of a run by role."""
-Means = Mapping[str, Floats]
 
 
 def subject(study: Study) -> Subject | None:
@@ -66,9 +39,6 @@ def subject(study: Study) -> Subject | None:
         positional = over_runs(placed_, by_offset)
         blocks += [POSITIONAL, _table(study, placed_, positional)]
         rows += [count_row(label, "role", each.role, each.count) for label, own in positional.items() for each in own]
-        spanned = {label: spans(runs) for label, runs in placed_.items()}
-        blocks.append(Section("Near and far, punctuation and rare words", (SPANS, _spanned(study, placed_, spanned))))
-        rows += list(_span_rows(spanned))
     return Subject(Section("Roles over seeds", tuple(blocks)), tuple(rows), tuple(findings)) if blocks else None
 
 
@@ -92,56 +62,6 @@ def by_offset(run: Results) -> Heads:
     for head in heads_named(offsets):
         found.setdefault(f"positional, {head.kind}, {names.get(offsets[str(head)], 'farther')}", []).append(str(head))
     return found
-
-
-Span = Sequence[SeedMean]
-"""The least and the most of the heads of a kind, and even attention, over runs."""
-
-
-def spans(runs: Sequence[Results]) -> dict[tuple[str, str], Span]:
-    """The span of each of `FIGURES` in each kind of attention that every run has, by kind and measure."""
-    means = [(run.parts["roles"]["kind"], *measure_means(run.parts["roles"])) for run in runs]
-    return {
-        (kind, name): [
-            seed_mean(each, *RANGES.get(name, (0, 1)))
-            for each in zip(*(_span(*run, kind, name) for run in means), strict=True)
-        ]
-        for kind in KINDS
-        if all(kind in kinds for kinds, _, _ in means)
-        for name in FIGURES
-    }
-
-
-def _span(kinds: NDArray, heads: Means, even: Means, kind: str, name: str) -> tuple[float, float, float]:
-    inside = kinds == kind
-    own, flat = ((np.exp(each[name]) if name == "entropy" else each[name])[inside] for each in (heads, even))
-    return float(own.min()), float(own.max()), float(flat.mean())
-
-
-def _spanned(study: Study, rows: Rows, spanned: Mapping[str, Mapping[tuple[str, str], Span]]) -> Table:
-    lines = []
-    for kind, name in dict.fromkeys(key for own in spanned.values() for key in own):
-        words, digits, scale = FIGURES[name]
-        cells = (own.get((kind, name)) for own in spanned.values())
-        texts = ("–" if cell is None else _ends(cell, digits, scale) for cell in cells)
-        lines.append((f"{kind}: {words}", *texts))
-    titles = ("figure", *headers(study, rows))
-    return Table(titles, tuple(lines), held(study, rows), frozenset(range(len(titles))))
-
-
-def _ends(cell: Span, digits: int, scale: float) -> str:
-    least, most = (text_of(each, digits, scale) for each in cell[:2])
-    flat = f"{scale * cell[2].mean:.{digits}f}"
-    return f"{least} (even {flat})" if least == most else f"{least} to {most} (even {flat})"
-
-
-def _span_rows(spanned: Mapping[str, Mapping[tuple[str, str], Span]]) -> Iterator[Row]:
-    for label, own in spanned.items():
-        for (kind, name), cell in own.items():
-            unit = {"distance": "pieces", "entropy": "keys"}.get(name, "share")
-            endpoint = "effective" if name == "entropy" else name
-            for end, mean in zip(("least", "most", "even"), cell, strict=True):
-                yield mean_row(label, f"role.{endpoint}.{end}", kind, mean, unit)
 
 
 def over_runs(rows: Rows, heads_of: Callable[[Results], Heads]) -> dict[str, list[Placed]]:

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from matplotlib.axes import Axes
-
-from headcount.heads.pictures import DEEPEST, HARM, HeadMap, MapCell, drawn
+from headcount.heads.pictures import HeadMap, MapCell, drawn
 from headcount.heads.recurrence import Spread, spread
 from headcount.heads.results import Row, Study, Subject
 from headcount.heads.sections.over_seeds.summary import (
@@ -18,9 +16,7 @@ from headcount.heads.sections.over_seeds.summary import (
     seeds,
     text_of,
 )
-from headcount.report.axes import Scale, plot, style_of
-from headcount.report.blocks import Plots, Section
-from headcount.report.plot import Plot
+from headcount.report.blocks import Section
 from headcount.report.table import Table
 
 NOTE = (
@@ -44,8 +40,7 @@ def subject(study: Study) -> Subject | None:
         return None
     columns = next(iter(tables.values()))[0].columns
     found = {
-        label: [spread(label, [run.parts["ablation"] for run in rows[label]], name) for name in columns]
-        for label in tables
+        label: [spread([run.parts["ablation"] for run in rows[label]], name) for name in columns] for label in tables
     }
     cells = tuple(
         (
@@ -63,31 +58,9 @@ def subject(study: Study) -> Subject | None:
         for label, own in found.items()
     ]
     layers = Section("In which layer", (LAYERS, *maps))
-    blocks = (NOTE, Plots((_plot(found, study.label),)), table, layers)
+    blocks = (NOTE, table, layers)
     title = "Over how many heads is a function spread?"
     return Subject(Section(title, blocks), tuple(_rows(found)), tuple(_findings(found, study.label)))
-
-
-def _plot(found: Found, label: str) -> Plot:
-    labels = list(found)
-    scale = Scale([int(row) if row.isdigit() else row for row in labels], labels, label)
-    columns = [each.column for each in next(iter(found.values()))]
-
-    def draw(axes: Axes) -> None:
-        for index, name in enumerate(columns):
-            colour, marker = style_of(index)
-            means = [own[index].heads for own in found.values()]
-            shift = [at * 1.02 ** (index - len(columns) / 2) for at in scale.at]
-            sides = [[each.mean - each.low for each in means], [each.high - each.mean for each in means]]
-            axes.errorbar(
-                shift, [each.mean for each in means], yerr=sides, marker=marker, color=colour, markersize=4,
-                linewidth=1, elinewidth=0.6, linestyle=scale.line, label=name,
-            )  # fmt: skip
-        scale.apply(axes)
-        axes.set_ylabel("effective number of heads")
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-    return plot("spread", f"effective number of heads of each function, by {label}", draw, (5.6, 3.1))
 
 
 def _map(label: str, found: Sequence[Spread], name: str) -> HeadMap:
@@ -101,9 +74,9 @@ def _map(label: str, found: Sequence[Spread], name: str) -> HeadMap:
 def _share(each: Spread, layer: str) -> MapCell:
     share = each.layers[layer]
     if not share.runs:
-        return MapCell("–", f"{layer}, {each.column}: no harm", False, HARM, 0.0)
+        return MapCell("–", f"{layer}, {each.column}: no harm", False, 0.0)
     title = f"{layer}, {each.column}: {text_of(share, 0, 100)} % of the harm"
-    return MapCell(f"{100 * share.mean:.0f}", title, True, HARM, DEEPEST * share.mean**0.6)
+    return MapCell(f"{100 * share.mean:.0f}", title, True, share.mean)
 
 
 def _rows(found: Found) -> Iterator[Row]:

@@ -2,10 +2,8 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from headcount.heads.over_seeds import Placed, SeedMean, found_by, placed, seed_mean
-from headcount.heads.pictures import DEEPEST, HARM, HeadMap, MapCell, drawn
+from headcount.heads.pictures import HeadMap, MapCell, drawn
 from headcount.heads.results import Results, Row, Study, Subject
 from headcount.heads.sections.over_seeds.summary import (
     having,
@@ -96,12 +94,9 @@ def _map(label: str, found: Means, name: str, sure: Container[tuple[str, str, st
 
 def _cell(layer: str, column: str, share: SeedMean, sure: bool) -> MapCell:
     if not share.runs:
-        return MapCell("–", f"{layer}, {column}: the twins are not told apart", False, HARM, 0.0)
+        return MapCell("–", f"{layer}, {column}: the twins are not told apart", False, 0.0)
     title = f"{layer}, {column}: {text_of(share, 0, 100)} % of the way"
-    depth = float(np.clip(share.mean, 0, 1)) ** 0.6
-    return MapCell(
-        f"{100 * share.mean:z.0f}".replace("-", "−"), title, sure, HARM, DEEPEST * depth * (1 if sure else 0.35)
-    )
+    return MapCell(f"{100 * share.mean:z.0f}".replace("-", "−"), title, sure, max(share.mean, 0.0))
 
 
 def _text(cell: tuple[SeedMean, Placed] | None) -> str:
