@@ -26,8 +26,8 @@ from headcount.errors import InputError
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.likelihood import token_log_probs
 from headcount.heads.observed import added_norms
+from headcount.heads.patching import Tokens, places
 from headcount.heads.spelling import Spelled
-from headcount.heads.twin_alignment import Tokens, places
 from headcount.model.attention import AttentionOutput
 from headcount.run import opened
 from headcount.run.opened import load as load
