@@ -7,14 +7,13 @@ import shutil
 
 import pytest
 from conftest import completed, refused, rewrite
-from reports import ROWS, edit, job, page_of, rows_of, section_of, study_of
+from reports import ROWS, edit, job, page_of, rows_of, section_of
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.errors import InputError
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
 from headcount.report.rows import RowName, unnamed_settings
-from headcount.report.study import Margins, Study
 from headcount.report.table import of_difference, p_value
 from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
@@ -106,17 +105,6 @@ def test_runs_of_another_sweep_are_not_mixed_with_those_kept(sweep, tmp_path, un
     (line,) = refused("report", f"sweep={other}", f"keep={tmp_path / 'kept'}", cwd=tmp_path)
     assert re.match(r"keep=\S+/kept: runs\.parquet there has 4 runs that \S+/other lacks, such as model\.num_h", line)
     assert job(8, 1) not in read(tmp_path / "kept" / "runs.parquet")
-
-
-def test_the_command_has_every_setting_that_was_given(sweep):
-    assert study_of(sweep, simulate=1).command().endswith(f"sweep={sweep} resamples=100 simulate=1")
-    other = Study.of(read_sweep(sweep), 0.4, 1000, Margins(bleu=1.0, loss=0.02, accuracy=5.0), 0)
-    assert other.command().endswith(f"sweep={sweep} effect=0.4 margin.bleu=1.0")
-    elsewhere = Study.of(
-        read_sweep(sweep), 0.3, 1000, Margins(bleu=0.5, loss=0.02, accuracy=5.0), 20, output="not here", text="a/b"
-    )
-    assert elsewhere.command().endswith(f"sweep={sweep} \"output='not here'\" simulate=20 text=a/b")
-    assert " output=DIR simulate=20 " in elsewhere.command("DIR")
 
 
 def test_rows_that_vary_very_unlike_are_flagged():

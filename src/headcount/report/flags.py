@@ -39,7 +39,7 @@ def unlike(comparison: Comparison) -> list[str]:
         return []
     return [
         f"The runs of a row deviate by {deviations(comparison, 2)} BLEU. With few runs of rows so unlike, "
-        "more than 5 % of studies in which no row differs may claim a difference; simulate=300 measures how many."
+        "more than 5 % of studies in which no row differs may claim a difference."
     ]
 
 

@@ -97,7 +97,6 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
     phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
         directory=directory,
-        overrides=tuple(plan.overrides),
         jobs=len(jobs),
         design=design,
         rows=rows,

@@ -132,7 +132,7 @@ class Tuning:
 class Sweep:
     """A directory of runs, read.
 
-    overrides: the command line of the sweep, if known. jobs: the number of jobs. differing: the settings in which
+    jobs: the number of jobs. differing: the settings in which
     finished runs differ. corpora: whether each seed has a corpus of its own, with test sentences of its own.
     references, sources: of each held-out split, from any run that has them; empty with such corpora. phenomena: what
     each sentence of such a split tests, "" for none. notes: warnings for the reader. tuning: of a setting that each
@@ -140,7 +140,6 @@ class Sweep:
     """
 
     directory: Path
-    overrides: tuple[str, ...]
     jobs: int
     design: Design
     rows: tuple[Row, ...]
