@@ -154,7 +154,7 @@ def test_without_anything_to_show_a_section_is_absent(tmp_path, undrawn):
 def test_a_drawing_of_its_own_has_no_links_into_the_page():
     marks = '<a xlink:href="#run-1"><path id="clip"/></a><g clip-path="url(#clip)"/>'
     svg = f'<svg width="1" height="2" viewBox="0 0 1 2">{marks}</svg>'
-    plot = Plot("name", "a title", svg, b"", "{}")
+    plot = Plot("name", "a title", svg, "{}")
     assert "<a" not in plot.file
     shown = plot.inline("1-")
     assert 'id="1-name-clip"' in shown

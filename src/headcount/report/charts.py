@@ -1,4 +1,4 @@
-"""Charts as Vega-Lite: one specification for the interactive page, for SVG and for PNG."""
+"""Charts as Vega-Lite: one specification for the interactive page and for SVG."""
 
 import functools
 import json
@@ -16,7 +16,6 @@ Record = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 INK = "currentColor"  # the colour of the page's text
-ON_WHITE = "#1f2328"  # that colour in a PNG, which has no page
 GREY = "#8a8f98"
 BASE = "https://vega.github.io/vega-datasets/"  # vl-convert puts it before links within the page
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right")
@@ -56,14 +55,13 @@ def chart(name: str, title: str, layers: Iterable[Spec], *, heading: str | Spec 
     of Vega-Lite, such as its height."""
     spec = {"$schema": SCHEMA, "config": CONFIG, "width": WIDTH, "height": HEIGHT, "title": heading}
     text = json.dumps({**spec, **more, "layer": list(layers)}, ensure_ascii=False, separators=(",", ":"))
-    return Plot(name, title, *rendered(text), text)
+    return Plot(name, title, rendered(text), text)
 
 
-def rendered(spec: str) -> tuple[str, bytes]:
-    """The SVG and the PNG of a specification."""
-    svg = vl_convert.vegalite_to_svg(spec).replace(BASE, "")
-    white = '><rect width="100%" height="100%" fill="white"/>'
-    return svg, vl_convert.svg_to_png(svg.replace(INK, ON_WHITE).replace(">", white, 1), scale=2)
+def rendered(spec: str) -> str:
+    """The SVG of a specification."""
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    return svg.replace(BASE, "")
 
 
 @functools.cache
