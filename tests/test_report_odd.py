@@ -13,7 +13,6 @@ from sweeps import STUDY, sentences, write_run, write_sweep
 from headcount.errors import InputError
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
-from headcount.report.rows import RowName, unnamed_settings
 from headcount.report.table import of_difference, p_value
 from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
@@ -206,19 +205,14 @@ def test_a_margin_that_is_missing_is_a_line(sweep):
     assert line == "margin.loss: is missing; give it a value"
 
 
-def test_a_setting_that_no_name_has_is_found():
-    typed = {
-        "a": {"steps": "200", "model.num_heads": "1", "seed": "1"},
-        "b": {"steps": "200", "model.num_heads": "2", "seed": "2"},
-        "c": {"steps": "30", "model.num_heads": "1", "model.dropout": "0.1", "threads": "1"},
-    }
-    values = {"a": (1, None), "b": (2, None), "c": (1, 0.1)}
-    names = {
-        run: RowName(f"{heads}, {dropout}", None, {"model.num_heads": heads, "model.dropout": dropout})
-        for run, (heads, dropout) in values.items()
-    }
-    assert unnamed_settings(names, typed) == ["steps"]
-    assert unnamed_settings(names, dict.fromkeys(names, typed["a"])) == []
-    assert unnamed_settings({"a": names["a"], "b": names["b"]}, typed) == []
-    of_the_config = {run: RowName(name.label, None, {"model.d_model": 8}) for run, name in names.items()}
-    assert unnamed_settings(of_the_config, typed) == []
+def test_a_setting_that_no_name_has_is_found(tmp_path):
+    jobs = {}
+    for heads, dropout, steps in ((1, 0.0, 200), (2, 0.0, 200), (1, 0.1, 30)):
+        model = {"num_heads": heads, "dropout": dropout}
+        write_run(tmp_path / f"{heads} {dropout}", sentences(5), 0.2, 1, {"model": model, "steps": steps})
+        words = [f"model.num_heads={heads}", f"model.dropout={dropout}", f"steps={steps}", "threads=1", "seed=1"]
+        jobs[f"{heads} {dropout}"] = words
+    write_plan(tmp_path, Plan(jobs=jobs))
+    sweep = read_sweep(tmp_path)
+    assert sweep.rows[0].label == "num_heads=1, dropout=0.0"
+    assert any(note.startswith("Rows also differ in steps, which their names leave out") for note in sweep.notes)
