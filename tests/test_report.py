@@ -312,7 +312,6 @@ FLAGS = {
         {"valid__bleu": None},
         "No valid.bleu of .*seed=2, so the verdicts on BLEU do not use the valid",
     ),
-    "a run that diverged": ({"valid__ppl": float("nan")}, "seed=2 has no finite validation perplexity"),
 }
 
 

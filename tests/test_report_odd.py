@@ -119,12 +119,6 @@ def test_a_number_is_not_rounded_across_a_verdict():
     assert shown == ["[0.00, 1.23]", "[0.004, 1.244]", "[-1.27, -0.03]"]
 
 
-@pytest.mark.medium
-def test_runs_without_learning_curves_are_flagged(sweep, undrawn):
-    (sweep / job(4, 2) / "logs" / "metrics.csv").write_text("\0garbage", encoding="utf-8")
-    assert f"No learning curves (logs/metrics.csv): {job(4, 2)}. Those of their rows" in " ".join(page_of(sweep).flags)
-
-
 def test_figures_of_phenomena_that_are_no_figures_are_left_out(sweep, undrawn):
     for name, tree in (("a", 3), ("b", {"hard": {"accuracy": 90.0, "pairs": 0}}), ("c", {"hard": {"accuracy": "x"}})):
         for folder in sweep.glob("*/"):

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from conftest import rewrite
 from reports import edit, job, page_of, page_with, rows_of, table_of_section
 from sweeps import STUDY, sentences, write_run
 
@@ -132,33 +131,6 @@ def test_the_length_ratio_stands_beside_bleu(counted, sweep, undrawn):
     table = table_of_section(page_with(sweep, test__length_ratio=0.875), "Results")
     shown = [row[table.headers.index("length ratio")] for row in table.cells]
     assert all(0.9 < float(ratio) < 1.1 for ratio in shown) if counted else shown == ["0.875", "0.875"]
-
-
-@pytest.mark.medium
-def test_an_average_that_lost_is_flagged(sweep, undrawn):
-    assert not page_with(sweep, weights={"scored": "average", "valid_loss": {"average": 1.0, "last": 1.2}}).flags
-    edit(sweep / job(1, 1) / "metrics.json", weights__valid_loss__average=1.35, weights__scored="last")
-    (flag,) = page_of(sweep).flags
-    assert flag.startswith("The average lost in 1 of 4 runs: its validation loss was higher than that of the last")
-    assert "by 0.15 nats" in flag
-    by_bleu = {"valid_bleu": {"average": 30.0, "last": 29.0}, "valid_loss": {"average": 1.35, "last": 1.2}}
-    edit(sweep / job(1, 1) / "metrics.json", weights={"scored": "average", **by_bleu})
-    assert not page_of(sweep).flags
-
-
-@pytest.mark.medium
-def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
-    """Older runs, whose metrics.json names no weights, but whose log ends with a lower loss."""
-    for index, path in enumerate(sorted(sweep.glob("*/metrics.json"))):
-        last = float((path.parent / "logs" / "metrics.csv").read_text().splitlines()[-1].split(",")[5])
-        edit(path, valid__loss=last + 0.17 + 0.01 * (index % 2))
-    (flag,) = page_of(sweep).flags
-    worse = "The scored weights are worse than the last by 0.17 to 0.18 nats of validation loss in 4 of 4 runs"
-    assert flag.startswith(worse)
-    # A best checkpoint is no average; the best by BLEU may have more loss.
-    for path in sweep.glob("*/config.yaml"):
-        rewrite(path, "averaging:\n  kind: best\n{}".format)
-    assert not page_of(sweep).flags
 
 
 def test_a_spread_that_the_draw_of_sentences_explains_is_flagged(sweep):

@@ -24,7 +24,7 @@ BESIDE = 9  # pixels from a mean to the dots of its runs
 WIDTH, HEIGHT = 400, 230  # pixels of the drawing without its axes
 LETTER, SYMBOL = 7, 26  # pixels of a letter in a legend, and of its symbol
 FIGURE = ".5~g"  # format of figures
-WORDS = ("row", "seed", "grade", "source", "weights", "group", "pair", "verdict")  # fields that are text
+WORDS = ("row", "seed", "grade", "group", "pair", "verdict")  # fields that are text
 CONFIG: Spec = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -108,7 +108,8 @@ class Rows:
 
     def __init__(self, values: Sequence[object], labels: Sequence[str], name: str) -> None:
         self.logarithmic = all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values)
-        self.labels = _distinct([short(label) for label in labels], labels)
+        shortened = [short(label) for label in labels]
+        self.labels = shortened if len(set(shortened)) == len(set(labels)) else list(labels)  # no two are the same
         self.at: list[Any] = list(values) if self.logarithmic else self.labels
         self.name = name or "row"
 
@@ -151,13 +152,13 @@ class Rows:
             **{name: number(value) for name, value in figures.items()},
         }
 
-    def runs(self, sweep: Sweep, scores: Sequence[Sequence[float]], field: str = "value") -> list[Record]:
+    def runs(self, sweep: Sweep, scores: Sequence[Sequence[float]]) -> list[Record]:
         """A mark for each run, which leads to the run. scores: by row and run."""
         first = 0
         records = []
         for index, (row, values) in enumerate(zip(sweep.rows, scores, strict=True)):
             for place, (run, value) in enumerate(zip(row.runs, values, strict=True)):
-                one = self.record(index, **{field: value})
+                one = self.record(index, value=value)
                 records.append({**one, "seed": str(run.seed), "href": f"#{anchor(first + place)}"})
             first += len(row.runs)
         return records
@@ -201,8 +202,3 @@ def dots(records: Iterable[Record], beside: int = 0, **encoding: Any) -> Spec:
 def faded(opacity: float = 1.0) -> Spec:
     """The opacity of rows: those that are not chosen are faint."""
     return {"condition": {"param": "rows", "value": opacity}, "value": 0.06}
-
-
-def _distinct(shortened: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Short labels, or the labels themselves if two would be the same."""
-    return list(shortened if len(set(shortened)) == len(set(labels)) else labels)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
 from headcount.data.corpora.text import read_lines
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
@@ -17,7 +15,6 @@ from headcount.files import read_bytes
 from headcount.report.rows import differing_settings, make_rows, name_rows, natural_order
 from headcount.report.runs import CORPUS, Config, RunResult, Sweep, Unfinished, finite
 from headcount.report.tuning import tune
-from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.kept import unpack
 from headcount.run.sweep import begun_jobs, read_plan, why_unfinished
@@ -86,7 +83,6 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
     sources = {
         split: found for split, lines in references.items() if (found := _sources(runs, split, len(lines), text))
     }
-    phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
         directory=directory,
         jobs=len(jobs),
@@ -97,7 +93,6 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
         corpora=bool(corpora),
         references=references,
         sources=sources,
-        phenomena=phenomena,
         notes=tuple(notes),
         tuning=tuning,
         repeated=repeated,
@@ -260,19 +255,6 @@ def _sources(runs: Sequence[RunResult], split: str, number: int, text: str | Non
         if len(lines) == number:
             return lines
     return [] if text is None else _side(text, split, runs[0].config, "source")
-
-
-def _phenomena(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
-    """What each sentence of a split tests, "" for none; empty if no run knows, as those of older versions."""
-    for run in runs:
-        arrays = read_arrays(run.directory / f"{split}.pairs.npz") or {}
-        if {"row", "phenomenon", "tokens"} <= arrays.keys():
-            tested, found = arrays["row"], arrays["phenomenon"]
-            whole = arrays["tokens"].shape == (number,) and tested.shape == found.shape == (tested.size,)
-            if whole and tested.size and np.isin(tested, np.arange(number)).all():
-                known = dict(zip(map(int, tested), map(str, found), strict=True))
-                return [known.get(sentence, "") for sentence in range(number)]
-    return []
 
 
 def _design(run: RunResult) -> Design:
