@@ -236,6 +236,6 @@ def undrawn(monkeypatch):
     from headcount.report import charts, drawing  # here, since few tests need them
     from headcount.report.plot import Plot
 
-    monkeypatch.setattr(charts, "rendered", lambda spec: ("", b""))
+    monkeypatch.setattr(charts, "rendered", lambda spec: "")
     monkeypatch.setattr(charts, "library", lambda: "")
-    monkeypatch.setattr(drawing, "drawn", lambda name, title, *_: Plot(name, title, "", b""))
+    monkeypatch.setattr(drawing, "drawn", lambda name, title, *_: Plot(name, title, ""))

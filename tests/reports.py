@@ -35,8 +35,8 @@ def job(heads: int, seed: int) -> str:
     return f"model.num_heads={heads},seed={seed}"
 
 
-def study_of(folder: Path, simulate: int = 0) -> Study:
-    return Study.of(read_sweep(folder), 0.3, 100, MARGINS, simulate)
+def study_of(folder: Path) -> Study:
+    return Study.of(read_sweep(folder), 0.3, 100, MARGINS)
 
 
 def page_of(folder: Path) -> Page:

@@ -19,7 +19,6 @@ STUDY = {
     "label": "heads",
     "constant": ["parameters", "operations_per_token", "train.steps"],
     "about": "d_head = d_model / heads, so that parameters and operations stay.",
-    "published": ["vaswani2017_a", "shazeer2019", "liu2021"],
 }
 SIGNATURES = {
     "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",

@@ -10,9 +10,8 @@ from built import built
 from conftest import completed, refused
 
 from headcount.errors import InputError
-from headcount.report import drawing
 from headcount.report.attention_arrays import write
-from headcount.report.attention_maps import Layer, attention_maps, draw, plot
+from headcount.report.attention_maps import attention_maps, draw, plot
 from headcount.run.opened import open_run
 
 WINDOW = built("attention/gaussian_window")
@@ -24,7 +23,7 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     sentence = "the dog sees the cat"
     completed("heads", "run=runs/first", f"text={sentence}", "attention=seen", cwd=tmp_path)
     assert {path.name for path in (tmp_path / "seen").iterdir()} == {"attention.html"} | {
-        f"{kind}_1.{suffix}" for kind in ("cross", "encoder", "decoder") for suffix in ("svg", "png")
+        f"{kind}_1.svg" for kind in ("cross", "encoder", "decoder")
     }
     page = (tmp_path / "seen" / "attention.html").read_text()
     assert page.count("<svg") == 3
@@ -36,19 +35,6 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     completed("heads", "run=runs/first", f"text={sentence}", "attention=again", cwd=tmp_path)
     for path in (tmp_path / "seen").glob("*.svg"):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
-
-
-@pytest.mark.medium
-def test_characters_that_the_font_lacks_are_told_in_one_line(caplog, recwarn):
-    drawing.warn_once.cache_clear()
-    for tokens in (["一", "丁"], ["ไ", "अ"], ["🙂", "a"]):
-        plot(Layer("encoder", 1, torch.ones(1, 2, 2) / 2, tokens, tokens))
-    assert not [each for each in recwarn if issubclass(each.category, UserWarning)]
-    (line,) = caplog.messages
-    assert "PNG files have boxes for characters that the font DejaVu Sans lacks" in line
-    drawing.warn_once.cache_clear()
-    plot(Layer("encoder", 1, torch.ones(1, 2, 2) / 2, ["▁é", "</s>"], ["ж", "\n"]))
-    assert len(caplog.messages) == 1
 
 
 @pytest.mark.medium

@@ -7,14 +7,12 @@ import shutil
 
 import pytest
 from conftest import completed, refused, rewrite
-from reports import ROWS, edit, job, page_of, rows_of, section_of, study_of
+from reports import ROWS, edit, job, page_of, rows_of, section_of
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.errors import InputError
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
-from headcount.report.rows import RowName, unnamed_settings
-from headcount.report.study import Margins, Study
 from headcount.report.table import of_difference, p_value
 from headcount.report.verdicts import needed
 from headcount.report.write import keep_runs, results_csv
@@ -108,17 +106,6 @@ def test_runs_of_another_sweep_are_not_mixed_with_those_kept(sweep, tmp_path, un
     assert job(8, 1) not in read(tmp_path / "kept" / "runs.parquet")
 
 
-def test_the_command_has_every_setting_that_was_given(sweep):
-    assert study_of(sweep, simulate=1).command().endswith(f"sweep={sweep} resamples=100 simulate=1")
-    other = Study.of(read_sweep(sweep), 0.4, 1000, Margins(bleu=1.0, loss=0.02, accuracy=5.0), 0)
-    assert other.command().endswith(f"sweep={sweep} effect=0.4 margin.bleu=1.0")
-    elsewhere = Study.of(
-        read_sweep(sweep), 0.3, 1000, Margins(bleu=0.5, loss=0.02, accuracy=5.0), 20, output="not here", text="a/b"
-    )
-    assert elsewhere.command().endswith(f"sweep={sweep} \"output='not here'\" simulate=20 text=a/b")
-    assert " output=DIR simulate=20 " in elsewhere.command("DIR")
-
-
 def test_rows_that_vary_very_unlike_are_flagged():
     even = [[30.0, 30.2, 30.1], [29.0, 29.3, 29.1], [31.0, 31.2, 31.3]]
     assert unlike(compare(even)) == []
@@ -130,12 +117,6 @@ def test_a_number_is_not_rounded_across_a_verdict():
     assert [p_value(p) for p in (0.0004, 0.0483, 0.0496, 0.0504)] == ["< 0.001", "0.049", "< 0.050", "0.050"]
     shown = [of_difference(Difference(0, 1, value, 0.1, 0.0, math.inf, 2)) for value in (0.615, 0.6242, -0.65)]
     assert shown == ["[0.00, 1.23]", "[0.004, 1.244]", "[-1.27, -0.03]"]
-
-
-@pytest.mark.medium
-def test_runs_without_learning_curves_are_flagged(sweep, undrawn):
-    (sweep / job(4, 2) / "logs" / "metrics.csv").write_text("\0garbage", encoding="utf-8")
-    assert f"No learning curves (logs/metrics.csv): {job(4, 2)}. Those of their rows" in " ".join(page_of(sweep).flags)
 
 
 def test_figures_of_phenomena_that_are_no_figures_are_left_out(sweep, undrawn):
@@ -218,19 +199,14 @@ def test_a_margin_that_is_missing_is_a_line(sweep):
     assert line == "margin.loss: is missing; give it a value"
 
 
-def test_a_setting_that_no_name_has_is_found():
-    typed = {
-        "a": {"steps": "200", "model.num_heads": "1", "seed": "1"},
-        "b": {"steps": "200", "model.num_heads": "2", "seed": "2"},
-        "c": {"steps": "30", "model.num_heads": "1", "model.dropout": "0.1", "threads": "1"},
-    }
-    values = {"a": (1, None), "b": (2, None), "c": (1, 0.1)}
-    names = {
-        run: RowName(f"{heads}, {dropout}", None, {"model.num_heads": heads, "model.dropout": dropout})
-        for run, (heads, dropout) in values.items()
-    }
-    assert unnamed_settings(names, typed) == ["steps"]
-    assert unnamed_settings(names, dict.fromkeys(names, typed["a"])) == []
-    assert unnamed_settings({"a": names["a"], "b": names["b"]}, typed) == []
-    of_the_config = {run: RowName(name.label, None, {"model.d_model": 8}) for run, name in names.items()}
-    assert unnamed_settings(of_the_config, typed) == []
+def test_a_setting_that_no_name_has_is_found(tmp_path):
+    jobs = {}
+    for heads, dropout, steps in ((1, 0.0, 200), (2, 0.0, 200), (1, 0.1, 30)):
+        model = {"num_heads": heads, "dropout": dropout}
+        write_run(tmp_path / f"{heads} {dropout}", sentences(5), 0.2, 1, {"model": model, "steps": steps})
+        words = [f"model.num_heads={heads}", f"model.dropout={dropout}", f"steps={steps}", "threads=1", "seed=1"]
+        jobs[f"{heads} {dropout}"] = words
+    write_plan(tmp_path, Plan(jobs=jobs))
+    sweep = read_sweep(tmp_path)
+    assert sweep.rows[0].label == "num_heads=1, dropout=0.0"
+    assert any(note.startswith("Rows also differ in steps, which their names leave out") for note in sweep.notes)

@@ -7,15 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from conftest import rewrite
-from reports import MARGINS, edit, job, page_of, page_with, rows_of, table_of_section, with_data
+from reports import edit, job, page_of, page_with, rows_of, table_of_section
 from sweeps import STUDY, sentences, write_run
 
-from headcount.report.endpoint import Endpoint, bleu_endpoint
+from headcount.report.endpoint import bleu_endpoint
 from headcount.report.markdown import markdown
 from headcount.report.read import read_sweep
-from headcount.report.sections.next_steps import next_steps
-from headcount.report.study import Study
 from headcount.report.verdicts import Names, needed, pair_verdict, summary
 from headcount.statistics.comparison import compare, interaction
 
@@ -136,55 +133,6 @@ def test_the_length_ratio_stands_beside_bleu(counted, sweep, undrawn):
     assert all(0.9 < float(ratio) < 1.1 for ratio in shown) if counted else shown == ["0.875", "0.875"]
 
 
-@pytest.mark.medium
-def test_an_average_that_lost_is_flagged(sweep, undrawn):
-    assert not page_with(sweep, weights={"scored": "average", "valid_loss": {"average": 1.0, "last": 1.2}}).flags
-    edit(sweep / job(1, 1) / "metrics.json", weights__valid_loss__average=1.35, weights__scored="last")
-    (flag,) = page_of(sweep).flags
-    assert flag.startswith("The average lost in 1 of 4 runs: its validation loss was higher than that of the last")
-    assert "by 0.15 nats" in flag
-    by_bleu = {"valid_bleu": {"average": 30.0, "last": 29.0}, "valid_loss": {"average": 1.35, "last": 1.2}}
-    edit(sweep / job(1, 1) / "metrics.json", weights={"scored": "average", **by_bleu})
-    assert not page_of(sweep).flags
-
-
-@pytest.mark.medium
-def test_runs_that_scored_a_stale_average_are_flagged(sweep, undrawn):
-    """Older runs, whose metrics.json names no weights, but whose log ends with a lower loss."""
-    for index, path in enumerate(sorted(sweep.glob("*/metrics.json"))):
-        last = float((path.parent / "logs" / "metrics.csv").read_text().splitlines()[-1].split(",")[5])
-        edit(path, valid__loss=last + 0.17 + 0.01 * (index % 2))
-    (flag,) = page_of(sweep).flags
-    worse = "The scored weights are worse than the last by 0.17 to 0.18 nats of validation loss in 4 of 4 runs"
-    assert flag.startswith(worse)
-    # A best checkpoint is no average; the best by BLEU may have more loss.
-    for path in sweep.glob("*/config.yaml"):
-        rewrite(path, "averaging:\n  kind: best\n{}".format)
-    assert not page_of(sweep).flags
-
-
-def advice(sweep: Path, noise: float, of_row: float = 0.0) -> tuple[str, str]:
-    """The first step, where the seeds of a row lie 1 BLEU apart, the draw of 60 sentences makes `noise` of that, and
-    `of_row` of a difference of rows."""
-    scores = ((36.0, 37.0), (36.2, 37.2))
-    drawn = noise * np.random.default_rng(0).normal(size=(1000, 4))
-    drawn += np.repeat(of_row * np.random.default_rng(1).normal(size=(1000, 2)), 2, axis=1)
-    comparison = compare(scores, interaction(drawn, [0, 0, 1, 1], 60))
-    endpoint = Endpoint(("valid", "test"), 60, scores, (), comparison)
-    return next_steps(Study(read_sweep(sweep), endpoint, MARGINS, 1.0, 100, 0))[0]
-
-
-def test_advice_is_more_of_what_is_missing(sweep):
-    what, command = advice(sweep, noise=0.1)
-    assert what.startswith("Train ")
-    assert "seed=1,2,3," in command
-    # What the sentences add to a run, more seeds take away; what they add to a row stays.
-    assert advice(sweep, noise=0.7)[0].startswith("Train ")
-    what, command = advice(sweep, noise=0.1, of_row=1.5)
-    assert re.match(r"Score more sentences: their draw makes \d\d % .* which no number of seeds takes away", what)
-    assert command.endswith("seed=1,2 'data.tests={NAME:{source:FILE,target:FILE}}'")
-
-
 def test_a_spread_that_the_draw_of_sentences_explains_is_flagged(sweep):
     drawn = np.random.default_rng(0).normal(size=(1000, 4))
     for noise in (0.1, 2.0):
@@ -203,14 +151,6 @@ def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
         edit(path, valid__loss=2 + seed * (1.0 if heads == 1 else 1e-6))
     note = table_of_section(page_of(sweep), pairs).note
     assert "(studentised range or Bonferroni's bound, whichever is larger), over seeds" in note
-
-
-def test_more_sentences_of_the_built_in_corpus_are_a_setting(sweep):
-    for path in sweep.glob("*/config.yaml"):
-        rewrite(path, with_data("test_size: 30"))
-    what, command = advice(sweep, noise=0.1, of_row=1.5)
-    assert "Twice as many, 120, halve that" in what
-    assert command.endswith("seed=1,2 data.test_size=90")
 
 
 TYPED = (("tiny", "pre"), ("tiny", "post"), ("big", "pre"))

@@ -135,7 +135,7 @@ def test_only_plugins_of_hydra_are_classes_named_in_yaml():
     assert [path for path in naming if not path.is_relative_to(CONF / "hydra")] == []
 
 
-OF_THE_MACHINE = """study.about=x study.title=x study.published=[x] validation.samples=0 validation.every=7
+OF_THE_MACHINE = """study.about=x study.title=x validation.samples=0 validation.every=7
     trainer.log_every_n_steps=10 threads=2 checkpoint.every=7 data.workers=1 logger=none name=x"""
 LEARNT = """model.num_heads=8 steps=7 seed=2 data.cleaning.max_ratio=2 data.batch_tokens=100 search.beam=2
     optimizer.lr=0.3 trainer.accumulate_grad_batches=3"""

@@ -136,8 +136,8 @@ class Design:
     """What a study compares, for its report; without a study, all None or empty.
 
     varies: the setting whose values are the rows. label: its name in tables and plots. constant: figures that the study
-    claims to be equal in all rows. published: keys of published.yaml. arm, arms: of a study whose rows differ in
-    several settings. tables: other numbers that conf/study looks up.
+    claims to be equal in all rows. arm, arms: of a study whose rows differ in several settings. tables: other numbers
+    that conf/study looks up.
     """
 
     title: str | None = None
@@ -145,7 +145,6 @@ class Design:
     label: str | None = None
     constant: tuple[str, ...] = ()
     about: str | None = None
-    published: tuple[str, ...] = ()
     arm: str | None = None
     arms: dict[str, Any] | None = None
     tables: dict[str, Any] | None = None
@@ -156,6 +155,7 @@ class Design:
         node = config.get("study") or {}
         if not isinstance(node, Mapping):
             raise InputError(f"study={typed(node)}: must be a group of settings; choose a file of conf/study")
+        node = {name: value for name, value in node.items() if name != "published"}  # which older runs have
         check(cls, node, "study.")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in node.items()

@@ -1,9 +1,11 @@
 """Report on a sweep."""
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError
@@ -24,7 +26,6 @@ class Settings:
     effect: float
     resamples: int
     margin: dict[str, Any]  # headcount.report.study.Margins
-    simulate: int
     tuned: str | None
     debug: Any
 
@@ -36,4 +37,6 @@ def run(config: DictConfig) -> None:
         )
     settings: Any = OmegaConf.to_container(config)
     settings.pop("debug")
-    logger.info("written: %s", show(report(**settings)))
+    # What a command line that draws the plots has beside these.
+    words = [word for word in HydraConfig.get().overrides.task if not re.match("sweep=|keep=|debug=", word)]
+    logger.info("written: %s", show(report(**settings, words=words)))

@@ -163,7 +163,7 @@ def _map(axes: Axes, layer: Layer, head: int) -> None:
 
 
 def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
-    """Write attention.html, and each layer as SVG and PNG, to the directory `output`; returns the HTML file.
+    """Write attention.html, and each layer as SVG, to the directory `output`; returns the HTML file.
 
     Raises InputError for more tokens than can be drawn, and for a directory that cannot be written.
     """

@@ -27,20 +27,6 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Sentences:
-    """Translations to browse on a page with scripts. data: as JSON, see
-    sections/translations.py. shown: what a page without scripts and Markdown show of it."""
-
-    data: str
-    shown: Table
-
-    @property
-    def embedded(self) -> str:
-        """The data within a script element, which `</script` would end."""
-        return self.data.replace("<", "\\u003c")
-
-
-@dataclass(frozen=True)
 class Facts:
     """Names and values, a line each. code: whether the values are code."""
 
@@ -62,7 +48,7 @@ class Section:
     """A heading and the blocks below it. A text is a paragraph, a section a part with a smaller heading."""
 
     title: str
-    blocks: tuple["str | Plots | Drawn | Sentences | Table | Facts | Code | Section", ...]
+    blocks: tuple["str | Plots | Drawn | Table | Facts | Code | Section", ...]
 
     @property
     def plots(self) -> Iterator[Plot]:

@@ -1,4 +1,4 @@
-"""Charts as Vega-Lite: one specification for the interactive page, for SVG and for PNG."""
+"""Charts as Vega-Lite: one specification for the interactive page and for SVG."""
 
 import functools
 import json
@@ -16,7 +16,6 @@ Record = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 INK = "currentColor"  # the colour of the page's text
-ON_WHITE = "#1f2328"  # that colour in a PNG, which has no page
 GREY = "#8a8f98"
 BASE = "https://vega.github.io/vega-datasets/"  # vl-convert puts it before links within the page
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right")
@@ -25,7 +24,7 @@ BESIDE = 9  # pixels from a mean to the dots of its runs
 WIDTH, HEIGHT = 400, 230  # pixels of the drawing without its axes
 LETTER, SYMBOL = 7, 26  # pixels of a letter in a legend, and of its symbol
 FIGURE = ".5~g"  # format of figures
-WORDS = ("row", "seed", "grade", "source", "weights", "group", "pair", "verdict")  # fields that are text
+WORDS = ("row", "seed", "grade", "group", "pair", "verdict")  # fields that are text
 CONFIG: Spec = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -56,14 +55,13 @@ def chart(name: str, title: str, layers: Iterable[Spec], *, heading: str | Spec 
     of Vega-Lite, such as its height."""
     spec = {"$schema": SCHEMA, "config": CONFIG, "width": WIDTH, "height": HEIGHT, "title": heading}
     text = json.dumps({**spec, **more, "layer": list(layers)}, ensure_ascii=False, separators=(",", ":"))
-    return Plot(name, title, *rendered(text), text)
+    return Plot(name, title, rendered(text), text)
 
 
-def rendered(spec: str) -> tuple[str, bytes]:
-    """The SVG and the PNG of a specification."""
-    svg = vl_convert.vegalite_to_svg(spec).replace(BASE, "")
-    white = '><rect width="100%" height="100%" fill="white"/>'
-    return svg, vl_convert.svg_to_png(svg.replace(INK, ON_WHITE).replace(">", white, 1), scale=2)
+def rendered(spec: str) -> str:
+    """The SVG of a specification."""
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    return svg.replace(BASE, "")
 
 
 @functools.cache
@@ -110,7 +108,8 @@ class Rows:
 
     def __init__(self, values: Sequence[object], labels: Sequence[str], name: str) -> None:
         self.logarithmic = all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values)
-        self.labels = _distinct([short(label) for label in labels], labels)
+        shortened = [short(label) for label in labels]
+        self.labels = shortened if len(set(shortened)) == len(set(labels)) else list(labels)  # no two are the same
         self.at: list[Any] = list(values) if self.logarithmic else self.labels
         self.name = name or "row"
 
@@ -153,13 +152,13 @@ class Rows:
             **{name: number(value) for name, value in figures.items()},
         }
 
-    def runs(self, sweep: Sweep, scores: Sequence[Sequence[float]], field: str = "value") -> list[Record]:
+    def runs(self, sweep: Sweep, scores: Sequence[Sequence[float]]) -> list[Record]:
         """A mark for each run, which leads to the run. scores: by row and run."""
         first = 0
         records = []
         for index, (row, values) in enumerate(zip(sweep.rows, scores, strict=True)):
             for place, (run, value) in enumerate(zip(row.runs, values, strict=True)):
-                one = self.record(index, **{field: value})
+                one = self.record(index, value=value)
                 records.append({**one, "seed": str(run.seed), "href": f"#{anchor(first + place)}"})
             first += len(row.runs)
         return records
@@ -203,8 +202,3 @@ def dots(records: Iterable[Record], beside: int = 0, **encoding: Any) -> Spec:
 def faded(opacity: float = 1.0) -> Spec:
     """The opacity of rows: those that are not chosen are faint."""
     return {"condition": {"param": "rows", "value": opacity}, "value": 0.06}
-
-
-def _distinct(shortened: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Short labels, or the labels themselves if two would be the same."""
-    return list(shortened if len(set(shortened)) == len(set(labels)) else labels)

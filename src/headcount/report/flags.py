@@ -1,4 +1,4 @@
-"""Warnings of a report: diverged runs, harmful weight averages, rows that differ in more than the study varies."""
+"""Warnings of a report: runs without a loss, rows that differ in more than the study varies."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,13 +6,11 @@ from typing import Any
 from headcount.report.runs import RunResult, Sweep, finite
 from headcount.report.table import mean
 from headcount.report.verdicts import deviations, listed, quoted
-from headcount.settings import at
 from headcount.statistics.comparison import Comparison
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
 NOTHING = 10.0  # BLEU; below, translations are fragments whose gist is rarely right, and rows rank by how they fail
 UNLIKE = 10  # ratio of the largest to the smallest deviation between the runs of a row; above it, a warning
-CLEARLY = 0.01  # nats, more than the loss of the same weights differs between two precisions
 
 
 def flagged(sweep: Sweep) -> list[str]:
@@ -20,10 +18,7 @@ def flagged(sweep: Sweep) -> list[str]:
     runs = sweep.runs
     return [
         *_untranslated(sweep),
-        *_diverged(runs),
         *_without_loss(runs),
-        *_without_curves(runs),
-        *_averages(runs),
         *_seeds(sweep),
         *_inconstant(sweep),
         *_same(sweep),
@@ -39,7 +34,7 @@ def unlike(comparison: Comparison) -> list[str]:
         return []
     return [
         f"The runs of a row deviate by {deviations(comparison, 2)} BLEU. With few runs of rows so unlike, "
-        "more than 5 % of studies in which no row differs may claim a difference; simulate=300 measures how many."
+        "more than 5 % of studies in which no row differs may claim a difference."
     ]
 
 
@@ -63,14 +58,6 @@ def _untranslated(sweep: Sweep) -> list[str]:
     ]
 
 
-def _diverged(runs: Sequence[RunResult]) -> list[str]:
-    return [
-        f"{run.name} has no finite validation perplexity: it seems to have diverged."
-        for run in runs
-        if run.figure("valid.ppl") is not None and not finite(run.figure("valid.ppl"))
-    ]
-
-
 def _without_loss(runs: Sequence[RunResult]) -> list[str]:
     """Runs that the mean loss of their row leaves out, which can make a row look better."""
     without = [run.name for run in runs if not finite(run.figure("valid.loss"))]
@@ -82,14 +69,6 @@ def _without_loss(runs: Sequence[RunResult]) -> list[str]:
     ]
 
 
-def _without_curves(runs: Sequence[RunResult]) -> list[str]:
-    """Runs that the learning curves of their row leave out."""
-    without = [run.name for run in runs if not run.curves]
-    if not without or len(without) == len(runs):
-        return []
-    return [f"No learning curves (logs/metrics.csv): {listed(without)}. Those of their rows are without them."]
-
-
 def _seeds(sweep: Sweep) -> list[str]:
     """The seeds that some rows have and others lack."""
     every = sorted({run.seed for run in sweep.runs})
@@ -98,50 +77,6 @@ def _seeds(sweep: Sweep) -> list[str]:
         if lacking := sorted(set(every) - {run.seed for run in row.runs}):
             missing.append(f"{row.label} lacks {', '.join(map(str, lacking))}")
     return [f"Not every row has the same seeds: {'; '.join(missing)}."] if missing else []
-
-
-def _averages(runs: Sequence[RunResult]) -> list[str]:
-    """Runs whose averaged weights have a higher validation loss than their last weights."""
-    scored: list[float] = []
-    refused: list[float] = []
-    for run in runs:
-        if (lost := _lost(run)) is not None:
-            if run.figure("weights.scored") == "last":
-                refused += [lost] if lost > 0 else []
-            elif lost > CLEARLY and run.figure("weights.valid_bleu") is None:  # else BLEU chose the weights
-                scored.append(lost)
-    lines = []
-    if scored:
-        lines.append(
-            f"The scored weights are worse than the last by {_range(scored)} nats of validation loss in {len(scored)} "
-            f"of {len(runs)} runs: the weights were averaged over too many updates. Such scores are too low, most of "
-            "all in rows that learn late."
-        )
-    if refused:
-        lines.append(
-            f"The average lost in {len(refused)} of {len(runs)} runs: its validation loss was higher than that of the "
-            f"last weights, by {_range(refused)} nats. There the last weights were scored."
-        )
-    return lines
-
-
-def _lost(run: RunResult) -> float | None:
-    """The validation loss of the averaged weights minus that of the last weights, in nats; None if unknown.
-
-    An older run has the loss of its scored weights in metrics.json, and that of its last weights in its log. A run that
-    scored its best checkpoint has no average.
-    """
-    average, last = run.figure("weights.valid_loss.average"), run.figure("weights.valid_loss.last")
-    curve = run.curves.get("valid/loss")
-    averaged = at(run.config, "averaging.kind") != "best"
-    if averaged and not finite(last) and curve and curve[-1][0] == run.figure("train.steps"):
-        average, last = run.figure("valid.loss"), curve[-1][1]
-    return average - last if finite(average) and finite(last) else None
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.2g}", f"{max(values):.2g}"
-    return low if low == high else f"{low} to {high}"
 
 
 def _inconstant(sweep: Sweep) -> list[str]:

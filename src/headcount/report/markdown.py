@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from headcount.report.blocks import Code, Drawn, Facts, Plots, Section, Sentences
+from headcount.report.blocks import Code, Drawn, Facts, Plots, Section
 from headcount.report.page import Page
 from headcount.report.plot import Plot
 from headcount.report.table import Table
@@ -36,8 +36,6 @@ def _section(section: Section, heading: str) -> Iterator[str]:
             case Plots() | Drawn():
                 yield _escape(block.legend) if isinstance(block, Plots) else ""
                 yield "\n".join(map(_image, block.plots))
-            case Sentences():
-                yield block.shown.markdown
             case Table():
                 yield block.markdown
                 yield _escape(block.note)

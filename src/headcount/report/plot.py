@@ -1,4 +1,4 @@
-"""Plots as SVG, in the colour of the page's text, and as PNG."""
+"""Plots as SVG, in the colour of the page's text."""
 
 import base64
 import gzip
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import escape
 
-from headcount.files import write_bytes, write_text
+from headcount.files import write_text
 
 # Distinct to colour-blind readers, on light and on dark pages (after Tol 2021).
 COLOURS = ("#3b82c4", "#e0762f", "#0f9f8a", "#cc4a5f", "#9a6cc9", "#a08a1f", "#2fa6d8", "#8a8a8a")
@@ -28,7 +28,6 @@ class Plot:
     name: str
     title: str
     svg: str
-    png: bytes
     spec: str = ""
 
     def inline(self, prefix: str = "") -> str:
@@ -53,9 +52,8 @@ class Plot:
         return re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", alone, count=1)
 
     def write(self, directory: Path) -> None:
-        """Write NAME.svg and NAME.png."""
+        """Write NAME.svg."""
         write_text(directory / f"{self.name}.svg", self.file)
-        write_bytes(directory / f"{self.name}.png", self.png)
 
 
 def short(label: str) -> str:

@@ -3,30 +3,18 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import numpy as np
 
 from headcount.data.corpora.text import read_lines
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
-from headcount.report.rows import (
-    crossed,
-    differing_settings,
-    make_rows,
-    names_by_difference,
-    names_by_setting,
-    natural_order,
-    unnamed_settings,
-    without,
-)
-from headcount.report.runs import CORPUS, Config, Row, RunResult, Sweep, Unfinished, finite
+from headcount.report.rows import differing_settings, make_rows, name_rows, natural_order
+from headcount.report.runs import CORPUS, Config, RunResult, Sweep, Unfinished, finite
 from headcount.report.tuning import tune
-from headcount.run.arrays import read_arrays
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.kept import unpack
 from headcount.run.sweep import begun_jobs, read_plan, why_unfinished
@@ -90,56 +78,25 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
             "kind, not on one of them."
         )
     given = {job: {named_by(each): each.partition("=")[2] for each in overrides} for job, overrides in jobs.items()}
-    design, rows, repeated = _rows(runs, given, design, of_seeds, notes)
+    names, label = name_rows(runs, given, design, of_seeds, notes)
+    rows, repeated = make_rows(runs, names, notes, of_seeds)
     sources = {
         split: found for split, lines in references.items() if (found := _sources(runs, split, len(lines), text))
     }
-    phenomena = {split: tested for split in references if (tested := _phenomena(runs, split, len(references[split])))}
     return Sweep(
         directory=directory,
-        overrides=tuple(plan.overrides),
         jobs=len(jobs),
-        design=design,
+        design=replace(design, label=label),
         rows=rows,
         unfinished=tuple(unfinished),
         differing=differing,
         corpora=bool(corpora),
         references=references,
         sources=sources,
-        phenomena=phenomena,
         notes=tuple(notes),
         tuning=tuning,
         repeated=repeated,
     )
-
-
-def _rows(
-    runs: Sequence[RunResult],
-    jobs: Mapping[str, Mapping[str, str]],
-    design: Design,
-    of_seeds: Sequence[str],
-    notes: list[str],
-) -> tuple[Design, tuple[Row, ...], tuple[RunResult, ...]]:
-    """The design with the label of the rows that runs form, these rows, and the runs left out of them.
-
-    jobs: the overrides of each job, by name. of_seeds: settings that do not separate rows. notes: gets warnings.
-    """
-    varying = [name for name in differing_settings(runs) if not within(name, of_seeds)]
-    jobs = {job: without(given, of_seeds) for job, given in jobs.items()}
-    if design.varies and not crossed(runs, names := names_by_setting(runs, design.varies), jobs, of_seeds):
-        if all(name.value is None for name in names.values()):
-            notes.append(f"The study varies {design.varies}, but no run has this setting.")
-    else:
-        names, label = names_by_difference(runs, jobs, varying)
-        if design.varies:
-            notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
-        if hidden := unnamed_settings(names, jobs):
-            notes.append(
-                f"Rows also differ in {', '.join(hidden)}, which their names leave out: a difference between rows may "
-                "be due to that."
-            )
-        design = replace(design, label=label)
-    return design, *make_rows(runs, names, notes, of_seeds)
 
 
 def _read_run(name: str, directory: Path, text: str | None) -> RunResult | Unfinished:
@@ -298,19 +255,6 @@ def _sources(runs: Sequence[RunResult], split: str, number: int, text: str | Non
         if len(lines) == number:
             return lines
     return [] if text is None else _side(text, split, runs[0].config, "source")
-
-
-def _phenomena(runs: Sequence[RunResult], split: str, number: int) -> list[str]:
-    """What each sentence of a split tests, "" for none; empty if no run knows, as those of older versions."""
-    for run in runs:
-        arrays = read_arrays(run.directory / f"{split}.pairs.npz") or {}
-        if {"row", "phenomenon", "tokens"} <= arrays.keys():
-            tested, found = arrays["row"], arrays["phenomenon"]
-            whole = arrays["tokens"].shape == (number,) and tested.shape == found.shape == (tested.size,)
-            if whole and tested.size and np.isin(tested, np.arange(number)).all():
-                known = dict(zip(map(int, tested), map(str, found), strict=True))
-                return [known.get(sentence, "") for sentence in range(number)]
-    return []
 
 
 def _design(run: RunResult) -> Design:

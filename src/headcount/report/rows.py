@@ -1,6 +1,5 @@
 """Rows of a study: which runs differ only in their seed, and a short name for each row."""
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from typing import Any
 import yaml
 
 from headcount.report.runs import Row, RunResult, key_of, names_rows
-from headcount.settings import at, typed, within
+from headcount.settings import Design, at, typed, within
 
 LONGEST = 40  # characters of the name of a row
 
@@ -24,73 +23,78 @@ class RowName:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def names_by_setting(runs: Sequence[RunResult], setting: str) -> dict[str, RowName]:
-    """The row of each run, by the value of one setting; of a config group, its kind."""
-    names = {}
-    for run in runs:
-        value = at(run.config, setting)
-        if isinstance(value, dict):
-            value = value.get("kind")
-        names[run.name] = RowName(typed(value), value, {setting: value})
-    return names
-
-
-def names_by_difference(
-    runs: Sequence[RunResult], jobs: Mapping[str, Mapping[str, str]], differing: Sequence[str]
+def name_rows(
+    runs: Sequence[RunResult],
+    jobs: Mapping[str, Mapping[str, str]],
+    design: Design,
+    of_seeds: Sequence[str],
+    notes: list[str],
 ) -> tuple[dict[str, RowName], str | None]:
-    """The row of each run, where every combination of the settings `differing` is a row; and a label for all rows, if a
-    single setting names them.
+    """The name of the row of each run, and a label for all rows, if a single setting names them.
 
-    jobs: the overrides of each job by name, empty if unknown. A row is named by the overrides of its jobs; if these do
-    not determine the row, by as few of its settings as distinguish all rows. If that is long for a row, all rows are
-    named by values alone, where these are words (gru, before, additive); else that row after its first run.
+    A row is what its jobs were typed with but for the seed, in as few settings as tell all jobs apart, finished or not;
+    without a plan, the settings in which the runs differ. The setting that a study varies names its rows alone, unless
+    that makes one row of two runs of the same seed. jobs: the overrides of each job by name, empty if unknown.
+    of_seeds: settings that go with the seed. notes: gets warnings.
     """
-    combinations = {run.name: key_of([run.settings.get(setting) for setting in differing]) for run in runs}
-    naming = _overrides_of_rows(jobs, combinations)
-    if naming is None:
-        naming = _distinguishing({run.name: run.settings for run in runs}, differing)
-    words = all(isinstance(value, str) for settings in naming.values() for value in settings.values())
-    values_alone = words and any(len(_listed(settings)) > LONGEST for settings in naming.values())
-    names: dict[str, RowName] = {}
-    for run, settings in naming.items():
-        names.setdefault(combinations[run], _row_name(settings, run, values_alone))
-    single = [name.rpartition(".")[2] for name in naming[runs[0].name]]
-    return {run.name: names[combinations[run.name]] for run in runs}, single[0] if len(single) == 1 else None
+    finished = {run.name: run for run in runs}
+    given = {
+        job: {name: _parsed(text) for name, text in own.items() if names_rows(name) and not within(name, of_seeds)}
+        for job, own in jobs.items()
+    }
+    typed_ones = list(dict.fromkeys(name for own in given.values() for name in own))
+    names = typed_ones or [name for name in differing_settings(runs) if not within(name, of_seeds)]
+    every = {
+        job: {
+            name: own[name] if name in own else _value(finished[job], name)
+            for name in (names if job in finished else own)
+        }
+        for job, own in given.items()
+        if own or job in finished
+    }
+    naming = _distinguishing(every, names)
+    if design.varies:
+        if by_setting := _by_setting(design.varies, naming, finished, jobs):
+            if all(name.value is None for name in by_setting.values()):
+                notes.append(f"The study varies {design.varies}, but no run has this setting.")
+            return by_setting, design.label
+        notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
+    chosen = list(next(iter(naming.values())))
+    varying = [name for name in typed_ones if len({key_of(settings.get(name)) for settings in every.values()}) > 1]
+    if hidden := [name for name in varying if name not in chosen]:
+        notes.append(
+            f"Rows also differ in {', '.join(hidden)}, which their names leave out: a difference between rows may be "
+            "due to that."
+        )
+    return _labels({run: naming[run] for run in finished}), chosen[0].rpartition(".")[2] if len(chosen) == 1 else None
 
 
-def unnamed_settings(names: Mapping[str, RowName], jobs: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Settings that were typed, that differ from row to row, and that the names of the rows leave out, since others
-    distinguish the rows as well. jobs: the overrides of each job by name."""
-    given = {run: {name: value for name, value in jobs.get(run, {}).items() if names_rows(name)} for run in names}
-    typed_ones = dict.fromkeys(setting for settings in given.values() for setting in settings)
-    named = {setting for name in names.values() for setting in name.settings}
-    if not named <= set(typed_ones):
-        return []
-    rows: dict[str, dict[str, set[str | None]]] = {}
-    for run, name in names.items():
-        for setting in typed_ones:
-            rows.setdefault(setting, {}).setdefault(name.label, set()).add(given[run].get(setting))
-    return [
-        setting
-        for setting, by_row in rows.items()
-        if setting not in named and len({frozenset(values) for values in by_row.values()}) > 1
-    ]
+def _by_setting(
+    setting: str,
+    naming: Mapping[str, Mapping[str, Any]],
+    finished: Mapping[str, RunResult],
+    jobs: Mapping[str, Mapping[str, str]],
+) -> dict[str, RowName]:
+    """The name of the row of each run by the value of one setting; empty if runs of one value and seed differ in what
+    names them otherwise."""
+    told, alike = set(), set()
+    for job, settings in naming.items():
+        if job in finished:
+            value, seed = _value(finished[job], setting), str(finished[job].seed)
+        else:
+            given = jobs[job]
+            value = _parsed(given[setting]) if setting in given else key_of(settings)
+            seed = given.get("seed", "")
+        alike.add((key_of(value), seed))
+        told.add((key_of(value), seed, key_of(settings)))
+    values = {name: _value(run, setting) for name, run in finished.items()} if len(told) == len(alike) else {}
+    return {name: RowName(typed(value), value, {setting: value}) for name, value in values.items()}
 
 
-def _overrides_of_rows(
-    jobs: Mapping[str, Mapping[str, str]], combinations: Mapping[str, str]
-) -> dict[str, dict[str, Any]] | None:
-    """The overrides that distinguish the jobs, by run; None if runs of two rows have the same ones.
-
-    Those of unfinished jobs count too: a row keeps its name, and no name hides a setting that differs, whatever is
-    finished.
-    """
-    overrides = {job: given for job, given in jobs.items() if given or job in combinations}
-    naming = _distinguishing(overrides, dict.fromkeys(name for given in overrides.values() for name in given))
-    groups = {run: key_of(naming[run]) for run in combinations}
-    if len({(combinations[run], group) for run, group in groups.items()}) > len(set(groups.values())):
-        return None
-    return {run: {name: _parsed(text) for name, text in naming[run].items()} for run in combinations}
+def _value(run: RunResult, setting: str) -> Any:
+    """The value of a setting of a run; of a config group, its kind."""
+    value = at(run.config, setting)
+    return value.get("kind") if isinstance(value, dict) else value
 
 
 def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -99,12 +103,21 @@ def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[s
     chosen: dict[str, dict[str, Any]] = {run: {} for run in settings}
     groups = 1
     for name in names:
-        if not names_rows(name):
-            continue
         longer = {run: {**chosen[run], name: settings[run].get(name)} for run in settings}
         if (count := len(set(map(key_of, longer.values())))) > groups:
             chosen, groups = longer, count
     return chosen
+
+
+def _labels(naming: Mapping[str, Mapping[str, Any]]) -> dict[str, RowName]:
+    """The name of the row of each run by its settings. If that is long for a row, all rows are named by values alone,
+    where these are words (gru, before, additive); else that row after its first run."""
+    words = all(isinstance(value, str) for settings in naming.values() for value in settings.values())
+    values_alone = words and any(len(_listed(settings)) > LONGEST for settings in naming.values())
+    names: dict[str, RowName] = {}
+    for run, settings in naming.items():
+        names.setdefault(key_of(settings), _row_name(settings, run, values_alone))
+    return {run: names[key_of(settings)] for run, settings in naming.items()}
 
 
 def _row_name(settings: Mapping[str, Any], run: str, values_alone: bool) -> RowName:
@@ -131,49 +144,6 @@ def _parsed(text: str | None) -> Any:
         return yaml.safe_load(text or "")
     except yaml.YAMLError:
         return text
-
-
-def crossed(
-    runs: Sequence[RunResult],
-    names: Mapping[str, RowName],
-    jobs: Mapping[str, Mapping[str, str]],
-    of_seeds: Sequence[str],
-) -> bool:
-    """Whether a setting varies within the rows `names`: the plan crosses two settings, it has two kinds of runs of one
-    row, or every row has two runs of the same seed with different settings.
-
-    jobs: the overrides of each job by name, planned or finished, empty if unknown. of_seeds: settings that go with the
-    seed.
-    """
-    overrides = {
-        job: {name: value for name, value in given.items() if names_rows(name)} for job, given in jobs.items() if given
-    }
-    if _crossing(list(overrides.values())):
-        return True
-    kinds: dict[str, set[tuple[str, str]]] = {}
-    settings: dict[str, dict[int, set[str]]] = {}
-    for run in runs:
-        if run.name in overrides:
-            kind = (key_of(overrides[run.name]), key_of(without(run.settings, of_seeds)))
-            kinds.setdefault(names[run.name].label, set()).add(kind)
-        settings.setdefault(names[run.name].label, {}).setdefault(run.seed, set()).add(key_of(run.settings))
-    planned = any(all(len(set(each)) > 1 for each in zip(*of_row, strict=True)) for of_row in kinds.values())
-    return planned or all(any(len(several) > 1 for several in seeds.values()) for seeds in settings.values())
-
-
-def _crossing(jobs: Sequence[Mapping[str, str]]) -> bool:
-    """Whether of two settings each has a value that comes with several values of the other. jobs: overrides by name."""
-    together: dict[tuple[str, str, str], set[str]] = {}
-    for given in jobs:
-        for name, other in itertools.permutations(given, 2):
-            together.setdefault((name, other, given[name]), set()).add(given[other])
-    several = {(name, other) for (name, other, _), values in together.items() if len(values) > 1}
-    return any((other, name) in several for name, other in several)
-
-
-def without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The settings that are none of `names`, and below none."""
-    return {name: value for name, value in settings.items() if not within(name, names)}
 
 
 def make_rows(

@@ -132,15 +132,13 @@ class Tuning:
 class Sweep:
     """A directory of runs, read.
 
-    overrides: the command line of the sweep, if known. jobs: the number of jobs. differing: the settings in which
-    finished runs differ. corpora: whether each seed has a corpus of its own, with test sentences of its own.
-    references, sources: of each held-out split, from any run that has them; empty with such corpora. phenomena: what
-    each sentence of such a split tests, "" for none. notes: warnings for the reader. tuning: of a setting that each
-    row chose for itself. repeated: runs that have the seed of another run of their row.
+    jobs: the number of jobs. differing: the settings in which finished runs differ. corpora: whether each seed has a
+    corpus of its own, with test sentences of its own. references, sources: of each held-out split, from any run that
+    has them; empty with such corpora. notes: warnings for the reader. tuning: of a setting that each row chose for
+    itself. repeated: runs that have the seed of another run of their row.
     """
 
     directory: Path
-    overrides: tuple[str, ...]
     jobs: int
     design: Design
     rows: tuple[Row, ...]
@@ -149,7 +147,6 @@ class Sweep:
     corpora: bool
     references: Mapping[str, Sequence[str]]
     sources: Mapping[str, Sequence[str]]
-    phenomena: Mapping[str, Sequence[str]]
     notes: tuple[str, ...]
     tuning: Tuning | None = None
     repeated: tuple[RunResult, ...] = ()

@@ -3,17 +3,14 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-import yaml
-
-from headcount.command_lines import CONF, command, hydra_text
 from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
 from headcount.report.verdicts import Names
-from headcount.settings import check, flatten, typed
+from headcount.settings import check, typed
 from headcount.statistics.comparison import Comparison, compare
 
 
@@ -45,8 +42,7 @@ class Study:
     """A sweep and its primary endpoint.
 
     effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal. resamples: of
-    the held-out sentences. simulate: how many studies like this one are simulated. output, text: as `report` was
-    given them, for the command that writes it again.
+    the held-out sentences.
     """
 
     sweep: Sweep
@@ -54,47 +50,15 @@ class Study:
     margins: Margins
     effect: float
     resamples: int
-    simulate: int
-    output: str | None = None
-    text: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        sweep: Sweep,
-        effect: float,
-        resamples: int,
-        margins: Margins,
-        simulate: int,
-        output: str | None = None,
-        text: str | None = None,
-    ) -> "Study":
+    def of(cls, sweep: Sweep, effect: float, resamples: int, margins: Margins) -> "Study":
         """The study of a sweep, with its primary endpoint computed. Raises InputError, as `bleu_endpoint` does."""
-        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples, simulate, output, text)
+        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples)
 
     @property
     def rows(self) -> tuple[Row, ...]:
         return self.sweep.rows
-
-    def command(self, output: str | None = None) -> str:
-        """The command that writes this report again, to another folder if `output` is given."""
-        usual = flatten(yaml.safe_load((CONF / "report.yaml").read_text("utf-8")))
-        given = flatten(
-            {
-                "output": output or self.output,
-                "effect": self.effect,
-                "resamples": self.resamples,
-                "margin": asdict(self.margins),
-                "tuned": self.sweep.tuning.setting if self.sweep.tuning else None,
-                "simulate": self.simulate,
-                "text": self.text,
-            }
-        )
-        given = {"sweep": str(self.sweep.directory)} | {
-            name: each for name, each in given.items() if each != usual[name]
-        }
-        texts = {name: hydra_text(value) if isinstance(value, str) else typed(value) for name, value in given.items()}
-        return command("report", *(f"{name}={text}" for name, text in texts.items()))
 
     @cached_property
     def names(self) -> Names:

@@ -3,12 +3,13 @@
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import write_text
 from headcount.report import charts
@@ -39,19 +40,18 @@ def report(
     effect: float,
     resamples: int,
     margin: Mapping[str, float],
-    simulate: int,
     keep: str | None = None,
     text: str | None = None,
     tuned: str | None = None,
+    words: Sequence[str] = (),
 ) -> Path:
     """Write report.html, report.md, results.csv and plots/ on the runs in `sweep`, to `output` or to `sweep` itself.
 
     sweep: a directory, or the file of runs that were kept; beside such a file stands a report without plots, as with
     `keep`. effect: the BLEU difference that the study should detect. resamples: of the held-out sentences. margin: the
-    differences of bleu, loss and accuracy below which rows are equal. simulate: how many studies like this one are
-    simulated, for the error rate of its design; 0: none. keep: a directory for the finished runs in one file, and a
-    report on it. text: see `read_sweep`. tuned: a setting that each row chooses by validation loss. Returns the
-    main file. Raises InputError.
+    differences of bleu, loss and accuracy below which rows are equal. keep: a directory for the finished runs in one
+    file, and a report on it. text: see `read_sweep`. tuned: a setting that each row chooses by validation loss. words:
+    of the command line, for the one that draws the plots. Returns the main file. Raises InputError.
     """
     if not 0 < effect < math.inf:
         raise InputError(
@@ -59,17 +59,16 @@ def report(
         )
     if resamples < 100:
         raise InputError(f"resamples={resamples}: must be 100 or more")
-    if simulate < 0:
-        raise InputError(f"simulate={simulate}: must be 0 or more")
     if keep is not None and (output is not None or Path(sweep).is_file()):
         raise InputError(f"keep={keep}: needs a directory of runs as sweep, and no output; the report is beside them")
     margins = Margins.of(margin)
     try:
         runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
-        study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins, simulate, output, text)
+        study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins)
         page = make_page(study)
         if output is None and runs.is_file():
-            return _write(page.without_plots(study.command("DIR")), study.sweep, runs.parent)
+            again = command("report", f"sweep={runs}", "output=DIR", *words)
+            return _write(page.without_plots(again), study.sweep, runs.parent)
         return _write(page, study.sweep, Path(output or sweep), folder="" if output is None else None)
     except OSError as error:
         place = keep or output or sweep

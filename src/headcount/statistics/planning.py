@@ -39,12 +39,6 @@ class PowerAnalysis:
         """Whether the draw of sentences explains all of the spread between runs of a row."""
         return 0 < self.variance <= self.noise
 
-    def share(self, seeds: int) -> float:
-        """The share of the variance of a difference that is due to the draw of sentences and stays with any number of
-        seeds, 0 to 1."""
-        total = 2 * self.variance / seeds + self.sentences
-        return self.sentences / total if total else 0.0
-
     def power(self, effect: float, seeds: int) -> float:
         """The probability of detecting a true difference of `effect` with `seeds` (2 or more) a row: noncentral t."""
         between = 2 * self.variance / seeds

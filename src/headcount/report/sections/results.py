@@ -8,7 +8,6 @@ from headcount.report.measures import brevity_penalty
 from headcount.report.study import Study
 from headcount.report.table import Table, mean, score
 from headcount.statistics.comparison import Comparison
-from headcount.statistics.letters import compact_letters
 
 SEVERAL = (
     "Means over seeds ± half a 95 % interval (Student's t, {where}, by a variance that rows may share; not for "
@@ -35,8 +34,6 @@ def _note(endpoint: Endpoint) -> str:
     where = "each on a corpus of its own" if endpoint.corpora > 1 else "on these sentences"
     parts = [SEVERAL.format(where=where) if endpoint.comparison.spread else SINGLE]
     parts.append(f"The primary endpoint is {endpoint.name}; all other figures are secondary.")
-    if endpoint.comparison.differences:
-        parts.append(f"Letters: rows that share one cannot be distinguished by {endpoint.name}.")
     if endpoint.counts:
         what = "these translations" if len(endpoint.splits) > 1 else "the test translations"
         parts.append(
@@ -52,7 +49,6 @@ def _table(study: Study) -> Table:
     columns = [
         (study.sweep.design.label or "row", [row.label for row in rows]),
         (endpoint.name, _scores(endpoint.comparison)),
-        *([("letters", letters)] if (letters := _letters(endpoint.comparison)) else []),
         ("seeds", [" ".join(str(run.seed) for run in row.runs) for row in rows]),
         *((header, [mean(row.figures(path)) for row in rows]) for header, path in COSTS.items()),
         ("valid. loss", _scores(loss, 3) if loss else ["–"] * len(rows)),
@@ -69,11 +65,6 @@ def _table(study: Study) -> Table:
             columns.append((_header(key), _scores(study.compare([row.figures(f"test.{key}") for row in rows]))))
     headers, cells = zip(*columns, strict=True)
     return Table(headers, tuple(zip(*cells, strict=True)), words=frozenset({0, headers.index("seeds")}))
-
-
-def _letters(comparison: Comparison) -> list[str]:
-    pairs = [(pair.first, pair.second) for pair in comparison.differences if pair.differs]
-    return compact_letters(comparison.means, pairs) if comparison.differences else []
 
 
 def _penalties(endpoint: Endpoint) -> list[str]:
