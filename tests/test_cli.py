@@ -213,7 +213,9 @@ def test_translate_names_the_line_that_it_cannot_take(run, tmp_path, monkeypatch
     result = command("translate", "run=run", stdin=b"the dog\n\nthe \xff\nthe cat\n", cwd=tmp_path)
     assert (result.code, result.out.count("\n")) == (2, 2)  # what came before it
     (line,) = result.errors
-    assert line.startswith("error: standard input, line 3: not valid UTF-8; convert the text from its encoding")
+    assert line.startswith(
+        "error: standard input, line 3: not valid UTF-8; unpack a packed file, or convert the text from its encoding"
+    )
     monkeypatch.setattr("headcount.commands.translate.LINES_AT_ONCE", 2)
     source = b"the dog\n\nthe cat\n" + b"the dog sees the cat " * 300 + b"\nthe cat\n"
     result = command("translate", "run=run", stdin=source, cwd=tmp_path)

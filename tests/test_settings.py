@@ -74,7 +74,7 @@ FOLDERS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.
 OPTIONS = [f"{folder}={path.stem}" for folder in FOLDERS for path in sorted((CONF / folder).glob("*.yaml"))]
 WORDS = [f"{group}.kind={word}" for group, words in KINDS.items() if not (CONF / group).is_dir() for word in words]
 WORDS = [word.replace("attention.kind", "model.cross_attention") for word in WORDS]
-FILES = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
+FILES = [f"data.{split}=[x.en,x.de]" for split in ("train", "valid", "test")]
 LANGUAGES = ("data.source=en", "data.target=de")
 NEEDED = {  # what an option cannot be without
     "data=files": (*LANGUAGES, *FILES),

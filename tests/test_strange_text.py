@@ -16,10 +16,14 @@ from headcount.errors import InputError
 from headcount.evaluation import metrics
 
 TEXT = 40 * "the dog sees the cat\n"
-PACKED = [lzma.compress(TEXT.encode()), bz2.compress(TEXT.encode()), gzip.compress(gzip.compress(TEXT.encode()))]
+PACKED = [
+    lzma.compress(TEXT.encode()),
+    bz2.compress(TEXT.encode()),
+    gzip.compress(gzip.compress(TEXT.encode(), mtime=0), mtime=0),
+]
 
 
-@pytest.mark.parametrize("content", PACKED)
+@pytest.mark.parametrize("content", PACKED, ids=["xz", "bz2", "gzip twice"])
 def test_packed_text_is_named_as_that(tmp_path, content):
     (tmp_path / "t.en").write_bytes(content)
     with pytest.raises(InputError, match=r"^[^\n]*t.en, line 1: not valid UTF-8; unpack a packed file"):

@@ -89,10 +89,7 @@ LEARNT: tuple[str, ...] = (
 )
 NOT_LEARNT = ("data.directory", "data.workers")
 # Where the text of a corpus lies: the same text is the same corpus wherever that is.
-PLACES = (
-    "data.root",
-    *(f"data.{split}{side}" for split in ("train", "valid", "test") for side in ("", "_source", "_target")),
-)
+PLACES = ("data.root", "data.train", "data.valid", "data.test")
 
 AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 Positive = Annotated[int, Ge(1)]
