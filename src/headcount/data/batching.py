@@ -27,7 +27,7 @@ class EpochPlan:
     Optimizer step s takes the batches [s * batches_per_step, (s + 1) * batches_per_step); of these, micro-batch a of
     process r (of w) is number s * batches_per_step + a * w + r.
 
-    rows: int [sentence], the row numbers of every batch, one batch after the other. starts: int64 [batch + 1], where
+    rows: int32 [sentence], the row numbers of every batch, one batch after the other. starts: int64 [batch + 1], where
     each batch begins in `rows`, and the end. batches_per_step: world size times accumulation. step_tokens: int64
     [step], real target tokens of every optimizer step. tokens: real source and target tokens of the epoch. padding:
     share of padding in all tokens of both sides, 0 to 1. With subword sampling, tokens are expected numbers, and

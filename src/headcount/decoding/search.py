@@ -99,8 +99,8 @@ def search_loop(
     """Extend `hypotheses` token by token until all are finished; returns the finished ones of every sentence.
 
     state: the model's state before the first token, one row a sentence. limits: most tokens that a translation may have
-    before its end-of-sentence; a hypothesis of that length must end. Finished sentences leave the batch; on an
-    accelerator, some steps later, see `LOOK_EVERY`.
+    before its end-of-sentence; a hypothesis of that length must end. Finished sentences leave the batch, some steps
+    later where the batch is large or on an accelerator, see `LOOK_EVERY`.
     Raises NotFiniteError, at the greatest limit at the latest, if the model gives numbers that are not finite.
     """
     results: list[list[Hypothesis]] = [[] for _ in limits]

@@ -45,9 +45,10 @@ Texts = str | Sequence[str]
 class HeadCache(NamedTuple):
     """What a head computed for one pair of sentences.
 
-    z [query, d_head]: its output before W_O. pattern [query, key]: its weights, which sum to 1. norm [query, key]: the
-    weight times ||value W_O||: Kobayashi et al. 2020, "Attention is not only a weight", equation 4. query, key, value
-    [position, d_head]: as its kind reads them; `key` is `value` for one that reads no keys. queries, keys: the tokens.
+    z [query, d_head]: its output before W_O. pattern [query, key]: its weights, which sum to 1 but for a Gaussian
+    window. norm [query, key]: the weight times ||value W_O||: Kobayashi et al. 2020, "Attention is not only a weight",
+    equation 4. query, key, value [position, d_head]: as its kind reads them; `key` is `value` for one that reads no
+    keys. queries, keys: the tokens.
     """
 
     z: Tensor
