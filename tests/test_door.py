@@ -147,3 +147,30 @@ def test_names_and_hooks_of_transformer_lens(run):
         run.cache(*PAIR)["cross9.9"]
     with pytest.raises(InputError, match="1 sources and 2 targets"):
         run.loss(PAIR[0], list(OTHER))
+
+
+def test_a_head_that_is_off_writes_nothing(run):
+    with run.heads.off("cross1.1"):
+        found = run.logit_attribution(*PAIR)
+    assert not found.sel(head="cross1.1").any()
+    assert found.sel(head="cross1.2").any()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda run: run.loss(*PAIR, off=["cross1.1"]), r"off=cross1\.1: give lists of heads"),
+        (lambda run: run.attention([PAIR[0]], [PAIR[1]] * 2), "1 sources and 2 targets"),
+        (lambda run: run.cache([PAIR[0]], PAIR[1]), "give one source and one target"),
+        (lambda run: run.heads.patch({"cross1.1": torch.zeros(1)}), r"cross1\.1: patch takes what `cache`"),
+        (
+            lambda run: run.run_with_hooks(
+                *PAIR, fwd_hooks=[("encoder_blocks.0.attn.hook_z", lambda value, hook: value[:, :1])]
+            ),
+            r"encoder_blocks\.0\.attn\.hook_z: the function must give a tensor",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(run, call, message):
+    with pytest.raises(InputError, match=message):
+        call(run)

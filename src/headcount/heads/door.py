@@ -45,10 +45,10 @@ Texts = str | Sequence[str]
 class HeadCache(NamedTuple):
     """What a head computed for one pair of sentences.
 
-    z [query, d_head]: its output before W_O. pattern [query, key]: its weights, which sum to 1 but for a Gaussian
-    window. norm [query, key]: the weight times ||value W_O||: Kobayashi et al. 2020, "Attention is not only a weight",
-    equation 4. query, key, value [position, d_head]: as its kind reads them; `key` is `value` for one that reads no
-    keys. queries, keys: the tokens.
+    z [query, d_head]: its output before gates and W_O. pattern [query, key]: its weights, which sum to 1 but for a
+    Gaussian window. norm [query, key]: the weight times ||value W_O||: Kobayashi et al. 2020, "Attention is not only a
+    weight", equation 4. query, key, value [position, d_head]: as its kind reads them; `key` is `value` for one that
+    reads no keys. queries, keys: the tokens.
     """
 
     z: Tensor
@@ -101,7 +101,16 @@ class RunHeads(Heads):
 
     def off(self, *heads: Head | str) -> AbstractContextManager[None]:
         """Switch heads off: their outputs are zero. Contexts within one another add up."""
-        return self.gated(dict.fromkeys(heads, 0.0))
+        return self.gated(self.gates_off(heads))
+
+    def gates_off(self, heads: Sequence[Head | str]) -> Tensor:
+        """Gates [head] with zeros for these heads. Raises InputError for one that the model does not have, and for a
+        text in place of a list."""
+        if isinstance(heads, str | Head):
+            raise InputError(f"off={heads}: give lists of heads, such as [[], ['cross1.1']]")
+        gates = self.gates()
+        gates[[self.number(head) for head in heads]] = 0
+        return gates
 
     def patch(self, outputs: Mapping[Any, Cache], source: str | None = None) -> AbstractContextManager[None]:
         """Give heads the outputs that they had on another pair.
@@ -113,6 +122,8 @@ class RunHeads(Heads):
         by_layer: dict[Layer, list[tuple[int, Tensor, NDArray[np.int64]]]] = {}
         for head, cache in outputs.items():
             name = self.names[self.number(head)]
+            if not isinstance(cache, Cache):
+                raise InputError(f"{head}: patch takes what `cache` of a run gives; `patched` takes tensors")
             z = cache[name].z
             aligned = source is not None and name.kind == "encoder"
             there = self._run.align(str(source), cache.source) if aligned else np.arange(len(z))
@@ -144,9 +155,10 @@ class Run(opened.Run):
     def loss(self, sources: Texts, targets: Texts, off: Sequence[Sequence[Head | str]] | None = None) -> xr.DataArray:
         """Negative log-likelihood of each target in nats, [sentence]; with `off`, lists of heads that are switched off
         together, [setting, sentence]. The coordinate `tokens` counts the target's tokens with its end."""
-        gates = torch.stack([self.heads.gates(dict.fromkeys(heads, 0.0)) for heads in (off or [[]])])
+        wanted = [[]] if off is None else off
+        gates = torch.stack([self.heads.gates(), *map(self.heads.gates_off, wanted)])[1:]
         found = token_log_probs(self.heads, *self._encoded(sources, targets), gates)
-        settings = ["+".join(map(str, heads)) or "whole" for heads in (off or [[]])]
+        settings = ["+".join(map(str, heads)) or "whole" for heads in wanted]
         coordinates = {"setting": settings, "tokens": ("sentence", found.lengths)}
         loss = xr.DataArray(-found.sums, coordinates, ("setting", "sentence"), "loss", {"units": "nats"})
         return loss[0].drop_vars("setting") if off is None else loss
@@ -179,7 +191,7 @@ class Run(opened.Run):
     def attention(self, sources: Texts, targets: Texts, kind: str = "cross") -> xr.Dataset:
         """Patterns and value-weighted norms of all heads of a kind, [sentence, head, query, key], with their tokens;
         NaN beyond the end of a sentence."""
-        caches = [self.cache(*pair) for pair in zip(_listed(sources), _listed(targets), strict=True)]
+        caches = [self.cache(*pair) for pair in zip(*_paired(sources, targets), strict=True)]
         heads = [head for head in self.heads.names if head.kind == kind]
         if not heads or not caches:
             raise InputError(f"attention of {kind}: no such heads, or no sentences; kinds are {', '.join(HOOKS)}")
@@ -227,7 +239,8 @@ class Run(opened.Run):
         for head in heads:
             module = self.heads.layers[head.place]
             output = module.output.weight.unflatten(1, (module.heads.count, -1))[:, head.head - 1]
-            rows.append((cache[head].z @ output.T * direction).sum(dim=-1))
+            gate = 1 if module.head_gate is None else module.head_gate[head.head - 1]
+            rows.append((gate * cache[head].z @ output.T * direction).sum(dim=-1).float())
         coordinates = {"head": list(map(str, heads)), "token": tokens}
         return xr.DataArray(torch.stack(rows).cpu().numpy(), coordinates, ("head", "token"), "logit")
 
@@ -242,7 +255,7 @@ class Run(opened.Run):
 
     @torch.no_grad()
     def run_with_hooks(
-        self, source: str, target: str, fwd_hooks: Sequence[tuple[str, Callable[[Tensor, str], Tensor]]] = ()
+        self, source: str, target: str, fwd_hooks: Sequence[tuple[str, Callable[[Tensor, str], Tensor | None]]] = ()
     ) -> Tensor:
         """As TransformerLens': logits [1, target, vocab] with functions (value, name) in the place of the outputs of
         heads, "decoder_blocks.1.cross_attn.hook_z" [1, position, head, d_head]."""
@@ -257,12 +270,13 @@ class Run(opened.Run):
         return self.model.output(hidden)
 
     def _encoded(self, sources: Texts, targets: Texts) -> tuple[Sentences, Sentences]:
-        own, other = _listed(sources), _listed(targets)
-        if len(own) != len(other):
-            raise InputError(f"{len(own)} sources and {len(other)} targets; give as many")
+        own, other = _paired(sources, targets)
         return Sentences.of(self.translator.encode(own)), Sentences.of(self.tokenizer.target.encode(other))
 
     def _batch(self, source: str, target: str) -> Batch:
+        if not isinstance(source, str) or not isinstance(target, str):
+            raise InputError("give one source and one target, each a text")
+        self.model.check_gates()
         return collate(*self._encoded(source, target), np.arange(1), 0).to(self.model.device)
 
     def _tokens(self, batch: Batch) -> tuple[list[str], list[str]]:
@@ -273,6 +287,7 @@ class Run(opened.Run):
 
     def _words(self, text: str) -> Tokens:
         side = self.tokenizer.source
+        text = "" if self.translator.hide_source else text
         spelled = Spelled(side, Sentences.of(side.encode([text])), [text])
         return Tokens(spelled.words[0], spelled.owners(0))
 
@@ -289,8 +304,14 @@ def _record_residual(residual: dict[str, Tensor], name: str, _: Any, arguments: 
     residual[name] = output[0][0]
 
 
-def _hooked(name: str, change: Callable[[Tensor, str], Tensor], output: Tensor) -> Tensor:
-    return change(output.transpose(1, 2), name).transpose(1, 2)
+def _hooked(name: str, change: Callable[[Tensor, str], Tensor | None], output: Tensor) -> Tensor:
+    before = output.transpose(1, 2)
+    after = change(before, name)
+    if after is None:  # nothing is to change
+        return output
+    if not isinstance(after, Tensor) or after.shape != before.shape:
+        raise InputError(f"{name}: the function must give a tensor {list(before.shape)}, as it gets one, or None")
+    return after.transpose(1, 2)
 
 
 def hook_name(layer: Layer) -> str:
@@ -298,8 +319,11 @@ def hook_name(layer: Layer) -> str:
     return HOOKS[layer.kind].format(layer.layer - 1)
 
 
-def _listed(texts: Texts) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)
+def _paired(sources: Texts, targets: Texts) -> tuple[list[str], list[str]]:
+    own, other = ([texts] if isinstance(texts, str) else list(texts) for texts in (sources, targets))
+    if len(own) != len(other):
+        raise InputError(f"{len(own)} sources and {len(other)} targets; give as many")
+    return own, other
 
 
 def open_run(directory: Any, **settings: Any) -> Run:

@@ -62,8 +62,8 @@ class SkippedSteps:
 
 class TrainingProgress(Callback):
     """Progress display: forty times in a run or more, mean loss since the last line, learning rate, real tokens a
-    second, steps skipped and time left. It also counts, over all ranks and across interruptions: `tokens` (source and target, no
-    padding), `seconds` with validation, and `step_seconds` without."""
+    second, steps skipped and time left. It also counts, over all ranks and across interruptions: `tokens` (of both
+    sides, no padding), `seconds` with validation, and `step_seconds` without."""
 
     def __init__(self, skipped: SkippedSteps) -> None:
         self.skipped = skipped

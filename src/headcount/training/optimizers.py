@@ -35,8 +35,7 @@ def parameter_groups(model: EncoderDecoder, optimizer: Callable[..., Any]) -> li
 
 class AdamW(torch.optim.AdamW):
     """AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; as torch's, but groups of parameters
-    without "hidden": True have the rate `other_lr`: embeddings, output, recurrent cells, biases
-    and norms."""
+    without "hidden": True have the rate `other_lr`: embeddings, output, cells, biases, norms."""
 
     hidden_apart = True
 
