@@ -30,6 +30,7 @@ from headcount.heads.patching import Tokens, places
 from headcount.heads.spelling import Spelled
 from headcount.model.attention import AttentionOutput
 from headcount.run import opened
+from headcount.run.arrays import padded
 from headcount.run.opened import load as load
 
 END, BEGIN = "</s>", "<s>"
@@ -108,9 +109,7 @@ class RunHeads(Heads):
         text in place of a list."""
         if isinstance(heads, str | Head):
             raise InputError(f"off={heads}: give lists of heads, such as [[], ['cross1.1']]")
-        gates = self.gates()
-        gates[[self.number(head) for head in heads]] = 0
-        return gates
+        return self.gates({self.number(head): 0.0 for head in heads})
 
     def patch(self, outputs: Mapping[Any, Cache], source: str | None = None) -> AbstractContextManager[None]:
         """Give heads the outputs that they had on another pair.
@@ -196,26 +195,20 @@ class Run(opened.Run):
         if not heads or not caches:
             raise InputError(f"attention of {kind}: no such heads, or no sentences; kinds are {', '.join(HOOKS)}")
         own = [cache[heads[0]] for cache in caches]
-        longest = max(len(each.queries) for each in own), max(len(each.keys) for each in own)
-        values = {name: np.full((len(caches), len(heads), *longest), np.nan) for name in ("pattern", "norm")}
-        tokens = {
-            name: np.full((len(caches), size), "", object)
-            for name, size in zip(("queries", "keys"), longest, strict=True)
-        }
-        for row, (cache, first) in enumerate(zip(caches, own, strict=True)):
-            tokens["queries"][row, : len(first.queries)] = first.queries
-            tokens["keys"][row, : len(first.keys)] = first.keys
-            for name, array in values.items():
-                inside = (row, slice(None), slice(len(first.queries)), slice(len(first.keys)))
-                array[inside] = torch.stack([getattr(cache[head], name) for head in heads]).cpu().numpy()
         coordinates = {
             "head": list(map(str, heads)),
-            "queries": (("sentence", "query"), tokens["queries"]),
-            "keys": (("sentence", "key"), tokens["keys"]),
+            "queries": (("sentence", "query"), padded([np.array(each.queries) for each in own])),
+            "keys": (("sentence", "key"), padded([np.array(each.keys) for each in own])),
         }
-        return xr.Dataset(
-            {name: (("sentence", "head", "query", "key"), array) for name, array in values.items()}, coordinates
-        )
+        values = {
+            name: padded(
+                [torch.stack([getattr(cache[head], name) for head in heads]).cpu().numpy() for cache in caches]
+            )
+            for name in ("pattern", "norm")
+        }
+        dims = ("sentence", "head", "query", "key")
+        found = xr.Dataset({name: (dims, array) for name, array in values.items()}, coordinates)
+        return found.where((found["queries"] != "") & (found["keys"] != "")).transpose(*dims)
 
     @torch.no_grad()
     def logit_attribution(self, source: str, target: str) -> xr.DataArray:

@@ -57,9 +57,9 @@ class HubCorpus:
                     + ("" if split == "train" else f", or take pairs of train: data.held_out.{split}=2000")
                 )
         self.fields = self.source_field or self.source, self.target_field or self.target
-        named = {test_set_name(str(name)): place for name, place in (self.tests or {}).items()}
-        self.named_tests = {name: place for name, place in named.items() if isinstance(place, str)}
-        own = {name: place for name, place in named.items() if name not in self.named_tests}
+        self.places = {test_set_name(str(name)): place for name, place in (self.tests or {}).items()}
+        self.named_tests = {name: place for name, place in self.places.items() if isinstance(place, str)}
+        own = {name: place for name, place in self.places.items() if name not in self.named_tests}
         self.test_files = test_files(own, self.fields)
 
     def load(self) -> dict[str, Dataset]:
@@ -91,7 +91,7 @@ class HubCorpus:
         further = {
             "fields": self.fields if self.fields != (self.source_language, self.target_language) else None,
             **self.cut.settings,
-            "tests": {str(test): self.named_tests.get(str(test)) for test in self.tests or {}},
+            "tests": {test: self.named_tests.get(test) for test in self.places},
             # If the path is a folder, the files' names give their splits.
             "names": [file.relative_to(str(self.path)).as_posix() for file in files],
         }
@@ -102,8 +102,7 @@ class HubCorpus:
         if not root.is_dir():
             raise InputError(f"data.root={root}: there is no such folder; give one that holds {self._file_names()}")
         splits = {split: None if split in self.cut.sizes else self._in_folder(root, split) for split in SPLITS}
-        tests = {str(test): place for test, place in (self.tests or {}).items()}
-        tests |= {test: self._in_folder(root, stem) for test, stem in self.named_tests.items()}
+        tests = self.places | {test: self._in_folder(root, stem) for test, stem in self.named_tests.items()}
         columns = {"source_column": self.source_field, "target_column": self.target_field}
         own = {"source": self.source, "target": self.target, "held_out": self.held_out, "max_pairs": self.max_pairs}
         return FilesCorpus(**splits, **columns, **own, tests=tests)  # type: ignore[arg-type]
