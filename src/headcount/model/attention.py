@@ -23,6 +23,8 @@ Mask = Bool[Tensor, "#batch #head #query #key"] | None
 """None: every query may attend to every key."""
 PLAIN = ("cpu",)  # devices where plain products are faster than torch's kernels, which are made for long sequences
 
+VECTOR = 16  # float32 numbers in the widest vector register: torch's softmax over shorter rows takes ten times as long
+
 
 class TokenPositions(NamedTuple):
     """Positions of the queries [query] and of the keys [key] in their sentences, counted from 0.
@@ -99,7 +101,11 @@ class SoftmaxAttention(Attend):
         score = score.to(torch.promote_types(score.dtype, torch.float32))
         # One addition, which is faster than a product and masked_fill.
         bias = torch.zeros((), device=score.device) if mask is None else torch.where(mask, 0.0, float("-inf"))
-        weights = torch.add(bias, score, alpha=self.scale).softmax(dim=-1)
+        score = torch.add(bias, score, alpha=self.scale)
+        keys, shortest = score.shape[-1], VECTOR if score.device.type in PLAIN and self.training else 0
+        if keys < shortest:
+            score = F.pad(score, (0, shortest - keys), value=float("-inf"))
+        weights = score.softmax(dim=-1)[..., :keys]
         output = self.dropout(weights.to(value.dtype)) @ value
         return AttentionOutput(output, weights if need_weights else None, None)
 

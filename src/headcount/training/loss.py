@@ -172,14 +172,16 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             h, w = hidden.to(dtype), weight.to(dtype)
             by_hidden, by_weight = torch.empty_like(h), torch.zeros_like(w, dtype=exact)
             all_words = w.sum(dim=0, dtype=exact)
+            # One allocation for all parts: fresh memory takes as long as the product.
+            scratch = w.new_empty(2, min(size, len(h)) + GRAIN, len(w))
             for start in range(0, len(h), size):
                 part = slice(start, start + size)
                 count = len(h[part])
                 right = torch.arange(count, device=h.device), labels[part]
                 rows = F.pad(h[part], (0, 0, 0, -count % GRAIN))
-                logits = (rows @ w.T)[:count]
+                scores, by_logits = scratch[:, : len(rows)]
+                logits = torch.mm(rows, w.T, out=scores)[:count]
                 logits = logits if cap is None else soft_capped(logits, cap)
-                by_logits = w.new_empty(len(rows), len(w))
                 p = torch.softmax(logits, dim=1, out=by_logits[:count])
                 log_right = p[right].to(exact).clamp(min=tiny).log()
                 likelihood -= log_right.sum()
