@@ -43,21 +43,24 @@ def read_config(directory: Path) -> DictConfig:
     groups = ("data", "tokenizer", "model", "search")
     if not all(isinstance(settings.get(name), dict) for name in groups):
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
-    data = settings["data"]
-    for name in REMOVED:
-        data.pop(name, None)
-    for split in ("train", "valid", "test"):  # once, two files of text were two settings
+    if "_target_" in settings["model"]:
+        raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
+    try:
+        return OmegaConf.create(_renewed(settings))
+    except (OmegaConfBaseException, RecursionError, ValueError) as error:
+        raise InputError(f"{path}: not the config of a run ({type(error).__name__})") from error
+
+
+def _renewed(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an earlier version as they are named today."""
+    data = {name: value for name, value in settings["data"].items() if name not in REMOVED}
+    for split in ("train", "valid", "test"):  # two files of text were two settings
         pair = [data.pop(f"{split}_{side}", None) for side in ("source", "target")]
         data |= {split: pair} if all(pair) else {}
     optimizer = settings.get("optimizer")
     if isinstance(optimizer, dict) and optimizer.get("kind") == "muon":
-        settings["optimizer"] = {name: optimizer[name] for name in optimizer if name not in REMOVED_OF_MUON}
-    if "_target_" in settings["model"]:
-        raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
-    try:
-        return OmegaConf.create(settings)
-    except (OmegaConfBaseException, RecursionError, ValueError) as error:
-        raise InputError(f"{path}: not the config of a run ({type(error).__name__})") from error
+        optimizer = {name: value for name, value in optimizer.items() if name not in REMOVED_OF_MUON}
+    return settings | {"data": data} | ({"optimizer": optimizer} if "optimizer" in settings else {})
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """CUDA graphs of training: the model's forward and backward pass for each shape of batch, recorded once, then replayed.
 
 To start a kernel takes longer than a small model's kernel runs; a graph starts a thousand of them at once. Nothing else
-knows of graphs: this callback puts `RecordedPasses` in the place of the model's forward pass. No GPU has run it yet.
+knows of graphs: this callback puts `RecordedPasses` in the place of the model's forward pass.
 """
 
 import logging
