@@ -13,12 +13,15 @@ from omegaconf import DictConfig
 from headcount.data.corpora.text import read_lines, read_parallel
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
+from headcount.evaluation.contrastive import read_contrasts
 from headcount.evaluation.likelihood import TargetScorer, perplexity
 from headcount.evaluation.metrics import bleu_tokenizer, moses_bleu, score
 from headcount.evaluation.reranking import GRID, BleuCounts, Reranker, at_the_edge, choose_weights
 from headcount.files import write_text
 from headcount.run import scores
+from headcount.run.arrays import write_arrays
 from headcount.run.build import names_given, only_take
+from headcount.run.contrasts import contrast_scores, contrast_table
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
@@ -37,6 +40,7 @@ class Settings(Opening):
     input: str | None
     reference: str | None
     hypotheses: str | None
+    contrasts: str | list[str] | None
     rerank: str | list[str] | None
     nbest: Annotated[int, Ge(2)]
     weights: dict[Literal["backward", "length"], float | None]
@@ -54,6 +58,8 @@ def run(config: DictConfig) -> str:
     check(config)
     if config.hypotheses is not None:
         return given_likelihoods(open_from_config(config, config.run), config.input, config.hypotheses)
+    if config.contrasts is not None:
+        return contrastive_scores(config)
     runs = open_runs(config)
     members = list(runs.values())
     for member in members if config.rerank is not None else ():
@@ -100,6 +106,9 @@ def check(config: DictConfig) -> None:
         only_take("hypotheses=", ["hypotheses", "input", "reference", "checkpoint", "device"])
         if config.input is None or config.reference is not None:
             raise InputError("hypotheses=: goes with input=, the text that they translate, and not with reference=")
+        return
+    if config.contrasts is not None:
+        only_take("contrasts=", ["contrasts", "checkpoint", "device"])
         return
     if config.rerank is None and any(within(name, ("nbest", "weights")) for name in names_given()):
         raise InputError("nbest= and weights.: go with rerank=, a run that scores the n best, or []")
@@ -150,6 +159,21 @@ def given_likelihoods(run: Run, source: str, target: str) -> str:
     sys.stderr.write(f"{shown}, perplexity {perplexity(-whole / total):.4f}\n")
     pairs = zip(log_probs, tokens, strict=True)
     return "".join(f"{found:.6f}\t{count}\t{perplexity(-found / count):.4f}\n" for found, count in pairs)
+
+
+def contrastive_scores(config: DictConfig) -> str:
+    """Score the contrastive pairs of files with every run; each run keeps the log-probabilities of its own weights.
+    Raises InputError."""
+    tables = {path: read_contrasts(path) for path in as_list(config.contrasts)}
+    blocks, runs = [], open_runs(config)
+    for path, rows in tables.items():
+        found = {name: contrast_scores(run, rows) for name, run in runs.items()}
+        for name, run in runs.items() if config.checkpoint is None else ():
+            kept = run.directory / "contrasts" / f"{Path(path).name.partition('.')[0]}.npz"
+            kept.parent.mkdir(exist_ok=True)
+            write_arrays(kept, found[name])
+        blocks.append(f"{path}: {contrast_table(rows, found)}")
+    return "\n\n".join(blocks) + "\n"
 
 
 def texts_to_score(config: DictConfig, runs: Mapping[str, Run]) -> dict[str, dict[str, Dataset]]:
