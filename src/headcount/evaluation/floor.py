@@ -37,7 +37,9 @@ class Trigram:
     def log_prob(self, sentences: Sentences) -> NDArray[np.float64]:
         """The log-probability of each sentence in nats, its end included, [sentence]."""
         keys, owner = _trigrams(sentences)
-        return np.bincount(owner, np.log(self.probabilities(keys)), len(sentences.starts))
+        sums = np.zeros(len(sentences.starts))
+        np.add.at(sums, owner, np.log(self.probabilities(keys)))
+        return sums
 
     def probabilities(self, keys: Keys) -> NDArray[np.float64]:
         """The probability of the last word of each trigram (u, v, w) after the others, [trigram]; each is the number

@@ -1,6 +1,6 @@
 """Contrastive pairs of a file, scored by runs and by two models that cannot know the source: the floor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from datasets import Dataset
@@ -17,16 +17,16 @@ HIDDEN, TRIGRAM = "hidden", "trigram"
 DECIDES = 75.0  # percent: above, the target alone decides
 MEANING = """\
 accuracy: pairs, in percent, of which the right translation is more probable; by token: its mean log-probability a
-token is greater, which does not favour the shorter one. Chance is 50. margin: mean of log p(right) - log p(wrong), nats.
-floor: the same accuracies without the source, by a trigram model (interpolated Kneser-Ney) of the run's training text
-and by the run itself with an empty source. Where one is above 75, the target alone decides, and a pair tests no
-translation."""
+token is greater, which does not favour the shorter one. Chance is 50. margin: mean of log p(right) - log p(wrong), in
+nats. floor: the same accuracies without the source, by a trigram model (interpolated Kneser-Ney) of the run's training
+text and by the run itself with an empty source. Where one is above 75, the target alone decides: these pairs do not
+test translation."""
 
 
 def contrast_scores(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
     """Log-probabilities in nats of both translations of each pair, [pair]: `right` and `wrong` by the run;
-    `hidden.right` and `hidden.wrong` by the run with an empty source; `trigram.right` and `trigram.wrong` by trigrams of
-    its training text. right_tokens, wrong_tokens [pair]: subwords, the end counted."""
+    `hidden.right` and `hidden.wrong` by the run with an empty source; `trigram.right` and `trigram.wrong` by
+    trigrams of its training text. right_tokens, wrong_tokens [pair]: subwords, the end counted."""
     sources, sides = list(rows["source"]), {"right": list(rows["target"]), "wrong": list(rows["contrast"])}
     blind = TargetScorer(run.model, lambda texts: [[] for _ in texts], run.tokenizer.target.encode)
     trigram = trigram_of(run)
