@@ -34,7 +34,7 @@ from headcount.errors import InputError, printable
 from headcount.files import FULL, STANDARD_OUTPUT, first_error, free_space, naming, readable, show
 from headcount.settings import KINDS, check, flatten
 
-COMMANDS = ("train", "evaluate", "translate", "report", "heads", "export", "doctor", "serve")
+COMMANDS = ("train", "evaluate", "translate", "report", "heads", "export", "import", "doctor", "serve")
 WRONG = (InputError, HydraException, OmegaConfBaseException, OSError)  # errors that a user can put right
 
 
