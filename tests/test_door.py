@@ -68,7 +68,7 @@ def test_a_patch_puts_another_pair_s_output_in_the_place(run):
         assert float(run.loss(*PAIR)[0]) == pytest.approx(patched, rel=1e-6)
     assert patched != pytest.approx(whole, rel=1e-4)
     with (
-        pytest.raises(InputError, match=r"encoder1\.1: a patch of \d+ tokens for"),
+        pytest.raises(InputError, match=r"encoder1\.1: outputs \[\d+, \d+\] for"),
         run.heads.patch({"encoder1.1": run.cache(*LONGER)}),
     ):
         run.loss(*PAIR)
