@@ -10,8 +10,20 @@ import pytest
 from built import BOUNDS
 from conftest import TINY, completed
 
-from headcount.heads.claims import best_offset, claimed_roles, matched
-from headcount.heads.gold import ABSENT, RULES, Link, aligned, alignment, first_target, gold, met, others
+from headcount.heads.links import (
+    ABSENT,
+    RULES,
+    Link,
+    aligned,
+    alignment,
+    best_offset,
+    claimed_roles,
+    first_target,
+    gold,
+    matched,
+    met,
+    others,
+)
 from headcount.heads.results import Results
 from headcount.heads.roles import roles
 from headcount.heads.sections.roles import subject
@@ -122,9 +134,8 @@ def test_the_page_names_weights_position_and_baseline_of_an_alignment(found):
 def test_alignment_error_rate_worked_by_hand():
     # Three target words, two source words; gold: 0-0, 0-1, 1-2. The head points to 0, 1, 1 before, to 1, 1, 0 after.
     pairs = np.array([[0, 0], [0, 1], [1, 2]])
-    before, after = np.eye(2)[[0, 1, 1]], np.eye(2)[[1, 1, 0]]
-    shares = {"cross": before[None, None], "after": after[None, None]}
-    counts = aligned(shares, pairs, 2, 3)
+    largest = {"cross": np.array([[[0, 1, 1]]]), "after": np.array([[[1, 1, 0]]])}
+    counts = aligned(largest, pairs, 2, 3)
     assert counts["right"].tolist() == [[[2, 0]]]
     assert (counts["targets"], counts["pairs"]) == (3, 3)
     by_rule = dict(zip(RULES, counts["fixed"].tolist(), strict=True))

@@ -192,9 +192,10 @@ class Heads:
             by_layer.setdefault(name.place, []).append((name, value))
         rows = max((len(value) for value in outputs.values() if value.dim() == 3), default=1)
         # Gates of these rows are refused by whatever puts rows in another order.
-        with self.gated(torch.ones((rows, len(self)) if rows > 1 else len(self))):
-            with self.edited({layer: partial(_replaced, values) for layer, values in by_layer.items()}):
-                yield
+        ones = torch.ones((rows, len(self)) if rows > 1 else len(self))
+        edits = {layer: partial(_replaced, values) for layer, values in by_layer.items()}
+        with self.gated(ones), self.edited(edits):
+            yield
 
     @contextmanager
     def recorded(self) -> Iterator[dict[Layer, list[Tensor]]]:

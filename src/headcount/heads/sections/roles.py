@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headcount.heads.claims import Claim
-from headcount.heads.gold import WHENS, Alignment, alignment
+from headcount.heads.links import WHENS, Alignment, Claim, alignment
 from headcount.heads.observed import VIEWS
 from headcount.heads.results import SENTENCE, Results, Row, Subject
 from headcount.heads.roles import WINDOW, RoleFigures, role_figures
