@@ -19,8 +19,8 @@ from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.evaluation_set import evaluation_set, stratified
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.page import run_page
-from headcount.heads.patching import Tokens, TwinPairs, Twins, each_head, places, twin_effects, twins
-from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of, reaches
+from headcount.heads.patching import Tokens, TwinPairs, Twins, each_head, each_sender, places, twin_effects, twins
+from headcount.heads.paths import SOURCE, path_effects, paths, paths_of, reaches
 from headcount.heads.results import Results
 from headcount.heads.twin_shares import circuits, move_shares, twin_shares
 
@@ -67,9 +67,7 @@ EQUAL = [3, 5, 9, 4, 7, 2]
 
 def patch(heads, pairs, *names):
     """Effects of patching these heads together."""
-    chosen = torch.zeros(1, len(heads), dtype=torch.bool)
-    chosen[0, [heads.number(name) for name in names]] = True
-    return twin_effects(heads, pairs, chosen)
+    return twin_effects(heads, pairs, each_sender(heads)[[heads.number(name) for name in names]].any(dim=0)[None])
 
 
 def split(text):
@@ -151,7 +149,7 @@ def test_a_heads_own_output_moves_nothing(heads, pairs):
     own = TwinPairs(pairs.source, pairs.right, pairs.source, pairs.wrong, [np.arange(n) for n in pairs.source.lengths])
     found = twin_effects(heads, own, each_head(heads))
     assert found["patched"] == pytest.approx(found["base"][None].repeat(len(each_head(heads)), 0), abs=1e-5)
-    moved = path_effects(heads, own, [*range(len(heads)), None])
+    moved = path_effects(heads, own, list(range(len(heads) + 1)))
     for name in ("total", "direct", "path"):
         assert abs(moved[name] - moved["base"]).max() < 1e-5
 
@@ -160,7 +158,7 @@ def test_the_whole_encoder_output_is_the_twin_where_all_tokens_are_aligned(heads
     equal = random_pairs(EQUAL, EQUAL)
     found = twin_effects(heads, equal, each_head(heads)[:1])
     assert found["memory"] == pytest.approx(found["twin"], abs=1e-5)
-    assert path_effects(heads, equal, [None])["total"][0] == pytest.approx(found["twin"], abs=1e-5)
+    assert path_effects(heads, equal, [len(heads)])["total"][0] == pytest.approx(found["twin"], abs=1e-5)
     other = twin_effects(heads, pairs, each_head(heads)[:1])
     assert abs(other["memory"] - other["twin"]).max() > 1e-3
 
@@ -229,10 +227,10 @@ def test_planted_heads_carry_the_whole_cue_and_the_others_nothing_of_it(planted)
 
 
 def test_planted_paths_are_found_and_no_others(planted):
-    found = path_effects(planted, random_pairs(EQUAL, EQUAL), [*range(len(planted)), None])
+    found = path_effects(planted, random_pairs(EQUAL, EQUAL), list(range(len(planted) + 1)))
     names = [*map(str, planted.names), SOURCE]
     links = set(zip((SOURCE, *CHAIN), CHAIN, strict=False))
-    ends = [(names[path.sender], names[path.receiver]) for path in paths_of(planted, [*range(len(planted)), None])]
+    ends = [(names[path.sender], names[path.receiver]) for path in paths_of(planted, list(range(len(planted) + 1)))]
     assert links < set(ends)
     for row, end in enumerate(ends):
         wanted = found["twin"] if end in links else found["base"]
@@ -242,18 +240,14 @@ def test_planted_paths_are_found_and_no_others(planted):
 
 
 def test_direct_paths_are_those_past_no_other_head(heads):
-    senders = [*range(len(heads)), None]
-    for batch in (batch for _, batch in random_pairs(EQUAL, EQUAL).batches()):
-        with torch.inference_mode():
-            runs = Twins(heads, batch)
-            _, received = direct(runs, senders)
-        for number, sender in enumerate(senders):
-            name = None if sender is None else heads.names[sender]
-            if name is not None and name.place == FIRST:
-                continue
-            for head in heads.names:
-                moved = received[head.place][number] - runs.base[head.place]
-                assert (moved[:, head.head - 1].abs().max().item() > 1e-5) == reaches(name, head), (name, head)
+    senders = list(range(len(heads) + 1))
+    with torch.inference_mode():
+        runs = Twins(heads, random_pairs(EQUAL, EQUAL), np.arange(len(EQUAL)))
+        _, received = runs.direct(each_sender(heads))
+    for sender, name in zip(senders, [*heads.names, None], strict=True):
+        for head in heads.names if name is None or name.place != FIRST else ():
+            moved = received[head.place][sender] - runs.base[head.place][0]
+            assert (moved[:, head.head - 1].abs().max().item() > 1e-5) == reaches(name, head), (name, head)
     assert reaches(Head("decoder", 1, 1), Head("cross", 1, 1))
     assert not reaches(Head("cross", 1, 1), Head("decoder", 1, 1))
     assert not reaches(Head("encoder", 1, 1), Head("decoder", 2, 1))
@@ -269,16 +263,16 @@ def test_small_effects_add_up_over_the_direct_paths():
         embedding = heads.model.source_embedding.weight
         embedding[half:] = embedding[:half] + 1e-5 * torch.randn(half, embedding.shape[1], dtype=torch.float64)
     pairs = random_pairs(EQUAL, EQUAL)
-    source = [(np.array(pairs.source.row(row)) % (half - 4) + 4).tolist() for row in range(len(pairs))]
+    source = [(np.array(pairs.source.row(row)) % (half - 4) + 4).tolist() for row in range(len(EQUAL))]
     twin = [[piece + half for piece in each] for each in source]
     close = TwinPairs(Sentences.of(source), pairs.right, Sentences.of(twin), pairs.wrong, pairs.places)
-    senders = [*range(len(heads)), None]
+    senders = list(range(len(heads) + 1))
     found = path_effects(heads, close, senders)
     moved = {name: found[name] - found["base"] for name in ("total", "direct", "path")}
     sender_of = np.array([path.sender for path in paths_of(heads, senders)])
     for number, sender in enumerate(senders):
         total = moved["direct"][number] + moved["path"][sender_of == number].sum(axis=0)
-        if sender is None or heads.names[sender].place != FIRST:
+        if sender == len(heads) or heads.names[sender].place != FIRST:
             assert abs(moved["total"][number]).max() > 1e-8
         assert total == pytest.approx(moved["total"][number], rel=2e-3, abs=1e-9)
 

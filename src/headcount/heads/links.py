@@ -306,7 +306,7 @@ def claimed_roles(
                 if own and columns:
                     cell = max(own, key=lambda cell: low[cell][number])
                     found = cells[cell]
-                    means = {name: float(np.mean(found[name][number])) for name in ("right", *BASELINES)}
+                    means: dict[str, Any] = {name: float(np.mean(found[name][number])) for name in ("right", *BASELINES)}
                     rate = means.pop("right")
                     claims.append(
                         Claim(
