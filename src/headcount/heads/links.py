@@ -15,6 +15,7 @@ the phenomenon that rests on the link.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -299,29 +300,16 @@ def claimed_roles(
             if heads and len((found := followed(gold, kind, relation, direction, view))["sentence"]) >= LEAST
         }
         low = _lowest(heads, cells)
-        for number, head in enumerate(heads):
-            for relation, phenomena in PHENOMENA.items():
-                own = [cell for cell in cells if cell[0] == relation]
-                columns = [effects.columns.index(name) for name in phenomena if name in effects.columns]
-                if own and columns:
-                    cell = max(own, key=lambda cell: low[cell][number])
-                    found = cells[cell]
-                    means: dict[str, Any] = {name: float(np.mean(found[name][number])) for name in ("right", *BASELINES)}
-                    rate = means.pop("right")
-                    claims.append(
-                        Claim(
-                            head=head,
-                            relation=relation,
-                            direction=cell[1],
-                            links=len(found["sentence"]),
-                            rate=rate,
-                            **means,
-                            gain=rate - max(means.values()),
-                            low=float(low[cell][number]),
-                            **_effect(effects, head, columns),
-                            positional=head in positional,
-                        )
-                    )
+        for (number, head), (relation, phenomena) in product(enumerate(heads), PHENOMENA.items()):
+            own = [cell for cell in cells if cell[0] == relation]
+            columns = [effects.columns.index(name) for name in phenomena if name in effects.columns]
+            if own and columns:
+                cell = max(own, key=lambda cell: low[cell][number])
+                means: dict[str, Any] = {name: float(cells[cell][name][number].mean()) for name in BASELINES}
+                rate = float(cells[cell]["right"][number].mean())
+                found = {"links": len(cells[cell]["sentence"]), "rate": rate, "gain": rate - max(means.values())}
+                found |= means | {"low": float(low[cell][number])} | _effect(effects, head, columns)
+                claims.append(Claim(head, relation, cell[1], positional=head in positional, **found))
     return claims
 
 
