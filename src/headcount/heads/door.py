@@ -36,7 +36,7 @@ from headcount.run.opened import load as load
 END, BEGIN = "</s>", "<s>"
 HOOKS = {
     "encoder": "encoder_blocks.{}.attn",
-    "decoder": "decoder_blocks.{}.attn",
+    "decoder": "decoder_blocks.{}.self_attn",
     "cross": "decoder_blocks.{}.cross_attn",
 }
 FIELDS = {"z": "z", "q": "query", "k": "key", "v": "value"}
