@@ -230,7 +230,7 @@ def test_planted_paths_are_found_and_no_others(planted):
     found = path_effects(planted, random_pairs(EQUAL, EQUAL), list(range(len(planted) + 1)))
     names = [*map(str, planted.names), SOURCE]
     links = set(zip((SOURCE, *CHAIN), CHAIN, strict=False))
-    ends = [(names[path.sender], names[path.receiver]) for path in paths_of(planted, list(range(len(planted) + 1)))]
+    ends = [(names[one], names[other]) for one, other in paths_of(planted, list(range(len(planted) + 1)))]
     assert links < set(ends)
     for row, end in enumerate(ends):
         wanted = found["twin"] if end in links else found["base"]
@@ -269,7 +269,7 @@ def test_small_effects_add_up_over_the_direct_paths():
     senders = list(range(len(heads) + 1))
     found = path_effects(heads, close, senders)
     moved = {name: found[name] - found["base"] for name in ("total", "direct", "path")}
-    sender_of = np.array([path.sender for path in paths_of(heads, senders)])
+    sender_of = paths_of(heads, senders)[:, 0]
     for number, sender in enumerate(senders):
         total = moved["direct"][number] + moved["path"][sender_of == number].sum(axis=0)
         if sender == len(heads) or heads.names[sender].place != FIRST:

@@ -14,11 +14,7 @@ from headcount.heads.door import hook_name
 from headcount.run.opened import make_translator
 
 PAIR = "the dog sees the cat", "der Hund sieht die Katze"
-PLACES = {
-    "encoder": ("encoder", "self_attn"),
-    "decoder": ("decoder", "self_attn"),
-    "cross": ("decoder", "encoder_attn"),
-}
+PARTS = {"encoder": "encoder.self_attn", "decoder": "decoder.self_attn", "cross": "decoder.encoder_attn"}
 MODELS = {
     "pre-norm": {"norm": "pre"},
     "post-norm": {"norm": "post"},
@@ -97,7 +93,7 @@ def by_transformer_lens(run, read, inputs):
 
 
 def projection(model, head):
-    side, part = PLACES[head.kind]
+    side, part = PARTS[head.kind].split(".")
     return getattr(getattr(model.model, side).layers[head.layer - 1], part).out_proj
 
 

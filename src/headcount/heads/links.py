@@ -26,7 +26,16 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import VIEWS, Observed, When, between_words, lacks_source, observed
+from headcount.heads.observed import (
+    VIEWS,
+    Observed,
+    When,
+    between_words,
+    in_order,
+    lacks_source,
+    observed,
+    spelled_sides,
+)
 from headcount.heads.roles import SIDES, positional_heads
 from headcount.heads.spelling import Spelled
 from headcount.heads.statistics import effect_table
@@ -104,30 +113,27 @@ GOLD = Part(
 
 def _structure(analysis: Analysis, sentences: EvaluationSet, progress: Progress) -> Arrays:
     """The arrays of `gold` for one split."""
-    spelled = {
-        side: Spelled(getattr(analysis.run.tokenizer, side), getattr(sentences, side), sentences.rows[side])
-        for side in SIDES["cross"]
-    }
+    spelled, parts = spelled_sides(analysis, sentences), []
     links, alignments = sentences.rows["links"], sentences.rows["alignment"]
     of_links: dict[str, list[Any]] = {name: [] for name in ("row", "relation")}
     of_links |= {f"{kind}.{name}": [] for kind in KINDS for name in ("link", "found", "others")}
-    of_sentences: dict[int, dict[str, Any]] = {}
     for batch in observed(analysis.heads, sentences.source, sentences.target):
-        largest = _largest(batch, spelled)
+        largest, of_sentences = _largest(batch, spelled), []
         for place, row in enumerate(batch.rows.tolist()):
             sizes = {side: len(each.words[row]) for side, each in spelled.items()}
             pairs = np.array([(pair["source"], pair["target"]) for pair in alignments[row]], dtype=np.int64)
             own = {
                 name: found[:, place, :, : sizes[SIDES.get(name, SIDES["cross"])[0]]] for name, found in largest.items()
             }
-            of_sentences[row] = aligned(own, pairs.reshape(-1, 2), sizes["source"], sizes["target"])
+            of_sentences.append(aligned(own, pairs.reshape(-1, 2), sizes["source"], sizes["target"]))
             for link in links[row]:
                 found = _followed(own, link, first_target(pairs), sizes["source"])
                 for name, value in (found | {"row": row, "relation": link["relation"]}).items():
                     of_links[name].append(value)
+        names = of_sentences[0]
+        parts.append((batch.rows, {name: np.array([each[name] for each in of_sentences]) for name in names}))
         progress(len(batch.rows))
-    ordered = [of_sentences[row] for row in sorted(of_sentences)]
-    found = {name: np.array([each[name] for each in ordered]) for name in ordered[0]}
+    arrays = in_order(parts)
     count = len(of_links["row"])
     for name, values in of_links.items():  # which are empty where no sentence has a link
         kind, _, what = name.partition(".")
@@ -135,8 +141,8 @@ def _structure(analysis: Analysis, sentences: EvaluationSet, progress: Progress)
         whole = (count, len(VIEWS), heads, len(DIRECTIONS))
         shape = {"": (count,), "link": (count, len(DIRECTIONS), len(ABSENT))}.get(what, whole)
         types = {"row": np.int64, "relation": np.str_, "others": np.float16}
-        found[name] = np.array(values, dtype=types.get(what or name, np.int16)).reshape(shape)
-    return found
+        arrays[name] = np.array(values, dtype=types.get(what or name, np.int16)).reshape(shape)
+    return arrays
 
 
 def _largest(batch: Observed, spelled: Mapping[str, Spelled]) -> dict[str, NDArray[np.int64]]:
@@ -293,11 +299,11 @@ def claimed_roles(
     for kind in KINDS:
         heads = [str(head) for head in heads_named(gold["head"]) if head.kind == kind]
         cells = {
-            (relation, direction, view): found
+            (relation, direction, view): links
             for relation in PHENOMENA
             for direction in DIRECTIONS
             for view in VIEWS
-            if heads and len((found := followed(gold, kind, relation, direction, view))["sentence"]) >= LEAST
+            if heads and len((links := followed(gold, kind, relation, direction, view))["sentence"]) >= LEAST
         }
         low = _lowest(heads, cells)
         for (number, head), (relation, phenomena) in product(enumerate(heads), PHENOMENA.items()):
@@ -307,7 +313,11 @@ def claimed_roles(
                 cell = max(own, key=lambda cell: low[cell][number])
                 means: dict[str, Any] = {name: float(cells[cell][name][number].mean()) for name in BASELINES}
                 rate = float(cells[cell]["right"][number].mean())
-                found = {"links": len(cells[cell]["sentence"]), "rate": rate, "gain": rate - max(means.values())}
+                found: dict[str, Any] = {
+                    "links": len(cells[cell]["sentence"]),
+                    "rate": rate,
+                    "gain": rate - max(means.values()),
+                }
                 found |= means | {"low": float(low[cell][number])} | _effect(effects, head, columns)
                 claims.append(Claim(head, relation, cell[1], positional=head in positional, **found))
     return claims

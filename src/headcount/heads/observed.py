@@ -5,7 +5,7 @@ that it adds to the output, weight x ||value W_O||, with the head's slice of W_O
 query they sum to one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -19,9 +19,11 @@ from headcount.data.batches import Sentences, collate
 from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import EOS
 from headcount.errors import InputError
-from headcount.heads.analysis import Analysis
+from headcount.heads.analysis import Analysis, Arrays
+from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS, Heads, Hook, Layer
 from headcount.heads.likelihood import ROW_TOKENS
+from headcount.heads.spelling import Spelled
 from headcount.model.attention import AttentionOutput
 
 VIEWS = ("weight", "norm")
@@ -55,6 +57,22 @@ def between_words(share: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
     piece, word]."""
     of_query = queries / queries.sum(dim=1, keepdim=True).clamp_min(1e-9)
     return torch.einsum("bqw,vbhqk,bkx->vbhwx", of_query, share, keys)
+
+
+def spelled_sides(analysis: Analysis, sentences: EvaluationSet) -> dict[str, Spelled]:
+    """The words of source and target, and the pieces that spell them."""
+    tokenizer = analysis.run.tokenizer
+    return {
+        side: Spelled(getattr(tokenizer, side), getattr(sentences, side), sentences.rows[side])
+        for side in ("source", "target")
+    }
+
+
+def in_order(parts: Sequence[tuple[NDArray[np.int64], Mapping[str, NDArray]]], axis: int = 0) -> Arrays:
+    """Arrays of all sentences in order, from batches: the numbers of their sentences and arrays whose `axis` they are."""
+    rows, arrays = zip(*parts, strict=True)
+    back = np.argsort(np.concatenate(rows))
+    return {name: np.concatenate([each[name] for each in arrays], axis).take(back, axis) for name in arrays[0]}
 
 
 def lacks_source(analysis: Analysis) -> str | None:

@@ -31,7 +31,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Heads, Layer
 from headcount.heads.likelihood import LOGITS_AT_ONCE, ROW_TOKENS, Progress
-from headcount.heads.observed import lacks_source
+from headcount.heads.observed import in_order, lacks_source
 from headcount.heads.spelling import Spelled
 from headcount.run.opened import Run
 
@@ -252,17 +252,14 @@ def effects(
     heads: Heads, pairs: TwinPairs, act: Callable[[Twins], dict[str, Tensor]], progress: Progress = lambda done: None
 ) -> Arrays:
     """Log-odds in nats, float64: base, twin [pair] of the sentence and of its twin; what `act` gives, [..., pair]."""
-    parts: dict[str, list[NDArray]] = {}
-    order = []
+    parts = []
     sources, targets = (np.maximum(*(each.lengths for each in side)) for side in pairs.sides)
     for rows in in_order_of_length(sources, targets, PAIR_TOKENS):
         runs = Twins(heads, pairs, rows)
-        for name, each in {"base": runs.odds[0], "twin": runs.twin_odds[0], **act(runs)}.items():
-            parts.setdefault(name, []).append(each.cpu().numpy())
-        order.append(rows)
+        found = {"base": runs.odds[0], "twin": runs.twin_odds[0], **act(runs)}
+        parts.append((rows, {name: each.cpu().numpy() for name, each in found.items()}))
         progress(len(rows))
-    back = np.argsort(np.concatenate(order))
-    return {name: np.concatenate(each, axis=-1).take(back, axis=-1) for name, each in parts.items()}
+    return in_order(parts, axis=-1)
 
 
 def twin_effects(heads: Heads, pairs: TwinPairs, chosen: Tensor, progress: Progress = lambda done: None) -> Arrays:

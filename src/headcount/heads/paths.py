@@ -10,10 +10,9 @@ Two more ends: the sender "source" is the words of the twin at the aligned token
 which a sender reaches past all other heads.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.heads.analysis import Analysis, Arrays, Part
@@ -27,13 +26,6 @@ from headcount.heads.twin_shares import move_shares
 SOURCE = "source"
 
 
-class Path(NamedTuple):
-    """A direct path, as numbers: the sender in a list of senders, the receiver among all heads."""
-
-    sender: int
-    receiver: int
-
-
 def reaches(sender: Head | None, receiver: Head) -> bool:
     """Whether a sender's output is part of a receiver's input without another head in between; None: the source."""
     if sender is None or sender.kind == "encoder":
@@ -43,27 +35,22 @@ def reaches(sender: Head | None, receiver: Head) -> bool:
     return receiver.kind != "encoder" and own < other
 
 
-def paths_of(heads: Heads, senders: list[int]) -> list[Path]:
-    """All direct paths of these senders, by number: of heads, or the number of heads for the source."""
+def paths_of(heads: Heads, senders: list[int]) -> NDArray[np.int64]:
+    """All direct paths of these senders, as numbers [path, 2]: the place of the sender in the list, and the receiver.
+    senders: numbers of heads, or that of all heads for the source."""
     names = [*heads.names, None]
-    return [
-        Path(number, receiver)
-        for number, sender in enumerate(senders)
-        for receiver, head in enumerate(heads.names)
-        if reaches(names[sender], head)
-    ]
+    return np.argwhere([[reaches(names[sender], head) for head in heads.names] for sender in senders])
 
 
 def path_effects(heads: Heads, pairs: TwinPairs, senders: list[int], progress: Progress = lambda done: None) -> Arrays:
     """See `effects`; total, direct [sender, pair] with the sender's output for the twin, all other heads free or none;
     path [path, pair] of `paths_of`."""
-    ends, alone = paths_of(heads, senders), each_sender(heads)
-    receivers = alone[[path.receiver for path in ends]]
-    sender_of = torch.tensor([path.sender for path in ends], dtype=torch.long, device=alone.device)
+    alone = each_sender(heads)
+    sender_of, receiver = torch.from_numpy(paths_of(heads, senders).T.copy()).to(alone.device)
 
     def act(runs: Twins) -> dict[str, Tensor]:
         direct, received = runs.direct(alone[senders])
-        path = runs.patched(receivers, (received, sender_of))
+        path = runs.patched(alone[receiver], (received, sender_of))
         return {"direct": direct, "total": runs.patched(alone[senders]), "path": path}
 
     return effects(heads, pairs, act, progress)
@@ -92,7 +79,7 @@ def paths(analysis: Analysis, progress: Progress) -> Arrays:
     numbers = stratified(test.cells, analysis.settings.path_pairs)
     senders = [*chosen_senders(analysis), len(heads)]
     found = path_effects(heads, twin_pairs(analysis.run, test, numbers), senders, progress)
-    sender, receiver = np.array(paths_of(heads, senders)).T
+    sender, receiver = paths_of(heads, senders).T
     found["sender"] = np.array([*map(str, heads.names), SOURCE])[senders]
     found |= {"path_sender": found["sender"][sender], "path_receiver": heads.labels[receiver]}
     return found | {name: each[numbers] for name, each in test.labels.items()}

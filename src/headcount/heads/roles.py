@@ -20,8 +20,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import Observed, When, lacks_source, observed
-from headcount.heads.spelling import Spelled
+from headcount.heads.observed import Observed, When, in_order, lacks_source, observed, spelled_sides
 from headcount.run.arrays import padded
 from headcount.statistics.max_t import Ratio, ratio
 
@@ -43,7 +42,10 @@ def roles(analysis: Analysis, progress: Progress) -> Arrays:
     [sentence, head, offset]: share of attention at each offset, and the number of queries whose maximum is there; valid
     [head, offset]: the maxima on the validation sentences. Also head, kind (of each head), measure, offset, the names.
     """
-    train = {side: Counter(word for text in analysis.train[side] for word in _words(text)) for side in SIDES["cross"]}
+    train = {
+        side: Counter(word for text in analysis.train[side] for word in words(normalise(text)))
+        for side in SIDES["cross"]
+    }
     valid = _measured(analysis, analysis.valid, train, progress)["maxima"].sum(axis=0, dtype=np.int64)
     heads = analysis.heads
     names = {"head": heads.labels, "kind": np.array([head.kind for head in heads.names])}
@@ -65,29 +67,19 @@ def _measured(
     analysis: Analysis, sentences: EvaluationSet, train: Mapping[str, Mapping[str, int]], progress: Progress
 ) -> Arrays:
     """The arrays of one split that have a value for each sentence; train: the words of the training text, by side."""
-    spelled, marks = {}, {}
+    spelled, marks, parts = spelled_sides(analysis, sentences), {}, []
     for side, frequencies in train.items():
-        texts = sentences.rows[side]
-        spelled[side] = Spelled(getattr(analysis.run.tokenizer, side), getattr(sentences, side), texts)
         most = rare_words(frequencies)
-        marks[side] = [_marks(_words(text), frequencies, most) for text in texts]
-    parts: dict[str, list[NDArray]] = {name: [] for name in ("row", *TYPES)}
+        marks[side] = [_marks(text, frequencies, most) for text in spelled[side].words]
     for batch in observed(analysis.heads, sentences.source, sentences.target):
         own: dict[str, tuple[Tensor, Tensor]] = {}
         for side, each in spelled.items():
             marked = torch.from_numpy(padded([marks[side][row] for row in batch.rows.tolist()]))
             of_piece = each.batch(batch.rows).to(batch.source.device)
             own[side] = of_piece.sum(dim=2).gt(0).float(), of_piece @ marked.to(of_piece.device)
-        parts["row"].append(batch.rows)
-        for name, values in _batch(batch, own).items():
-            parts[name].append(values.cpu().numpy())
+        parts.append((batch.rows, {name: each.cpu().numpy() for name, each in _batch(batch, own).items()}))
         progress(len(batch.rows))
-    back = np.argsort(np.concatenate(parts["row"]))
-    return {name: np.concatenate(parts[name])[back].astype(kind) for name, kind in TYPES.items()}
-
-
-def _words(text: str) -> list[str]:
-    return words(normalise(text))
+    return {name: each.astype(TYPES[name]) for name, each in in_order(parts).items()}
 
 
 def _marks(text: Sequence[str], frequencies: Mapping[str, int], most: int) -> NDArray[np.float32]:
@@ -154,24 +146,13 @@ class RoleFigures:
     """Figures of all heads, each a `Ratio` of arrays [head].
 
     offset [head]: the fixed offset with the most maxima on the validation sentences. figures: "positional", the share
-    of maxima at that offset; "previous", "same", "next", the share of attention at -1, 0, 1; "distance", mean of the
+    of maxima at that offset, see `positional_heads`; "previous", "same", "next", the share of attention at -1, 0, 1; "distance", mean of the
     attention but for ends; "entropy" in nats; and the means over queries of the other `MEASURES`.
     """
 
     heads: tuple[str, ...]
     offset: NDArray[np.int64]
     figures: Mapping[str, Ratio]
-
-    @property
-    def positional(self) -> NDArray[np.bool_]:
-        """Whether the maxima are at one offset for 90 % of queries, [head]: any offset of the window, and heads of all
-        kinds. Voita et al. 2019, section 5.1, define it for the encoder, where the offset is -1 or +1 in practice."""
-        return self.figures["positional"].value >= POSITIONAL
-
-    @property
-    def effective(self) -> NDArray[np.float64]:
-        """exp(entropy), the effective number of keys, [head]: as many with equal weights have the same entropy."""
-        return np.exp(self.figures["entropy"].value)
 
 
 def role_figures(arrays: Mapping[str, NDArray]) -> RoleFigures:
@@ -194,8 +175,8 @@ def _fixed_offset(arrays: Mapping[str, NDArray]) -> tuple[NDArray[np.int64], NDA
 
 
 def positional_heads(arrays: Mapping[str, NDArray]) -> dict[str, int]:
-    """The offset of each head with 90 % of its maxima there (Voita et al. 2019, section 5.1); the other heads are
-    left out."""
+    """The offset of each head with 90 % of its maxima there, any offset of the window; the other heads are left out.
+    Voita et al. 2019, section 5.1, define it for the encoder, where the offset is -1 or +1 in practice."""
     best, maxima = _fixed_offset(arrays)
     queries = arrays["queries"].sum(axis=0, dtype=np.int64)[[KINDS.index(kind) for kind in arrays["kind"]]]
     sure = maxima.sum(axis=0, dtype=np.int64) >= POSITIONAL * queries
