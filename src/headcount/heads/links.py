@@ -311,15 +311,11 @@ def claimed_roles(
             columns = [effects.columns.index(name) for name in phenomena if name in effects.columns]
             if own and columns:
                 cell = max(own, key=lambda cell: low[cell][number])
-                means: dict[str, Any] = {name: float(cells[cell][name][number].mean()) for name in BASELINES}
-                rate = float(cells[cell]["right"][number].mean())
-                found: dict[str, Any] = {
-                    "links": len(cells[cell]["sentence"]),
-                    "rate": rate,
-                    "gain": rate - max(means.values()),
-                }
-                found |= means | {"low": float(low[cell][number])} | _effect(effects, head, columns)
-                claims.append(Claim(head, relation, cell[1], positional=head in positional, **found))
+                found, rest = cells[cell], _effect(effects, head, columns)
+                rest |= {name: float(found[name][number].mean()) for name in BASELINES}
+                rest |= {"rate": float(found["right"][number].mean()), "low": float(low[cell][number])}
+                rest |= {"gain": rest["rate"] - max(rest[name] for name in BASELINES), "positional": head in positional}
+                claims.append(Claim(head, relation, cell[1], len(found["sentence"]), **rest))
     return claims
 
 

@@ -69,7 +69,7 @@ def spelled_sides(analysis: Analysis, sentences: EvaluationSet) -> dict[str, Spe
 
 
 def in_order(parts: Sequence[tuple[NDArray[np.int64], Mapping[str, NDArray]]], axis: int = 0) -> Arrays:
-    """Arrays of all sentences in order, from batches: the numbers of their sentences and arrays whose `axis` they are."""
+    """Arrays of all sentences in order, of those of batches: the sentences, which are `axis` of the arrays."""
     rows, arrays = zip(*parts, strict=True)
     back = np.argsort(np.concatenate(rows))
     return {name: np.concatenate([each[name] for each in arrays], axis).take(back, axis) for name in arrays[0]}

@@ -146,7 +146,7 @@ class RoleFigures:
     """Figures of all heads, each a `Ratio` of arrays [head].
 
     offset [head]: the fixed offset with the most maxima on the validation sentences. figures: "positional", the share
-    of maxima at that offset, see `positional_heads`; "previous", "same", "next", the share of attention at -1, 0, 1; "distance", mean of the
+    of maxima at that offset; "previous", "same", "next", the share of attention at -1, 0, 1; "distance", mean of the
     attention but for ends; "entropy" in nats; and the means over queries of the other `MEASURES`.
     """
 

@@ -68,7 +68,8 @@ def _table(found: RoleFigures, effects: EffectTable | None, held: Sequence[Claim
         lines.append(
             (
                 head,
-                f"{found.offset[row]:+d}: {figures['positional']:.0%}{' *' if figures['positional'] >= POSITIONAL else ''}",
+                f"{found.offset[row]:+d}: {figures['positional']:.0%}"
+                + " *" * bool(figures["positional"] >= POSITIONAL),
                 f"{figures['distance']:.1f}",
                 f"{np.exp(figures['entropy']):.1f}",
                 f"{figures['confidence']:.2f}",
