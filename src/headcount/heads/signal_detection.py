@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 def sensitivity(arrays: Mapping[str, NDArray]) -> xr.Dataset:
     """d' and criterion of the whole model and without each head, by phenomenon, from the arrays of `ablation`.
 
-    d_prime [setting, phenomenon] = z(hits) - z(false alarms), 0 at chance; criterion = -(z(hits) + z(false alarms)) / 2,
-    above 0 where the second translation is preferred whatever the source. A pair is decided by the sign of its
-    log-odds, under zero ablation. Rates have half a pair added to each answer, so that they are never 0 or 1: Hautus
+    d_prime [setting, phenomenon] = z(hits) - z(alarms), 0 at chance; criterion = -(z(hits) + z(alarms)) / 2, above 0
+    where the second translation is preferred whatever the source. The sign of its log-odds decides a pair, under zero
+    ablation. Rates have half a pair added to each answer, so that they are never 0 or 1: Hautus
     1995, "Corrections for extreme proportions". pairs [phenomenon]: their number.
     """
     phenomena = np.unique(arrays["phenomenon"])

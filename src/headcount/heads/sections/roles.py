@@ -69,7 +69,7 @@ def _table(found: RoleFigures, effects: EffectTable | None, held: Sequence[Claim
             (
                 head,
                 f"{found.offset[row]:+d}: {figures['positional']:.0%}"
-                + " *" * bool(figures["positional"] >= POSITIONAL),
+                + " *" * int(figures["positional"] >= POSITIONAL),
                 f"{figures['distance']:.1f}",
                 f"{np.exp(figures['entropy']):.1f}",
                 f"{figures['confidence']:.2f}",
