@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -48,11 +49,6 @@ class Tokens(NamedTuple):
     words: Sequence[str]
     owner: NDArray[np.int64]
 
-    def span(self, first: int, end: int) -> tuple[int, int]:
-        """The first token and the end of the words from `first` to `end` - 1."""
-        start, stop = np.searchsorted(self.owner, [first, end]).tolist()
-        return start, stop
-
 
 def places(sentence: Tokens, twin: Tokens) -> NDArray[np.int64]:
     """The token of the twin for each token of a sentence, its end counted; -1 for none.
@@ -62,19 +58,14 @@ def places(sentence: Tokens, twin: Tokens) -> NDArray[np.int64]:
     verb follows "did not". Words without a counterpart have none.
     """
     found = np.full(len(sentence.owner) + 1, NONE, dtype=np.int64)
-    for kind, *block in SequenceMatcher(None, sentence.words, twin.words, autojunk=False).get_opcodes():
-        for i, j, k, m in _units(*block) if kind in ("equal", "replace") else ():
-            start, end = sentence.span(i, j)
-            found[start:end] = spread(end - start, *twin.span(k, m))
+    for _, i, j, k, m in SequenceMatcher(None, sentence.words, twin.words, autojunk=False).get_opcodes():
+        parts = j - i if j - i == m - k else 1
+        own = np.searchsorted(sentence.owner, np.linspace(i, j, parts + 1)).tolist()
+        other = np.searchsorted(twin.owner, np.linspace(k, m, parts + 1)).tolist()
+        for (start, end), there in zip(pairwise(own), pairwise(other), strict=True):
+            found[start:end] = spread(end - start, *there)
     found[-1] = len(twin.owner)
     return found
-
-
-def _units(i: int, j: int, k: int, m: int) -> list[tuple[int, int, int, int]]:
-    """The words from i to j and from k to m as pairs of single words, if there are as many."""
-    if j - i != m - k:
-        return [(i, j, k, m)]
-    return [(i + step, i + step + 1, k + step, k + step + 1) for step in range(j - i)]
 
 
 def spread(count: int, start: int, end: int) -> NDArray[np.int64]:

@@ -45,12 +45,9 @@ def pruned(run: Run, cut: Collection[Head | str | int], directory: Path, provena
     that the model does not have, and for what stays where no settings of the model describe it.
     """
     heads = Heads(run.model)
-    stays = heads.gates_off(cut).tolist()
-    kept = {layer: [at for at, one in enumerate(stays[heads.columns(layer)]) if one] for layer in heads.layers}
-    named = {
-        name: [str(head) for head, one in zip(heads.names, stays, strict=True) if one == value]
-        for name, value in (("kept", 1), ("cut", 0))
-    }
+    stays = heads.gates_off(cut).bool().cpu().numpy()
+    kept = {layer: stays[heads.columns(layer)].nonzero()[0].tolist() for layer in heads.layers}
+    named = {"kept": heads.labels[stays].tolist(), "cut": heads.labels[~stays].tolist()}
     config = run.config.copy()
     config.model.update(settings(heads, kept))
     config.pruned = {**provenance, "run": str(run.directory), **named}
