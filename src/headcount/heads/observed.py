@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.data.batches import Sentences, collate
+from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import EOS
 from headcount.errors import InputError
@@ -85,22 +85,27 @@ def observed(heads: Heads, source: Sentences, target: Sentences) -> Iterator[Obs
     """Attention of all heads while these targets are translated from these sources."""
     for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS):
         batch = collate(source, target, rows, 0).to(heads.model.device)
-        with recorded_attention(heads) as records:
-            heads.model.attention_weights(batch.source, batch.source_mask, batch.target_in)
-        shares: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
-        for layer, found in records.items():
-            both = torch.stack([found["pattern"], found["norm"]])
-            shares[layer.kind].append(both / both.sum(dim=-1, keepdim=True).clamp_min(1e-12))
-        of_kind = {kind: torch.cat(parts, dim=2) for kind, parts in shares.items()}
-        yield Observed(rows, (batch.source_mask & batch.source.ne(EOS))[:, :-1], of_kind)
+        source_pieces = (batch.source_mask & batch.source.ne(EOS))[:, :-1]
+        yield Observed(rows, source_pieces, _shares(heads, batch))
+
+
+def _shares(heads: Heads, batch: Batch) -> dict[str, Tensor]:
+    with recorded_attention(heads, whole=False) as records:
+        heads.model.attention_weights(batch.source, batch.source_mask, batch.target_in)
+    shares: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
+    for layer in heads.layers:
+        found = records.pop(layer)  # which is large
+        both = torch.stack([found["pattern"], found["norm"]])
+        shares[layer.kind].append(both / both.sum(dim=-1, keepdim=True).clamp_min(1e-12))
+    return {kind: torch.cat(parts, dim=2) for kind, parts in shares.items()}
 
 
 @contextmanager
-def recorded_attention(heads: Heads) -> Iterator[dict[Layer, dict[str, Tensor]]]:
-    """Record what the heads of every layer compute while the model runs with its weights, see `attention_weights`: z
-    [batch, head, query, d_head], their outputs before gates and W_O; query, key, value [batch, head, position, d_head]
-    as the kind reads them; pattern [batch, head, query, key], the weights; norm, each weight times ||value W_O||.
-    Raises InputError for a run without weights."""
+def recorded_attention(heads: Heads, whole: bool = True) -> Iterator[dict[Layer, dict[str, Tensor]]]:
+    """Record what the heads of every layer compute while the model runs with its weights, see `attention_weights`:
+    pattern [batch, head, query, key], the weights; norm, each weight times ||value W_O||. If `whole`, also z [batch,
+    head, query, d_head], their outputs before gates and W_O, and query, key, value [batch, head, position, d_head] as
+    the kind reads them. Raises InputError for a run without weights."""
     records: dict[Layer, dict[str, Tensor]] = {}
 
     def recording(layer: Layer) -> Hook:
@@ -111,10 +116,10 @@ def recorded_attention(heads: Heads) -> Iterator[dict[Layer, dict[str, Tensor]]]
             if found.weights is None:
                 raise InputError("the model runs without its weights: call model.attention_weights")
             pattern, lengths = found.weights.float(), torch.einsum("bhkd,mhd->bhkm", read[2], written).float()
-            norm = pattern * lengths.norm(dim=-1)[:, :, None]
-            query, key, value = (each.float() for each in read)
-            own = {"z": found.output, "pattern": pattern, "norm": norm}
-            records[layer] = own | {"query": query, "key": key, "value": value}
+            records[layer] = {"pattern": pattern, "norm": pattern * lengths.norm(dim=-1)[:, :, None]}
+            if whole:
+                query, key, value = (each.float() for each in read)
+                records[layer] |= {"z": found.output, "query": query, "key": key, "value": value}
 
         return record
 
