@@ -8,7 +8,7 @@ from built import ONE_LAYER, built
 from headcount.data.batches import Sentences
 from headcount.errors import InputError
 from headcount.heads.ablation import Bank, only_each, without_each
-from headcount.heads.interface import Head, Heads, Layer
+from headcount.heads.interface import Heads, Layer
 from headcount.heads.likelihood import token_log_probs
 
 VOCAB = 30
@@ -27,16 +27,9 @@ def sentences():
     return [Sentences.of(side) for side in sides]
 
 
-def test_names_are_in_a_fixed_order_and_found_by_text(heads):
-    assert [str(head) for head in heads.names] == [
-        *("encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "decoder2.1", "decoder2.2"),
-        *("cross1.1", "cross1.2", "cross2.1", "cross2.2"),
-    ]
-    assert heads.number("decoder2.1") == heads.number(Head("decoder", 2, 1)) == heads.number(4) == 4
-    assert heads.columns(Layer("cross", 2)) == slice(8, 10)
-    for wrong in ("cross3.1", "cross1.3", "encoder", 10, Head("memory", 1, 1)):
-        with pytest.raises(InputError, match=r"no head of this model, which has encoder1\.1 to encoder1\.2"):
-            heads.number(wrong)
+def test_names_are_in_a_fixed_order(heads):
+    names = "encoder1.1 encoder1.2 decoder1.1 decoder1.2 decoder2.1 decoder2.2 cross1.1 cross1.2 cross2.1 cross2.2"
+    assert heads.labels.tolist() == list(map(str, heads.names)) == names.split()
 
 
 def test_a_model_without_such_heads_is_refused():
@@ -117,5 +110,17 @@ def test_recorded_outputs_put_back_change_nothing_and_another_sentences_do(heads
     with heads.patched(own):
         assert heads.model(source, mask, target).allclose(whole, atol=1e-6)
     for head in heads.names:
-        with heads.patched({head: own[head].roll(1, dims=0)}):
-            assert not heads.model(source, mask, target).allclose(whole, atol=1e-4)
+        other = own[head].roll(1, dims=0)
+        with heads.patched({head: other}):
+            patched = heads.model(source, mask, target)
+        assert not patched.allclose(whole, atol=1e-4)
+        keeps = torch.full_like(other, torch.nan)
+        keeps[1:] = other[1:]  # NaN keeps what the first sentence has
+        with heads.patched({head: keeps}):
+            torch.testing.assert_close(heads.model(source, mask, target), torch.cat([whole[:1], patched[1:]]))
+    # A single position is not put into all of them.
+    with (
+        heads.patched({"cross1.1": own[head][:, :1]}),
+        pytest.raises(InputError, match=r"cross1\.1: outputs \[3, 1, 8\]"),
+    ):
+        heads.model(source, mask, target)

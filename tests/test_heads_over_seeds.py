@@ -15,8 +15,8 @@ from test_heads_gold import HEADS, ablation
 
 from headcount.heads.cutting_curves import Curve
 from headcount.heads.development import CURVES, Emergence, emergence
-from headcount.heads.gold import gold
 from headcount.heads.importance import Guide
+from headcount.heads.links import gold
 from headcount.heads.over_seeds import (
     aligned,
     alignments,

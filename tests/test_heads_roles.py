@@ -11,9 +11,9 @@ from built import ONE_LAYER, built, sentence_piece
 from headcount.data.batches import Sentences
 from headcount.data.tokenizer import EOS, normalise
 from headcount.grammar.corpus import words
-from headcount.heads.gold import GOLD
 from headcount.heads.interface import Heads
-from headcount.heads.observed import Attention, observed
+from headcount.heads.links import GOLD
+from headcount.heads.observed import between_words, observed
 from headcount.heads.patching import TWINS
 from headcount.heads.paths import PATHS
 from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, positional_heads, rare_words, role_figures, roles
@@ -99,8 +99,10 @@ def test_shares_are_the_attention_weights_and_the_lengths_of_what_they_add(chang
                 assert found[0].allclose(weights, atol=1e-5)
                 assert found.sum(dim=-1).allclose(torch.ones(()))
                 for when in ("before", "after"):
-                    share, rest = (x[:, place] for x in batch.pieces(kind, when))
-                    assert (share.sum(dim=-1) + rest).allclose(torch.ones(()))
+                    share, read = batch.pieces(kind, when)[:, place], when == "after" and kind != "encoder"
+                    own = found[..., int(read) : size - 1 + read, :]
+                    own = own[..., 1:] if kind == "decoder" else own[..., :-1]
+                    torch.testing.assert_close(share[..., : own.shape[2], : own.shape[3]], own)
             own = heads.model.encoder[0].self_attention
             x = (
                 heads.model.encoder[0]
@@ -121,9 +123,7 @@ def test_shares_are_the_attention_weights_and_the_lengths_of_what_they_add(chang
 def test_between_words_is_the_sum_over_keys_and_the_mean_over_queries():
     share = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.1, 0.0], [0.2, 0.2, 0.2]])[None, None, None]
     spelled = torch.tensor([[[1.0, 0], [1, 0], [0, 1]]])
-    found = Attention(share, 1 - share.sum(dim=-1)).words(spelled, spelled)
-    assert found.share.flatten().tolist() == pytest.approx([0.45, 0.15, 0.4, 0.2])
-    assert found.rest.flatten().tolist() == pytest.approx([0.4, 0.4])
+    assert between_words(share, spelled, spelled).flatten().tolist() == pytest.approx([0.45, 0.15, 0.4, 0.2])
 
 
 def test_measures_and_profiles_equal_loops():
@@ -131,7 +131,7 @@ def test_measures_and_profiles_equal_loops():
     whole = torch.rand(3, 2, 12, 14).softmax(dim=-1)
     asked = (torch.rand(3, 12) > 0.3).float()
     marks = (torch.rand(3, 13, 3) > 0.5).float()
-    found, profile = measured(whole[..., :-1], whole[..., -1], asked, marks), by_offset(whole[..., :-1])
+    found, profile = measured(whole[..., :-1], asked, marks), by_offset(whole[..., :-1])
     expected, offsets = torch.zeros_like(found), torch.zeros_like(profile)
     for row, head, query in np.ndindex(3, 2, 12):
         share = whole[row, head, query, :-1]
@@ -164,10 +164,8 @@ def test_a_head_on_the_word_before_is_positional_and_others_are_not():
     arrays = roles(planted.analysis(planted.planted_model()), lambda done: None)
     found = role_figures(arrays)
     assert found.offset[[0, 5]].tolist() == [-1, 0]
-    assert [found.heads[head] for head in np.flatnonzero(found.positional)] == ["encoder1.1", "cross1.2"]
     assert positional_heads(arrays) == {"encoder1.1": -1, "cross1.2": 0}
     assert found.figures["previous"].value[0] > 0.9
     assert found.figures["same"].low[5] > 0.95 > found.figures["same"].high[4]
     assert found.figures["distance"].value[0] < 1.5
-    random = role_figures(roles(planted.analysis(planted.random_model()), lambda done: None))
-    assert not random.positional.any()
+    assert not positional_heads(roles(planted.analysis(planted.random_model()), lambda done: None))

@@ -3,13 +3,12 @@ differences add up over direct paths."""
 
 from collections import Counter
 from dataclasses import fields
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from built import BOUNDS, ONE_LAYER, built, composed, sentence_piece
+from built import ONE_LAYER, built, composed, sentence_piece
 from datasets import Dataset
 from torch import nn
 
@@ -18,10 +17,8 @@ from headcount.data.tokenizer import BOS, EOS
 from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.evaluation_set import evaluation_set, stratified
 from headcount.heads.interface import Head, Heads, Layer
-from headcount.heads.page import run_page
-from headcount.heads.patching import Tokens, TwinPairs, Twins, each_head, places, twin_effects, twins
-from headcount.heads.paths import SOURCE, direct, path_effects, paths, paths_of, reaches
-from headcount.heads.results import Results
+from headcount.heads.patching import Tokens, TwinPairs, Twins, each_head, each_sender, places, twin_effects, twins
+from headcount.heads.paths import SOURCE, path_effects, paths, paths_of, reaches
 from headcount.heads.twin_shares import circuits, move_shares, twin_shares
 
 VOCAB = 30
@@ -67,9 +64,7 @@ EQUAL = [3, 5, 9, 4, 7, 2]
 
 def patch(heads, pairs, *names):
     """Effects of patching these heads together."""
-    chosen = torch.zeros(1, len(heads), dtype=torch.bool)
-    chosen[0, [heads.number(name) for name in names]] = True
-    return twin_effects(heads, pairs, chosen)
+    return twin_effects(heads, pairs, each_sender(heads)[[heads.number(name) for name in names]].any(dim=0)[None])
 
 
 def split(text):
@@ -101,14 +96,18 @@ def test_a_source_that_the_model_does_not_read_has_its_end_alone():
     assert places(hidden, hidden).tolist() == [0]
 
 
-def log_odds(heads, source, right, wrong, outputs=None):
+def forced(heads, source, target):
+    """Decoder output of one pair, [target, d_model]."""
+    ids = torch.tensor([[*source, EOS]])
+    return heads.model(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[BOS, *target]]))[0]
+
+
+def log_odds(heads, source, right, wrong, outputs=({}, {})):
     """Log-odds of one pair, one translation at a time; outputs: what replaces heads, for each translation."""
     found = []
-    for number, target in enumerate((right, wrong)):
-        ids = torch.tensor([[*source, EOS]])
-        with heads.patched(outputs[number] if outputs else {}):
-            hidden = heads.model(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[BOS, *target]]))
-        log_probs = heads.model.output(hidden)[0].log_softmax(dim=-1)
+    for target, patches in zip((right, wrong), outputs, strict=True):
+        with heads.patched(patches):
+            log_probs = heads.model.output(forced(heads, source, target)).log_softmax(dim=-1)
         found.append(log_probs[torch.arange(len(target) + 1), [*target, EOS]].sum().item())
     return found[0] - found[1]
 
@@ -121,22 +120,22 @@ def test_many_pairs_and_heads_at_once_are_each_pair_and_head_alone(heads, pairs)
         source, right, twin, wrong = (side.row(row) for side in (pairs.source, pairs.right, pairs.twin, pairs.wrong))
         assert together["base"][row] == pytest.approx(log_odds(heads, source, right, wrong), abs=1e-5)
         assert together["twin"][row] == pytest.approx(log_odds(heads, twin, right, wrong), abs=1e-5)
+        records = [[recorded(heads, text, target) for text in (source, twin)] for target in (right, wrong)]
         for number, head in enumerate(heads.names):
             outputs = []
-            for target in (right, wrong):
-                records = []
-                for text in (source, twin):
-                    ids = torch.tensor([[*text, EOS]])
-                    with heads.recorded() as record:
-                        heads.model(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[BOS, *target]]))
-                    records.append(record[head.place][0][:, head.head - 1])
-                own, other = records
+            for both in records:
+                own, other = (record[head.place][0][0, head.head - 1] for record in both)
                 if head.kind == "encoder":
-                    there = [own[0, i] if j < 0 else other[0, j] for i, j in enumerate(pairs.places[row])]
-                    other = torch.stack(there)[None]
+                    other = torch.stack([own[i] if j < 0 else other[j] for i, j in enumerate(pairs.places[row])])
                 outputs.append({head: other})
             alone = log_odds(heads, source, right, wrong, outputs)
             assert together["patched"][number, row] == pytest.approx(alone, abs=1e-5), head
+
+
+def recorded(heads, source, target):
+    with heads.recorded() as record:
+        forced(heads, source, target)
+    return record
 
 
 def test_all_cross_heads_together_are_the_twin(heads, pairs):
@@ -151,7 +150,7 @@ def test_a_heads_own_output_moves_nothing(heads, pairs):
     own = TwinPairs(pairs.source, pairs.right, pairs.source, pairs.wrong, [np.arange(n) for n in pairs.source.lengths])
     found = twin_effects(heads, own, each_head(heads))
     assert found["patched"] == pytest.approx(found["base"][None].repeat(len(each_head(heads)), 0), abs=1e-5)
-    moved = path_effects(heads, own, [*range(len(heads)), None])
+    moved = path_effects(heads, own, list(range(len(heads) + 1)))
     for name in ("total", "direct", "path"):
         assert abs(moved[name] - moved["base"]).max() < 1e-5
 
@@ -160,7 +159,7 @@ def test_the_whole_encoder_output_is_the_twin_where_all_tokens_are_aligned(heads
     equal = random_pairs(EQUAL, EQUAL)
     found = twin_effects(heads, equal, each_head(heads)[:1])
     assert found["memory"] == pytest.approx(found["twin"], abs=1e-5)
-    assert path_effects(heads, equal, [None])["total"][0] == pytest.approx(found["twin"], abs=1e-5)
+    assert path_effects(heads, equal, [len(heads)])["total"][0] == pytest.approx(found["twin"], abs=1e-5)
     other = twin_effects(heads, pairs, each_head(heads)[:1])
     assert abs(other["memory"] - other["twin"]).max() > 1e-3
 
@@ -229,10 +228,10 @@ def test_planted_heads_carry_the_whole_cue_and_the_others_nothing_of_it(planted)
 
 
 def test_planted_paths_are_found_and_no_others(planted):
-    found = path_effects(planted, random_pairs(EQUAL, EQUAL), [*range(len(planted)), None])
+    found = path_effects(planted, random_pairs(EQUAL, EQUAL), list(range(len(planted) + 1)))
     names = [*map(str, planted.names), SOURCE]
     links = set(zip((SOURCE, *CHAIN), CHAIN, strict=False))
-    ends = [(names[path.sender], names[path.receiver]) for path in paths_of(planted, [*range(len(planted)), None])]
+    ends = [(names[one], names[other]) for one, other in paths_of(planted, list(range(len(planted) + 1)))]
     assert links < set(ends)
     for row, end in enumerate(ends):
         wanted = found["twin"] if end in links else found["base"]
@@ -242,18 +241,14 @@ def test_planted_paths_are_found_and_no_others(planted):
 
 
 def test_direct_paths_are_those_past_no_other_head(heads):
-    senders = [*range(len(heads)), None]
-    for batch in (batch for _, batch in random_pairs(EQUAL, EQUAL).batches()):
-        with torch.inference_mode():
-            runs = Twins(heads, batch)
-            _, received = direct(runs, senders)
-        for number, sender in enumerate(senders):
-            name = None if sender is None else heads.names[sender]
-            if name is not None and name.place == FIRST:
-                continue
-            for head in heads.names:
-                moved = received[head.place][number] - runs.base[head.place]
-                assert (moved[:, head.head - 1].abs().max().item() > 1e-5) == reaches(name, head), (name, head)
+    senders = list(range(len(heads) + 1))
+    with torch.inference_mode():
+        runs = Twins(heads, random_pairs(EQUAL, EQUAL), np.arange(len(EQUAL)))
+        _, received = runs.direct(each_sender(heads))
+    for sender, name in zip(senders, [*heads.names, None], strict=True):
+        for head in heads.names if name is None or name.place != FIRST else ():
+            moved = received[head.place][sender] - runs.base[head.place][0]
+            assert (moved[:, head.head - 1].abs().max().item() > 1e-5) == reaches(name, head), (name, head)
     assert reaches(Head("decoder", 1, 1), Head("cross", 1, 1))
     assert not reaches(Head("cross", 1, 1), Head("decoder", 1, 1))
     assert not reaches(Head("encoder", 1, 1), Head("decoder", 2, 1))
@@ -269,16 +264,16 @@ def test_small_effects_add_up_over_the_direct_paths():
         embedding = heads.model.source_embedding.weight
         embedding[half:] = embedding[:half] + 1e-5 * torch.randn(half, embedding.shape[1], dtype=torch.float64)
     pairs = random_pairs(EQUAL, EQUAL)
-    source = [(np.array(pairs.source.row(row)) % (half - 4) + 4).tolist() for row in range(len(pairs))]
+    source = [(np.array(pairs.source.row(row)) % (half - 4) + 4).tolist() for row in range(len(EQUAL))]
     twin = [[piece + half for piece in each] for each in source]
     close = TwinPairs(Sentences.of(source), pairs.right, Sentences.of(twin), pairs.wrong, pairs.places)
-    senders = [*range(len(heads)), None]
+    senders = list(range(len(heads) + 1))
     found = path_effects(heads, close, senders)
     moved = {name: found[name] - found["base"] for name in ("total", "direct", "path")}
-    sender_of = np.array([path.sender for path in paths_of(heads, senders)])
+    sender_of = paths_of(heads, senders)[:, 0]
     for number, sender in enumerate(senders):
         total = moved["direct"][number] + moved["path"][sender_of == number].sum(axis=0)
-        if sender is None or heads.names[sender].place != FIRST:
+        if sender == len(heads) or heads.names[sender].place != FIRST:
             assert abs(moved["total"][number]).max() > 1e-8
         assert total == pytest.approx(moved["total"][number], rel=2e-3, abs=1e-9)
 
@@ -391,26 +386,3 @@ def test_the_circuit_of_a_phenomenon_is_its_clear_paths(analysis):
     every = [edge for each in found.values() for edge in each]
     assert {edge.receiver for edge in every if edge.sender == SOURCE} <= {*map(str, analysis.heads.names)}
     assert all(edge.low > 0 or edge.high < 0 for edge in every)
-
-
-@pytest.mark.medium
-def test_sections_show_shares_and_circuits_of_planted_heads():
-    """Head 1 of the second cross-attention carries the cue of case, past all other heads; no head that of order."""
-    random = np.random.default_rng(0)
-    base, way = random.normal(3, 1, 40), random.normal(-6, 1, 40)
-    phenomenon = np.array(["case", "order"] * 20)
-    planted = np.where(phenomenon == "case", base + 0.9 * way, base)
-    shared = {"base": base, "twin": base + way, "phenomenon": phenomenon}
-    arrays = {"head": np.array(["encoder1.1", "cross2.1"]), "layer": np.array(["encoder1", "cross2"])}
-    both = np.stack([base, planted])
-    twin = shared | arrays | {"patched": both, "layers": both, "memory": base + way}
-    path = {"sender": np.array(["cross2.1", SOURCE]), "direct": np.stack([planted, base]), "path": both}
-    path |= {"path_sender": np.array([SOURCE] * 2), "path_receiver": arrays["head"]}
-    page = run_page(Results("a run", Path("run"), ("en", "de"), {"twins": twin, "paths": shared | path}, BOUNDS))
-    assert not page.page.flags
-    assert page.findings[0].startswith("cross2.1 carries the cue of case: ")
-    assert page.findings[1].endswith(": case cross2.1 (90 %).")
-    assert [plot.name for plot in page.page.plots] == ["twins", "circuit_case"]
-    clear = {(row.head, row.endpoint, row.column) for row in page.rows if row.verdict == "clear"}
-    ends = {("cross2.1", "twins.share"), ("cross2", "twins.share"), ("source > cross2.1", "paths.share")}
-    assert clear == {(*end, "case") for end in ends | {("cross2.1 > output", "paths.share")}}

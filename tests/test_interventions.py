@@ -12,7 +12,7 @@ from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.likelihood import token_log_probs
-from headcount.heads.observed import recorded_weights
+from headcount.heads.observed import recorded_attention
 
 VOCAB = 30
 LINES = ["abc", "", "zyxwvutsr", "b", "hello"]  # short ones first: a search sorts them
@@ -271,9 +271,9 @@ def test_patches_and_edits_act_in_a_search(heads):
 def test_weights_are_recorded_where_the_model_runs_with_them(heads):
     source, _, target = batch()
     mask = torch.ones(3, 6, dtype=torch.bool)
-    with torch.no_grad(), recorded_weights(heads) as records:
+    with torch.no_grad(), recorded_attention(heads) as records:
         weights = heads.model.attention_weights(source, mask, target)
-    torch.testing.assert_close(records[Layer("cross", 2)][0], weights.cross[1])
+    torch.testing.assert_close(records[Layer("cross", 2)]["pattern"], weights.cross[1])
     for run in (lambda: heads.model(source, mask, target), lambda: searching(heads).translate(LINES)):
-        with recorded_weights(heads), pytest.raises(InputError, match="runs without its weights"):
+        with recorded_attention(heads), pytest.raises(InputError, match="runs without its weights"):
             run()

@@ -52,7 +52,7 @@ def run(config: DictConfig) -> str:
         only_take("prune= or cut=", [*PRUNING, "checkpoint", "device"])
         settings: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, PRUNING))
         settings["output"] = settings["output"] and Path(settings["output"])
-        from headcount.heads.prune_run import prune_run
+        from headcount.heads.prune import prune_run
 
         return prune_run(open_from_config(config, config.run), **settings)
     from headcount.heads.command import heads  # here, since it draws, with an extra

@@ -21,14 +21,14 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headcount.data.batches import Batch, Sentences, collate
+from headcount.data.batches import Sentences, collate
 from headcount.errors import InputError
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.likelihood import token_log_probs
-from headcount.heads.observed import added_norms
+from headcount.heads.observed import recorded_attention
 from headcount.heads.patching import Tokens, places
 from headcount.heads.spelling import Spelled
-from headcount.model.attention import AttentionOutput
+from headcount.model.encoder_decoder import AttentionWeights
 from headcount.run import opened
 from headcount.run.arrays import padded
 from headcount.run.opened import load as load
@@ -36,7 +36,7 @@ from headcount.run.opened import load as load
 END, BEGIN = "</s>", "<s>"
 HOOKS = {
     "encoder": "encoder_blocks.{}.attn",
-    "decoder": "decoder_blocks.{}.attn",
+    "decoder": "decoder_blocks.{}.self_attn",
     "cross": "decoder_blocks.{}.cross_attn",
 }
 FIELDS = {"z": "z", "q": "query", "k": "key", "v": "value"}
@@ -100,17 +100,6 @@ class RunHeads(Heads):
         super().__init__(run.model)
         self._run = run
 
-    def off(self, *heads: Head | str) -> AbstractContextManager[None]:
-        """Switch heads off: their outputs are zero. Contexts within one another add up."""
-        return self.gated(self.gates_off(heads))
-
-    def gates_off(self, heads: Sequence[Head | str]) -> Tensor:
-        """Gates [head] with zeros for these heads. Raises InputError for one that the model does not have, and for a
-        text in place of a list."""
-        if isinstance(heads, str | Head):
-            raise InputError(f"off={heads}: give lists of heads, such as [[], ['cross1.1']]")
-        return self.gates({self.number(head): 0.0 for head in heads})
-
     def patch(self, outputs: Mapping[Any, Cache], source: str | None = None) -> AbstractContextManager[None]:
         """Give heads the outputs that they had on another pair.
 
@@ -118,26 +107,16 @@ class RunHeads(Heads):
         keep their own output at tokens without a counterpart. None: position by position. Raises InputError, in the
         pass, for another number of tokens.
         """
-        by_layer: dict[Layer, list[tuple[int, Tensor, NDArray[np.int64]]]] = {}
+        values = {}
         for head, cache in outputs.items():
             name = self.names[self.number(head)]
             if not isinstance(cache, Cache):
                 raise InputError(f"{head}: patch takes what `cache` of a run gives; `patched` takes tensors")
-            z = cache[name].z
-            aligned = source is not None and name.kind == "encoder"
-            there = self._run.align(str(source), cache.source) if aligned else np.arange(len(z))
-            by_layer.setdefault(name.place, []).append((name.head - 1, z, there))
-        return self.edited({layer: partial(_patched, layer, values) for layer, values in by_layer.items()})
-
-
-def _patched(layer: Layer, values: Sequence[tuple[int, Tensor, NDArray[np.int64]]], output: Tensor) -> Tensor:
-    output = output.clone()
-    for head, z, there in values:
-        if len(there) != output.shape[2]:
-            raise InputError(f"{layer}.{head + 1}: a patch of {len(there)} tokens for {output.shape[2]}")
-        here = np.flatnonzero(there >= 0)
-        output[:, head, here] = z[there[here]].to(output)
-    return output
+            values[name] = cache[name].z
+            if source is not None and name.kind == "encoder":
+                there = torch.from_numpy(self._run.align(source, cache.source)).to(cache[name].z.device)
+                values[name] = cache[name].z[there].where(there[:, None] >= 0, torch.nan)
+        return self.patched(values)
 
 
 class Run(opened.Run):
@@ -162,30 +141,9 @@ class Run(opened.Run):
         loss = xr.DataArray(-found.sums, coordinates, ("setting", "sentence"), "loss", {"units": "nats"})
         return loss[0].drop_vars("setting") if off is None else loss
 
-    @torch.no_grad()
     def cache(self, source: str, target: str) -> Cache:
         """All that the heads compute while the target is fed in."""
-        batch = self._batch(source, target)
-        sources, targets = self._tokens(batch)
-        into = {"encoder": (sources, sources), "decoder": ([BEGIN, *targets[:-1]],) * 2}
-        into["cross"] = into["decoder"][0], sources
-        found: dict[Layer, dict[str, Tensor]] = {}
-        residual: dict[str, Tensor] = {}
-        model: Any = self.model
-        with ExitStack() as hooks:
-            for layer, module in self.heads.layers.items():
-                attend: Any = module.attend
-                hooks.callback(attend.register_forward_hook(partial(_record, found, layer, module)).remove)
-            for kind in ("encoder", "decoder"):
-                for number, layer in enumerate(getattr(model, kind), start=1):
-                    keep = partial(_record_residual, residual, f"{kind}{number}")
-                    hooks.callback(layer.register_forward_hook(keep).remove)
-            model.attention_weights(batch.source, batch.source_mask, batch.target_in)
-        heads = {}
-        for head in self.heads.names:
-            own = {name: every[head.head - 1] for name, every in found[head.place].items()}
-            heads[head] = HeadCache(**own, queries=into[head.kind][0], keys=into[head.kind][1])
-        return Cache(source, (targets, batch.target_out[0]), heads, residual)
+        return self._forced(source, target)[1]
 
     def attention(self, sources: Texts, targets: Texts, kind: str = "cross") -> xr.Dataset:
         """Patterns and value-weighted norms of all heads of a kind, [sentence, head, query, key], with their tokens;
@@ -194,20 +152,14 @@ class Run(opened.Run):
         heads = [head for head in self.heads.names if head.kind == kind]
         if not heads or not caches:
             raise InputError(f"attention of {kind}: no such heads, or no sentences; kinds are {', '.join(HOOKS)}")
-        own = [cache[heads[0]] for cache in caches]
-        coordinates = {
-            "head": list(map(str, heads)),
-            "queries": (("sentence", "query"), padded([np.array(each.queries) for each in own])),
-            "keys": (("sentence", "key"), padded([np.array(each.keys) for each in own])),
-        }
-        values = {
-            name: padded(
-                [torch.stack([getattr(cache[head], name) for head in heads]).cpu().numpy() for cache in caches]
-            )
-            for name in ("pattern", "norm")
-        }
         dims = ("sentence", "head", "query", "key")
-        found = xr.Dataset({name: (dims, array) for name, array in values.items()}, coordinates)
+        found = xr.Dataset(coords={"head": list(map(str, heads))})
+        for name, dim in (("queries", "query"), ("keys", "key")):
+            tokens = padded([np.array(getattr(cache[heads[0]], name)) for cache in caches])
+            found.coords[name] = ("sentence", dim), tokens
+        for name in ("pattern", "norm"):
+            each = [torch.stack([getattr(cache[head], name) for head in heads]).cpu().numpy() for cache in caches]
+            found[name] = dims, padded(each)
         return found.where((found["queries"] != "") & (found["keys"] != "")).transpose(*dims)
 
     @torch.no_grad()
@@ -244,39 +196,52 @@ class Run(opened.Run):
 
     def run_with_cache(self, source: str, target: str) -> tuple[Tensor, dict[str, Tensor]]:
         """As TransformerLens': logits [1, target, vocab] and the cache by its names, see `Cache.by_hook`."""
-        return self.run_with_hooks(source, target), self.cache(source, target).by_hook()
+        logits, cache = self._forced(source, target)
+        return logits, cache.by_hook()
 
-    @torch.no_grad()
     def run_with_hooks(
         self, source: str, target: str, fwd_hooks: Sequence[tuple[str, Callable[[Tensor, str], Tensor | None]]] = ()
     ) -> Tensor:
         """As TransformerLens': logits [1, target, vocab] with functions (value, name) in the place of the outputs of
         heads, "decoder_blocks.1.cross_attn.hook_z" [1, position, head, d_head]."""
         layers = {f"{hook_name(layer)}.hook_z": layer for layer in self.heads.layers}
-        batch = self._batch(source, target)
         with ExitStack() as hooks:
             for name, change in fwd_hooks:
                 if name not in layers:
                     raise InputError(f"{name}: no hook of this model, which has {', '.join(layers)}")
                 hooks.enter_context(self.heads.edited({layers[name]: partial(_hooked, name, change)}))
-            hidden = self.model(batch.source, batch.source_mask, batch.target_in)
-        return self.model.output(hidden)
+            return self._forced(source, target)[0]
+
+    @torch.no_grad()
+    def _forced(self, source: str, target: str) -> tuple[Tensor, Cache]:
+        """Logits [1, target, vocab], and all that the heads compute, while the target is fed in."""
+        if not isinstance(source, str) or not isinstance(target, str):
+            raise InputError("give one source and one target, each a text")
+        model: Any = self.model
+        model.check_gates()
+        batch = collate(*self._encoded(source, target), np.arange(1), 0).to(model.device)
+        residual: dict[str, Tensor] = {}
+        with recorded_attention(self.heads) as found, ExitStack() as hooks:
+            for kind in ("encoder", "decoder"):
+                for number, layer in enumerate(getattr(model, kind), start=1):
+                    keep = partial(_keep, residual, f"{kind}{number}")
+                    hooks.callback(layer.register_forward_hook(keep).remove)
+            weights = AttentionWeights([], [], [])
+            memory = model.encode(batch.source, batch.source_mask, weights)
+            logits = model.output(model.decode(memory, batch.source_mask, batch.target_in, weights))
+        sides = (self.tokenizer.source, batch.source[0]), (self.tokenizer.target, batch.target_out[0])
+        sources, targets = ([side.vocabulary[number] for number in ids.tolist()[:-1]] + [END] for side, ids in sides)
+        written = [BEGIN, *targets[:-1]]
+        into = {"encoder": (sources, sources), "decoder": (written, written), "cross": (written, sources)}
+        heads = {}
+        for head in self.heads.names:
+            own = {name: every[0, head.head - 1] for name, every in found[head.place].items()}
+            heads[head] = HeadCache(**own, queries=into[head.kind][0], keys=into[head.kind][1])
+        return logits, Cache(source, (targets, batch.target_out[0]), heads, residual)
 
     def _encoded(self, sources: Texts, targets: Texts) -> tuple[Sentences, Sentences]:
         own, other = _paired(sources, targets)
         return Sentences.of(self.translator.encode(own)), Sentences.of(self.tokenizer.target.encode(other))
-
-    def _batch(self, source: str, target: str) -> Batch:
-        if not isinstance(source, str) or not isinstance(target, str):
-            raise InputError("give one source and one target, each a text")
-        self.model.check_gates()
-        return collate(*self._encoded(source, target), np.arange(1), 0).to(self.model.device)
-
-    def _tokens(self, batch: Batch) -> tuple[list[str], list[str]]:
-        """The source's tokens, and those that the decoder predicts."""
-        sides = (self.tokenizer.source, batch.source[0]), (self.tokenizer.target, batch.target_out[0])
-        source, target = ([side.vocabulary[number] for number in ids.tolist()[:-1]] + [END] for side, ids in sides)
-        return source, target
 
     def _words(self, text: str) -> Tokens:
         side = self.tokenizer.source
@@ -285,15 +250,7 @@ class Run(opened.Run):
         return Tokens(spelled.words[0], spelled.owners(0))
 
 
-def _record(found: Any, layer: Layer, module: Any, _: Any, arguments: Any, output: AttentionOutput) -> None:
-    query, key, value = (each[0].float() for each in arguments[:3])
-    assert output.weights is not None
-    pattern = output.weights[0].float()
-    norm = pattern * added_norms(module, arguments[2])[0][:, None]
-    found[layer] = {"z": output.output[0], "pattern": pattern, "norm": norm, "query": query, "key": key, "value": value}
-
-
-def _record_residual(residual: dict[str, Tensor], name: str, _: Any, arguments: Any, output: Any) -> None:
+def _keep(residual: dict[str, Tensor], name: str, _: Any, arguments: Any, output: Any) -> None:
     residual[name] = output[0][0]
 
 

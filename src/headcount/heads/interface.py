@@ -6,8 +6,9 @@ twin. Every context restores the model, also after an exception.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from operator import index
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -69,6 +70,9 @@ def heads_named(labels: Iterable[str]) -> list[Head]:
 
 Edit = Callable[[Tensor], Tensor]
 """The outputs of all heads of a layer, [batch, head, query, d_head], to those that take their place."""
+Hook = Callable[[tuple[Tensor, Tensor, Tensor], AttentionOutput], AttentionOutput | None]
+"""What the heads of a layer read, queries, keys and values [batch, head, position, d_head], and what they found; to
+what takes its place, or None for nothing."""
 
 
 class Heads:
@@ -127,6 +131,16 @@ class Heads:
         first = self._numbers.get(Head(*found, 1), 0)
         return slice(first, first + self.layers[found].heads.count)
 
+    def off(self, *heads: Head | str | int) -> AbstractContextManager[None]:
+        """Switch heads off: their outputs are zero."""
+        return self.gated(self.gates_off(heads))
+
+    def gates_off(self, heads: Collection[Head | str | int]) -> Tensor:
+        """Gates [head] with zeros for these heads. Raises InputError for a single head in place of a list."""
+        if isinstance(heads, str | Head):
+            raise InputError(f"off={heads}: give lists of heads, such as [[], ['cross1.1']]")
+        return self.gates(dict.fromkeys(heads, 0.0))
+
     def gates(self, values: Mapping[Any, float] | None = None) -> Tensor:
         """Gates [head] of all heads: 1, or the value given for a head."""
         gates = torch.ones(len(self), device=self.model.device, dtype=self.model.output.weight.dtype)
@@ -153,68 +167,63 @@ class Heads:
                 module.head_gate = before[layer]
 
     @contextmanager
-    def edited(self, edits: Mapping[Any, Edit]) -> Iterator[None]:
-        """Pass the outputs of the heads of these layers through a function, before their gates. In a search a batch is
-        one line, a call of a decoder layer one step, and a query a hypothesis."""
-        with ExitStack() as hooks:
-            for layer, edit in edits.items():
-                hooks.enter_context(_hook(self.layers[self.layer(layer)], edit))
+    def hooked(self, hooks: Mapping[Any, Hook]) -> Iterator[None]:
+        """Call a function of these layers with each call of their `Attend`, see `Hook`. In a search a batch is one
+        line, a call of a decoder layer one step, and a query a hypothesis."""
+        with ExitStack() as handles:
+            for layer, hook in hooks.items():
+                attend: Any = self.layers[self.layer(layer)].attend
+                calling = partial(_calling, hook)
+                handles.callback(attend.register_forward_hook(calling).remove)
             yield
+
+    def edited(self, edits: Mapping[Any, Edit]) -> AbstractContextManager[None]:
+        """Pass the outputs of the heads of these layers through a function, before their gates; of a search, see
+        `hooked`."""
+        return self.hooked({layer: partial(_edit, edit) for layer, edit in edits.items()})
 
     @contextmanager
     def patched(self, outputs: Mapping[Any, Tensor]) -> Iterator[None]:
-        """Replace the outputs of heads: by head a tensor that fits [batch, query, d_head]; in a search, not by row."""
+        """Replace the outputs of heads: by head a tensor [d_head], [query, d_head] or [batch, query, d_head], the last
+        not in a search. NaN keeps what the head has there. Raises InputError, in the pass, for another size."""
         by_layer: dict[Layer, list[tuple[Head, Tensor]]] = {}
         for head, value in outputs.items():
             name = self.names[self.number(head)]
             by_layer.setdefault(name.place, []).append((name, value))
         rows = max((len(value) for value in outputs.values() if value.dim() == 3), default=1)
-
-        def replacing(values: Sequence[tuple[Head, Tensor]]) -> Edit:
-            def edit(output: Tensor) -> Tensor:
-                output = output.clone()
-                for name, value in values:
-                    own = output[:, name.head - 1]
-                    try:
-                        own.copy_(value)
-                    except RuntimeError as error:
-                        sizes = f"{list(value.shape)} for {list(own.shape)}"
-                        raise InputError(f"{name}: outputs {sizes}, [batch, query, d_head]") from error
-                return output
-
-            return edit
-
-        with ExitStack() as contexts:
-            if rows > 1:  # as gates of these rows, which what puts rows in another order refuses
-                contexts.enter_context(self.gated(torch.ones(rows, len(self))))
-            contexts.enter_context(self.edited({layer: replacing(values) for layer, values in by_layer.items()}))
+        # Gates of these rows are refused by whatever puts rows in another order.
+        ones = torch.ones((rows, len(self)) if rows > 1 else len(self))
+        edits = {layer: partial(_replaced, values) for layer, values in by_layer.items()}
+        with self.gated(ones), self.edited(edits):
             yield
 
     @contextmanager
     def recorded(self) -> Iterator[dict[Layer, list[Tensor]]]:
         """Record the outputs of all heads while the model runs: for each layer a tensor [batch, head, query, d_head] a
-        call, before gates; of a search, see `edited`."""
+        call, before gates; of a search, see `hooked`."""
         records: dict[Layer, list[Tensor]] = {layer: [] for layer in self.layers}
 
-        def recording(layer: Layer) -> Edit:
-            def edit(output: Tensor) -> Tensor:
-                records[layer].append(output)
-                return output
+        def hook(layer: Layer) -> Hook:
+            return lambda _, found: records[layer].append(found.output)
 
-            return edit
-
-        with self.edited({layer: recording(layer) for layer in self.layers}):
+        with self.hooked({layer: hook(layer) for layer in self.layers}):
             yield records
 
 
-@contextmanager
-def _hook(module: MultiHeadAttention, edit: Edit) -> Iterator[None]:
-    def after(_: Any, arguments: Any, found: AttentionOutput) -> AttentionOutput:
-        return found._replace(output=edit(found.output))
+def _calling(hook: Hook, _: Any, arguments: Any, found: AttentionOutput) -> AttentionOutput | None:
+    return hook(arguments[:3], found)
 
-    attend: Any = module.attend
-    handle = attend.register_forward_hook(after)
-    try:
-        yield
-    finally:
-        handle.remove()
+
+def _edit(edit: Edit, _: Any, found: AttentionOutput) -> AttentionOutput:
+    return found._replace(output=edit(found.output))
+
+
+def _replaced(values: Sequence[tuple[Head, Tensor]], output: Tensor) -> Tensor:
+    output = output.clone()
+    for name, value in values:
+        own = output[:, name.head - 1]
+        fits = value[0] if value.dim() == 3 and len(value) == 1 else value
+        if fits.shape != own.shape[max(own.dim() - fits.dim(), 0) :]:
+            raise InputError(f"{name}: outputs {list(value.shape)} for {list(own.shape)}, [batch, query, d_head]")
+        own.copy_(fits.to(own).where(~fits.isnan(), own))
+    return output

@@ -16,9 +16,9 @@ from headcount.heads.bleu import WITHOUT_HEADS
 from headcount.heads.cutting import CUTTING
 from headcount.heads.development import DEVELOPMENT
 from headcount.heads.examples import ATTENTION, EXAMPLES
-from headcount.heads.gold import GOLD
 from headcount.heads.importance import IMPORTANCE
 from headcount.heads.interactions import PAIRS
+from headcount.heads.links import GOLD
 from headcount.heads.patching import TWINS
 from headcount.heads.paths import PATHS
 from headcount.heads.roles import ROLES

@@ -5,10 +5,10 @@ that it adds to the output, weight x ||value W_O||, with the head's slice of W_O
 query they sum to one.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,37 +19,16 @@ from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import EOS
 from headcount.errors import InputError
-from headcount.heads.analysis import Analysis
-from headcount.heads.interface import KINDS, Heads, Layer
+from headcount.heads.analysis import Analysis, Arrays
+from headcount.heads.evaluation_set import EvaluationSet
+from headcount.heads.interface import KINDS, Heads, Hook, Layer
 from headcount.heads.likelihood import ROW_TOKENS
-from headcount.model.multi_head import MultiHeadAttention
+from headcount.heads.spelling import Spelled
+from headcount.model.attention import AttentionOutput
 
 VIEWS = ("weight", "norm")
 When = Literal["before", "after"]
 """The query of a target token: the position before it, which predicts it, or the one after, which reads it."""
-
-
-class Attention(NamedTuple):
-    """Shares of attention of all heads of a kind.
-
-    share [view, batch, head, query, key]: between tokens of text, pieces or words. rest [view, batch, head, query]: on
-    the token that is no text: the end of the source, or the beginning of the target.
-    """
-
-    share: Tensor
-    rest: Tensor
-
-    @property
-    def by_weight(self) -> tuple[Tensor, Tensor]:
-        """share [batch, head, query, key] and rest [batch, head, query] by weight."""
-        return self.share[0], self.rest[0]
-
-    def words(self, queries: Tensor, keys: Tensor) -> "Attention":
-        """Between words: the sum over the pieces of the key, the mean over those of the query (Clark et al. 2019,
-        section 4.1). queries, keys: `Spelled.batch` [batch, piece, word]."""
-        of_query = queries / queries.sum(dim=1, keepdim=True).clamp_min(1e-9)
-        share = torch.einsum("bqw,vbhqk,bkx->vbhwx", of_query, self.share, keys)
-        return Attention(share, torch.einsum("bqw,vbhq->vbhw", of_query, self.rest))
 
 
 @dataclass(frozen=True)
@@ -64,12 +43,36 @@ class Observed:
     source: Tensor
     shares: dict[str, Tensor]
 
-    def pieces(self, kind: str, when: When = "before") -> Attention:
-        """Between pieces, of all heads of a kind. when: of queries of the decoder."""
+    def pieces(self, kind: str, when: When = "before") -> Tensor:
+        """Shares between pieces, of all heads of a kind; what a query lacks of 1 is on the end of the source or the
+        beginning of the target. when: of queries of the decoder."""
         read = kind != "encoder" and when == "after"
         shares = self.shares[kind][..., 1:, :] if read else self.shares[kind][..., :-1, :]
-        text = shares[..., 1:] if kind == "decoder" else shares[..., :-1] * self.source[:, None, None]
-        return Attention(text, 1 - text.sum(dim=-1))
+        return shares[..., 1:] if kind == "decoder" else shares[..., :-1] * self.source[:, None, None]
+
+
+def between_words(share: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+    """Shares between words of shares between pieces [view, batch, head, query, key]: the sum over the pieces of the
+    key, the mean over those of the query (Clark et al. 2019, section 4.1). queries, keys: `Spelled.batch` [batch,
+    piece, word]."""
+    of_query = queries / queries.sum(dim=1, keepdim=True).clamp_min(1e-9)
+    return torch.einsum("bqw,vbhqk,bkx->vbhwx", of_query, share, keys)
+
+
+def spelled_sides(analysis: Analysis, sentences: EvaluationSet) -> dict[str, Spelled]:
+    """The words of source and target, and the pieces that spell them."""
+    tokenizer = analysis.run.tokenizer
+    return {
+        side: Spelled(getattr(tokenizer, side), getattr(sentences, side), sentences.rows[side])
+        for side in ("source", "target")
+    }
+
+
+def in_order(parts: Sequence[tuple[NDArray[np.int64], Mapping[str, NDArray]]], axis: int = 0) -> Arrays:
+    """Arrays of all sentences in order, of those of batches: the sentences, which are `axis` of the arrays."""
+    rows, arrays = zip(*parts, strict=True)
+    back = np.argsort(np.concatenate(rows))
+    return {name: np.concatenate([each[name] for each in arrays], axis).take(back, axis) for name in arrays[0]}
 
 
 def lacks_source(analysis: Analysis) -> str | None:
@@ -87,42 +90,38 @@ def observed(heads: Heads, source: Sentences, target: Sentences) -> Iterator[Obs
 
 
 def _shares(heads: Heads, batch: Batch) -> dict[str, Tensor]:
-    with recorded_weights(heads) as records:
+    with recorded_attention(heads, whole=False) as records:
         heads.model.attention_weights(batch.source, batch.source_mask, batch.target_in)
-    found: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
-    for layer, shares in records.items():
-        found[layer.kind].append(shares)
-    return {kind: torch.cat(parts, dim=2) for kind, parts in found.items()}
+    shares: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
+    for layer in heads.layers:
+        found = records.pop(layer)  # which is large
+        both = torch.stack([found["pattern"], found["norm"]])
+        shares[layer.kind].append(both / both.sum(dim=-1, keepdim=True).clamp_min(1e-12))
+    return {kind: torch.cat(parts, dim=2) for kind, parts in shares.items()}
 
 
 @contextmanager
-def recorded_weights(heads: Heads) -> Iterator[dict[Layer, Tensor]]:
-    """Record the shares [view, batch, head, query, key] of every layer while the model runs with its weights."""
-    records: dict[Layer, Tensor] = {}
+def recorded_attention(heads: Heads, whole: bool = True) -> Iterator[dict[Layer, dict[str, Tensor]]]:
+    """Record what the heads of every layer compute while the model runs with its weights, see `attention_weights`:
+    pattern [batch, head, query, key], the weights; norm, each weight times ||value W_O||. If `whole`, also z [batch,
+    head, query, d_head], their outputs before gates and W_O, and query, key, value [batch, head, position, d_head] as
+    the kind reads them. Raises InputError for a run without weights."""
+    records: dict[Layer, dict[str, Tensor]] = {}
 
-    def recording(layer: Layer, module: MultiHeadAttention) -> Any:
-        def record(_: Any, arguments: Any, found: Any) -> None:
+    def recording(layer: Layer) -> Hook:
+        output = heads.layers[layer].output.weight
+        written = output.unflatten(1, (-1, heads.layers[layer].heads.size))  # [d_model, head, d_head]
+
+        def record(read: tuple[Tensor, Tensor, Tensor], found: AttentionOutput) -> None:
             if found.weights is None:
-                raise InputError("recorded_weights: the model runs without its weights; call model.attention_weights")
-            weights = found.weights.float()
-            sizes = added_norms(module, arguments[2])
-            records[layer] = _normal(torch.stack([weights, weights * sizes[:, :, None]]))
+                raise InputError("the model runs without its weights: call model.attention_weights")
+            pattern, lengths = found.weights.float(), torch.einsum("bhkd,mhd->bhkm", read[2], written).float()
+            records[layer] = {"pattern": pattern, "norm": pattern * lengths.norm(dim=-1)[:, :, None]}
+            if whole:
+                query, key, value = (each.float() for each in read)
+                records[layer] |= {"z": found.output, "query": query, "key": key, "value": value}
 
         return record
 
-    with ExitStack() as hooks:
-        for layer, module in heads.layers.items():
-            attend: Any = module.attend
-            hooks.callback(attend.register_forward_hook(recording(layer, module)).remove)
+    with heads.hooked({layer: recording(layer) for layer in heads.layers}):
         yield records
-
-
-def added_norms(module: MultiHeadAttention, value: Tensor) -> Tensor:
-    """||value W_O|| of each key for each head, [batch, head, key]; value [batch, head, key, d_head]."""
-    heads = module.heads
-    weight = module.output.weight.unflatten(1, (heads.count, heads.size))
-    return torch.einsum("bhkd,mhd->bhkm", value, weight).float().norm(dim=-1)
-
-
-def _normal(shares: Tensor) -> Tensor:
-    return shares / shares.sum(dim=-1, keepdim=True).clamp_min(1e-12)

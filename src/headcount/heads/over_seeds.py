@@ -15,9 +15,9 @@ from scipy import stats
 
 from headcount.heads.cutting_curves import Curve
 from headcount.heads.development import CURVES, Emergence
-from headcount.heads.gold import WHENS
 from headcount.heads.importance import PROXIES, Guide
 from headcount.heads.interface import Head, heads_named
+from headcount.heads.links import WHENS
 from headcount.heads.observed import VIEWS
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import ERROR

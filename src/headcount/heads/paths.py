@@ -10,30 +10,20 @@ Two more ends: the sender "source" is the words of the twin at the aligned token
 which a sender reaches past all other heads.
 """
 
-from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
-
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import stratified
-from headcount.heads.interface import Edit, Head, Heads, Layer
+from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.likelihood import Progress
 from headcount.heads.observed import lacks_source
-from headcount.heads.patching import Outputs, TwinPairs, Twins, each_head, twin_effects, twin_pairs
+from headcount.heads.patching import TwinPairs, Twins, each_sender, effects, twin_effects, twin_pairs
 from headcount.heads.twin_shares import move_shares
 
-SOURCE, OUTPUT = "source", "output"
-
-
-class Path(NamedTuple):
-    """A direct path, as numbers: the sender in the list of senders, the receiver among all heads."""
-
-    sender: int
-    receiver: int
+SOURCE = "source"
 
 
 def reaches(sender: Head | None, receiver: Head) -> bool:
@@ -41,99 +31,29 @@ def reaches(sender: Head | None, receiver: Head) -> bool:
     if sender is None or sender.kind == "encoder":
         before = 0 if sender is None else sender.layer
         return receiver.kind == "cross" or (receiver.kind == "encoder" and before < receiver.layer)
-    return receiver.kind != "encoder" and (sender.layer, sender.kind == "cross") < (
-        receiver.layer,
-        receiver.kind == "cross",
-    )
+    own, other = ((head.layer, head.kind == "cross") for head in (sender, receiver))
+    return receiver.kind != "encoder" and own < other
 
 
-def paths_of(heads: Heads, senders: Sequence[int | None]) -> list[Path]:
-    """All direct paths of these senders, heads by number or None for the source."""
-    return [
-        Path(number, receiver)
-        for number, sender in enumerate(senders)
-        for receiver, head in enumerate(heads.names)
-        if reaches(None if sender is None else heads.names[sender], head)
-    ]
+def paths_of(heads: Heads, senders: list[int]) -> NDArray[np.int64]:
+    """All direct paths of these senders, as numbers [path, 2]: the place of the sender in the list, and the receiver.
+    senders: numbers of heads, or that of all heads for the source."""
+    names = [*heads.names, None]
+    return np.argwhere([[reaches(names[sender], head) for head in heads.names] for sender in senders])
 
 
-def direct(runs: Twins, senders: Sequence[int | None]) -> tuple[Tensor, Outputs]:
-    """Runs in which only the direct paths of a sender differ from the run of the sentence: log-odds [sender, pair], and
-    the outputs that each head would have had, [sender, row, head, query, d_head] a layer."""
-    parts = [_direct(runs, senders[start : start + runs.at_once()]) for start in range(0, len(senders), runs.at_once())]
-    received = {layer: torch.cat([part[1][layer] for part in parts]) for layer in runs.heads.layers}
-    return torch.cat([part[0] for part in parts]), received
+def path_effects(heads: Heads, pairs: TwinPairs, senders: list[int], progress: Progress = lambda done: None) -> Arrays:
+    """See `effects`; total, direct [sender, pair] with the sender's output for the twin, all other heads free or none;
+    path [path, pair] of `paths_of`."""
+    alone = each_sender(heads)
+    sender_of, receiver = torch.from_numpy(paths_of(heads, senders).T.copy()).to(alone.device)
 
+    def act(runs: Twins) -> dict[str, Tensor]:
+        direct, received = runs.direct(alone[senders])
+        path = runs.patched(alone[receiver], (received, sender_of))
+        return {"direct": direct, "total": runs.patched(alone[senders]), "path": path}
 
-def _direct(runs: Twins, senders: Sequence[int | None]) -> tuple[Tensor, Outputs]:
-    received: Outputs = {}
-    own = _chosen(runs.heads, senders).to(runs.memory.device)
-
-    def freezing(layer: Layer) -> Edit:
-        sending = own[:, None, runs.heads.columns(layer), None, None]
-
-        def edit(output: Tensor) -> Tensor:
-            received[layer] = output.unflatten(0, (len(senders), -1))
-            return torch.where(sending, runs.twin[layer], runs.base[layer]).flatten(0, 1)
-
-        return edit
-
-    with runs.heads.edited({layer: freezing(layer) for layer in runs.heads.layers}):
-        odds = runs.decoded(runs.encoded(_sources(runs, senders)))
-    return odds, received
-
-
-def _chosen(heads: Heads, senders: Sequence[int | None]) -> Tensor:
-    """Settings [sender, head] with the sender alone; the source is no head."""
-    chosen = torch.zeros(len(senders), len(heads), dtype=torch.bool)
-    for number, sender in enumerate(senders):
-        if sender is not None:
-            chosen[number, sender] = True
-    return chosen
-
-
-def _sources(runs: Twins, senders: Sequence[int | None]) -> Tensor:
-    """Source tokens [sender x pair, source]."""
-    own = runs.batch.source
-    changed = runs.batch.aligned(runs.batch.twin, own, 1)
-    return torch.cat([changed if sender is None else own for sender in senders])
-
-
-@torch.inference_mode()
-def path_effects(
-    heads: Heads, pairs: TwinPairs, senders: Sequence[int | None], progress: Progress | None = None
-) -> Arrays:
-    """Log-odds in nats, float64: base, twin [pair] of the sentence and of its twin; total, direct [sender, pair] with
-    the sender's output for the twin, all other heads free or none; path [path, pair] of `paths_of`."""
-    paths = paths_of(heads, senders)
-    receivers = torch.zeros(len(paths), len(heads), dtype=torch.bool)
-    receivers[torch.arange(len(paths)), [path.receiver for path in paths]] = True
-    sender_of = torch.tensor([path.sender for path in paths], dtype=torch.long, device=heads.model.device)
-    rows_of = {"total": len(senders), "direct": len(senders), "path": len(paths)}
-    found: Arrays = {name: np.zeros((count, len(pairs))) for name, count in rows_of.items()}
-    found |= {name: np.zeros(len(pairs)) for name in ("base", "twin")}
-    for rows, batch in pairs.batches():
-        runs = Twins(heads, batch)
-        odds, received = direct(runs, senders)
-        found["base"][rows], found["twin"][rows] = runs.odds.cpu(), runs.twin_odds.cpu()
-        found["direct"][:, rows], found["total"][:, rows] = odds.cpu(), total(runs, senders).cpu()
-        found["path"][:, rows] = runs.patched(receivers, partial(_received, received, sender_of)).cpu()
-        if progress is not None:
-            progress(len(rows))
-    return found
-
-
-def _received(outputs: Outputs, sender_of: Tensor, layer: Layer, settings: Tensor) -> Tensor:
-    return outputs[layer][sender_of[settings]]
-
-
-def total(runs: Twins, senders: Sequence[int | None]) -> Tensor:
-    """Log-odds [sender, pair] with a sender's output for the twin and all later heads free."""
-    odds = runs.patched(_chosen(runs.heads, senders))
-    for number, sender in enumerate(senders):
-        if sender is None:
-            odds[number] = runs.decoded(runs.encoded(_sources(runs, [None])))[0]
-    return odds
+    return effects(heads, pairs, act, progress)
 
 
 def chosen_senders(analysis: Analysis) -> list[int]:
@@ -144,8 +64,7 @@ def chosen_senders(analysis: Analysis) -> list[int]:
     if most is None or most >= len(able) or not len(valid.tested):
         return able[:most]
     numbers = stratified(valid.cells, analysis.settings.path_pairs)
-    alone = each_head(heads)[able]
-    found = twin_effects(heads, twin_pairs(analysis.run, valid, numbers), alone)
+    found = twin_effects(heads, twin_pairs(analysis.run, valid, numbers), each_sender(heads)[able])
     phenomenon = valid.labels["phenomenon"][numbers]
     shares = move_shares(able, found["patched"], found["base"], found["twin"], phenomenon)
     largest = np.nan_to_num(abs(shares.share)).max(axis=1)
@@ -158,17 +77,12 @@ def paths(analysis: Analysis, progress: Progress) -> Arrays:
     names [path]; row, phenomenon, grade [pair]."""
     heads, test = analysis.heads, analysis.test
     numbers = stratified(test.cells, analysis.settings.path_pairs)
-    senders = [*chosen_senders(analysis), None]
+    senders = [*chosen_senders(analysis), len(heads)]
     found = path_effects(heads, twin_pairs(analysis.run, test, numbers), senders, progress)
-    names = np.array([SOURCE if sender is None else str(heads.names[sender]) for sender in senders])
-    ends = paths_of(heads, senders)
-    return {
-        **found,
-        "sender": names,
-        "path_sender": names[[path.sender for path in ends]],
-        "path_receiver": np.array([str(heads.names[path.receiver]) for path in ends]),
-        **{name: each[numbers] for name, each in test.labels.items()},
-    }
+    sender, receiver = paths_of(heads, senders).T
+    found["sender"] = np.array([*map(str, heads.names), SOURCE])[senders]
+    found |= {"path_sender": found["sender"][sender], "path_receiver": heads.labels[receiver]}
+    return found | {name: each[numbers] for name, each in test.labels.items()}
 
 
 PATHS = Part(

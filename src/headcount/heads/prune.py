@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.decoding.translator import Translator
+from headcount.command_lines import command, hydra_text
+from headcount.data.tokenizer import save_tokenizer
+from headcount.devices import versions
 from headcount.errors import InputError
-from headcount.heads.interface import Head, Heads, Layer
+from headcount.files import new_directory, show
+from headcount.heads.evaluation_set import evaluation_set
+from headcount.heads.hard_concrete import GateTraining
+from headcount.heads.interface import KINDS, Head, Heads, Layer
+from headcount.heads.orders import ORDERS, choice_on, split_of
+from headcount.model.flops import operations_per_token
 from headcount.model.multi_head import MultiHeadAttention
+from headcount.progress import progress_bar
 from headcount.run.build import build_model
+from headcount.run.directory import begin_metrics, write_config
 from headcount.run.opened import Run, fill, make_translator
-from headcount.training.averaging import own_weights
+from headcount.settings import typed
+from headcount.training.averaging import own_weights, save_weights
 
 Kept = Mapping[Layer, Sequence[int]]
 """The heads of each layer that stay, counted from 0."""
@@ -35,24 +45,12 @@ def pruned(run: Run, cut: Collection[Head | str | int], directory: Path, provena
     that the model does not have, and for what stays where no settings of the model describe it.
     """
     heads = Heads(run.model)
-    numbers = {heads.number(head) for head in cut}
-    kept = {
-        layer: [
-            place
-            for place, number in enumerate(range(*heads.columns(layer).indices(len(heads))))
-            if number not in numbers
-        ]
-        for layer in heads.layers
-    }
+    stays = heads.gates_off(cut).bool().cpu().numpy()
+    kept = {layer: stays[heads.columns(layer)].nonzero()[0].tolist() for layer in heads.layers}
+    named = {"kept": heads.labels[stays].tolist(), "cut": heads.labels[~stays].tolist()}
     config = run.config.copy()
     config.model.update(settings(heads, kept))
-    names = [str(head) for head in heads.names]
-    config.pruned = {
-        **provenance,
-        "run": str(run.directory),
-        "kept": [name for number, name in enumerate(names) if number not in numbers],
-        "cut": [name for number, name in enumerate(names) if number in numbers],
-    }
+    config.pruned = {**provenance, "run": str(run.directory), **named}
     model = build_model(config, run.tokenizer)
     fill(model, weights(heads, kept))
     model.to(run.model.device, run.model.output.weight.dtype).eval()
@@ -64,28 +62,19 @@ def pruned(run: Run, cut: Collection[Head | str | int], directory: Path, provena
 def settings(heads: Heads, kept: Kept) -> dict[str, Any]:
     """The settings of a model with the heads of `kept`. Raises InputError where the heads that stay have several sizes,
     or self-attentions keep different numbers of local heads, which have one setting for all layers."""
-    if not any(kept.values()):
-        raise InputError("no head is left; keep one or more")
     sizes = sorted({module.heads.size for layer, module in heads.layers.items() if kept[layer]})
+    if not sizes:
+        raise InputError("no head is left; keep one or more")
     if len(sizes) > 1:
-        raise InputError(
-            f"heads of sizes {' and '.join(map(str, sizes))} stay, but model.head_size is one for all layers"
-        )
-    local = {
-        sum(head < module.heads.local for head in kept[layer])
-        for layer, module in heads.layers.items()
-        if layer.kind != "cross"
-    }
+        given = " and ".join(map(str, sizes))
+        raise InputError(f"heads of sizes {given} stay, but model.head_size is one for all layers")
+    own = [(layer, module) for layer, module in heads.layers.items() if layer.kind != "cross"]
+    local = sorted({sum(head < module.heads.local for head in kept[layer]) for layer, module in own})
     if len(local) > 1:
-        raise InputError(
-            f"model.local_heads: {' and '.join(map(str, sorted(local)))} local heads of a layer stay; keep as many of "
-            "each self-attention"
-        )
-    counts = {
-        f"{kind}_heads": [len(kept[layer]) for layer in heads.layers if layer.kind == kind]
-        for kind in ("encoder", "decoder", "cross")
-    }
-    return {**counts, "head_size": sizes[0], "kv_heads": kv_heads(heads, kept), "local_heads": max(local)}
+        given = " and ".join(map(str, local))
+        raise InputError(f"model.local_heads: {given} local heads of a layer stay; keep as many of each self-attention")
+    counts = {f"{kind}_heads": [len(kept[layer]) for layer in heads.layers if layer.kind == kind] for kind in KINDS}
+    return {**counts, "head_size": sizes[0], "kv_heads": kv_heads(heads, kept), "local_heads": local[0]}
 
 
 def kv_heads(heads: Heads, kept: Kept) -> int | None:
@@ -93,13 +82,9 @@ def kv_heads(heads: Heads, kept: Kept) -> int | None:
     many heads in each. Otherwise None: each head gets a copy of the keys and values that it shared."""
     if heads.model.kv_heads is None:
         return None
-    found = set()
-    for layer, module in heads.layers.items():
-        if kept[layer]:
-            sizes = Counter(_groups(module, kept[layer])).values()
-            found.add((len(sizes), len(set(sizes)) == 1))
-    ((count, even), *others) = found
-    return count if even and not others else None
+    sizes = [Counter(_groups(module, kept[layer])).values() for layer, module in heads.layers.items() if kept[layer]]
+    counts = {len(each) for each in sizes}
+    return counts.pop() if len(counts) == 1 and all(len(set(each)) == 1 for each in sizes) else None
 
 
 def weights(heads: Heads, kept: Kept) -> dict[str, Tensor]:
@@ -108,19 +93,17 @@ def weights(heads: Heads, kept: Kept) -> dict[str, Tensor]:
     paths = {module: path for path, module in heads.model.named_modules()}
     shared = kv_heads(heads, kept)
     for layer, module in heads.layers.items():
-        own, path, size = kept[layer], paths[module], module.heads.size
+        own, path, size = list(kept[layer]), paths[module], module.heads.size
         groups = _groups(module, own)
+        groups = list(dict.fromkeys(groups)) if shared else groups
         for name, places in (("query", own), ("key", groups), ("value", groups)):
-            once = list(dict.fromkeys(places)) if shared and name != "query" else places
-            for part in ("weight", "bias"):
-                if (key := f"{path}.{name}.{part}") in found:
-                    found[key] = _rows(found[key], once, size)
-        if (key := f"{path}.qk_norm.scale") in found:
-            found[key] = found[key][list(own)]
-        key = f"{path}.output.weight"
-        found[key] = _rows(found[key].T, own, size).T.contiguous()
-        for key in [key for key in found if key.startswith(f"{path}.attend.")]:  # which have heads first
-            found[key] = found[key][list(own)]
+            for key in (f"{path}.{name}.weight", f"{path}.{name}.bias"):
+                if key in found:
+                    found[key] = _rows(found[key], places, size)
+        found[f"{path}.output.weight"] = _rows(found[f"{path}.output.weight"].T, own, size).T.contiguous()
+        for key in found:
+            if key == f"{path}.qk_norm.scale" or key.startswith(f"{path}.attend."):  # which have heads first
+                found[key] = found[key][own]
     return found
 
 
@@ -135,23 +118,127 @@ def _rows(weight: Tensor, heads: Sequence[int], size: int) -> Tensor:
     return weight.unflatten(0, (-1, size))[torch.tensor(heads, dtype=torch.int64)].flatten(0, 1).contiguous()
 
 
-def translation_seconds(
-    run: Run, cut: Collection[Head | str | int], smaller: Run, lines: Sequence[str], repetitions: int
-) -> dict[str, float]:
-    """Median seconds to translate `lines`: by the whole model, with the heads of `cut` masked, and without them; timed
+def prune_run(
+    run: Run,
+    *,
+    prune: int | list[str] | None,
+    cut: list[str] | None,
+    order: str,
+    output: Path | None,
+    order_sentences: int | None,
+    gate_penalties: list[float],
+    gate_steps: int,
+    seed: int,
+    timed: int,
+    repetitions: int,
+) -> str:
+    """Write a run without some heads; a summary. prune: the number of heads to keep, or their names; the rest as in
+    conf/heads.yaml. Raises InputError, also for an output that is there already."""
+    heads = Heads(run.model)
+    gates = GateTraining(tuple(gate_penalties), gate_steps, seed)
+    ordered = isinstance(prune, int) and cut is None
+    gone = [] if ordered else listed(heads, prune, cut)
+    left = check_keep(prune, order, len(heads)) if ordered else len(heads) - len(gone)
+    home = run.directory.resolve()
+    directory = Path(output or home.with_name(f"{home.name}-{left}_heads"))
+    if directory.exists():
+        raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
+    splits = run.data().one_way if ordered or timed else {}
+    provenance: dict[str, Any] = {"order": None}
+    if ordered:
+        with progress_bar(f"order of cutting: {order}", None) as progress:
+            choice = choice_on(run, order, splits[split_of(order)], order_sentences, gates, progress)
+            gone = sorted(ORDERS[order](choice)[: len(heads) - left])
+        provenance = {"order": order, "chosen_on": split_of(order), "sentences": len(choice.source.lengths)}
+    smaller = pruned(run, gone, directory, provenance)
+    write_run(smaller)
+    counts = smaller.model.head_counts
+    each = ", ".join(f"{kind} {'/'.join(map(str, counts[f'{kind}_heads']))}" for kind in KINDS)
+    lines = [
+        f"heads: {len(heads)} before, {left} now; {each}",
+        f"parameters: {_parameters(run):,} before, {_parameters(smaller):,} now",
+    ]
+    if run.config.model.get("kv_heads") and smaller.config.model.kv_heads is None:
+        lines.append("keys and values: a copy for each head, since layers keep different groups that share them")
+    if timed:
+        sentences = list(evaluation_set(run, splits["test"], timed).rows["source"])
+        lines.append(speed(run, gone, smaller, sentences, repetitions))
+    place = show(directory)
+    lines += [f"run directory: {place}", f"next:  {command('evaluate', run=place)}"]
+    lines += [f"       {command}" for command in trainings(run, smaller)]
+    return "\n".join(lines) + "\n"
+
+
+def check_keep(keep: Any, order: str, heads: int) -> int:
+    """The number of heads to keep. Raises InputError for a wrong one, or for an unknown order."""
+    if order not in ORDERS:
+        raise InputError(f"order={order}: must be one of {', '.join(ORDERS)}")
+    if not 0 < keep < heads:
+        raise InputError(f"prune={keep}: must be 1 to {heads - 1}; the run has {heads} heads")
+    return int(keep)
+
+
+def listed(heads: Heads, keep: Any, cut: Sequence[str] | None) -> list[int]:
+    """The numbers of the heads to cut, from either list. Raises InputError."""
+    if (keep is None) == (cut is None):
+        raise InputError("prune, cut: give one of them, such as prune=12 or cut=[encoder1.2,cross2.1]")
+    name, given = ("prune", keep) if cut is None else ("cut", cut)
+    if not given:
+        raise InputError(f"{name}={typed(list(given))}: names no head")
+    numbers = {heads.number(head) for head in given}
+    return sorted(numbers if cut is not None else set(range(len(heads))) - numbers)
+
+
+def write_run(run: Run) -> None:
+    """Write a run to its directory, which must not be there, whole or not at all."""
+    figures: dict[str, Any] = {"seed": run.config.seed, "parameters": _parameters(run)}
+    with suppress(InputError):  # without the corpus nobody knows the lengths that training counts with
+        figures["operations_per_token"] = operations_per_token(run.model, *run.data().mean_lengths)
+    figures |= {"model": run.model.head_counts, "versions": versions()}
+    with new_directory(run.directory) as directory:
+        write_config(directory, run.config)
+        save_tokenizer(run.tokenizer, directory)
+        save_weights(own_weights(run.model), directory / "model.safetensors")
+        begin_metrics(directory, figures)
+
+
+def _parameters(run: Run) -> int:
+    return sum(parameter.numel() for parameter in run.model.parameters())
+
+
+def speed(run: Run, cut: Sequence[int], smaller: Run, lines: Sequence[str], repetitions: int) -> str:
+    """Median seconds to translate `lines` by the whole model, with the heads of `cut` masked, and without them; timed
     one after the other, `repetitions` times."""
     heads = Heads(run.model)
-    ways: dict[str, tuple[Translator, Any]] = {
-        "whole": (run.translator, nullcontext),
-        "masked": (run.translator, lambda: heads.gated(dict.fromkeys(cut, 0.0))),
-        "pruned": (smaller.translator, nullcontext),
+    ways: dict[str, tuple[Run, Any]] = {
+        "whole": (run, nullcontext),
+        "masked": (run, lambda: heads.off(*cut)),
+        "pruned": (smaller, nullcontext),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for round_ in range(repetitions + 1):  # the first to warm up
-        for name, (translator, context) in ways.items():
+    for _ in range(repetitions + 1):  # the first to warm up
+        for name, (each, context) in ways.items():
             start = time.perf_counter()
             with context():
-                translator.translate(lines)
-            if round_:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in seconds.items()}
+                each.translator.translate(lines)
+            seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}
+    times = ", ".join(f"{name} {value:.3f} s" for name, value in medians.items())
+    return (
+        f"{len(lines)} test sentences translated (median of {repetitions}): {times}; "
+        f"{medians['masked'] / medians['pruned']:.2f} times as fast as the masked model, which translates alike, "
+        f"{medians['whole'] / medians['pruned']:.2f} times as fast as the whole"
+    )
+
+
+def trainings(run: Run, smaller: Run) -> list[str]:
+    """The commands that fine-tune a pruned run, and that train its head counts from scratch; run: as it was before."""
+    counts, model = smaller.model.head_counts, smaller.config.model
+    values = {"head_size": model.head_size} | {f"{kind}_heads": list(counts[f"{kind}_heads"]) for kind in KINDS}
+    values |= {name: model[name] for name in ("kv_heads", "local_heads") if run.config.model.get(name)}
+    settings = [f"model.{name}={typed(value)}" for name, value in values.items()]
+    weights = f"init_from={hydra_text(show(smaller.directory))}"
+    return [
+        f"{command('train', weights)} ... (to fine-tune it, as the run was trained)",
+        f"{command('train', *settings)} ... (the same head counts from scratch)",
+    ]

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from headcount.heads.analysis import Arrays
-from headcount.heads.claims import Claim, claimed_roles
+from headcount.heads.links import Claim, claimed_roles
 from headcount.heads.statistics import Bounds, effect_table
 from headcount.report.blocks import Section
 from headcount.report.runs import Unfinished

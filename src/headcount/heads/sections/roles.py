@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headcount.heads.claims import Claim
-from headcount.heads.gold import WHENS, Alignment, alignment
+from headcount.heads.links import WHENS, Alignment, Claim, alignment
 from headcount.heads.observed import VIEWS
 from headcount.heads.results import SENTENCE, Results, Row, Subject
-from headcount.heads.roles import WINDOW, RoleFigures, role_figures
+from headcount.heads.roles import POSITIONAL, WINDOW, RoleFigures, role_figures
 from headcount.heads.statistics import LOSS
 from headcount.report.blocks import Section
 from headcount.report.table import Table, interval
@@ -69,9 +68,10 @@ def _table(found: RoleFigures, effects: EffectTable | None, held: Sequence[Claim
         lines.append(
             (
                 head,
-                f"{found.offset[row]:+d}: {figures['positional']:.0%}{' *' if found.positional[row] else ''}",
+                f"{found.offset[row]:+d}: {figures['positional']:.0%}"
+                + " *" * int(figures["positional"] >= POSITIONAL),
                 f"{figures['distance']:.1f}",
-                f"{found.effective[row]:.1f}",
+                f"{np.exp(figures['entropy']):.1f}",
                 f"{figures['confidence']:.2f}",
                 f"{figures['rest']:.0%}",
                 f"{figures['rare']:.0%}",

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from headcount.heads.claims import PHENOMENA
 from headcount.heads.interface import heads_named
+from headcount.heads.links import PHENOMENA
 from headcount.heads.over_seeds import Placed, placed
 from headcount.heads.results import Results, Study, Subject
 from headcount.heads.roles import NEAR, positional_heads
