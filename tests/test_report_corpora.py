@@ -16,7 +16,7 @@ from sweeps import STUDY, sentences, write_run
 
 from headcount.errors import InputError
 from headcount.report.flags import flagged
-from headcount.report.markdown import markdown
+from headcount.report.page import markdown
 from headcount.report.read import read_sweep
 from headcount.report.rows import differing_settings
 from headcount.report.sections import effects

@@ -10,7 +10,7 @@ from sweeps import STUDY, sentences, write_run
 
 from headcount.report.read import read_sweep
 from headcount.report.sections.effects import crossed_settings
-from headcount.report.sections.factors import two_settings
+from headcount.report.sections.quality import two_settings
 
 
 def write_widths(folder: Path, widths, heads, other="model.d_model") -> Path:

@@ -6,7 +6,7 @@ import pytest
 from sacrebleu import corpus_bleu
 from sweeps import changed, sentences
 
-from headcount.report.sections.lengths import by_length
+from headcount.report.measures import by_length
 from headcount.statistics.bootstrap import sentence_counts
 
 

@@ -9,11 +9,9 @@ import pytest
 from reports import ROWS, edit, job, page_of, table_of_section
 from sweeps import sentences, write_sweep
 
-from headcount.report.blocks import Plots
-from headcount.report.plot import Plot
+from headcount.report.page import html
 from headcount.report.read import read_sweep
 from headcount.report.sections.translations import sentence_bleu, sentence_gaps
-from headcount.report.write import html
 from headcount.statistics.bootstrap import sentence_counts
 
 

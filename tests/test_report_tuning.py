@@ -9,10 +9,9 @@ from reports import MARGINS, edit, table_of_section
 from sweeps import STUDY, sentences, write_run
 
 from headcount.errors import InputError
-from headcount.report.made import make_page
 from headcount.report.read import read_sweep
 from headcount.report.study import Study
-from headcount.report.write import keep_runs, results_csv
+from headcount.report.write import keep_runs, make_page, results_csv
 
 # Validation loss by heads and rate, of the seeds 1, 2, ...
 LOSSES = {(1, 0.1): [2.0, 2.2], (1, 0.2): [1.0], (1, 0.4): [3.0], (4, 0.1): [1.0, 1.4], (4, 0.2): [1.1, 1.2]}

@@ -11,9 +11,9 @@ from reports import edit, job, page_of, page_with, rows_of, table_of_section
 from sweeps import STUDY, sentences, write_run
 
 from headcount.report.endpoint import bleu_endpoint
-from headcount.report.markdown import markdown
+from headcount.report.page import markdown
 from headcount.report.read import read_sweep
-from headcount.report.verdicts import Names, needed, pair_verdict, summary
+from headcount.report.verdicts import needed, pair_verdict, summary
 from headcount.statistics.comparison import compare, interaction
 
 

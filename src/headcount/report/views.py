@@ -97,9 +97,9 @@ def forest(
     colour: str | None = None,
     hover: Sequence[str] = (),
     choose: str | None = None,
-    at: float = 0,
+    at: float | None = 0,
 ) -> alt.LayerChart:
-    """Intervals beside a line at `at`, in the order of the table. colour: a column; its values are a line each."""
+    """Intervals beside a line at `at` (none: without one), in the order of the table. colour: a column."""
     frame, base = _base(table, hover, label=label, value=value, low=low, high=high, colour=colour, choose=choose)
     return _chosen(_lines(frame, base, label, value, colour, at), frame, choose)
 
@@ -168,23 +168,29 @@ def graph(nodes: pd.DataFrame, edges: pd.DataFrame) -> alt.LayerChart:
 
 
 def _lines(
-    frame: pd.DataFrame, base: alt.Chart, label: str, value: str, colour: str | None = None, at: float = 0
+    frame: pd.DataFrame, base: alt.Chart, label: str, value: str, colour: str | None = None, at: float | None = 0
 ) -> alt.LayerChart:
     """Values one below the other, as dots with intervals, or as bars where there are none."""
     intervals = "low" in frame
     base = base.encode(alt.Y("label:N", sort=None).title(label), color=alt.value(COLOURS[0]))
+    beside = colour is not None and bool(frame.duplicated(["label", *(["choose"] if "choose" in frame else [])]).any())
     if colour is not None:
-        base = base.encode(
-            color=alt.Color("colour:N", sort=None).title(colour), yOffset=alt.YOffset("colour:N", sort=None)
-        )
-    x = alt.X("value:Q").scale(zero=not intervals).title(value)
-    marks = [alt.Chart(pd.DataFrame({"at": [at]})).mark_rule(opacity=0.5).encode(alt.X("at:Q").title(value))]
+        base = base.encode(color=alt.Color("colour:N", sort=None).title(colour))
+    if beside:
+        base = base.encode(yOffset=alt.YOffset("colour:N", sort=None))
+
+    def across(field: str) -> alt.X:
+        return alt.X(f"{field}:Q").scale(zero=not intervals).title(value)
+
+    marks = []
+    if at is not None:
+        marks.append(alt.Chart(pd.DataFrame({"at": [at]})).mark_rule(opacity=0.5).encode(across("at")))
     if intervals:
-        marks.append(base.mark_rule(strokeWidth=2, opacity=0.6).encode(alt.X("low:Q").title(value), alt.X2("high:Q")))
-        marks.append(base.mark_circle(size=60, opacity=1).encode(x))
+        marks.append(base.mark_rule(strokeWidth=2, opacity=0.6).encode(across("low"), alt.X2("high:Q")))
+        marks.append(base.mark_circle(size=60, opacity=1).encode(across("value")))
     else:
-        marks.append(base.mark_bar(opacity=0.85).encode(x))
-    high = LINE if colour is None else LETTER * 1.5
+        marks.append(base.mark_bar(opacity=0.85).encode(across("value")))
+    high = LETTER * 1.5 if beside else LINE
     return alt.layer(*marks).properties(width=WIDTH, height=alt.Step(high))
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from headcount.report.blocks import Section
+from headcount.report.page import Section, markdown_table
 from headcount.report.runs import Row
 from headcount.report.study import Study
-from headcount.report.table import Table, of_difference, p_value
+from headcount.report.table import of_difference, p_value
+from headcount.report.verdicts import pair_verdict
 from headcount.settings import typed
 from headcount.statistics.bootstrap import Floats, bootstrapped_bleu
 from headcount.statistics.comparison import ERROR, Comparison, Difference, compare, interaction, sentence_variance
@@ -19,7 +20,7 @@ from headcount.statistics.comparison import ERROR, Comparison, Difference, compa
 Levels = Mapping[str, Mapping[str, Sequence[int]]]  # of each setting, the rows of each of its values
 
 
-def section(study: Study) -> Section | None:
+def effects(study: Study) -> Section | None:
     """None unless the rows are all combinations of two settings or more, with the same seeds, two at least."""
     levels = crossed_settings(study.rows)
     if levels is None:
@@ -41,7 +42,7 @@ def section(study: Study) -> Section | None:
         f"{len(levels)} settings has 1/{len(levels)} of the error."
     )
     headers = ("setting", "values", "verdict", "difference", "95 % interval", "p", "between single rows")
-    return Section("Effect of each setting", (text, Table(headers, tuple(cells), note, frozenset({0, 1, 2}))))
+    return Section("Effect of each setting", (text, markdown_table(headers, cells, words=(0, 1, 2), note=note)))
 
 
 def crossed_settings(rows: Sequence[Row]) -> Levels | None:
@@ -104,9 +105,7 @@ def _cells(
 
     pairs = itertools.product(levels[first], levels[second])
     single = [means[row] - means[match] for row, match in pairs if others(row) == others(match)]
-    verdict = {"equal": f"equal within {within:g} BLEU"}.get(difference.verdict(within), difference.verdict(within))
-    if difference.differs:
-        verdict += f": {values[first] if difference.value > 0 else values[second]} is better"
+    verdict = pair_verdict(difference, values, within)
     return (
         re.split(r"[./]", name)[-1],
         f"{values[first]} − {values[second]}",

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headcount.report.blocks import Section
+from headcount.report.page import Section, markdown_table
 from headcount.report.runs import Row
 from headcount.report.study import Study
-from headcount.report.table import Table
 from headcount.statistics.bootstrap import ORDERS, Floats
 
 NOTE = (
@@ -23,7 +22,7 @@ NOTE = (
 SHOWN = 5
 
 
-def section(study: Study) -> Section | None:
+def translations(study: Study) -> Section | None:
     counts, means, sweep = study.endpoint.counts, study.endpoint.comparison.means, study.sweep
     if not counts or sweep.corpora or len(study.rows) < 2:
         return None
@@ -36,15 +35,15 @@ def section(study: Study) -> Section | None:
     references = [line for split in splits for line in sweep.references[split]]
     columns = [
         ("reference", references),
-        *((study.names.short(row), _first(study.rows[row], splits)) for row in (best, worst)),
+        *((study.labels[row], _first(study.rows[row], splits)) for row in (best, worst)),
         ("gap", [f"{gap:.1f}" for gap in gaps]),
     ]
     sources = [line for split in splits for line in sweep.sources.get(split, ())]
     if len(sources) == len(references):
         columns.insert(0, ("source", sources))
-    cells = tuple(tuple(lines[each] for _, lines in columns) for each in chosen)
-    headers = tuple(header for header, _ in columns)
-    return Section("Translations that differ", (NOTE, Table(headers, cells, words=frozenset(range(len(headers) - 1)))))
+    headers = [header for header, _ in columns]
+    cells = [[lines[each] for _, lines in columns] for each in chosen]
+    return Section("Translations that differ", (NOTE, markdown_table(headers, cells, words=range(len(headers) - 1))))
 
 
 def _first(row: Row, splits: Sequence[str]) -> list[str]:
