@@ -65,7 +65,9 @@ class Table:
     def __init__(self, section: Section, number: int = 0) -> None:
         texts = [block for block in section.blocks if isinstance(block, str) and block.startswith("|")]
         lines = [line for line in texts[number].splitlines() if line.startswith("|")]
-        rows = [[re.sub(r"\\(.)", r"\1", cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+        rows = [
+            [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
+        ]
         self.headers, _, *self.cells = rows
 
 

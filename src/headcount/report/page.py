@@ -40,7 +40,10 @@ class View:
 
     def svg(self) -> str:
         """The chart as a file of its own."""
-        return re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", drawn(self.spec), count=1)
+        svg = re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", drawn(self.spec), count=1)
+        ids = dict.fromkeys(re.findall(r'id="([^"]+)"', svg))  # which count the charts of a process
+        numbers = {name: f"id-{number}" for number, name in enumerate(ids)}
+        return re.sub(r'(?<=id=")[^"]+|(?<=url\(#)[^")]+', lambda name: numbers[name[0]], svg)
 
 
 @dataclass(frozen=True)

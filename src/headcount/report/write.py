@@ -15,7 +15,14 @@ from headcount.report.flags import NOTHING, flagged, unlike
 from headcount.report.page import Page, Section, View, code, escaped, markdown, write
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
-from headcount.report.sections import SECTIONS
+from headcount.report.sections.contrastive import contrastive
+from headcount.report.sections.curves import curves
+from headcount.report.sections.effects import effects
+from headcount.report.sections.pairs import pairs
+from headcount.report.sections.quality import quality
+from headcount.report.sections.results import results, runs, settings
+from headcount.report.sections.translations import translations
+from headcount.report.sections.tuning import tuning
 from headcount.report.study import Margins, Study
 from headcount.report.verdicts import summary
 from headcount.run import kept
@@ -23,6 +30,8 @@ from headcount.run.sweep import PLAN
 from headcount.settings import at, flatten
 
 logger = logging.getLogger("headcount.report")
+
+SECTIONS = (results, tuning, quality, effects, pairs, contrastive, curves, translations, runs, settings)
 
 # The files of each finished run that a report and `is_finished` read.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
