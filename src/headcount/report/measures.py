@@ -80,7 +80,8 @@ def by_length(rows: Sequence[Sequence[Floats]]) -> dict[str, Scores]:
     """
     lengths = np.concatenate([run[:, -1] for row in rows for run in row])
     bounds = np.unique(np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)[1:], method="inverted_cdf"))
-    groups, longest = {}, -np.inf
+    groups: dict[str, Scores] = {}
+    longest = -np.inf
     for bound in bounds:
         chosen = [[run[(run[:, -1] > longest) & (run[:, -1] <= bound)] for run in row] for row in rows]
         shortest, longest = int(lengths[lengths > longest].min()), bound

@@ -40,10 +40,7 @@ class View:
 
     def svg(self) -> str:
         """The chart as a file of its own."""
-        svg = re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", drawn(self.spec), count=1)
-        ids = dict.fromkeys(re.findall(r'id="([^"]+)"', svg))  # which count the charts of a process
-        numbers = {name: f"id-{number}" for number, name in enumerate(ids)}
-        return re.sub(r'(?<=id=")[^"]+|(?<=url\(#)[^")]+', lambda name: numbers[name[0]], svg)
+        return re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", drawn(self.spec), count=1)
 
 
 @dataclass(frozen=True)
@@ -166,8 +163,8 @@ def _blocks(section: Section, heading: str) -> Iterator[str]:
 def _reader() -> MarkdownIt:
     """Markdown to HTML. HTML within it is text, and a table scrolls within its own box."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    reader.renderer.rules["table_open"] = lambda *_: '<div class="wide" tabindex="0"><table>\n'
-    reader.renderer.rules["table_close"] = lambda *_: "</table></div>\n"
+    reader.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
+    reader.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return reader
 
 
@@ -177,8 +174,9 @@ def packed(view: View) -> str:
 
 
 def drawn(spec: str) -> str:
-    """The SVG of a specification."""
-    return vl_convert.vegalite_to_svg(spec)
+    """The SVG of a specification; its gradients, which are numbered within a process, are numbered from 0."""
+    text, numbers = vl_convert.vegalite_to_svg(spec), dict[str, int]()
+    return re.sub(r"gradient_\d+", lambda found: f"gradient_{numbers.setdefault(found[0], len(numbers))}", text)
 
 
 @functools.cache

@@ -18,6 +18,8 @@ LINE = 18  # pixels of a line of text
 LETTER = 6.5  # pixels of a letter
 FIGURE = ".4~g"  # format of figures under the pointer
 LABEL = 180  # pixels of the longest label
+Chart = alt.LayerChart | alt.FacetChart
+
 _TEXT = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
 _LINES = dict.fromkeys(("domainColor", "tickColor", "gridColor"), INK)
 CONFIG = {
@@ -44,7 +46,7 @@ def heat_map(
     hover: Sequence[str] = (),
     faint: str | None = None,
     choose: str | None = None,
-) -> alt.LayerChart:
+) -> Chart:
     """A cell for each x and y, in the order of the table: red above 0, blue below.
 
     text: the column that is written on the cells. hover: more columns, for the pointer. faint: a column of truth
@@ -80,7 +82,7 @@ def ranked(
     high: str | None = None,
     hover: Sequence[str] = (),
     choose: str | None = None,
-) -> alt.LayerChart:
+) -> Chart:
     """A line for each label, from the largest value down: a bar, or a dot with its interval from low to high."""
     table = table.sort_values(value, ascending=False, kind="stable")
     frame, base = _base(table, hover, label=label, value=value, low=low, high=high, choose=choose)
@@ -98,7 +100,7 @@ def forest(
     hover: Sequence[str] = (),
     choose: str | None = None,
     at: float | None = 0,
-) -> alt.LayerChart:
+) -> Chart:
     """Intervals beside a line at `at` (none: without one), in the order of the table. colour: a column."""
     frame, base = _base(table, hover, label=label, value=value, low=low, high=high, colour=colour, choose=choose)
     return _chosen(_lines(frame, base, label, value, colour, at), frame, choose)
@@ -115,13 +117,13 @@ def curve(
     log: bool = False,
     hover: Sequence[str] = (),
     choose: str | None = None,
-) -> alt.LayerChart:
+) -> Chart:
     """A curve for each value of the column `colour`, with a band from low to high. log: whether x is logarithmic.
 
     A click in the legend picks curves.
     """
     frame, base = _base(table, hover, x=x, y=y, colour=colour, low=low, high=high, choose=choose)
-    across = alt.X("x:Q", scale=alt.Scale(type="log" if log else "linear", zero=False, nice=not log)).title(x)
+    across = alt.X("x:Q", scale=alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)).title(x)
     base = base.encode(across)
     up = alt.Y("y:Q").scale(zero=False).title(y)
     marks = [(base.mark_line().encode(up), 1.0), (base.mark_circle(size=30).encode(up), 1.0)]
@@ -141,7 +143,7 @@ def curve(
     return _chosen(alt.layer(*layers), frame, choose).properties(width=WIDTH, height=HEIGHT)
 
 
-def graph(nodes: pd.DataFrame, edges: pd.DataFrame) -> alt.LayerChart:
+def graph(nodes: pd.DataFrame, edges: pd.DataFrame) -> Chart:
     """Nodes at places, and edges between them. nodes: columns name, x, y (from 0 at the top). edges: columns source,
     target, value; an edge is as wide as |value|, red above 0 and blue below."""
     places = nodes.set_index("name")[["x", "y"]]
@@ -169,7 +171,7 @@ def graph(nodes: pd.DataFrame, edges: pd.DataFrame) -> alt.LayerChart:
 
 def _lines(
     frame: pd.DataFrame, base: alt.Chart, label: str, value: str, colour: str | None = None, at: float | None = 0
-) -> alt.LayerChart:
+) -> Chart:
     """Values one below the other, as dots with intervals, or as bars where there are none."""
     intervals = "low" in frame
     base = base.encode(alt.Y("label:N", sort=None).title(label), color=alt.value(COLOURS[0]))
@@ -209,7 +211,7 @@ def _base(table: pd.DataFrame, hover: Sequence[str], **roles: str | None) -> tup
     return frame, chart.transform_filter("datum.choose == chosen") if "choose" in frame else chart
 
 
-def _chosen(chart: alt.LayerChart, frame: pd.DataFrame, choose: str | None) -> alt.LayerChart:
+def _chosen(chart: Chart, frame: pd.DataFrame, choose: str | None) -> Chart:
     """The chart with a select of the values of the column `choose`, the first at first."""
     if choose is None:
         return chart

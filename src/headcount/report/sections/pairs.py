@@ -18,8 +18,8 @@ def pairs(study: Study) -> Section | None:
         return None
     known = [measure for measure in measures(study) if measure.higher is not None and measure.comparison.differences]
     table = pd.concat([_lines(study, measure) for measure in known], ignore_index=True)
-    columns = {"label": "pair", "value": "difference", "low": "low", "high": "high", "colour": "kind"}
-    chart = forest(table, **columns, hover=("verdict",), choose="measure")
+    ends = {"low": "low", "high": "high", "colour": "kind", "choose": "measure"}
+    chart = forest(table, label="pair", value="difference", at=0, hover=("verdict",), **ends)
     view = View("differences", f"differences of every pair of rows by {study.endpoint.name}", chart)
     note = f"{_over(study.endpoint)} {tally(bleu.differences, margins.bleu)} {needed(bleu, study.effect)}"
     blocks: list[str | View] = [view, note, _table(study, bleu, margins.bleu, 2)]

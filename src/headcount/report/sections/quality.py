@@ -15,14 +15,14 @@ from headcount.report.views import curve, forest
 def quality(study: Study) -> Section:
     known = measures(study)
     table = pd.concat([measure.table(study, **{study.label: study.labels}) for measure in known], ignore_index=True)
-    ends = {"low": "low", "high": "high", "hover": ("runs",), "choose": "measure"}
-    chart = forest(table, label=study.label, value="mean", at=None, **ends)
+    ends, hover = {"low": "low", "high": "high", "choose": "measure"}, ("runs",)
+    chart = forest(table, label=study.label, value="mean", at=None, hover=hover, **ends)
     blocks = [View("quality", f"{study.endpoint.name} by {study.label}", chart)]
     if names := two_settings(study.rows):
         settings = {_short(name): [row.settings[name] for row in study.rows] for name in names}
         table = pd.concat([measure.table(study, **settings) for measure in known], ignore_index=True)
         axis, other = settings
-        lines = curve(table.sort_values(axis), x=axis, y="mean", colour=other, log=True, **ends)
+        lines = curve(table.sort_values(axis), x=axis, y="mean", colour=other, log=True, hover=hover, **ends)
         blocks.append(View("factors", f"{study.endpoint.name} by {axis} and {other}", lines))
     digits = [4 if "loss" in measure.name or measure.comparison.means[0] < 2 else 2 for measure in known]
     cells = [(each.name, *scores(each.comparison, places)) for each, places in zip(known, digits, strict=True)]
