@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from headcount.report.blocks import Section
-from headcount.report.page import Page, make_page
+from headcount.report.made import Page, make_page
 from headcount.report.read import read_sweep
 from headcount.report.study import Margins, Study
 from headcount.report.table import Table

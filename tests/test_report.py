@@ -17,8 +17,8 @@ from reports import MARGINS, ROWS, edit, job, page_of, rows_of, table_of_section
 from sweeps import STUDY, sentences, write_run, write_sweep
 
 from headcount.evaluation.metrics import METRICS, score
+from headcount.report.made import SECTIONS, make_page
 from headcount.report.markdown import markdown
-from headcount.report.page import SECTIONS, make_page
 from headcount.report.read import read_sweep
 from headcount.report.study import Study
 from headcount.report.write import html, keep_runs, results_csv

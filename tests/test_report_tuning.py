@@ -9,7 +9,7 @@ from reports import MARGINS, edit, table_of_section
 from sweeps import STUDY, sentences, write_run
 
 from headcount.errors import InputError
-from headcount.report.page import make_page
+from headcount.report.made import make_page
 from headcount.report.read import read_sweep
 from headcount.report.study import Study
 from headcount.report.write import keep_runs, results_csv

@@ -17,8 +17,8 @@ from headcount.heads.cards import Card, attention, cards
 from headcount.heads.results import Results, Row, Study, Subject
 from headcount.heads.sections import SUBJECTS
 from headcount.heads.sections.over_seeds import STUDY_SUBJECTS
+from headcount.report.made import Page
 from headcount.report.markdown import markdown
-from headcount.report.page import Page
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from headcount.report.blocks import Code, Drawn, Facts, Plots, Section
-from headcount.report.page import Page
+from headcount.report.made import Page
 from headcount.report.plot import Plot
 from headcount.report.table import Table
 

@@ -13,8 +13,8 @@ from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import write_text
 from headcount.report import charts
+from headcount.report.made import Page, make_page
 from headcount.report.markdown import markdown
-from headcount.report.page import Page, make_page
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.study import Margins, Study
