@@ -5,6 +5,7 @@ seeds have no common names, so figures are those of the run, of a layer, of its 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -243,6 +244,14 @@ def over_runs(
             yield label, Row(head, endpoint, column, *mean[1:], runs=mean.runs, unit=unit)
 
 
+def replicated(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
+    """Runs with a head for each phenomenon, and the mean effects of matched heads. Raises InputError for runs measured
+    on different designs."""
+    same_pairs([run.parts["ablation"] for own in runs.values() for run in own])
+    yield from over_runs(specialists, runs, error)
+    yield from matched(runs, error)
+
+
 def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
     """Mean effects of matched heads, on the pairs that they were not matched on, of each row with two runs or more of
     the same heads; verdict: in how many runs the effect differs from 0 within the run."""
@@ -274,10 +283,8 @@ def seed_table(study: Study, debug: bool = False) -> tuple[pd.DataFrame, list[st
     rows: list[tuple[str, Row]] = []
     for figures, parts in FIGURES.items():
         runs = study.having(*parts)
-        if figures is specialists and runs:
-            rows += guarded("specialists", lambda: compared(runs, error), flags, debug)
-        elif runs:
-            rows += guarded(figures.__name__, lambda: over_runs(figures, runs, error), flags, debug)
+        make = partial(replicated if figures is specialists else partial(over_runs, figures), runs, error)
+        rows += guarded(figures.__name__, make, flags, debug) if runs else []
     table = framed(row for _, row in rows)
     table["row"] = [label for label, _ in rows]
     never = table.groupby("column")["estimate"].transform("sum").eq(0) & table["column"].str.startswith("positional")

@@ -1,6 +1,7 @@
 """The table of heads.csv: what the arrays of each part of one run say, a row for each head, endpoint and column."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from headcount.heads.twin_shares import Shares, circuits, encoder_limit, twin_sh
 from headcount.statistics.max_t import EffectTable, Ratio
 
 Rows = Iterator[Row]
+Found = TypeVar("Found")
 ALL = "all heads"
 WHOLE = "whole model"
 UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
@@ -243,9 +245,9 @@ def run_rows(run: Results, debug: bool = False) -> tuple[list[Row], list[str]]:
     return [row for row in rows if row.endpoint.startswith("twins") or not np.isnan(row.estimate)], flags
 
 
-def guarded(name: str, make: Callable[[], Iterable[Row]], flags: list[str], debug: bool) -> list[Row]:
-    """The rows that `make` gives; where it fails none, and a flag: whatever is wrong with one part, the others are
-    right. debug: raise the exception."""
+def guarded(name: str, make: Callable[[], Iterable[Found]], flags: list[str], debug: bool) -> list[Found]:
+    """What `make` gives; where it fails nothing, and a flag: whatever is wrong with one part, the others are right.
+    debug: raise the exception."""
     try:
         return list(make())
     except Exception as error:
