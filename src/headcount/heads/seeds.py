@@ -6,6 +6,7 @@ seeds have no common names, so figures are those of the run, of a layer, of its 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -120,7 +121,9 @@ def spread(run: Results, error: float) -> Rows:
         above = np.maximum(harm.mean(axis=1), 0)
         whole = float(above.sum()) or float("nan")
         for layer in dict.fromkeys(layers.tolist()):
-            yield Row(layer, "spread.layer", name, float(above[layers == layer].sum()) / whole, 0, 1, unit="share of harm")
+            yield Row(
+                layer, "spread.layer", name, float(above[layers == layer].sum()) / whole, 0, 1, unit="share of harm"
+            )
 
 
 def cue_layers(run: Results, error: float) -> Rows:
@@ -155,8 +158,8 @@ def positional(run: Results, error: float) -> Rows:
 
 
 def alignment(run: Results, error: float) -> Rows:
-    """Alignment error by weight before the word of the cross head that is best on validation sentences, of the first of
-    the last layer, which Marian and CTranslate2 take by default, of all heads and of the best rule without attention."""
+    """Alignment error by weight before the word: of the cross head that is best on validation sentences, of the first
+    of the last layer, which Marian and CTranslate2 take by default, of all and of the best rule without attention."""
     arrays, at = run.parts["gold"], (slice(None), VIEWS.index("weight"), slice(None), WHENS.index("before"))
     cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
     if not cross:
@@ -223,13 +226,8 @@ FIGURES: dict[Callable[[Results, float], Rows], tuple[str, ...]] = {
 def over_runs(
     figures: Callable[[Results, float], Rows], runs: Mapping[str, Sequence[Results]], error: float
 ) -> Iterator[tuple[str, Row]]:
-    """The mean, or the share of runs, of each figure of the runs of each row. low and high of a figure are its bounds."""
-    rows = [
-        (label, *row)
-        for label, own in runs.items()
-        for run in own
-        for row in figures(run, error)
-    ]
+    """The mean, or the share of runs, of each figure of the runs of each row. low, high: the bounds of a figure."""
+    rows = [(label, *row) for label, own in runs.items() for run in own for row in figures(run, error)]
     table = pd.DataFrame(rows, columns=["row", *Row._fields])
     for (label, place, endpoint, column, unit), own in table.groupby(
         ["row", "head", "endpoint", "column", "unit"], sort=False
@@ -250,6 +248,19 @@ def replicated(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[
     same_pairs([run.parts["ablation"] for own in runs.values() for run in own])
     yield from over_runs(specialists, runs, error)
     yield from matched(runs, error)
+    yield from contrasts(runs, error)
+
+
+def contrasts(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
+    """The effective number of heads of the loss as a share of all heads, each row less the first one, with Welch's
+    interval; both need three runs or more that differ."""
+    found = {label: [list(islice(spread(run, error), 2))[1].estimate for run in own] for label, own in runs.items()}
+    known = {label: own for label, own in found.items() if len(own) > 2 and np.std(own) > 0}  # NaN: not known
+    for (first, base), (label, own) in ((next(iter(known.items())), each) for each in list(known.items())[1:]):
+        test = stats.ttest_ind(own, base, equal_var=False)
+        ends, value = test.confidence_interval(1 - ERROR), float(np.mean(own) - np.mean(base))
+        names = f"{label} − {first}", "spread.contrast", LOSS
+        yield label, Row(*names, value, float(ends.low), float(ends.high), None, "", len(own), "share of heads")
 
 
 def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
@@ -271,7 +282,10 @@ def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tup
                 if columns[column] != LOSS or endpoint == "margin":
                     _, mean, low, high, _ = seed_mean(effects[:, head, column])
                     where, unit = f"{label}:{found.names[head]}", SENTENCE if endpoint == "margin" else POINTS
-                    names, verdict = (where, f"matched.{endpoint}", columns[column]), f"differs in {differs[head, column]}"
+                    names, verdict = (
+                        (where, f"matched.{endpoint}", columns[column]),
+                        f"differs in {differs[head, column]}",
+                    )
                     yield label, Row(*names, mean, low, high, None, verdict, len(own), unit)
 
 
@@ -287,6 +301,7 @@ def seed_table(study: Study, debug: bool = False) -> tuple[pd.DataFrame, list[st
         rows += guarded(figures.__name__, make, flags, debug) if runs else []
     table = framed(row for _, row in rows)
     table["row"] = [label for label, _ in rows]
+    table["place"] = [row.head.removeprefix(f"{label}:") for label, row in rows]
     never = table.groupby("column")["estimate"].transform("sum").eq(0) & table["column"].str.startswith("positional")
     table = table[~never].reset_index(drop=True)
     table["sure"] = table["verdict"].str.contains(r"differs in [1-9]")

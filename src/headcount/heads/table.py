@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headcount.errors import InputError
 from headcount.heads.ablation import KINDS
 from headcount.heads.bleu import bleu_table
 from headcount.heads.cutting_curves import RANDOM, curves, free_by_bleu, free_by_loss
@@ -15,7 +14,6 @@ from headcount.heads.development import CURVES, emergence
 from headcount.heads.gold import WHENS, alignment
 from headcount.heads.importance import PROXIES, guide
 from headcount.heads.interactions import interaction_table, redundancies
-from headcount.heads.interface import heads_named
 from headcount.heads.observed import VIEWS
 from headcount.heads.results import POINTS, SENTENCE, Results, Row
 from headcount.heads.roles import role_figures
@@ -40,14 +38,19 @@ def of_effects(table: EffectTable, kind: str, endpoint: str, loss: str = "") -> 
     for row, column in np.ndindex(*table.estimate.shape):
         measure = loss if table.columns[column] == LOSS else endpoint
         if measure:
-            figures = (float(each[row, column]) for each in (table.estimate, table.low, table.high, table.p))
-            verdict, unit = str(table.verdict[row, column]), UNITS[measure]
-            yield Row(table.rows[row], f"{kind}.{measure}", table.columns[column], *figures, verdict, unit=unit)
+            figures = cell((row, column), table.estimate, table.low, table.high)
+            p, verdict = float(table.p[row, column]), str(table.verdict[row, column])
+            names = table.rows[row], f"{kind}.{measure}", table.columns[column]
+            yield Row(*names, *figures, p, verdict, unit=UNITS[measure])
+
+
+def cell(at: tuple[int, ...], estimate: NDArray, low: NDArray, high: NDArray) -> tuple[float, float, float]:
+    """Estimate, low and high of a cell."""
+    return float(estimate[at]), float(low[at]), float(high[at])
 
 
 def of_ratio(found: Ratio, at: tuple[int, ...] = ()) -> tuple[float, float, float]:
-    """Estimate, low and high of a cell."""
-    return float(found.value[at]), float(found.low[at]), float(found.high[at])
+    return cell(at, found.value, found.low, found.high)
 
 
 def ablation(run: Results) -> Rows:
@@ -74,14 +77,14 @@ def roles(run: Results) -> Rows:
 def twins(run: Results) -> Rows:
     """Shares of the way to the twin, of heads and of layers."""
     for level in ("head", "layer"):
-        yield from of_shares(twin_shares(run.parts["twins"], level))  # type: ignore[arg-type]
+        yield from of_shares(twin_shares(run.parts["twins"], level))
 
 
 def of_shares(found: Shares) -> Rows:
     for row, column in np.ndindex(*found.share.shape):
-        figures = (float(each[row, column]) for each in (found.share, found.low, found.high))
-        verdict = "clear" if found.clear[row, column] else "undecided"
-        yield Row(found.rows[row], "twins.share", found.phenomena[column], *figures, verdict=verdict, unit="share")
+        figures = cell((row, column), found.share, found.low, found.high)
+        names = found.rows[row], "twins.share", found.phenomena[column]
+        yield Row(*names, *figures, verdict="clear" if found.clear[row, column] else "undecided", unit="share")
 
 
 def paths(run: Results) -> Rows:
