@@ -7,7 +7,7 @@ and a note in Markdown, where {bleu} and {loss} are bounds.
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -22,7 +22,7 @@ from headcount.errors import InputError, reason
 from headcount.files import show, write_text
 from headcount.heads import findings
 from headcount.heads.interface import Head, heads_named
-from headcount.heads.results import Results, Study
+from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import SIDES
 from headcount.heads.seeds import seed_table
 from headcount.heads.table import framed, guarded, heads_csv, run_rows
@@ -47,10 +47,10 @@ class HeadsPage:
     findings: tuple[str, ...]
 
 
-def run_page(results: Results, debug: bool = False) -> HeadsPage:
-    """The page of one run; debug: raise what fails, instead of a flag."""
+def run_page(results: Results, debug: bool = False, more: Iterable[dict[str, Any]] = ()) -> HeadsPage:
+    """The page of one run; debug: raise what fails, instead of a flag. more: rows of heads.csv, see `Row`."""
     rows, flags = run_rows(results, debug)
-    table = shown(framed(rows))
+    table = shown(framed([*rows, *(Row(**row) for row in more)]))
     source, target = results.languages
     live = command("export", "format=page", run=show(results.directory))
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
@@ -144,10 +144,11 @@ def viewed(name: str, title: str, found: pd.DataFrame, view: str, row: str) -> I
     joined = [column for column in given.values() if "+" in column]
     found = found.assign(**{column: found[column.split("+")].agg(", ".join, axis=1) for column in joined})
     units = found["unit"].unique()
-    names = {"row": row, "place": "matched head"} | (
-        {given.get("value", given.get("y")): units[0]} if len(units) == 1 else {}
-    )
-    names = {old: new for old, new in names.items() if old in given.values() and new not in found}
+    wanted = [("row", row), ("place", "matched head")]
+    wanted += [(given.get("value", given.get("y")), units[0])] if len(units) == 1 else []
+    names: dict[str, str] = {}
+    for old, new in wanted:
+        names |= {old: new} if old in given.values() and new not in (*found, *names.values()) else {}
     found, given = found.rename(columns=names), {role: names.get(column, column) for role, column in given.items()}
     given |= {role: given[role].split(",") for role in ("hover", "columns") if role in given}
     if kind == "table":
