@@ -33,7 +33,8 @@ from headcount.heads import table as tables
 from headcount.heads.bleu import bleu_table, linear_bleu
 from headcount.heads.command import following
 from headcount.heads.measure import PARTS
-from headcount.heads.page import HeadsPage, attended as attention_view, marked, run_page, study_page, write
+from headcount.heads.page import HeadsPage, marked, run_page, study_page, write
+from headcount.heads.page import attended as attention_view
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.statistics import Bounds
 from headcount.heads.table import framed, heads_csv
@@ -83,7 +84,14 @@ def test_files_are_the_page_markdown_a_table_and_drawings(made, tmp_path):
     units = {(endpoint, column): row["unit"] for (_, endpoint, column), row in rows.items()}
     assert (units["cutting.greedy", "loss"], units["zero.accuracy", "order"]) == ("nats a token", "points")
     endpoints = {endpoint for _, endpoint, _ in rows}
-    assert endpoints >= {"twins.share", "proxy.loss_importance", "resample.margin", "only.loss", "paths.share", "zero.bleu"}
+    assert endpoints >= {
+        "twins.share",
+        "proxy.loss_importance",
+        "resample.margin",
+        "only.loss",
+        "paths.share",
+        "zero.bleu",
+    }
 
 
 def test_a_figure_that_is_not_there_is_an_empty_cell():

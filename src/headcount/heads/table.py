@@ -268,6 +268,7 @@ def framed(rows: Iterable[Row]) -> pd.DataFrame:
     has them. first, second: heads of a pair or a path. order: the endpoint after its first dot.
     """
     table = pd.DataFrame(list(rows), columns=list(Row._fields))
+    table = table.astype(dict.fromkeys(("estimate", "low", "high", "p", "runs"), float))
     named = table["head"].str.extract(r"(?:^|:)(?P<layer>(?P<kind>encoder|decoder|cross)\d+)(?P<number>\.\w+)?$")
     table["kind"], table["layer"] = named["kind"].fillna(""), named["layer"].fillna("")
     table["level"] = np.where(named["number"].notna(), "head", np.where(table["layer"] != "", "layer", ""))
@@ -277,7 +278,7 @@ def framed(rows: Iterable[Row]) -> pd.DataFrame:
     table["left"] = table["head"].str.extract(r"(\d+) left$", expand=False).astype(float)
     table["step"] = table["head"].str.extract(r"step (\d+)$", expand=False).astype(float)
     table[["first", "second"]] = table["head"].str.extract(r"^(\S+) [+>] (\S+)$")
-    table["order"] = table["endpoint"].str.partition(".")[2]
+    table["order"] = table["endpoint"].str.extract(r"^[^.]*\.(.*)$", expand=False).fillna("")
     return table
 
 

@@ -172,8 +172,9 @@ def packed(view: View) -> str:
 
 
 def drawn(spec: str) -> str:
-    """The SVG of a specification."""
-    return vl_convert.vegalite_to_svg(spec)
+    """The SVG of a specification; its gradients, which are numbered within a process, are numbered from 0."""
+    text, numbers = vl_convert.vegalite_to_svg(spec), dict[str, int]()
+    return re.sub(r"gradient_\d+", lambda found: f"gradient_{numbers.setdefault(found[0], len(numbers))}", text)
 
 
 @functools.cache
