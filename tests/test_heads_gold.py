@@ -14,7 +14,7 @@ from headcount.heads.claims import best_offset, claimed_roles, matched
 from headcount.heads.gold import ABSENT, RULES, Link, aligned, alignment, first_target, gold, met, others
 from headcount.heads.results import Results
 from headcount.heads.roles import roles
-from headcount.heads.sections.roles import subject
+from headcount.heads.table import aligned as rows_of
 
 HEADS = ["encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "cross1.1", "cross1.2"]
 
@@ -106,17 +106,13 @@ def test_the_aligning_head_is_found_and_the_first_of_the_last_layer_is_another(f
 
 
 @pytest.mark.medium
-def test_the_page_names_weights_position_and_baseline_of_an_alignment(found):
-    results = Results("a", Path("a"), ("en", "de"), {"roles": found[0], "gold": found[1]}, BOUNDS)
-    section = subject(results).section.blocks[-1]
-    text, table = section.blocks
-    assert text.startswith("cross1.2, by weight before the word, has an alignment error rate of ")
-    assert " points from the best rule without attention: the best cross head" in text
-    assert text.endswith("Without attention, the same relative place has an error rate of 0.0 [0.0, 0.0] %.")
-    assert [line[0] for line in table.cells] == ["cross1.1", "cross1.2", "the same relative place"]
-    assert table.cells[0][1:3] == ("weight", "before the word")
-    assert table.cells[0][5].startswith("+9")
-    assert "guided alignment" in table.note
+def test_rows_of_an_alignment_name_weights_position_and_baseline(found):
+    rows = list(rows_of(Results("a", Path("a"), ("en", "de"), {"gold": found[1]}, BOUNDS)))
+    assert (rows[0].head, rows[0].estimate) == ("rule: same relative place", 0)
+    errors = {(row.head, row.column): row for row in rows if row.endpoint == "alignment.error"}
+    assert errors["cross1.2", "weight, before the word"].verdict == "best"
+    assert errors["cross1.1", "weight, before the word"].verdict == "first of the last layer"
+    assert errors["cross1.1", "weight, before the word"].estimate > 0.9
 
 
 def test_alignment_error_rate_worked_by_hand():

@@ -409,8 +409,9 @@ def test_sections_show_shares_and_circuits_of_planted_heads():
     page = run_page(Results("a run", Path("run"), ("en", "de"), {"twins": twin, "paths": shared | path}, BOUNDS))
     assert not page.page.flags
     assert page.findings[0].startswith("cross2.1 carries the cue of case: ")
-    assert page.findings[1].endswith(": case cross2.1 (90 %).")
-    assert [plot.name for plot in page.page.plots] == ["twins", "circuit_case"]
-    clear = {(row.head, row.endpoint, row.column) for row in page.rows if row.verdict == "clear"}
+    assert [view.name for view in page.page.views] == ["02_cue_0", "02_cue_1", "03_circuit_0_case"]
+    clear = set(
+        page.table.query('verdict == "clear"')[["head", "endpoint", "column"]].itertuples(index=False, name=None)
+    )
     ends = {("cross2.1", "twins.share"), ("cross2", "twins.share"), ("source > cross2.1", "paths.share")}
     assert clear == {(*end, "case") for end in ends | {("cross2.1 > output", "paths.share")}}
