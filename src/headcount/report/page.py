@@ -98,7 +98,7 @@ def escaped(text: str) -> str:
 
 def _inline(text: str) -> str:
     """Text that Markdown shows unchanged within a line. An underscore within a word needs no escape."""
-    special = r"[\\|`*]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|\](?=[(\[:])|&(?=[#\w])"
+    special = r"[\\|`*]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|(?<=\S)>|\](?=[(\[:])|&(?=[#\w])"
     return re.sub(special, r"\\\g<0>", " ".join(text.splitlines()))
 
 
